@@ -1,0 +1,146 @@
+//! Where bytes come from: stores that bowwave can read, behind one small trait.
+//!
+//! ```text
+//!   engine --read(offset, ReadBuf, ReadSink)--> Object --progress(bytes)…, done(ReadBuf, result)--> engine
+//! ```
+//!
+//! A [`Backend`] is a tree of [`Object`]s. Metadata calls block; reads do not: the backend owns the
+//! threads, rings or connections that carry them out, fills the lent [`ReadBuf`] and answers through
+//! the [`ReadSink`], once. Offsets and bytes are all it knows: no pages, no cache, no policy, no retries.
+
+mod buf;
+mod error;
+
+pub use buf::ReadBuf;
+pub use error::{Error, ErrorKind, Result};
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// A store: a read-only tree of objects.
+///
+/// Paths are relative, `/`-separated and normal (no `.`, `..` or empty parts); the empty path is the root.
+/// If the URL named a single object, the root is that object.
+pub trait Backend: Debug + Send + Sync {
+    /// The URL this store was opened with, without credentials; for messages.
+    fn url(&self) -> &str;
+
+    /// What the engine must know to use this store well.
+    fn profile(&self) -> Profile;
+
+    /// Describes one entry. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing stands there; any other kind as the store says.
+    fn stat(&self, path: &Path) -> Result<Entry>;
+
+    /// Lists a folder in byte order of names. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `Unsupported` where the store cannot list (plain HTTP).
+    fn list(&self, path: &Path) -> Result<Vec<Entry>>;
+
+    /// Reads a symbolic link. Blocks.
+    ///
+    /// # Errors
+    /// `Unsupported` for stores without links (the default).
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        Err(Error::new(ErrorKind::Unsupported, format!("{}: this store has no links", path.display())))
+    }
+
+    /// Opens an object for reading and fixes its identity and size. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, and as the store says.
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>>;
+}
+
+/// An open object: immutable bytes of a known size and identity.
+pub trait Object: Debug + Send + Sync {
+    /// Size in bytes, as of `open`.
+    fn size(&self) -> u64;
+
+    /// What makes these bytes these bytes, as of `open`.
+    fn identity(&self) -> &Identity;
+
+    /// Starts reading `buf.len()` bytes at `offset` and returns without waiting for the store.
+    ///
+    /// The answer comes through `sink`, on a thread of the backend, possibly before this call returns:
+    /// any number of [`ReadSink::progress`], then [`ReadSink::done`] exactly once, whatever happens.
+    /// The buffer comes back with `done`; until then nobody else touches it. A read that reaches past the end
+    /// of the object gives the bytes up to the end; `Ok(n)` with `n` short of both means the store stopped
+    /// early (a short read), and the caller asks again for the rest.
+    ///
+    /// If the object is no longer the one that was opened, the read fails with [`ErrorKind::Changed`]; bytes of
+    /// two versions never meet.
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>);
+}
+
+/// Hears how a read goes. Called on the backend's threads: be quick and never block.
+pub trait ReadSink: Send {
+    /// The first `bytes` bytes of the buffer are final. Grows from call to call.
+    fn progress(&mut self, bytes: usize);
+
+    /// The read has ended: the first `n` bytes are final, or it failed. Gives the buffer back.
+    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>);
+}
+
+/// One entry of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Last part of the path; empty for the root.
+    pub name: OsString,
+    /// File, folder or link.
+    pub kind: EntryKind,
+    /// Size in bytes; 0 for folders.
+    pub size: u64,
+    /// Time of the last modification, where the store knows it.
+    pub modified: Option<SystemTime>,
+    /// Unix permission bits, where the store has them.
+    pub mode: Option<u32>,
+    /// Identity, where the store tells it in a listing.
+    pub identity: Option<Identity>,
+}
+
+/// What an [`Entry`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// An object with bytes.
+    File,
+    /// A folder (of object stores: a common prefix).
+    Directory,
+    /// A symbolic link.
+    Link,
+}
+
+/// What must stay equal for two reads to be of the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Identity {
+    /// Entity tag, as the server sent it, quotes and weakness mark included.
+    pub etag: Option<String>,
+    /// Last modification in nanoseconds since the Unix epoch.
+    pub modified_ns: Option<i128>,
+    /// Inode number, for local files.
+    pub inode: Option<u64>,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// How a store wants to be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Short name for reports: `file`, `http`, `s3`, `memory`, `emulate:s3` …
+    pub kind: String,
+    /// Request size in bytes beyond which larger requests no longer pay (about ten times latency × bandwidth
+    /// of one connection). A power of two.
+    pub request_bytes_best: u64,
+    /// Most requests that the store serves at once; the engine keeps no more in flight.
+    pub slots: u32,
+    /// Alignment in bytes that offsets and buffers must have (1 where anything goes).
+    pub alignment: u32,
+    /// Typical time to the first byte, for choosing between few large and many small requests.
+    pub latency: Duration,
+}

@@ -1,0 +1,2 @@
+//! The `bowwave` command.
+fn main() {}

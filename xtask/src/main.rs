@@ -1,0 +1,2 @@
+//! Chores of this repository, run as `cargo xtask`.
+fn main() {}
