@@ -1,0 +1,175 @@
+//! Rows of RFC 4180 CSV, bounded in size, with the line each field begins on.
+
+use std::io::{self, BufRead};
+
+use crate::ROW_BYTES_MAX;
+
+/// Columns of a row; a row with more is refused before its fields are kept.
+pub(crate) const COLUMNS: usize = 6;
+
+/// Reads rows of at most [`ROW_BYTES_MAX`] bytes and [`COLUMNS`] columns, one at a time, into the same memory.
+#[derive(Debug)]
+pub(crate) struct Rows<R> {
+    input: R,
+    /// Raw bytes of the row, line ends included.
+    raw: Vec<u8>,
+    /// Unquoted bytes of the row, if any field was quoted.
+    plain: Vec<u8>,
+    /// Lines taken from the input so far.
+    lines: u64,
+}
+
+/// One row: where its fields are, and on which lines.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Row<'a> {
+    /// The fields, quotes taken off; those past `count` are empty.
+    pub(crate) fields: [&'a [u8]; COLUMNS],
+    /// The line each field begins on, from 1.
+    pub(crate) lines: [u64; COLUMNS],
+    /// How many fields the row has, which may be more than it keeps.
+    pub(crate) count: usize,
+    /// Whether the line was empty.
+    pub(crate) blank: bool,
+}
+
+/// Why there is no row.
+#[derive(Debug)]
+pub(crate) enum RowError {
+    Io(io::Error),
+    TooLong,
+    /// A quoted field never ends; the line on which it begins.
+    Unclosed(u64),
+    /// A quote where none may stand; the line.
+    StrayQuote(u64),
+}
+
+impl<R: BufRead> Rows<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Self { input, raw: Vec::with_capacity(256), plain: Vec::new(), lines: 0 }
+    }
+
+    /// The line that the row read last ends on; the next row begins on the one after.
+    pub(crate) fn line(&self) -> u64 {
+        self.lines
+    }
+
+    /// The next row, or `None` at the end of the input.
+    pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>, RowError> {
+        self.raw.clear();
+        if !self.append_line()? {
+            return Ok(None);
+        }
+        if self.raw.contains(&b'"') {
+            return self.quoted_row().map(Some);
+        }
+        let line = trim_line_end(&self.raw);
+        let mut row = Row { lines: [self.lines; COLUMNS], blank: line.is_empty(), ..Row::default() };
+        for field in line.split(|&byte| byte == b',') {
+            if let Some(place) = row.fields.get_mut(row.count) {
+                *place = field;
+            }
+            row.count += 1;
+        }
+        Ok(Some(row))
+    }
+
+    /// Takes the row in `raw` apart, reading on where a quoted field crosses a line end.
+    fn quoted_row(&mut self) -> Result<Row<'_>, RowError> {
+        self.plain.clear();
+        let mut bounds = [(0, 0); COLUMNS];
+        let mut lines = [0; COLUMNS];
+        let mut count = 0;
+        let mut at = 0;
+        loop {
+            let (start, line) = (self.plain.len(), self.lines);
+            let next = self.field(at)?;
+            if let Some(place) = bounds.get_mut(count) {
+                *place = (start, self.plain.len());
+                lines[count] = line;
+            }
+            count += 1;
+            match next {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        let mut row = Row { lines, count, ..Row::default() };
+        for (field, (start, end)) in row.fields.iter_mut().zip(bounds) {
+            *field = &self.plain[start..end];
+        }
+        Ok(row)
+    }
+
+    /// Appends the field at `at` to `plain`; where the next one begins, or `None` if this was the last.
+    fn field(&mut self, mut at: usize) -> Result<Option<usize>, RowError> {
+        if self.raw.get(at) != Some(&b'"') {
+            let line = trim_line_end(&self.raw);
+            let end =
+                line[at..].iter().position(|&byte| byte == b',').map_or(line.len(), |length| at + length);
+            if line[at..end].contains(&b'"') {
+                return Err(RowError::StrayQuote(self.lines));
+            }
+            self.plain.extend_from_slice(&line[at..end]);
+            return Ok((end < line.len()).then_some(end + 1));
+        }
+        let opened = self.lines;
+        at += 1;
+        loop {
+            match self.raw[at..].iter().position(|&byte| byte == b'"') {
+                None => {
+                    self.plain.extend_from_slice(&self.raw[at..]);
+                    at = self.raw.len();
+                    if !self.append_line()? {
+                        return Err(RowError::Unclosed(opened));
+                    }
+                }
+                Some(length) => {
+                    let quote = at + length;
+                    self.plain.extend_from_slice(&self.raw[at..quote]);
+                    at = quote + 1;
+                    if self.raw.get(at) != Some(&b'"') {
+                        break;
+                    }
+                    self.plain.push(b'"');
+                    at += 1;
+                }
+            }
+        }
+        match &self.raw[at..] {
+            [b',', ..] => Ok(Some(at + 1)),
+            [] | [b'\n'] | [b'\r', b'\n'] | [b'\r'] => Ok(None),
+            _ => Err(RowError::StrayQuote(self.lines)),
+        }
+    }
+
+    /// Appends one line with its end to `raw`; false at the end of the input.
+    fn append_line(&mut self) -> Result<bool, RowError> {
+        let before = self.raw.len();
+        loop {
+            let chunk = match self.input.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(RowError::Io(error)),
+            };
+            let end = chunk.iter().position(|&byte| byte == b'\n');
+            let taken = end.map_or(chunk.len(), |end| end + 1);
+            if taken > ROW_BYTES_MAX - self.raw.len() {
+                self.lines += 1;
+                return Err(RowError::TooLong);
+            }
+            self.raw.extend_from_slice(&chunk[..taken]);
+            self.input.consume(taken);
+            if end.is_some() || taken == 0 {
+                break;
+            }
+        }
+        let any = self.raw.len() > before;
+        self.lines += u64::from(any);
+        Ok(any)
+    }
+}
+
+fn trim_line_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}

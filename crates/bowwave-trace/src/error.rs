@@ -1,0 +1,92 @@
+//! What can be wrong with a trace, said in one line.
+
+use std::fmt;
+use std::io;
+
+/// Result of reading a trace.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a trace cannot be read, and where.
+///
+/// Prints as one line: `trace.csv:17: offset: '12x' is not a whole number of bytes`.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    source_name: String,
+    line: u64,
+    column: Option<&'static str>,
+    message: String,
+    io: Option<io::Error>,
+}
+
+/// What sort of thing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The input could not be read at all.
+    Io,
+    /// The header is missing or another one.
+    Header,
+    /// A row is not CSV, has too many or too few columns, or is too long.
+    Row,
+    /// A value does not fit its column.
+    Value,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, source_name: &str, line: u64, message: String) -> Self {
+        Self { kind, source_name: source_name.to_owned(), line, column: None, message, io: None }
+    }
+
+    pub(crate) fn in_column(mut self, column: &'static str) -> Self {
+        self.column = Some(column);
+        self
+    }
+
+    pub(crate) fn from_io(source_name: &str, line: u64, error: io::Error) -> Self {
+        let message = error.to_string();
+        Self { io: Some(error), ..Self::new(ErrorKind::Io, source_name, line, message) }
+    }
+
+    /// What sort of thing is wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The line it is on, counted from 1 as editors do; inside a quoted name, the line where the value begins.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// The column it is in, if it is one column's fault.
+    #[must_use]
+    pub fn column(&self) -> Option<&'static str> {
+        self.column
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: ", self.source_name, self.line)?;
+        if let Some(column) = self.column {
+            write!(f, "{column}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.io.as_ref().map(|error| error as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// `bytes` in quotes, short, printable and on one line, for messages.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    let head = &bytes[..bytes.len().min(SHOWN)];
+    let text: String = String::from_utf8_lossy(head).chars().flat_map(char::escape_debug).collect();
+    let more = if bytes.len() > SHOWN { "…" } else { "" };
+    format!("'{text}{more}'")
+}
