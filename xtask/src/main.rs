@@ -1,2 +1,53 @@
-//! Chores of this repository, run as `cargo xtask`.
-fn main() {}
+//! Chores of this repository, run as `cargo xtask TASK`.
+//!
+//! `tidy` checks what compilers and linters do not: the size of files, the direction of dependencies between
+//! crates, links and commands in the documents. It uses the standard library alone, so that it builds in a second.
+
+mod tidy;
+
+use std::env;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy";
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository");
+    let mut arguments = env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("tidy"), None) => run_tidy(root),
+        (Some("--help" | "-h"), None) => {
+            say(USAGE);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            say(USAGE);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run_tidy(root: &Path) -> ExitCode {
+    let (files, findings) = match tidy::check_tree(root) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            say(&format!("xtask: error: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    for finding in &findings {
+        say(&finding.to_string());
+    }
+    if findings.is_empty() {
+        say(&format!("tidy: {files} files, nothing to mend"));
+        return ExitCode::SUCCESS;
+    }
+    say(&format!("tidy: {} to mend in {files} files", findings.len()));
+    ExitCode::FAILURE
+}
+
+/// Writes a line to standard error; if nobody listens there, the exit code still tells.
+fn say(line: &str) {
+    let _nobody_listens = writeln!(io::stderr(), "{line}");
+}

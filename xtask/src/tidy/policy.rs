@@ -1,0 +1,78 @@
+//! What this repository has decided, as data: change a rule here, and say why in the commit.
+
+/// Most lines a source file may have; past that it holds more than one idea.
+pub(super) const SOURCE_LINES_MAX: usize = 700;
+
+/// Extensions of source files, to which [`SOURCE_LINES_MAX`] applies.
+pub(super) const SOURCE_EXTENSIONS: &[&str] = &["rs", "py", "sh"];
+
+/// Roots of absolute paths that exist on one machine only. Split, so that this file does not find itself.
+pub(super) const MACHINE_ROOTS: &[&str] =
+    &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/fa", "rm/")];
+
+/// Unfinished or switched-off code, and what to do instead.
+pub(super) const UNFINISHED: &[(&str, &str)] = &[
+    (concat!("to", "do!("), "write it, or leave the item out"),
+    (concat!("unimple", "mented!("), "write it, or leave the item out"),
+    (concat!("#[ign", "ore"), "a test runs always, or probes for what it needs and says what it found"),
+];
+
+/// Files that may hold `unsafe` (a trailing `/` means the whole folder): frames, rings, system calls, raw memory.
+pub(super) const UNSAFE_ALLOWED: &[&str] = &[
+    "crates/bowwave-backend/src/buf.rs",
+    "crates/bowwave-backend/src/file/",
+    "crates/bowwave-backend/src/file.rs",
+    "crates/bowwave-engine/src/frames/",
+    "crates/bowwave-engine/src/frames.rs",
+    "crates/bowwave-engine/src/arena/",
+    "crates/bowwave-engine/src/arena.rs",
+    "crates/bowwave-fuse/src/sys.rs",
+    "crates/bowwave-region/src/sys.rs",
+];
+
+/// Which of our crates a crate may import. Arrows go one way; `bowwave-sim` and `bowwave-engine` never meet.
+pub(super) const ARROWS: &[(&str, &[&str])] = &[
+    ("bowwave-core", &[]),
+    ("bowwave-trace", &["bowwave-core"]),
+    ("bowwave-backend", &[]),
+    ("bowwave-sim", &["bowwave-core", "bowwave-trace"]),
+    ("bowwave-engine", &["bowwave-core", "bowwave-backend", "bowwave-trace"]),
+    ("bowwave-fuse", &["bowwave-engine"]),
+    ("bowwave-region", &["bowwave-engine"]),
+    (
+        "bowwave-cli",
+        &[
+            "bowwave-core",
+            "bowwave-trace",
+            "bowwave-backend",
+            "bowwave-sim",
+            "bowwave-engine",
+            "bowwave-fuse",
+            "bowwave-region",
+        ],
+    ),
+    ("bowwave-python", &["bowwave-engine", "bowwave-region", "bowwave-sim", "bowwave-trace"]),
+    ("xtask", &[]),
+];
+
+/// Libraries that may appear in one crate's manifest only, so that each can be replaced there.
+pub(super) const SINGLE_HOME: &[(&str, &str)] = &[
+    ("clap", "bowwave-cli"),
+    ("fuser", "bowwave-fuse"),
+    ("io-uring", "bowwave-backend"),
+    ("object_store", "bowwave-backend"),
+    ("tokio", "bowwave-backend"),
+    ("pyo3", "bowwave-python"),
+];
+
+/// Whether crates of this name exist for tests: they may import anything, and only dev-dependencies name them.
+pub(super) fn is_testkit(name: &str) -> bool {
+    name.starts_with("bowwave-") && name.ends_with("-testkit")
+}
+
+/// Whether a folder of this name holds what was built or fetched, not written.
+pub(super) fn is_built(name: &str) -> bool {
+    matches!(name, ".git" | ".venv" | "__pycache__" | "node_modules")
+        || name == "target"
+        || name.starts_with("target-")
+}
