@@ -1,0 +1,106 @@
+//! What users say about ranges, and pages that are no longer true.
+
+use alloc::vec::Vec;
+
+use super::frames::{Flag, State};
+use super::read::Walk;
+use super::table::Slot;
+use super::{Cache, Pattern};
+use crate::event::{Action, Advice, Trigger};
+use crate::id::{FileId, FrameId, HandleId};
+use crate::page::{PageIndex, PageRange};
+use crate::readahead::{Plan, Reason};
+use crate::time::Instant;
+
+impl Cache {
+    /// Takes the user's advice, as `posix_fadvise` on Linux does, with one difference: `WillNeed` reads all of its range
+    /// that the budget lets readahead have, not just one window of it.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn advise(
+        &mut self,
+        now: Instant,
+        handle: HandleId,
+        range: PageRange,
+        advice: Advice,
+        out: &mut Vec<Action>,
+    ) {
+        self.tick(now);
+        let entry = self.handle_mut(handle);
+        let file = entry.file;
+        match advice {
+            Advice::Normal => (entry.pattern, entry.no_reuse) = (Pattern::Normal, false),
+            Advice::Sequential => entry.pattern = Pattern::Sequential,
+            Advice::Random => entry.pattern = Pattern::Random,
+            Advice::NoReuse => entry.no_reuse = true,
+            Advice::WillNeed => {
+                let nothing = PageRange { start: range.start, end: range.start };
+                let mut walk = Walk { handle, file, request: range, range: nothing, demand_left: 0 };
+                let plan = Plan::new(range.start, range.count().0, 0, Reason::Forced);
+                self.carry_out(&mut walk, range.start, Trigger::Advice, plan, out);
+            }
+            Advice::DontNeed => {
+                for (page, _) in self.slots_in(file, range) {
+                    self.drop_idle(file, page);
+                }
+                self.retry_starved(out);
+            }
+        }
+    }
+
+    /// Pages are no longer what the store holds: later reads fetch them anew. Reads already waiting for them, and frames
+    /// already handed out, keep what they have.
+    ///
+    /// # Panics
+    /// If `file` is not open.
+    pub fn invalidate(&mut self, file: FileId, range: PageRange) {
+        for (page, slot) in self.slots_in(file, range) {
+            match slot.frame() {
+                Some(frame) => self.doom(frame),
+                None => self.count_waste(file, slot.shadow().is_some_and(|shadow| shadow.unused)),
+            }
+            self.table.set(file, page, Slot::EMPTY);
+        }
+    }
+
+    /// Drops a page that is up to date and not in use.
+    pub(super) fn drop_idle(&mut self, file: FileId, page: PageIndex) {
+        let Some(id) = self.table.get(file, page).frame() else { return };
+        let frame = self.frames.get(id);
+        if frame.pins == 0 && matches!(frame.state, State::Inactive | State::Active) {
+            self.doom(id);
+            self.table.set(file, page, Slot::EMPTY);
+        }
+    }
+
+    /// Takes a frame off its list for good; frees it as soon as nobody uses it.
+    fn doom(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        let (file, state, pins, unused) = (frame.file, frame.state, frame.pins, frame.take(Flag::Unused));
+        self.count_waste(file, unused);
+        if matches!(state, State::Inactive | State::Active) {
+            self.frames.list_del(id);
+        }
+        self.frames.get_mut(id).state = State::Doomed;
+        if pins == 0 && state != State::InFlight {
+            self.frames.free(id);
+        }
+    }
+
+    fn count_waste(&mut self, file: FileId, unused: bool) {
+        self.stats_mut(file).pages_wasted += u64::from(unused);
+    }
+
+    /// The pages of a range that have a slot, found the cheaper way: page by page, or among all pages of the file.
+    fn slots_in(&self, file: FileId, range: PageRange) -> Vec<(PageIndex, Slot)> {
+        if range.count().0 < self.table.leaf_count() as u64 {
+            (range.start.0..range.end.0)
+                .map(|page| (PageIndex(page), self.table.get(file, PageIndex(page))))
+                .filter(|&(_, slot)| slot != Slot::EMPTY)
+                .collect()
+        } else {
+            self.table.pages_of(file).filter(|&(page, _)| range.contains(page)).collect()
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The end of a fill.
+
+use alloc::vec::Vec;
+
+use super::frames::{Flag, State};
+use super::table::Slot;
+use super::{Cache, FillState};
+use crate::event::{Action, FillError, Urgency};
+use crate::id::{FileId, FillId, FrameId};
+use crate::page::PageRange;
+use crate::time::Instant;
+
+impl Cache {
+    /// A fill has ended; its frames hold the file's bytes, or it failed.
+    ///
+    /// A failed readahead leaves a counter and nothing else. If readers wait for part of a fill that also read ahead,
+    /// their part alone is asked for again, so that no read fails for what readahead added. Only if that fails, too,
+    /// or if the fill had nothing but their pages, do they wake with the error; a later read tries anew. Retrying for
+    /// the store's sake is the driver's business.
+    ///
+    /// An answer to a fill that is not in flight is ignored.
+    pub fn filled(
+        &mut self,
+        now: Instant,
+        fill: FillId,
+        result: Result<(), FillError>,
+        out: &mut Vec<Action>,
+    ) {
+        self.tick(now);
+        let Some(state) = self.fills.remove(fill.0) else {
+            debug_assert!(false, "fill {} is not in flight", fill.0);
+            return;
+        };
+        match result {
+            Ok(()) => self.succeed(&state, out),
+            Err(error) => {
+                self.stats_mut(state.file).fills_failed += 1;
+                self.fail(state, error, out);
+            }
+        }
+        self.retry_starved(out);
+    }
+
+    /// Asks the driver to drop the readahead of a file that nobody waits for.
+    pub(super) fn cancel_readahead(&mut self, file: FileId, out: &mut Vec<Action>) {
+        for (id, fill) in self.fills.iter_mut() {
+            if fill.file == file && fill.urgency == Urgency::Readahead && !fill.cancelled {
+                fill.cancelled = true;
+                out.push(Action::Cancel { fill: FillId(id) });
+            }
+        }
+    }
+
+    /// Ends a wait all of whose fills have ended.
+    pub(super) fn finish_wait(&mut self, id: u64, out: &mut Vec<Action>) {
+        if self.waits.get(id).is_none_or(|wait| wait.pending > 0) {
+            return;
+        }
+        let wait = self.waits.remove(id).expect("looked up above");
+        let result = match wait.error {
+            None => Ok(wait.frames),
+            Some(error) => {
+                self.drop_pins(&wait.frames);
+                Err(error)
+            }
+        };
+        out.push(Action::Wake { waiter: wait.waiter, result });
+    }
+
+    fn succeed(&mut self, fill: &FillState, out: &mut Vec<Action>) {
+        let mut next = Some(fill.first);
+        while let Some(id) = next {
+            next = self.frames.chained(id);
+            let frame = self.frames.get_mut(id);
+            if frame.state == State::Doomed {
+                if frame.pins == 0 {
+                    self.frames.free(id);
+                }
+            } else if frame.take(Flag::Activate) {
+                frame.take(Flag::Referenced);
+                self.frames.list_add(id, State::Active);
+            } else {
+                self.frames.list_add(id, State::Inactive);
+            }
+        }
+        self.end_waits(fill, None, out);
+    }
+
+    fn fail(&mut self, fill: FillState, error: FillError, out: &mut Vec<Action>) {
+        let frames: Vec<FrameId> =
+            core::iter::successors(Some(fill.first), |&id| self.frames.chained(id)).collect();
+        let all_wanted = frames.iter().all(|&id| self.frames.get(id).pins > 0);
+        let again = !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_wanted);
+        let mut wanted: Vec<FrameId> = Vec::new();
+        for id in frames {
+            let frame = self.frames.get(id);
+            if again && frame.pins > 0 {
+                wanted.push(id);
+                continue;
+            }
+            let (file, index, pins) = (frame.file, frame.index, frame.pins);
+            if frame.state != State::Doomed {
+                self.table.set(file, index, Slot::EMPTY);
+            }
+            if pins > 0 {
+                self.frames.get_mut(id).state = State::Doomed;
+            } else {
+                self.frames.free(id);
+            }
+        }
+        if again {
+            self.fill_again(&fill, &wanted, out);
+            self.end_waits(&fill, None, out);
+        } else {
+            self.end_waits(&fill, Some(error), out);
+        }
+    }
+
+    /// Asks again for those frames of a failed fill that readers wait for, in runs.
+    fn fill_again(&mut self, failed: &FillState, wanted: &[FrameId], out: &mut Vec<Action>) {
+        let is_next =
+            |a: &FrameId, b: &FrameId| self.frames.get(*b).index.0 == self.frames.get(*a).index.0 + 1;
+        let runs: Vec<&[FrameId]> = wanted.chunk_by(is_next).collect();
+        for run in runs {
+            let start = self.frames.get(run[0]).index.0;
+            let range = PageRange::new(start, start + run.len() as u64);
+            let mut previous = None;
+            for &id in run {
+                self.frames.chain(previous, id);
+                previous = Some(id);
+            }
+            let id = self.start_fill(failed.file, range, Urgency::Demand, run[0], true, out);
+            for &wait_id in &failed.waits {
+                let wait = self.waits.get_mut(wait_id).expect("a wait outlives its fills");
+                if wait.file == failed.file && !wait.range.intersect(range).is_empty() {
+                    wait.pending += 1;
+                    self.fills.get_mut(id).expect("just started").waits.push(wait_id);
+                }
+            }
+        }
+    }
+
+    /// Tells the waiting reads that one of their fills has ended.
+    fn end_waits(&mut self, fill: &FillState, error: Option<FillError>, out: &mut Vec<Action>) {
+        for &id in &fill.waits {
+            let wait = self.waits.get_mut(id).expect("a wait outlives its fills");
+            wait.pending -= 1;
+            wait.error = wait.error.or(error);
+            self.finish_wait(id, out);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Frames: what holds a page, in which state, on which list.
+//!
+//! ```text
+//!             alloc             filled                        evict
+//!   Free ──────────► InFlight ──────────► Inactive ──────────────────► Free
+//!    ▲                  │ invalidated       │  ▲ balance
+//!    │                  ▼                   ▼  │ second touch
+//!    └─── unpinned ── Doomed ◄───────────── Active
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::id::{FileId, FrameId};
+use crate::page::PageIndex;
+
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// One frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) index: PageIndex,
+    pub(crate) file: FileId,
+    /// Neighbours on the list of its state; in flight, `next` is the next frame of the fill.
+    prev: u32,
+    next: u32,
+    /// Its fill, while in flight.
+    fill: u64,
+    /// Reads that use it or wait for it.
+    pub(crate) pins: u32,
+    pub(crate) state: State,
+    flags: u8,
+}
+
+/// Where a frame is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Holds nothing.
+    Free,
+    /// Being read into; on its fill's list.
+    InFlight,
+    /// Up to date, on the inactive list.
+    Inactive,
+    /// Up to date, on the active list.
+    Active,
+    /// No longer in the page table; freed when its fill has ended and nobody pins it.
+    Doomed,
+}
+
+/// Facts about a frame, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flag {
+    /// Touched once since it came or was last looked at by reclaim.
+    Referenced = 1,
+    /// Bears the lookahead mark.
+    Mark = 2,
+    /// Read ahead and not used so far.
+    Unused = 4,
+    /// Goes to the active list when its fill ends.
+    Activate = 8,
+    /// Was evicted unused before; counts as thrashed when it is used.
+    Thrashed = 16,
+}
+
+/// All frames, and the two lists of Linux's page reclaim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Frames {
+    frames: Vec<Frame>,
+    free: Vec<u32>,
+    /// Given back to the driver; used first when it grants frames again.
+    retired: Vec<u32>,
+    inactive: List,
+    active: List,
+    /// Up-to-date frames that somebody pins.
+    pinned: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { head: NONE, tail: NONE, len: 0 }
+    }
+}
+
+impl Frame {
+    pub(crate) fn has(&self, flag: Flag) -> bool {
+        self.flags & flag as u8 != 0
+    }
+
+    pub(crate) fn set(&mut self, flag: Flag) {
+        self.flags |= flag as u8;
+    }
+
+    /// Clears the flag and tells whether it was set.
+    pub(crate) fn take(&mut self, flag: Flag) -> bool {
+        let had = self.has(flag);
+        self.flags &= !(flag as u8);
+        had
+    }
+
+    /// Whether a read can be served from it with no decision and no wait.
+    pub(crate) fn is_plain_hit(&self) -> bool {
+        matches!(self.state, State::Inactive | State::Active) && !self.has(Flag::Mark)
+    }
+}
+
+impl Frames {
+    pub(crate) fn get(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: FrameId) -> &mut Frame {
+        &mut self.frames[id.0 as usize]
+    }
+
+    /// Frames that hold something.
+    pub(crate) fn used(&self) -> u32 {
+        // Frames never exceed 2^30, so the difference fits.
+        (self.frames.len() - self.free.len() - self.retired.len()) as u32
+    }
+
+    /// Up-to-date frames that nobody pins: those that reclaim can take.
+    pub(crate) fn reclaimable(&self) -> u32 {
+        self.inactive.len + self.active.len - self.pinned
+    }
+
+    /// Free frames that have an address already.
+    pub(crate) fn free_len(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    pub(crate) fn inactive_len(&self) -> u32 {
+        self.inactive.len
+    }
+
+    pub(crate) fn active_len(&self) -> u32 {
+        self.active.len
+    }
+
+    pub(crate) fn pinned(&self) -> u32 {
+        self.pinned
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = FrameId> {
+        // Frames never exceed 2^30.
+        (0..self.frames.len() as u32).map(FrameId)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.frames.capacity() * size_of::<Frame>()
+            + (self.free.capacity() + self.retired.capacity()) * size_of::<u32>()
+    }
+
+    /// Takes a free frame, or a new one if fewer than `limit` are used, for a page that is about to be read.
+    pub(crate) fn alloc(&mut self, limit: u32, file: FileId, index: PageIndex) -> Option<FrameId> {
+        let frame =
+            Frame { index, file, prev: NONE, next: NONE, fill: 0, pins: 0, state: State::InFlight, flags: 0 };
+        if self.used() >= limit {
+            return None;
+        }
+        if let Some(id) = self.free.pop().or_else(|| self.retired.pop()) {
+            self.frames[id as usize] = frame;
+            Some(FrameId(id))
+        } else {
+            self.frames.push(frame);
+            Some(FrameId((self.frames.len() - 1) as u32))
+        }
+    }
+
+    /// Makes a frame free. It is on no list and has no pin.
+    pub(crate) fn free(&mut self, id: FrameId) {
+        let frame = self.get_mut(id);
+        debug_assert!(frame.pins == 0 && matches!(frame.state, State::InFlight | State::Doomed));
+        frame.state = State::Free;
+        frame.flags = 0;
+        self.free.push(id.0);
+    }
+
+    /// Takes up to `count` free frames out of use and appends them to `out`.
+    pub(crate) fn retire(&mut self, count: usize, out: &mut Vec<FrameId>) {
+        let keep = self.free.len().saturating_sub(count);
+        for id in self.free.drain(keep..) {
+            self.retired.push(id);
+            out.push(FrameId(id));
+        }
+    }
+
+    pub(crate) fn pin(&mut self, id: FrameId) {
+        let frame = self.get_mut(id);
+        frame.pins += 1;
+        if frame.pins == 1 && matches!(frame.state, State::Inactive | State::Active) {
+            self.pinned += 1;
+        }
+    }
+
+    /// Drops one pin; returns whether it was the last one.
+    pub(crate) fn unpin(&mut self, id: FrameId) -> bool {
+        let frame = self.get_mut(id);
+        assert!(frame.pins > 0, "frame {} is unpinned more often than it was pinned", id.0);
+        frame.pins -= 1;
+        let last = frame.pins == 0;
+        if last && matches!(frame.state, State::Inactive | State::Active) {
+            self.pinned -= 1;
+        }
+        last
+    }
+
+    /// Puts a frame that is on no list at the head of the list of `state` (`Inactive` or `Active`).
+    pub(crate) fn list_add(&mut self, id: FrameId, state: State) {
+        let pinned = self.get(id).pins > 0;
+        self.pinned += u32::from(pinned);
+        let head = self.list(state).head;
+        let frame = self.get_mut(id);
+        (frame.state, frame.prev, frame.next) = (state, NONE, head);
+        if head != NONE {
+            self.frames[head as usize].prev = id.0;
+        }
+        let list = self.list(state);
+        list.head = id.0;
+        if list.tail == NONE {
+            list.tail = id.0;
+        }
+        list.len += 1;
+    }
+
+    /// Takes a frame off its list; it is then in flight in name only, for the caller to free, doom or add again.
+    pub(crate) fn list_del(&mut self, id: FrameId) {
+        let &Frame { prev, next, state, pins, .. } = self.get(id);
+        if prev == NONE {
+            self.list(state).head = next;
+        } else {
+            self.frames[prev as usize].next = next;
+        }
+        if next == NONE {
+            self.list(state).tail = prev;
+        } else {
+            self.frames[next as usize].prev = prev;
+        }
+        self.list(state).len -= 1;
+        self.pinned -= u32::from(pins > 0);
+        let frame = self.get_mut(id);
+        (frame.state, frame.prev, frame.next) = (State::InFlight, NONE, NONE);
+    }
+
+    /// The coldest frame of a list.
+    pub(crate) fn tail(&self, state: State) -> Option<FrameId> {
+        let list = if state == State::Active { self.active } else { self.inactive };
+        (list.tail != NONE).then_some(FrameId(list.tail))
+    }
+
+    /// Says to which fill a frame in flight belongs.
+    pub(crate) fn set_fill(&mut self, id: FrameId, fill: u64) {
+        self.get_mut(id).fill = fill;
+    }
+
+    /// The fill of a frame in flight.
+    pub(crate) fn fill_of(&self, id: FrameId) -> u64 {
+        self.get(id).fill
+    }
+
+    /// Links a frame in flight behind `after` on its fill's list.
+    pub(crate) fn chain(&mut self, after: Option<FrameId>, id: FrameId) {
+        if let Some(after) = after {
+            self.get_mut(after).next = id.0;
+        }
+        self.get_mut(id).next = NONE;
+    }
+
+    /// The frame behind this one on its fill's list.
+    pub(crate) fn chained(&self, id: FrameId) -> Option<FrameId> {
+        let next = self.get(id).next;
+        (next != NONE).then_some(FrameId(next))
+    }
+
+    fn list(&mut self, state: State) -> &mut List {
+        match state {
+            State::Inactive => &mut self.inactive,
+            State::Active => &mut self.active,
+            State::Free | State::InFlight | State::Doomed => {
+                unreachable!("only up-to-date frames are on a list")
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! One shard of the page cache.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `table` | which page is where |
+//! | `frames` | what holds a page, and the active and inactive lists |
+//! | `read` | a demand read: hit, or walk page by page, decide, wait |
+//! | `plan` | from a policy's plan to fills |
+//! | `fill` | the end of a fill: wake, or fail |
+//! | `reclaim` | room: eviction, shadows, grants |
+//! | `advise` | what users say about ranges; invalidation |
+//! | `check` | the invariants, spelled out |
+
+mod advise;
+mod check;
+mod fill;
+mod frames;
+mod plan;
+mod read;
+mod reclaim;
+mod slab;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use check::Violation;
+pub(crate) use table::PageTable;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::config::{Config, ConfigError};
+use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
+use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
+use crate::page::{PageCount, PageIndex, PageRange};
+use crate::readahead::Readahead;
+use crate::stats::Stats;
+use crate::time::Instant;
+use frames::Frames;
+use slab::Slab;
+
+/// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
+///
+/// The calls in order of use: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`,
+/// `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`. Each appends at most a few
+/// actions for each page of its range and window to the lent buffer. Every call is also an [`Event`] for
+/// [`step`](Self::step). Time must not run back.
+#[derive(Debug)]
+pub struct Cache {
+    config: Config,
+    now: Instant,
+    /// Frames that may be used now.
+    limit: u32,
+    congested: bool,
+    table: PageTable,
+    frames: Frames,
+    files: Vec<Option<File>>,
+    handles: Vec<Option<Handle>>,
+    fills: Slab<FillState>,
+    waits: Slab<Wait>,
+    /// Reads that found too few frames, oldest first.
+    starved: VecDeque<StarvedRead>,
+    reclaim: reclaim::Reclaim,
+    /// Of files that are closed.
+    closed_stats: Stats,
+}
+
+#[derive(Debug)]
+struct File {
+    pages: PageCount,
+    handles: u32,
+    stats: Stats,
+}
+
+#[derive(Debug)]
+struct Handle {
+    file: FileId,
+    policy: Box<dyn Readahead>,
+    pattern: Pattern,
+    /// Drop pages behind the reader.
+    no_reuse: bool,
+    /// Pages of the last request that were walked.
+    prev: Option<PageRange>,
+}
+
+/// How the user said a handle will be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pattern {
+    Normal,
+    Sequential,
+    Random,
+}
+
+#[derive(Debug)]
+struct FillState {
+    file: FileId,
+    range: PageRange,
+    urgency: Urgency,
+    /// First frame; the others are chained behind it, in page order.
+    first: FrameId,
+    /// Reads that wait for it.
+    waits: Vec<u64>,
+    /// Only what readers wait for, after a fill that had more has failed.
+    exact: bool,
+    /// The driver was asked to drop it.
+    cancelled: bool,
+}
+
+/// A read that waits for fills.
+#[derive(Debug)]
+struct Wait {
+    waiter: Waiter,
+    file: FileId,
+    range: PageRange,
+    /// Its frames in page order, each pinned.
+    frames: Vec<FrameId>,
+    /// Fills not ended.
+    pending: u32,
+    error: Option<FillError>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StarvedRead {
+    waiter: Waiter,
+    handle: HandleId,
+    request: PageRange,
+}
+
+impl Cache {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// The first field of `config` that is out of bounds.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self {
+            limit: config.frames,
+            config,
+            now: Instant(0),
+            congested: false,
+            table: PageTable::default(),
+            frames: Frames::default(),
+            files: Vec::new(),
+            handles: Vec::new(),
+            fills: Slab::default(),
+            waits: Slab::default(),
+            starved: VecDeque::new(),
+            reclaim: reclaim::Reclaim::default(),
+            closed_stats: Stats::default(),
+        })
+    }
+
+    /// Everything that can happen, in one place: the entry for replay, fuzzing and the simulator.
+    ///
+    /// A read that hits answers with an [`Action::Wake`] too, so that the actions tell all.
+    ///
+    /// # Panics
+    /// If the event breaks the contract of the method it stands for, such as a read through a handle that is not open.
+    pub fn step(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::OpenFile { file, pages } => self.open_file(file, pages),
+            Event::CloseFile { file } => self.close_file(file),
+            Event::OpenHandle { handle, file } => self.open_handle(handle, file),
+            Event::CloseHandle { handle } => self.close_handle(now, handle, out),
+            Event::Read { waiter, handle, range } => {
+                let mut frames = Vec::new();
+                if self.read(now, waiter, handle, range, &mut frames, out) == ReadOutcome::Hit {
+                    out.push(Action::Wake { waiter, result: Ok(frames) });
+                }
+            }
+            Event::Filled { fill, result } => self.filled(now, fill, result, out),
+            Event::Unpin { frames } => self.unpin(now, &frames, out),
+            Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
+            Event::Invalidate { file, range } => self.invalidate(file, range),
+            Event::Congestion { congested } => self.set_congested(congested),
+            Event::Granted { frames } => self.grant(now, frames, out),
+            Event::Revoked { frames } => self.revoke(frames, out),
+        }
+    }
+
+    /// A file of `pages` pages comes into being, with nothing cached.
+    ///
+    /// # Panics
+    /// If `file` is open.
+    pub fn open_file(&mut self, file: FileId, pages: PageCount) {
+        let entry = slot(&mut self.files, file.0);
+        assert!(entry.is_none(), "file {} is open", file.0);
+        *entry = Some(File { pages, handles: 0, stats: Stats::default() });
+    }
+
+    /// A file and all its pages are forgotten. Fills in flight still want their answers.
+    ///
+    /// # Panics
+    /// If `file` is not open or has handles.
+    pub fn close_file(&mut self, file: FileId) {
+        assert_eq!(self.file(file).handles, 0, "file {} has open handles", file.0);
+        self.invalidate(file, PageRange::new(0, u64::MAX));
+        let closed = self.files[file.0 as usize].take().expect("looked up above");
+        self.closed_stats += closed.stats;
+    }
+
+    /// A handle with a fresh readahead state of the configured policy.
+    ///
+    /// # Panics
+    /// If `handle` is open or `file` is not.
+    pub fn open_handle(&mut self, handle: HandleId, file: FileId) {
+        self.file_mut(file).handles += 1;
+        let policy = self.config.policy.build();
+        let entry = slot(&mut self.handles, handle.0);
+        assert!(entry.is_none(), "handle {} is open", handle.0);
+        *entry = Some(Handle { file, policy, pattern: Pattern::Normal, no_reuse: false, prev: None });
+    }
+
+    /// The handle's readahead state is forgotten; its file's pages stay. With the last handle of a file, readahead that
+    /// nobody waits for is cancelled. Reads through it that wait for frames fail with [`FillError::CLOSED`].
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn close_handle(&mut self, now: Instant, handle: HandleId, out: &mut Vec<Action>) {
+        self.tick(now);
+        let file = self.handle(handle).file;
+        self.handles[handle.0 as usize] = None;
+        let entry = self.file_mut(file);
+        entry.handles -= 1;
+        if entry.handles == 0 {
+            self.cancel_readahead(file, out);
+        }
+        self.starved.retain(|read| {
+            if read.handle == handle {
+                out.push(Action::Wake { waiter: read.waiter, result: Err(FillError::CLOSED) });
+            }
+            read.handle != handle
+        });
+    }
+
+    /// Tells whether the device's queue is too full for readahead. Async readahead is then dropped, and comes back as a
+    /// sync one (paper 002, 3.2).
+    pub fn set_congested(&mut self, congested: bool) {
+        self.congested = congested;
+    }
+
+    /// The frames of a fill in flight, in page order.
+    pub fn fill_frames(&self, fill: FillId) -> impl Iterator<Item = FrameId> + '_ {
+        let first = self.fills.get(fill.0).map(|fill| fill.first);
+        core::iter::successors(first, |&frame| self.frames.chained(frame))
+    }
+
+    /// Whether a page is up to date or in flight.
+    #[must_use]
+    pub fn is_cached(&self, file: FileId, page: PageIndex) -> bool {
+        self.table.get(file, page).frame().is_some()
+    }
+
+    /// What the cache has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.files.iter().flatten().fold(self.closed_stats, |mut sum, file| {
+            sum += file.stats;
+            sum
+        })
+    }
+
+    /// What the cache has done for one file since it was opened; nothing if it is not open.
+    #[must_use]
+    pub fn file_stats(&self, file: FileId) -> Stats {
+        self.files
+            .get(file.0 as usize)
+            .and_then(Option::as_ref)
+            .map_or_else(Stats::default, |file| file.stats)
+    }
+
+    /// Frames lent to the cache now.
+    #[must_use]
+    pub fn frame_limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Frames that hold a page or wait for one.
+    #[must_use]
+    pub fn frames_used(&self) -> u32 {
+        self.frames.used()
+    }
+
+    /// Fills asked for and not answered.
+    #[must_use]
+    pub fn fills_in_flight(&self) -> usize {
+        self.fills.len()
+    }
+
+    /// Reads that wait for frames.
+    #[must_use]
+    pub fn reads_starved(&self) -> usize {
+        self.starved.len()
+    }
+
+    /// Bytes of memory that the bookkeeping takes.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> usize {
+        self.table.bytes() + self.frames.bytes() + self.reclaim.bytes()
+    }
+
+    fn tick(&mut self, now: Instant) {
+        debug_assert!(now >= self.now, "time runs back from {} to {}", self.now.0, now.0);
+        self.now = now;
+    }
+
+    fn file(&self, file: FileId) -> &File {
+        self.files.get(file.0 as usize).and_then(Option::as_ref).expect("the driver names open files only")
+    }
+
+    fn file_mut(&mut self, file: FileId) -> &mut File {
+        self.files
+            .get_mut(file.0 as usize)
+            .and_then(Option::as_mut)
+            .expect("the driver names open files only")
+    }
+
+    /// The counters that work for `file` goes to; those of closed files if it is gone meanwhile.
+    fn stats_mut(&mut self, file: FileId) -> &mut Stats {
+        match self.files.get_mut(file.0 as usize) {
+            Some(Some(file)) => &mut file.stats,
+            _ => &mut self.closed_stats,
+        }
+    }
+
+    fn handle(&self, handle: HandleId) -> &Handle {
+        self.handles
+            .get(handle.0 as usize)
+            .and_then(Option::as_ref)
+            .expect("the driver names open handles only")
+    }
+
+    fn handle_mut(&mut self, handle: HandleId) -> &mut Handle {
+        self.handles
+            .get_mut(handle.0 as usize)
+            .and_then(Option::as_mut)
+            .expect("the driver names open handles only")
+    }
+}
+
+/// The place of a small number in a vector that grows as needed.
+fn slot<T>(entries: &mut Vec<Option<T>>, number: u32) -> &mut Option<T> {
+    let number = number as usize;
+    if entries.len() <= number {
+        entries.resize_with(number + 1, || None);
+    }
+    &mut entries[number]
+}

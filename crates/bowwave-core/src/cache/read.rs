@@ -1,0 +1,302 @@
+//! A demand read: served at once if all is there, else walked page by page as figure 4 of paper 002 does.
+
+use alloc::vec::Vec;
+
+use super::frames::{Flag, State};
+use super::table::LEAF_PAGES;
+use super::{Cache, Pattern, StarvedRead, Wait};
+use crate::event::{Action, FillError, ReadOutcome, Trigger, Urgency};
+use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
+use crate::page::{PageCount, PageIndex, PageRange};
+use crate::readahead::{Access, Plan, Reason, View};
+use crate::time::Instant;
+
+/// What a walk knows about itself.
+pub(super) struct Walk {
+    pub(super) handle: HandleId,
+    pub(super) file: FileId,
+    /// The request as made; may reach past the end of the file.
+    pub(super) request: PageRange,
+    /// The part within the file.
+    pub(super) range: PageRange,
+    /// Pages of `range` that still need a frame.
+    pub(super) demand_left: u64,
+}
+
+impl Cache {
+    /// A demand read, the hot part of [`step`](Self::step).
+    ///
+    /// On a hit `frames` holds the pinned frames of the pages within the file, in order. After [`ReadOutcome::Wait`]
+    /// exactly one [`Action::Wake`] follows, perhaps among this call's actions. No more is read than the file has.
+    ///
+    /// The read fails with [`FillError::TOO_LARGE`] if it wants more pages than the cache has frames; it never fails
+    /// because frames are taken, but waits in line for them.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn read(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        handle: HandleId,
+        request: PageRange,
+        frames: &mut Vec<FrameId>,
+        out: &mut Vec<Action>,
+    ) -> ReadOutcome {
+        self.tick(now);
+        frames.clear();
+        let file = self.handle(handle).file;
+        let entry = self.file_mut(file);
+        let range = clip_to_file(request, entry.pages);
+        entry.stats.reads += 1;
+        entry.stats.accesses += range.count().0;
+        if self.collect_hits(file, range, frames) {
+            self.stats_mut(file).hits += range.count().0;
+            let (seen, reuse) = self.seen_before(handle, range);
+            for (&frame, page) in frames.iter().zip(range.start.0..) {
+                self.frames.pin(frame);
+                if reuse && Some(PageIndex(page)) != seen {
+                    self.touch(frame);
+                }
+            }
+            self.walked(handle, range);
+            return ReadOutcome::Hit;
+        }
+        if !self.starved.is_empty() || !self.start_read(waiter, handle, request, out) {
+            self.stats_mut(file).reads_starved += 1;
+            self.starved.push_back(StarvedRead { waiter, handle, request });
+        }
+        ReadOutcome::Wait
+    }
+
+    /// Frames are no longer in use; each is given as often as a hit or a wake handed it out.
+    ///
+    /// # Panics
+    /// If a frame is not pinned.
+    pub fn unpin(&mut self, now: Instant, frames: &[FrameId], out: &mut Vec<Action>) {
+        self.tick(now);
+        self.drop_pins(frames);
+        self.retry_starved(out);
+    }
+
+    /// Lets reads that wait for frames try again, oldest first.
+    pub(super) fn retry_starved(&mut self, out: &mut Vec<Action>) {
+        while let Some(&StarvedRead { waiter, handle, request }) = self.starved.front() {
+            if !self.start_read(waiter, handle, request, out) {
+                break;
+            }
+            self.starved.pop_front();
+        }
+    }
+
+    pub(super) fn drop_pins(&mut self, frames: &[FrameId]) {
+        for &frame in frames {
+            if self.frames.unpin(frame) && self.frames.get(frame).state == State::Doomed {
+                self.frames.free(frame);
+            }
+        }
+    }
+
+    /// Appends the frames of a range if each page is up to date and unmarked; tells whether they are.
+    fn collect_hits(&self, file: FileId, range: PageRange, frames: &mut Vec<FrameId>) -> bool {
+        let mut page = range.start.0;
+        while page < range.end.0 {
+            let Some(slots) = self.table.leaf(file, PageIndex(page)) else { return false };
+            let leaf_start = page - page % LEAF_PAGES;
+            let end = range.end.0.min(leaf_start + LEAF_PAGES);
+            // Both are offsets within a leaf.
+            for slot in &slots[(page - leaf_start) as usize..(end - leaf_start) as usize] {
+                match slot.frame() {
+                    Some(frame) if self.frames.get(frame).is_plain_hit() => frames.push(frame),
+                    _ => return false,
+                }
+            }
+            page = end;
+        }
+        true
+    }
+
+    /// Starts a read that is not a plain hit; tells whether there were frames enough. All or nothing: a read that holds
+    /// pins never waits for frames, so two reads cannot wait for each other.
+    fn start_read(
+        &mut self,
+        waiter: Waiter,
+        handle: HandleId,
+        request: PageRange,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let file = self.handle(handle).file;
+        let range = clip_to_file(request, self.file(file).pages);
+        if range.count().0 > u64::from(self.limit) {
+            out.push(Action::Wake { waiter, result: Err(FillError::TOO_LARGE) });
+            return true;
+        }
+        let present: Vec<Option<FrameId>> =
+            (range.start.0..range.end.0).map(|page| self.table.get(file, PageIndex(page)).frame()).collect();
+        present.iter().flatten().for_each(|&frame| self.frames.pin(frame));
+        let absent = present.iter().filter(|frame| frame.is_none()).count() as u64;
+        if self.available() < absent {
+            let pinned: Vec<FrameId> = present.into_iter().flatten().collect();
+            self.drop_pins(&pinned);
+            return false;
+        }
+        let mut walk = Walk { handle, file, request, range, demand_left: absent };
+        let frames = Vec::with_capacity(present.len());
+        let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
+        let (seen, reuse) = self.seen_before(handle, range);
+        for (frame, page) in present.into_iter().zip(range.start.0..) {
+            let page = PageIndex(page);
+            let frame = self.visit(&mut walk, page, frame, out);
+            if reuse && Some(page) != seen {
+                self.touch(frame);
+            }
+            self.await_frame(wait, frame, out);
+        }
+        self.walked(handle, range);
+        self.finish_wait(wait, out);
+        true
+    }
+
+    /// One step of the walk: decide on a miss, then on a mark. `present` is the page's frame, pinned, if it was there
+    /// when the walk began. Returns the page's frame, pinned.
+    fn visit(
+        &mut self,
+        walk: &mut Walk,
+        page: PageIndex,
+        present: Option<FrameId>,
+        out: &mut Vec<Action>,
+    ) -> FrameId {
+        let frame = if let Some(frame) = present {
+            let in_flight = self.frames.get(frame).state == State::InFlight;
+            let stats = self.stats_mut(walk.file);
+            if in_flight {
+                stats.late += 1
+            } else {
+                stats.hits += 1
+            }
+            frame
+        } else {
+            self.stats_mut(walk.file).misses += 1;
+            let frame = match self.table.get(walk.file, page).frame() {
+                // A decision at an earlier page of this walk has brought it in.
+                Some(frame) => frame,
+                None => self.miss(walk, page, out),
+            };
+            self.frames.pin(frame);
+            frame
+        };
+        if self.frames.get_mut(frame).take(Flag::Mark) {
+            self.decide(walk, page, Trigger::Mark, out);
+        }
+        frame
+    }
+
+    /// Brings in a page that is not there; the policy decides what else.
+    fn miss(&mut self, walk: &mut Walk, page: PageIndex, out: &mut Vec<Action>) -> FrameId {
+        self.decide(walk, page, Trigger::Miss, out);
+        if let Some(frame) = self.table.get(walk.file, page).frame() {
+            return frame;
+        }
+        let plan = Plan::new(page, 1, 0, Reason::Demand);
+        self.carry_out(walk, page, Trigger::Miss, plan, out);
+        self.table
+            .get(walk.file, page)
+            .frame()
+            .expect("frames for all missing pages were set aside before the walk")
+    }
+
+    fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, out: &mut Vec<Action>) {
+        let handle = self.handle(walk.handle);
+        if handle.pattern == Pattern::Random {
+            // As Linux does with POSIX_FADV_RANDOM: exactly the request, whatever the policy.
+            if trigger == Trigger::Miss {
+                let plan = Plan::new(page, (walk.request.end - page).0, 0, Reason::Forced);
+                self.carry_out(walk, page, trigger, plan, out);
+            }
+            return;
+        }
+        if trigger == Trigger::Mark && self.congested {
+            let plan = Plan::new(page, 0, 0, Reason::Deferred);
+            self.carry_out(walk, page, trigger, plan, out);
+            return;
+        }
+        let ra_pages =
+            u64::from(self.config.ra_pages) * if handle.pattern == Pattern::Sequential { 2 } else { 1 };
+        let prev_page = handle.prev.map(|prev| PageIndex(prev.end.0 - 1));
+        let access = Access { now: self.now, page, request: walk.request, prev_page, trigger };
+        let free = self.readahead_allowance(walk.demand_left);
+        let pages = self.file(walk.file).pages;
+        let view = View::new(&self.table, walk.file, ra_pages, pages, free, self.congested);
+        let handle = self.handles[walk.handle.0 as usize].as_mut().expect("looked up above");
+        let plan = handle.policy.on_access(access, view);
+        self.carry_out(walk, page, trigger, plan, out);
+    }
+
+    /// Hands a pinned frame to a waiting read, and makes the read wait for its fill if it has one.
+    fn await_frame(&mut self, wait: u64, frame: FrameId, out: &mut Vec<Action>) {
+        let entry = self.waits.get_mut(wait).expect("the wait ends after the walk");
+        entry.frames.push(frame);
+        if self.frames.get(frame).state != State::InFlight {
+            return;
+        }
+        let fill_id = self.frames.fill_of(frame);
+        let fill = self.fills.get_mut(fill_id).expect("a frame in flight has a fill");
+        if fill.waits.last() != Some(&wait) {
+            fill.waits.push(wait);
+            entry.pending += 1;
+        }
+        if fill.urgency == Urgency::Readahead {
+            fill.urgency = Urgency::Demand;
+            let file = fill.file;
+            out.push(Action::Promote { fill: FillId(fill_id) });
+            self.stats_mut(file).fills_promoted += 1;
+        }
+    }
+
+    /// The page that this read shares with the one before, which counts as one touch, and whether touches count.
+    fn seen_before(&self, handle: HandleId, range: PageRange) -> (Option<PageIndex>, bool) {
+        let handle = self.handle(handle);
+        let shared = handle.prev.map(|prev| PageIndex(prev.end.0 - 1)).filter(|&page| page == range.start);
+        (shared, !handle.no_reuse)
+    }
+
+    /// Notes where a handle has been; drops what is behind it, if advised to.
+    fn walked(&mut self, handle: HandleId, range: PageRange) {
+        if range.is_empty() {
+            return;
+        }
+        let entry = self.handle_mut(handle);
+        let behind = entry.prev.replace(range).filter(|_| entry.no_reuse);
+        let file = entry.file;
+        if let Some(behind) = behind {
+            for page in (behind.start.0..behind.end.0).map(PageIndex).filter(|&page| !range.contains(page)) {
+                self.drop_idle(file, page);
+            }
+        }
+    }
+
+    /// Counts a use of a page, as Linux's `mark_page_accessed`: the second one makes it active.
+    fn touch(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        let (file, used, thrashed) = (frame.file, frame.take(Flag::Unused), frame.take(Flag::Thrashed));
+        match (frame.state, frame.has(Flag::Referenced)) {
+            (State::Inactive, true) => {
+                frame.take(Flag::Referenced);
+                self.activate(id);
+            }
+            (State::InFlight, true) => frame.set(Flag::Activate),
+            _ => frame.set(Flag::Referenced),
+        }
+        if used {
+            let stats = self.stats_mut(file);
+            stats.pages_used += 1;
+            stats.pages_thrashed += u64::from(thrashed);
+        }
+    }
+}
+
+/// The part of a request that lies within a file; empty at the end of the file if none does.
+fn clip_to_file(request: PageRange, pages: PageCount) -> PageRange {
+    let end = PageIndex(pages.0);
+    PageRange { start: request.start.min(end), end: request.end.min(end) }
+}

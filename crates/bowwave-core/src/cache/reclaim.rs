@@ -1,0 +1,171 @@
+//! Room for pages: two-list reclaim as Linux does it, shadows of evicted pages, and frames lent and given back.
+//!
+//! Pages come to the inactive list; a second touch makes them active. Reclaim takes from the cold end of the inactive list
+//! and, when that list has become short, first moves active pages over. An evicted page leaves a shadow with the eviction
+//! clock: if it comes back after no more evictions than there are active pages, it would have stayed had the inactive list
+//! been that much longer, so it goes straight to the active list (Linux, `mm/workingset.c`).
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Cache;
+use super::frames::{Flag, State};
+use super::table::{Shadow, Slot};
+use crate::event::Action;
+use crate::id::{FileId, FrameId};
+use crate::page::PageIndex;
+use crate::time::Instant;
+
+/// Pages moved from the active to the inactive list at once (`SWAP_CLUSTER_MAX`).
+const DEACTIVATE_BATCH: u32 = 32;
+
+/// What reclaim remembers.
+#[derive(Debug, Default)]
+pub(super) struct Reclaim {
+    /// Evictions and activations so far: the clock of refault distances (`nonresident_age`).
+    clock: u32,
+    /// Shadows in the page table, oldest first; no more of them than frames. An entry whose page has a different slot by
+    /// now is stale.
+    shadows: VecDeque<(FileId, PageIndex, Slot)>,
+}
+
+impl Reclaim {
+    pub(super) fn bytes(&self) -> usize {
+        self.shadows.capacity() * size_of::<(FileId, PageIndex, Slot)>()
+    }
+}
+
+impl Cache {
+    /// Lends the cache `frames` more frames.
+    pub fn grant(&mut self, now: Instant, frames: u32, out: &mut Vec<Action>) {
+        self.tick(now);
+        self.limit = self.limit.saturating_add(frames).min(crate::Config::UNLIMITED);
+        self.retry_starved(out);
+    }
+
+    /// Takes back up to `frames` frames, evicting as needed; [`frame_limit`](Self::frame_limit) tells how many it was.
+    /// The cache keeps its reserve and one frame more, and every frame that is pinned or in flight.
+    pub fn revoke(&mut self, frames: u32, out: &mut Vec<Action>) {
+        let floor = self.config.reserve_frames + 1;
+        let mut left = frames.min(self.limit.saturating_sub(floor));
+        // Frames never used need no address.
+        let virgin = left.min(self.limit - self.frames.used() - self.frames.free_len());
+        self.limit -= virgin;
+        left -= virgin;
+        while self.frames.free_len() < left && self.evict_one() {}
+        let mut retired = Vec::new();
+        self.frames.retire(left as usize, &mut retired);
+        // At most `left`, which is a u32.
+        self.limit -= retired.len() as u32;
+        if !retired.is_empty() {
+            out.push(Action::Retired { frames: retired });
+        }
+    }
+
+    /// Frames that demand could get now: free ones and those that reclaim can take.
+    pub(super) fn available(&self) -> u64 {
+        u64::from(self.limit.saturating_sub(self.frames.used())) + u64::from(self.frames.reclaimable())
+    }
+
+    /// Frames that readahead could get now, with `demand_left` set aside for the read that is going on.
+    pub(super) fn readahead_allowance(&self, demand_left: u64) -> u64 {
+        self.available().saturating_sub(demand_left + u64::from(self.config.reserve_frames))
+    }
+
+    /// Evicts a page if all frames are used.
+    pub(super) fn make_room(&mut self) {
+        if self.frames.used() >= self.limit {
+            self.evict_one();
+        }
+    }
+
+    /// A page comes back after its eviction.
+    pub(super) fn refault(&mut self, frame: FrameId, shadow: Shadow, demanded: bool) {
+        let distance = self.reclaim.clock.wrapping_sub(shadow.age) & Slot::AGE_MASK;
+        let activate = distance <= self.frames.active_len();
+        let entry = self.frames.get_mut(frame);
+        if activate {
+            entry.set(Flag::Activate);
+        }
+        if shadow.unused && !demanded {
+            entry.set(Flag::Thrashed);
+        }
+        let file = entry.file;
+        let stats = self.stats_mut(file);
+        stats.refaults += 1;
+        stats.refaults_activated += u64::from(activate);
+        stats.pages_thrashed += u64::from(shadow.unused && demanded);
+    }
+
+    /// Moves an inactive page to the active list.
+    pub(super) fn activate(&mut self, frame: FrameId) {
+        self.frames.list_del(frame);
+        self.frames.list_add(frame, State::Active);
+        self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
+    }
+
+    /// Evicts the coldest page that nobody pins; tells whether there was one.
+    fn evict_one(&mut self) -> bool {
+        if self.frames.reclaimable() == 0 {
+            return false;
+        }
+        self.balance();
+        for state in [State::Inactive, State::Active] {
+            let len =
+                if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
+            for _ in 0..len {
+                let Some(id) = self.frames.tail(state) else { break };
+                if self.frames.get(id).pins == 0 {
+                    self.evict(id);
+                    return true;
+                }
+                // In use right now: around again, as Linux does with a locked page.
+                self.frames.list_del(id);
+                self.frames.list_add(id, state);
+            }
+        }
+        unreachable!("a reclaimable frame is on one of the lists")
+    }
+
+    /// Keeps the inactive list long enough that a page has a chance to be touched again before it is evicted.
+    fn balance(&mut self) {
+        for _ in 0..DEACTIVATE_BATCH {
+            let (inactive, active) =
+                (u64::from(self.frames.inactive_len()), u64::from(self.frames.active_len()));
+            let gib = (inactive + active) * self.config.page_size.bytes() >> 30;
+            let ratio = if gib == 0 { 1 } else { (10 * gib).isqrt() };
+            if inactive * ratio >= active {
+                return;
+            }
+            let Some(id) = self.frames.tail(State::Active) else { return };
+            self.frames.list_del(id);
+            self.frames.list_add(id, State::Inactive);
+        }
+    }
+
+    fn evict(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        let (file, index, unused) = (frame.file, frame.index, frame.take(Flag::Unused));
+        let shadow = Slot::of_shadow(Shadow { age: self.reclaim.clock, unused });
+        self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
+        self.table.set(file, index, shadow);
+        self.frames.list_del(id);
+        self.frames.free(id);
+        self.stats_mut(file).pages_evicted += 1;
+        self.reclaim.shadows.push_back((file, index, shadow));
+        while self.reclaim.shadows.len() > self.limit as usize {
+            self.expire_shadow();
+        }
+    }
+
+    /// Forgets the oldest shadow: its page was evicted too long ago to tell anything.
+    fn expire_shadow(&mut self) {
+        let Some((file, index, slot)) = self.reclaim.shadows.pop_front() else { return };
+        if self.table.get(file, index) == slot {
+            self.table.set(file, index, Slot::EMPTY);
+            if slot.shadow().is_some_and(|shadow| shadow.unused) {
+                self.stats_mut(file).pages_wasted += 1;
+            }
+        }
+    }
+}

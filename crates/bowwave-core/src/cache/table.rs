@@ -1,0 +1,288 @@
+//! The page table: from (file, page index) to a frame, or to what an evicted page left behind.
+//!
+//! A hash table of leaves of 16 neighbouring pages, so that a run of pages costs one look-up, memory is bounded whatever
+//! the offsets (a radix tree grows a path for each far-off page), and order never depends on an address. The leaves of a
+//! file are linked, so that dropping a file does not search for it.
+
+use alloc::vec::Vec;
+
+use crate::id::{FileId, FrameId};
+use crate::page::PageIndex;
+
+/// Pages of a leaf.
+pub(crate) const LEAF_PAGES: u64 = 16;
+const NONE: u32 = u32::MAX;
+
+/// Maps pages to slots.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PageTable {
+    /// Open addressing, linear probing, a power of two long and at most half full; leaf number or `NONE`.
+    buckets: Vec<u32>,
+    leaves: Vec<Leaf>,
+    /// Leaves not in use.
+    free: Vec<u32>,
+    /// First leaf of each file, by file number.
+    files: Vec<u32>,
+}
+
+/// What stands at a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u32);
+
+/// What an evicted page left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shadow {
+    /// The eviction clock when it went, modulo 2^30.
+    pub(crate) age: u32,
+    /// It was read ahead and never used.
+    pub(crate) unused: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Leaf {
+    /// Page index divided by `LEAF_PAGES`.
+    chunk: u64,
+    file: u32,
+    /// Neighbours in the list of the file's leaves.
+    prev: u32,
+    next: u32,
+    /// Slots that are not empty.
+    live: u32,
+    slots: [Slot; LEAF_PAGES as usize],
+}
+
+impl Slot {
+    pub(crate) const EMPTY: Self = Self(NONE);
+    /// Set for a shadow; frames stay below it ([`Config::UNLIMITED`](crate::Config::UNLIMITED)).
+    const SHADOW: u32 = 1 << 31;
+    const UNUSED: u32 = 1 << 30;
+    /// Bits of a shadow's age.
+    pub(crate) const AGE_MASK: u32 = Self::UNUSED - 1;
+
+    pub(crate) const fn of_frame(frame: FrameId) -> Self {
+        Self(frame.0)
+    }
+
+    pub(crate) const fn of_shadow(shadow: Shadow) -> Self {
+        // The age that would make this look empty gives way to its neighbour: distances are estimates anyway.
+        let age = if shadow.age & Self::AGE_MASK == Self::AGE_MASK { 0 } else { shadow.age & Self::AGE_MASK };
+        Self(Self::SHADOW | if shadow.unused { Self::UNUSED } else { 0 } | age)
+    }
+
+    pub(crate) const fn frame(self) -> Option<FrameId> {
+        if self.0 & Self::SHADOW == 0 { Some(FrameId(self.0)) } else { None }
+    }
+
+    pub(crate) const fn shadow(self) -> Option<Shadow> {
+        if self.0 != NONE && self.0 & Self::SHADOW != 0 {
+            Some(Shadow { age: self.0 & Self::AGE_MASK, unused: self.0 & Self::UNUSED != 0 })
+        } else {
+            None
+        }
+    }
+}
+
+impl PageTable {
+    /// What stands at `page`.
+    pub(crate) fn get(&self, file: FileId, page: PageIndex) -> Slot {
+        match self.leaf(file, page) {
+            Some(slots) => slots[slot_of(page)],
+            None => Slot::EMPTY,
+        }
+    }
+
+    /// The slots of the leaf that holds `page`, if it has any.
+    pub(crate) fn leaf(&self, file: FileId, page: PageIndex) -> Option<&[Slot; LEAF_PAGES as usize]> {
+        self.find(file.0, page.0 / LEAF_PAGES).map(|(_, leaf)| &self.leaves[leaf as usize].slots)
+    }
+
+    /// Puts `slot` at `page` and returns what stood there.
+    pub(crate) fn set(&mut self, file: FileId, page: PageIndex, slot: Slot) -> Slot {
+        let chunk = page.0 / LEAF_PAGES;
+        let (bucket, leaf) = match self.find(file.0, chunk) {
+            Some(found) => found,
+            None if slot == Slot::EMPTY => return Slot::EMPTY,
+            None => self.insert_leaf(file.0, chunk),
+        };
+        let entry = &mut self.leaves[leaf as usize];
+        let old = core::mem::replace(&mut entry.slots[slot_of(page)], slot);
+        entry.live += u32::from(slot != Slot::EMPTY);
+        entry.live -= u32::from(old != Slot::EMPTY);
+        if entry.live == 0 {
+            self.remove_leaf(bucket, leaf);
+        }
+        old
+    }
+
+    /// The pages of a file that have a slot, in an order that depends only on the history of calls.
+    pub(crate) fn pages_of(&self, file: FileId) -> impl Iterator<Item = (PageIndex, Slot)> + '_ {
+        let first = self.files.get(file.0 as usize).copied().unwrap_or(NONE);
+        let leaves = core::iter::successors((first != NONE).then_some(first), |&leaf| {
+            let next = self.leaves[leaf as usize].next;
+            (next != NONE).then_some(next)
+        });
+        leaves.flat_map(|leaf| {
+            let leaf = &self.leaves[leaf as usize];
+            (leaf.chunk * LEAF_PAGES..)
+                .zip(leaf.slots)
+                .filter(|&(_, slot)| slot != Slot::EMPTY)
+                .map(|(page, slot)| (PageIndex(page), slot))
+        })
+    }
+
+    /// Leaves in use.
+    pub(crate) fn leaf_count(&self) -> usize {
+        self.leaves.len() - self.free.len()
+    }
+
+    /// Bytes that the table takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.buckets.capacity() * size_of::<u32>()
+            + self.leaves.capacity() * size_of::<Leaf>()
+            + (self.free.capacity() + self.files.capacity()) * size_of::<u32>()
+    }
+
+    /// Bucket and leaf of a chunk.
+    fn find(&self, file: u32, chunk: u64) -> Option<(usize, u32)> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let mask = self.buckets.len() - 1;
+        let mut bucket = hash(file, chunk) & mask;
+        loop {
+            let leaf = self.buckets[bucket];
+            if leaf == NONE {
+                return None;
+            }
+            let entry = &self.leaves[leaf as usize];
+            if entry.chunk == chunk && entry.file == file {
+                return Some((bucket, leaf));
+            }
+            bucket = (bucket + 1) & mask;
+        }
+    }
+
+    fn insert_leaf(&mut self, file: u32, chunk: u64) -> (usize, u32) {
+        if (self.leaf_count() + 1) * 2 > self.buckets.len() {
+            self.grow();
+        }
+        if self.files.len() <= file as usize {
+            self.files.resize(file as usize + 1, NONE);
+        }
+        let first = self.files[file as usize];
+        let entry =
+            Leaf { chunk, file, prev: NONE, next: first, live: 0, slots: [Slot::EMPTY; LEAF_PAGES as usize] };
+        let leaf = if let Some(leaf) = self.free.pop() {
+            self.leaves[leaf as usize] = entry;
+            leaf
+        } else {
+            self.leaves.push(entry);
+            u32::try_from(self.leaves.len() - 1).expect("fewer leaves than slots, fewer slots than 2^32")
+        };
+        if first != NONE {
+            self.leaves[first as usize].prev = leaf;
+        }
+        self.files[file as usize] = leaf;
+        (self.place(leaf), leaf)
+    }
+
+    /// Puts a leaf into the first free bucket of its probe sequence.
+    fn place(&mut self, leaf: u32) -> usize {
+        let mask = self.buckets.len() - 1;
+        let entry = &self.leaves[leaf as usize];
+        let mut bucket = hash(entry.file, entry.chunk) & mask;
+        while self.buckets[bucket] != NONE {
+            bucket = (bucket + 1) & mask;
+        }
+        self.buckets[bucket] = leaf;
+        bucket
+    }
+
+    fn grow(&mut self) {
+        let len = (self.buckets.len() * 2).max(64);
+        let old = core::mem::replace(&mut self.buckets, alloc::vec![NONE; len]);
+        for leaf in old.into_iter().filter(|&leaf| leaf != NONE) {
+            self.place(leaf);
+        }
+    }
+
+    /// Takes a leaf out, closing the gap in the probe sequence behind it (no tombstones).
+    fn remove_leaf(&mut self, bucket: usize, leaf: u32) {
+        let Leaf { prev, next, file, .. } = self.leaves[leaf as usize];
+        if prev == NONE {
+            self.files[file as usize] = next;
+        } else {
+            self.leaves[prev as usize].next = next;
+        }
+        if next != NONE {
+            self.leaves[next as usize].prev = prev;
+        }
+        self.free.push(leaf);
+
+        let mask = self.buckets.len() - 1;
+        let (mut gap, mut probe) = (bucket, bucket);
+        loop {
+            probe = (probe + 1) & mask;
+            let moved = self.buckets[probe];
+            if moved == NONE {
+                break;
+            }
+            let home = hash(self.leaves[moved as usize].file, self.leaves[moved as usize].chunk) & mask;
+            // Move it up only if its home is not between the gap and its place.
+            if (probe.wrapping_sub(home) & mask) >= (probe.wrapping_sub(gap) & mask) {
+                self.buckets[gap] = moved;
+                gap = probe;
+            }
+        }
+        self.buckets[gap] = NONE;
+    }
+}
+
+const fn slot_of(page: PageIndex) -> usize {
+    (page.0 % LEAF_PAGES) as usize
+}
+
+/// Fibonacci hashing, the high half folded down; the same on every platform of 64 bits and on every run.
+const fn hash(file: u32, chunk: u64) -> usize {
+    let mixed = (chunk ^ (file as u64).rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 32)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// The table against a map, with keys that collide often, so that removal must close gaps right.
+    #[test]
+    fn behaves_like_a_map() {
+        let (mut table, mut model) = (PageTable::default(), BTreeMap::new());
+        let mut state = 42u64;
+        for step in 0..200_000u32 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let file = FileId((state >> 60) as u32 % 3);
+            let page = PageIndex((state >> 33) % 97 * if state & 64 == 0 { 1 } else { 1 << 30 });
+            let slot = if (state >> 20) % 3 == 0 { Slot::of_frame(FrameId(step)) } else { Slot::EMPTY };
+            let old = if slot == Slot::EMPTY {
+                model.remove(&(file, page))
+            } else {
+                model.insert((file, page), slot)
+            };
+            assert_eq!(table.set(file, page, slot), old.unwrap_or(Slot::EMPTY), "step {step}");
+        }
+        for (&(file, page), &slot) in &model {
+            assert_eq!(table.get(file, page), slot);
+        }
+        let listed: usize = (0..3).map(|file| table.pages_of(FileId(file)).count()).sum();
+        assert_eq!(listed, model.len());
+    }
+
+    #[test]
+    fn slots_tell_frames_from_shadows() {
+        let shadow = Shadow { age: 77, unused: true };
+        assert_eq!((Slot::of_shadow(shadow).shadow(), Slot::of_shadow(shadow).frame()), (Some(shadow), None));
+        assert_eq!((Slot::EMPTY.shadow(), Slot::EMPTY.frame()), (None, None));
+        assert!(Slot::of_shadow(Shadow { age: u32::MAX, unused: true }).shadow().is_some());
+        assert_eq!(Slot::of_frame(FrameId(5)).frame(), Some(FrameId(5)));
+    }
+}

@@ -1,0 +1,100 @@
+//! Configuration of a cache, checked once.
+
+use core::fmt;
+
+use crate::page::PageSize;
+use crate::readahead::Policy;
+
+/// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of a page. The core needs it only to size the inactive list; everything else counts pages.
+    pub page_size: PageSize,
+    /// Frames that the cache may use at first; [`Event::Granted`](crate::Event::Granted) adds more.
+    /// 1 to 2^30, or [`Config::UNLIMITED`].
+    pub frames: u32,
+    /// Frames that readahead never takes, so that a demand read finds one at once. Below `frames`.
+    pub reserve_frames: u32,
+    /// Most pages of a readahead window. 1 to 2^20. Linux has 32 (128 KiB) by default.
+    pub ra_pages: u32,
+    /// Most pages of one fill; longer runs become several fills, each waking its readers by itself. At least 1.
+    pub fill_pages_max: u32,
+    /// The readahead policy of handles opened from now on.
+    pub policy: Policy,
+}
+
+/// A field of [`Config`] that is out of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Name of the field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// What it must be.
+    pub bound: &'static str,
+}
+
+impl Config {
+    /// As many frames as anyone asks for; nothing is ever evicted.
+    pub const UNLIMITED: u32 = 1 << 30;
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of bounds.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let checks = [
+            ("frames", self.frames, (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
+            ("reserve_frames", self.reserve_frames, self.reserve_frames < self.frames, "below frames"),
+            ("ra_pages", self.ra_pages, (1..=1 << 20).contains(&self.ra_pages), "from 1 to 1048576 pages"),
+            ("fill_pages_max", self.fill_pages_max, self.fill_pages_max >= 1, "at least 1 page"),
+        ];
+        match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
+            Some((field, value, _, bound)) => Err(ConfigError { field, value: value.into(), bound }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// 4 KiB pages, no limit on frames, Linux's 32 pages of readahead with the on-demand policy, fills of any length.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            page_size: PageSize::KIB_4,
+            frames: Self::UNLIMITED,
+            reserve_frames: 0,
+            ra_pages: 32,
+            fill_pages_max: u32::MAX,
+            policy: Policy::OnDemand,
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, but must be {}", self.field, self.value, self.bound)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_field_value_and_bound() {
+        let error = Config { ra_pages: 0, ..Config::default() }.validate().expect_err("0 is out of bounds");
+        assert_eq!((error.field, error.value), ("ra_pages", 0));
+        let error = Config { frames: 4, reserve_frames: 4, ..Config::default() }
+            .validate()
+            .expect_err("no frame left");
+        assert_eq!((error.field, error.value), ("reserve_frames", 4));
+        assert_eq!(Config { frames: 0, ..Config::default() }.validate().expect_err("none").field, "frames");
+        assert_eq!(
+            Config { fill_pages_max: 0, ..Config::default() }.validate().expect_err("none").field,
+            "fill_pages_max"
+        );
+        assert_eq!(Config::default().validate(), Ok(()));
+    }
+}

@@ -1,0 +1,209 @@
+//! What the driver tells the cache, and what the cache answers.
+
+use alloc::vec::Vec;
+
+use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
+use crate::page::{PageCount, PageIndex, PageRange};
+use crate::readahead::Plan;
+
+/// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A file of `pages` pages comes into being, with nothing cached. See [`Cache::open_file`](crate::Cache::open_file).
+    OpenFile {
+        /// Not open now.
+        file: FileId,
+        /// Its length.
+        pages: PageCount,
+    },
+    /// A file and all its pages are forgotten. See [`Cache::close_file`](crate::Cache::close_file).
+    CloseFile {
+        /// Open, without handles.
+        file: FileId,
+    },
+    /// A handle with a fresh readahead state. See [`Cache::open_handle`](crate::Cache::open_handle).
+    OpenHandle {
+        /// Not open now.
+        handle: HandleId,
+        /// An open file.
+        file: FileId,
+    },
+    /// The handle's readahead state is forgotten. See [`Cache::close_handle`](crate::Cache::close_handle).
+    CloseHandle {
+        /// An open handle.
+        handle: HandleId,
+    },
+    /// Someone wants pages. See [`Cache::read`](crate::Cache::read).
+    Read {
+        /// Who.
+        waiter: Waiter,
+        /// Through which handle.
+        handle: HandleId,
+        /// What; may reach past the end of the file.
+        range: PageRange,
+    },
+    /// A fill has ended. See [`Cache::filled`](crate::Cache::filled).
+    Filled {
+        /// A fill that the cache asked for and that was not answered yet.
+        fill: FillId,
+        /// How it ended.
+        result: Result<(), FillError>,
+    },
+    /// Pinned frames are no longer in use. See [`Cache::unpin`](crate::Cache::unpin).
+    Unpin {
+        /// Frames that a hit or a wake handed out, each as often as it did.
+        frames: Vec<FrameId>,
+    },
+    /// The user says how a range will be used. See [`Cache::advise`](crate::Cache::advise).
+    Advise {
+        /// Through which handle.
+        handle: HandleId,
+        /// Which pages (`WillNeed` and `DontNeed`; the others concern the handle).
+        range: PageRange,
+        /// How.
+        advice: Advice,
+    },
+    /// Pages are no longer what the store holds. See [`Cache::invalidate`](crate::Cache::invalidate).
+    Invalidate {
+        /// Of which file.
+        file: FileId,
+        /// Which pages.
+        range: PageRange,
+    },
+    /// The device's queue has become too full for readahead, or no longer is.
+    Congestion {
+        /// Whether it is.
+        congested: bool,
+    },
+    /// The driver lends more frames. See [`Cache::grant`](crate::Cache::grant).
+    Granted {
+        /// How many.
+        frames: u32,
+    },
+    /// The driver wants frames back. See [`Cache::revoke`](crate::Cache::revoke).
+    Revoked {
+        /// How many at most.
+        frames: u32,
+    },
+}
+
+/// What the driver must do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A policy has decided; the fills that follow, up to the next decision, carry it out. For `explain` and metrics.
+    Decided(Decision),
+    /// Read a range into frames ([`Cache::fill_frames`](crate::Cache::fill_frames)); answer with exactly one
+    /// [`Event::Filled`].
+    Fill(Fill),
+    /// A demand read now waits for this readahead fill: serve it as a demand fill.
+    Promote {
+        /// The fill.
+        fill: FillId,
+    },
+    /// Nobody needs this fill any more: drop it if it has not started, and answer it with a failure.
+    Cancel {
+        /// The fill.
+        fill: FillId,
+    },
+    /// A read that waited may go on, with its pages pinned in page order, or has failed.
+    Wake {
+        /// Who waited.
+        waiter: Waiter,
+        /// Its frames, or why not.
+        result: Result<Vec<FrameId>, FillError>,
+    },
+    /// These frames are the driver's again.
+    Retired {
+        /// Which.
+        frames: Vec<FrameId>,
+    },
+}
+
+/// What a [`Cache::read`](crate::Cache::read) found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// Everything is there and pinned; the frames are in the lent buffer, in page order. Final.
+    Hit,
+    /// Something is missing: exactly one [`Action::Wake`] follows, in this call's actions or later.
+    Wait,
+}
+
+/// A read of pages from the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// Its name.
+    pub id: FillId,
+    /// Which file.
+    pub file: FileId,
+    /// Which pages; not empty, within the file.
+    pub range: PageRange,
+    /// Whether someone waits.
+    pub urgency: Urgency,
+}
+
+/// How urgent a fill is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Urgency {
+    /// Someone waits for it.
+    Demand,
+    /// Nobody has asked for it yet.
+    Readahead,
+}
+
+/// Why a fill failed: a number of the driver's choosing, handed through to the readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FillError(pub u16);
+
+impl FillError {
+    /// A read wanted more pages at once than the cache has frames.
+    pub const TOO_LARGE: Self = Self(u16::MAX);
+    /// The handle was closed while a read through it waited for frames.
+    pub const CLOSED: Self = Self(u16::MAX - 1);
+}
+
+/// What a user says about a range or a handle, as in `posix_fadvise`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// No advice: the configured window.
+    Normal,
+    /// Reads will be in order: twice the window.
+    Sequential,
+    /// Reads will be in no order: exactly what each asks for.
+    Random,
+    /// The range will be wanted soon: read it now.
+    WillNeed,
+    /// The range will not be wanted: drop what nobody uses.
+    DontNeed,
+    /// Each page will be wanted once: drop it behind the reader.
+    NoReuse,
+}
+
+/// What made a policy decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// A page was not there: sync readahead.
+    Miss,
+    /// A page bore the lookahead mark: async readahead.
+    Mark,
+    /// The user asked ([`Advice::WillNeed`]).
+    Advice,
+}
+
+/// A decision of a readahead policy, and what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whose readahead state decided.
+    pub handle: HandleId,
+    /// Of which file.
+    pub file: FileId,
+    /// The page that was accessed.
+    pub page: PageIndex,
+    /// Pages from there to the end of the request, not clipped at the end of the file.
+    pub req_pages: PageCount,
+    /// What made it decide.
+    pub trigger: Trigger,
+    /// The plan before clipping, with its reason.
+    pub plan: Plan,
+    /// The page that got the lookahead mark.
+    pub mark: Option<PageIndex>,
+}

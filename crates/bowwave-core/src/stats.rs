@@ -1,0 +1,82 @@
+//! Counters.
+
+use core::ops::AddAssign;
+
+use crate::readahead::Reason;
+
+/// What a cache, or one file of it, has done so far. Pages unless said otherwise; all only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Reads.
+    pub reads: u64,
+    /// Pages that reads asked for (within the file).
+    pub accesses: u64,
+    /// Pages that were up to date when asked for.
+    pub hits: u64,
+    /// Pages that were in flight when asked for.
+    pub late: u64,
+    /// Pages that were neither.
+    pub misses: u64,
+    /// Fills asked for (not pages).
+    pub fills: u64,
+    /// Fills that failed (not pages).
+    pub fills_failed: u64,
+    /// Readahead fills that a demand read had to wait for (not pages).
+    pub fills_promoted: u64,
+    /// Pages that fills were asked for.
+    pub pages_filled: u64,
+    /// Of these, pages that nobody had asked for.
+    pub pages_readahead: u64,
+    /// Pages read ahead and used.
+    pub pages_used: u64,
+    /// Pages that readahead left out because the frame budget was used up.
+    pub pages_refused: u64,
+    /// Pages evicted to make room.
+    pub pages_evicted: u64,
+    /// Pages evicted unused and then wanted.
+    pub pages_thrashed: u64,
+    /// Pages dropped unused and not wanted since.
+    pub pages_wasted: u64,
+    /// Pages that came back after eviction.
+    pub refaults: u64,
+    /// Of these, pages that came back soon enough to go straight to the active list.
+    pub refaults_activated: u64,
+    /// Reads that had to wait for a frame.
+    pub reads_starved: u64,
+    /// Decisions by reason, in the order of [`Reason::ALL`].
+    pub decisions: [u64; Reason::ALL.len()],
+}
+
+impl Stats {
+    /// How often a policy decided for this reason.
+    #[must_use]
+    pub fn decided(&self, reason: Reason) -> u64 {
+        self.decisions[reason as usize]
+    }
+}
+
+impl AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.accesses += other.accesses;
+        self.hits += other.hits;
+        self.late += other.late;
+        self.misses += other.misses;
+        self.fills += other.fills;
+        self.fills_failed += other.fills_failed;
+        self.fills_promoted += other.fills_promoted;
+        self.pages_filled += other.pages_filled;
+        self.pages_readahead += other.pages_readahead;
+        self.pages_used += other.pages_used;
+        self.pages_refused += other.pages_refused;
+        self.pages_evicted += other.pages_evicted;
+        self.pages_thrashed += other.pages_thrashed;
+        self.pages_wasted += other.pages_wasted;
+        self.refaults += other.refaults;
+        self.refaults_activated += other.refaults_activated;
+        self.reads_starved += other.reads_starved;
+        for (mine, theirs) in self.decisions.iter_mut().zip(other.decisions) {
+            *mine += theirs;
+        }
+    }
+}
