@@ -1,9 +1,13 @@
 //! The buffer that a read fills.
 
-#![allow(unsafe_code, reason = "frames are raw memory shared by turns between the engine and the kernel")]
+#![expect(unsafe_code, reason = "frames are raw memory shared by turns between the engine and the kernel")]
 
 use std::any::Any;
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 /// Memory lent to a read: segments, filled in order as if they were one.
@@ -96,6 +100,71 @@ impl ReadBuf {
         }
     }
 
+    /// Calls `fill` for each contiguous piece of `range`, in order, with the piece's offset in the buffer.
+    ///
+    /// For bytes that are made rather than copied: they are written once, where they belong.
+    ///
+    /// # Panics
+    /// If the range does not lie within the buffer.
+    pub fn fill_with(&mut self, range: Range<usize>, mut fill: impl FnMut(usize, &mut [u8])) {
+        assert!(range.start <= range.end && range.end <= self.len, "fill_with past the end of the buffer");
+        for (position, piece) in self.pieces(range) {
+            // SAFETY: `pieces` stays inside segments that are valid and ours alone (see `from_raw_segments`), `&mut
+            // self` makes this the only reference, and the memory is initialised: frames are mapped zeroed.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(piece.iov_base.cast::<u8>(), piece.iov_len) };
+            fill(position, bytes);
+        }
+    }
+
+    /// Reads from `file` at `offset` into `range` of the buffer with one vectored system call; returns its count.
+    ///
+    /// At most the first 1024 segments of the range are read (the limit of the system call).
+    ///
+    /// # Errors
+    /// As the system call says.
+    ///
+    /// # Panics
+    /// If the range does not lie within the buffer.
+    pub fn read_from(&mut self, file: &File, offset: u64, range: Range<usize>) -> io::Result<usize> {
+        let vectors = self.vectors(range);
+        let count = libc::c_int::try_from(vectors.len()).expect("vectors are cut at IOV_MAX");
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the vectors lie in our segments, which are valid for writes and ours alone; the call ends before
+        // `vectors` and `self` can go away.
+        let read = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
+        usize::try_from(read).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The pieces of segments that make up `range`, at most 1024 of them (`IOV_MAX`).
+    ///
+    /// # Panics
+    /// If the range does not lie within the buffer.
+    #[must_use]
+    pub fn vectors(&self, range: Range<usize>) -> Vec<libc::iovec> {
+        assert!(range.start <= range.end && range.end <= self.len, "vectors past the end of the buffer");
+        self.pieces(range).take(IOV_MAX).map(|(_, piece)| piece).collect()
+    }
+
+    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two), as direct I/O needs.
+    #[must_use]
+    pub fn is_aligned(&self, alignment: usize) -> bool {
+        let mask = alignment - 1;
+        self.segments.iter().all(|segment| (segment.iov_base.addr() | segment.iov_len) & mask == 0)
+    }
+
+    /// The pieces of segments that make up `range`, each with its offset in the buffer.
+    fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (usize, libc::iovec)> {
+        let mut start = 0;
+        self.segments.iter().filter_map(move |segment| {
+            let (from, to) = (start.max(range.start), (start + segment.iov_len).min(range.end));
+            let skip = from.saturating_sub(start);
+            start += segment.iov_len;
+            // Wrapping, because only a piece that is kept has `skip` within its segment.
+            let base = segment.iov_base.cast::<u8>().wrapping_add(skip).cast();
+            (from < to).then(|| (from, libc::iovec { iov_base: base, iov_len: to - from }))
+        })
+    }
+
     /// The bytes, copied out; for tests and small reads.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
@@ -142,8 +211,13 @@ impl fmt::Debug for ReadBuf {
     }
 }
 
+/// Most segments that one vectored system call takes.
+const IOV_MAX: usize = 1024;
+
 /// Keeps an allocation alive without giving access to it.
-struct Owned(#[expect(dead_code, reason = "held for its memory, which only the ReadBuf may touch")] Box<[u8]>);
+struct Owned(
+    #[expect(dead_code, reason = "held for its memory, which only the ReadBuf may touch")] Box<[u8]>,
+);
 
 #[cfg(test)]
 mod tests {

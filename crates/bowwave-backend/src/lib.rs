@@ -9,12 +9,32 @@
 //! the [`ReadSink`], once. Offsets and bytes are all it knows: no pages, no cache, no policy, no retries.
 
 mod buf;
+mod chance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod emulate;
 mod error;
+mod file;
+mod generate;
+mod memory;
+mod path;
+pub mod pattern;
+mod pool;
+mod units;
+mod url;
+mod wait;
 
 pub use buf::ReadBuf;
+pub use emulate::{Device, Disk, Emulate};
 pub use error::{Error, ErrorKind, Result};
+pub use file::{FileBackend, FileIo};
+pub use memory::MemoryBackend;
+pub use pattern::PatternBackend;
+pub use units::{parse_duration, parse_rate, parse_size};
+pub use url::{Options, open_url};
+pub use wait::{Heard, read_exact, read_once, start_read};
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,6 +123,20 @@ pub struct Entry {
     pub mode: Option<u32>,
     /// Identity, where the store tells it in a listing.
     pub identity: Option<Identity>,
+}
+
+impl Entry {
+    /// A folder of which nothing but the name is known.
+    fn directory(name: &OsStr) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: EntryKind::Directory,
+            size: 0,
+            modified: None,
+            mode: None,
+            identity: None,
+        }
+    }
 }
 
 /// What an [`Entry`] is.

@@ -1,0 +1,246 @@
+//! What every store must do, as one suite that any store's tests can run.
+//!
+//! A [`Fixture`] says how to fill a store; [`run`] fills it and checks the contract of [`Backend`] and [`Object`].
+//! Faults are reported by panic, as tests do.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use crate::{Backend, EntryKind, ErrorKind, Heard, Object, ReadBuf, pattern, read_exact, start_read};
+
+/// A store under test, and how to change what is in it.
+pub trait Fixture {
+    /// Puts an object at `path`, in place of what was there, so that its identity differs.
+    fn put(&self, path: &str, bytes: &[u8]);
+
+    /// A store that shows what was put.
+    fn store(&self) -> Arc<dyn Backend>;
+
+    /// Whether the store can list folders.
+    fn lists(&self) -> bool {
+        true
+    }
+
+    /// Whether the store knows a folder from nothing.
+    fn knows_folders(&self) -> bool {
+        self.lists()
+    }
+}
+
+/// Runs all checks.
+///
+/// # Panics
+/// At the first broken promise.
+pub fn run(fixture: &dyn Fixture) {
+    let objects = contents();
+    for (path, bytes) in &objects {
+        fixture.put(path, bytes);
+    }
+    let store = fixture.store();
+    for (path, bytes) in &objects {
+        let object = store.open(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"));
+        describes(&*store, path, &*object, bytes);
+        ranges(&*object, bytes);
+        past_the_end(&*object, bytes);
+    }
+    let large = objects["sizes/1000000"].as_slice();
+    let object = store.open("sizes/1000000".as_ref()).expect("was there a moment ago");
+    scattered_buffers(&*object, large);
+    concurrent(&object, large);
+    wrong_kinds(fixture, &*store);
+    if fixture.lists() {
+        listing(&*store, &objects);
+    }
+    change_under_a_reader(fixture, &*store);
+    dropped_with_reads_in_flight(fixture, large);
+}
+
+/// The objects of the suite: path and bytes.
+fn contents() -> BTreeMap<String, Vec<u8>> {
+    let sizes = [0usize, 1, 4095, 4096, 4097, 1_000_000].map(|size| (format!("sizes/{size}"), size));
+    let others = [("a b+c%41&é", 10), ("folder/inner/deep", 100), ("folder/z", 5), ("folder.d", 6), ("Z", 7)];
+    sizes
+        .into_iter()
+        .chain(others.map(|(name, size)| (name.to_owned(), size)))
+        .map(|(path, size)| {
+            let mut bytes = vec![0; size];
+            pattern::fill(pattern::seed(path.as_ref()), 0, &mut bytes);
+            (path, bytes)
+        })
+        .collect()
+}
+
+fn describes(store: &dyn Backend, path: &str, object: &dyn Object, bytes: &[u8]) {
+    let entry = store.stat(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_eq!((entry.kind, entry.size), (EntryKind::File, bytes.len() as u64), "{path}");
+    assert_eq!(Some(entry.name.as_os_str()), Path::new(path).file_name(), "{path}");
+    assert_eq!(object.size(), bytes.len() as u64, "{path}");
+    assert_eq!(object.identity().size, object.size(), "{path}");
+    let again = store.open(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_eq!(object.identity(), again.identity(), "{path}: unchanged, so equal");
+}
+
+fn ranges(object: &dyn Object, bytes: &[u8]) {
+    let size = bytes.len();
+    let mut cuts = vec![(0, size), (0, 1), (size / 2, size), (size.saturating_sub(1), size)];
+    cuts.extend([(1, 4096), (4095, 4097), (4096, 8192), (12_288, 12_289), (0, 4096), (4096, 999_424)]);
+    for (from, to) in cuts {
+        let (from, to) = (from.min(size), to.min(size).max(from.min(size)));
+        let read = read_exact(object, from as u64, to - from, PATIENCE)
+            .unwrap_or_else(|e| panic!("{from}..{to}: {e}"));
+        assert!(read == bytes[from..to], "{from}..{to} of {size} differs");
+    }
+}
+
+fn past_the_end(object: &dyn Object, bytes: &[u8]) {
+    let size = bytes.len() as u64;
+    let (from, want) = (size.saturating_sub(3), bytes.len().min(3));
+    let (_, buf, result) = whole(start_read(object, from, ReadBuf::zeroed(4096)));
+    assert_eq!(result.expect("a read across the end gives the bytes up to it"), want);
+    assert_eq!(buf.to_vec()[..want], bytes[bytes.len() - want..]);
+    for offset in [size, size + 1, size + 4096, u64::MAX - 4096] {
+        let (_, buf, result) = whole(start_read(object, offset, ReadBuf::zeroed(4096)));
+        assert_eq!(result.expect("a read behind the end is empty, not wrong"), 0, "at {offset} of {size}");
+        assert_eq!(buf.len(), 4096);
+    }
+    let (_, _, result) = whole(start_read(object, 0, ReadBuf::zeroed(0)));
+    assert_eq!(result.expect("an empty read succeeds"), 0);
+}
+
+/// A buffer of pieces of odd sizes is filled as if it were one.
+fn scattered_buffers(object: &dyn Object, bytes: &[u8]) {
+    let mut first = ReadBuf::zeroed(5000);
+    drop(first.split_off(4099));
+    let (_, buf, result) = whole(start_read(object, 77, first));
+    let count = result.expect("readable");
+    assert!(count > 0 && buf.to_vec()[..count] == bytes[77..77 + count]);
+}
+
+/// Sixteen reads at once; each tells its progress in order, bytes told are final, and each ends once.
+fn concurrent(object: &Arc<dyn Object>, bytes: &[u8]) {
+    let reads: Vec<_> = (0..16usize)
+        .map(|index| {
+            let offset = index * 61_003;
+            (offset, start_read(&**object, offset as u64, ReadBuf::zeroed(200_000)))
+        })
+        .collect();
+    for (offset, heard) in reads {
+        let (progress, buf, result) = whole(heard);
+        let count = result.unwrap_or_else(|error| panic!("at {offset}: {error}"));
+        assert!(count > 0 && count <= 200_000.min(bytes.len() - offset), "{count} at {offset}");
+        assert!(progress.is_sorted_by(|a, b| a < b), "progress grows: {progress:?}");
+        assert!(progress.last().is_none_or(|&last| last <= count), "{progress:?} and then {count}");
+        assert!(buf.to_vec()[..count] == bytes[offset..offset + count], "{count} bytes at {offset} differ");
+    }
+}
+
+fn wrong_kinds(fixture: &dyn Fixture, store: &dyn Backend) {
+    let kind = |result: crate::Result<()>, what: &str| result.expect_err(what).kind();
+    let open = |path: &str| store.open(path.as_ref()).map(|_| ());
+    let stat = |path: &str| store.stat(path.as_ref()).map(|_| ());
+    for missing in ["missing", "folder/missing", "no/folder"] {
+        assert_eq!(kind(open(missing), missing), ErrorKind::NotFound, "open {missing}");
+        assert_eq!(kind(stat(missing), missing), ErrorKind::NotFound, "stat {missing}");
+    }
+    for outside in ["../x", "/etc/passwd", "folder/../../x", "."] {
+        kind(open(outside), outside);
+        kind(stat(outside), outside);
+    }
+    let below_a_file = kind(open("Z/below"), "a file has nothing below it");
+    assert!(matches!(below_a_file, ErrorKind::NotFound | ErrorKind::NotADirectory), "{below_a_file:?}");
+    if fixture.knows_folders() {
+        assert_eq!(kind(open("folder"), "folder"), ErrorKind::IsADirectory);
+        assert_eq!(kind(open(""), "the root"), ErrorKind::IsADirectory);
+        for folder in ["", "folder", "folder/inner"] {
+            let entry = store.stat(folder.as_ref()).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+            assert_eq!((entry.kind, entry.size), (EntryKind::Directory, 0), "{folder:?}");
+        }
+    }
+    let list = |path: &str| store.list(path.as_ref()).map(|_| ());
+    if fixture.lists() {
+        assert_eq!(kind(list("Z"), "a file"), ErrorKind::NotADirectory);
+        assert_eq!(kind(list("missing"), "missing"), ErrorKind::NotFound);
+    } else {
+        assert_eq!(kind(list(""), "cannot list"), ErrorKind::Unsupported);
+    }
+}
+
+fn listing(store: &dyn Backend, objects: &BTreeMap<String, Vec<u8>>) {
+    let names = |path: &str| {
+        let entries = store.list(path.as_ref()).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        entries.into_iter().map(|entry| (entry.name, entry.kind, entry.size)).collect::<Vec<_>>()
+    };
+    let file = |name: &str, size: u64| (OsStr::new(name).to_owned(), EntryKind::File, size);
+    let folder = |name: &str| (OsStr::new(name).to_owned(), EntryKind::Directory, 0);
+    let root = names("");
+    let wanted =
+        [file("Z", 7), file("a b+c%41&é", 10), folder("folder"), file("folder.d", 6), folder("sizes")];
+    assert_eq!(root, wanted);
+    assert_eq!(names("folder"), [folder("inner"), file("z", 5)]);
+    let mut sizes: Vec<_> =
+        objects.iter().filter_map(|(path, bytes)| Some((path.strip_prefix("sizes/")?, bytes))).collect();
+    sizes.sort_unstable();
+    assert_eq!(
+        names("sizes"),
+        sizes.iter().map(|(name, bytes)| file(name, bytes.len() as u64)).collect::<Vec<_>>()
+    );
+}
+
+/// After a change, an object opened before gives no more bytes; opened anew it gives the new ones.
+fn change_under_a_reader(fixture: &dyn Fixture, store: &dyn Backend) {
+    fixture.put("changing", &[1; 300_000]);
+    let object = store.open("changing".as_ref()).expect("was just put");
+    assert!(read_exact(&*object, 0, 300_000, PATIENCE).expect("unchanged") == [1; 300_000]);
+    fixture.put("changing", &[2; 300_000]);
+    for (offset, len) in [(0, 10), (100_000, 200_000), (299_999, 1)] {
+        let error =
+            read_exact(&*object, offset, len, PATIENCE).expect_err("bytes of two versions must not meet");
+        assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    }
+    let anew = store.open("changing".as_ref()).expect("is there still");
+    assert_ne!(anew.identity(), object.identity());
+    assert!(read_exact(&*anew, 0, 300_000, PATIENCE).expect("new version") == [2; 300_000]);
+    fixture.put("changing", &[3; 400_000]);
+    let error = read_exact(&*anew, 0, 10, PATIENCE).expect_err("a change of size is a change");
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+}
+
+/// Reads in flight end, each once, although store and object are gone.
+fn dropped_with_reads_in_flight(fixture: &dyn Fixture, bytes: &[u8]) {
+    let store = fixture.store();
+    let object = store.open("sizes/1000000".as_ref()).expect("is there");
+    let reads: Vec<_> = (0..8).map(|_| start_read(&*object, 0, ReadBuf::zeroed(1_000_000))).collect();
+    drop((object, store));
+    for heard in reads {
+        let (_, buf, result) = whole(heard);
+        if let Ok(count) = result {
+            assert!(buf.to_vec()[..count] == bytes[..count]);
+        }
+    }
+}
+
+/// Everything that a sink hears up to the end, which must come exactly once.
+fn whole(heard: Receiver<Heard>) -> (Vec<usize>, ReadBuf, crate::Result<usize>) {
+    let (mut progress, mut end) = (Vec::new(), None);
+    loop {
+        match heard.recv_timeout(PATIENCE) {
+            Ok(Heard::Progress(bytes)) => {
+                assert!(end.is_none(), "progress after the end");
+                progress.push(bytes);
+            }
+            Ok(Heard::Done(buf, result)) => {
+                assert!(end.replace((buf, result)).is_none(), "a read ended twice");
+            }
+            Ok(Heard::Dropped) | Err(_) => break,
+        }
+    }
+    let (buf, result) = end.expect("each read ends");
+    (progress, buf, result)
+}
+
+/// How long to wait for what must come; only a broken store takes so long.
+const PATIENCE: Duration = Duration::from_secs(20);

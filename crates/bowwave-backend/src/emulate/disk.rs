@@ -1,0 +1,292 @@
+//! The schedule of a disk: seek, rotation, zones and a small buffer, in nanoseconds, without a clock.
+//!
+//! ```text
+//!   command | seek | wait for the sector | track | skew | track …   then the head reads ahead into the buffer
+//! ```
+//!
+//! One request at a time; of those that wait, the next above the head goes first, and from the highest back to the
+//! lowest (C-LOOK).
+
+use std::collections::BTreeMap;
+
+use super::{Device, Disk, Release};
+
+/// The drive: its queue, its head, its buffer.
+#[derive(Debug)]
+pub(super) struct Drive {
+    disk: Disk,
+    sectors: u64,
+    /// Requests that wait, by first sector and number.
+    queue: BTreeMap<(u64, u64), Waiting>,
+    current: Option<Current>,
+    free_at: f64,
+    head: Head,
+    /// Oldest first; the last one is what the head is reading ahead.
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    arrival: u64,
+    len: u64,
+    sectors: u64,
+}
+
+#[derive(Debug)]
+struct Current {
+    id: u64,
+    len: u64,
+    released: u64,
+    first: f64,
+    end: f64,
+}
+
+/// Where the head is, and the sector that it was last asked for (for C-LOOK).
+#[derive(Debug, Default)]
+struct Head {
+    cylinder: u64,
+    sector: u64,
+}
+
+/// Sectors `start..media_end` are in the buffer as of `media_time`; look-ahead goes on to `limit`.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    start: u64,
+    media_end: u64,
+    media_time: f64,
+    limit: u64,
+}
+
+/// A sector's place.
+#[derive(Debug)]
+struct Place {
+    cylinder: u64,
+    sector: u64,
+    track_sectors: u64,
+    /// Angle of its start, in revolutions.
+    angle: f64,
+}
+
+impl Drive {
+    pub(super) fn new(disk: &Disk) -> Self {
+        let mut drive = Self {
+            disk: disk.clone(),
+            sectors: 0,
+            queue: BTreeMap::new(),
+            current: None,
+            free_at: 0.0,
+            head: Head::default(),
+            segments: Vec::new(),
+        };
+        drive.sectors = (0..disk.zones).map(|zone| drive.zone_sectors(zone)).sum();
+        drive
+    }
+
+    /// Takes a request of `len > 0` bytes at byte `address` of the disk (wrapped to its size); `false` if too many wait.
+    pub(super) fn arrive(&mut self, now: u64, id: u64, address: u64, len: u64) -> bool {
+        if self.queue.len() >= WAITING_MAX {
+            return false;
+        }
+        let first = address / SECTOR % self.sectors;
+        let sectors = (address % SECTOR + len).div_ceil(SECTOR).min(self.sectors - first).max(1);
+        self.queue.insert((first, id), Waiting { arrival: now, len, sectors });
+        self.start_next();
+        true
+    }
+
+    /// When something happens next.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.current.as_ref().map(|current| self.step(current).0)
+    }
+
+    /// Lets everything happen that is due by `now`, each at its own time.
+    pub(super) fn advance(&mut self, now: u64, out: &mut Vec<Release>) {
+        while let Some(current) = &self.current {
+            let (time, bytes) = self.step(current);
+            if time > now {
+                return;
+            }
+            let over = bytes == current.len;
+            out.push(Release { id: current.id, bytes, over });
+            if over {
+                self.current = None;
+                self.start_next();
+            } else if let Some(current) = &mut self.current {
+                current.released = bytes;
+            }
+        }
+    }
+
+    /// Time and total of the current request's next step.
+    fn step(&self, current: &Current) -> (u64, u64) {
+        let bytes = current.len.min(current.released + STEP_BYTES);
+        let share = bytes as f64 / current.len as f64;
+        ((current.first + (current.end - current.first) * share) as u64, bytes)
+    }
+
+    fn start_next(&mut self) {
+        if self.current.is_some() {
+            return;
+        }
+        let above = self.queue.range((self.head.sector, 0)..).next().map(|(key, _)| *key);
+        let Some(key) = above.or_else(|| self.queue.keys().next().copied()) else { return };
+        let Some(Waiting { arrival, len, sectors }) = self.queue.remove(&key) else { return };
+        let (sector, id) = key;
+        let at = self.free_at.max(arrival as f64);
+        let (first, end) = self.serve(at, sector, sectors);
+        self.free_at = end;
+        self.head.sector = sector + sectors;
+        self.current = Some(Current { id, len, released: 0, first, end });
+    }
+
+    /// First byte and end of reading `count` sectors from `sector`, if begun at `at`.
+    fn serve(&mut self, at: f64, sector: u64, count: u64) -> (f64, f64) {
+        let bus = (count * SECTOR) as f64 / self.disk.bus as f64 * 1e9;
+        let begun = at + self.disk.buffer_ms * MS;
+        let found = self.segments.iter().rposition(|s| s.start <= sector && sector < s.limit);
+        if let Some(index) = found {
+            let live = index + 1 == self.segments.len();
+            let segment = self.segments[index];
+            let reached = if live { self.reached(&segment, at) } else { segment.media_end };
+            if sector + count <= reached {
+                let used = self.segments.remove(index);
+                // The head goes on with what it was doing, so the segment that it fills stays last.
+                let place = if live { self.segments.len() } else { self.segments.len().saturating_sub(1) };
+                self.segments.insert(place, used);
+                return (begun, begun + bus);
+            }
+            if live && reached < segment.limit {
+                // The head is on its way: it just goes on.
+                let media = self.stream(segment.media_time, segment.media_end, (sector + count).max(reached));
+                let end = media.max(begun + bus);
+                self.extend(sector + count, media);
+                return (begun.max(segment.media_time), end);
+            }
+        }
+        self.access(at, sector, count)
+    }
+
+    /// The same, from the media: command, seek, rotation, transfer; then the head reads ahead.
+    fn access(&mut self, at: f64, sector: u64, count: u64) -> (f64, f64) {
+        if let Some(last) = self.segments.len().checked_sub(1) {
+            let reached = self.reached(&self.segments[last], at);
+            (self.segments[last].media_end, self.segments[last].limit) = (reached, reached);
+        }
+        let place = self.place(sector);
+        let settled =
+            at + self.disk.overhead_ms * MS + self.seek(self.head.cylinder.abs_diff(place.cylinder)) * MS;
+        let first = settled + self.wait(settled, place.angle);
+        let end = self.stream(first, sector, sector + count);
+        let passed = ((first - settled) / self.revolution() * place.track_sectors as f64) as u64;
+        let kept = passed.min(place.sector).min(self.disk.on_arrival / SECTOR);
+        if self.segments.len() >= self.disk.segments.max(1) {
+            self.segments.remove(0);
+        }
+        let start = sector - kept;
+        self.segments.push(Segment { start, media_end: start, media_time: end, limit: start });
+        self.extend(sector + count, end);
+        (first, end)
+    }
+
+    /// Moves the end of the last segment to `media_end`, reached at `time`.
+    fn extend(&mut self, media_end: u64, time: f64) {
+        self.head.cylinder = self.place(media_end.min(self.sectors - 1)).cylinder;
+        let limit = (media_end + self.disk.look_ahead / SECTOR).min(self.sectors);
+        if let Some(segment) = self.segments.last_mut() {
+            (segment.media_end, segment.media_time, segment.limit) = (media_end, time, limit);
+        }
+    }
+
+    /// How far the look-ahead of `segment` has come by `now`.
+    fn reached(&self, segment: &Segment, now: f64) -> u64 {
+        if segment.limit <= segment.media_end {
+            return segment.media_end;
+        }
+        let whole = self.stream(segment.media_time, segment.media_end, segment.limit) - segment.media_time;
+        let share = ((now - segment.media_time) / whole).clamp(0.0, 1.0);
+        segment.media_end + ((segment.limit - segment.media_end) as f64 * share) as u64
+    }
+
+    /// When the head, over `from` at `time`, has passed `to`, track by track with their skews.
+    fn stream(&self, time: f64, from: u64, to: u64) -> f64 {
+        let (mut time, mut from) = (time, from);
+        let to = to.min(self.sectors);
+        while from < to {
+            let place = self.place(from);
+            if place.sector == 0 {
+                time += self.wait(time, place.angle);
+            }
+            let count = (place.track_sectors - place.sector).min(to - from);
+            time += count as f64 / place.track_sectors as f64 * self.revolution();
+            from += count;
+        }
+        time
+    }
+
+    /// Time until `angle` is under the head.
+    fn wait(&self, now: f64, angle: f64) -> f64 {
+        let turn = (angle - now / self.revolution()).rem_euclid(1.0);
+        // A hair before the sector is rounding, not a missed revolution.
+        if turn > 1.0 - 1e-6 { 0.0 } else { turn * self.revolution() }
+    }
+
+    /// Seek time in ms.
+    fn seek(&self, distance: u64) -> f64 {
+        let disk = &self.disk;
+        let curve = |d: f64| disk.seek_base_ms + disk.seek_root_ms * d.sqrt();
+        let (d, third) = (distance as f64, disk.cylinders as f64 / 3.0);
+        if distance == 0 {
+            0.0
+        } else if d <= third {
+            curve(d)
+        } else {
+            let start = curve(third);
+            start + (disk.seek_full_ms - start).max(0.0) * (d - third) / (disk.cylinders as f64 - third)
+        }
+    }
+
+    fn revolution(&self) -> f64 {
+        60e9 / self.disk.rpm
+    }
+
+    fn zone_cylinders(&self) -> u64 {
+        (self.disk.cylinders / self.disk.zones).max(1)
+    }
+
+    fn zone_track(&self, zone: u64) -> u64 {
+        let (outer, inner) = self.disk.track_sectors;
+        outer - (outer - inner) * zone / (self.disk.zones - 1).max(1)
+    }
+
+    fn zone_sectors(&self, zone: u64) -> u64 {
+        self.zone_cylinders() * self.disk.heads * self.zone_track(zone)
+    }
+
+    fn place(&self, sector: u64) -> Place {
+        let (mut zone, mut rest) = (0, sector);
+        while zone + 1 < self.disk.zones && rest >= self.zone_sectors(zone) {
+            rest -= self.zone_sectors(zone);
+            zone += 1;
+        }
+        let track_sectors = self.zone_track(zone);
+        let (track, sector) = (rest / track_sectors, rest % track_sectors);
+        let cylinder = zone * self.zone_cylinders() + track / self.disk.heads;
+        let head_skew = self.disk.head_skew_ms * MS;
+        let cylinder_skew = (self.disk.heads - 1) as f64 * head_skew + self.disk.cylinder_skew_ms * MS;
+        let skew = cylinder as f64 * cylinder_skew + (track % self.disk.heads) as f64 * head_skew;
+        let angle = (skew / self.revolution() + sector as f64 / track_sectors as f64).rem_euclid(1.0);
+        Place { cylinder, sector, track_sectors, angle }
+    }
+}
+
+/// The drive of a device, if it is a disk.
+pub(super) fn drive(device: &Device) -> Option<Drive> {
+    device.disk.as_ref().map(Drive::new)
+}
+
+const SECTOR: u64 = 512;
+/// Nanoseconds of a millisecond.
+const MS: f64 = 1e6;
+const STEP_BYTES: u64 = 256 << 10;
+/// Most requests that may wait; only a caller that ignores the profile meets it.
+const WAITING_MAX: usize = 4096;

@@ -1,0 +1,278 @@
+//! File reads through an io_uring: one ring, one thread that submits and reaps.
+//!
+//! ```text
+//!   add() --queue--> +--------------+ --SQE--> kernel
+//!         --eventfd->| ring thread  | <--CQE--
+//!                    +--------------+ --progress, done--> sinks
+//! ```
+//!
+//! The thread sleeps in the kernel until a read ends or the eventfd (itself read through the ring) says that the
+//! queue has grown.
+
+#![expect(unsafe_code, reason = "the kernel writes into lent buffers while a submission is in flight")]
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use io_uring::{IoUring, opcode, types};
+
+use super::{After, Request};
+use crate::{Error, ErrorKind};
+
+/// The sending side; dropping it lets the reads in flight finish, then ends the thread.
+#[derive(Debug)]
+pub(super) struct Ring {
+    shared: Arc<Shared>,
+}
+
+impl Ring {
+    /// Sets up a ring for `slots` reads in flight and starts its thread.
+    pub(super) fn start(slots: u32) -> io::Result<Self> {
+        let slots = slots.clamp(1, SLOTS_MAX);
+        // One entry more, for the eventfd.
+        let ring = IoUring::builder().build(slots + 1)?;
+        // SAFETY: no memory is passed; the result is checked before it is used.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was made just above and belongs to nobody else.
+        let bell = unsafe { File::from_raw_fd(fd) };
+        let shared = Arc::new(Shared { queue: Mutex::default(), bell });
+        let theirs = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("bowwave-ring".to_owned())
+            .spawn(move || RingThread::new(ring, theirs, slots).run())?;
+        Ok(Self { shared })
+    }
+
+    /// Takes a read on; refuses it if too many wait.
+    pub(super) fn add(&self, request: Request) {
+        if request.is_empty() {
+            return request.end_empty();
+        }
+        let mut queue = self.shared.lock();
+        if queue.broken || queue.added.len() >= WAITING_MAX {
+            let broken = queue.broken;
+            drop(queue);
+            let message = if broken { "io_uring has failed" } else { "too many reads are waiting" };
+            let kind = if broken { ErrorKind::Io } else { ErrorKind::Throttled };
+            request.end(Err(Error::new(kind, message)));
+            return;
+        }
+        let first = queue.added.is_empty();
+        queue.added.push_back(request);
+        drop(queue);
+        if first {
+            self.shared.ring_bell();
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.ring_bell();
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    bell: File,
+}
+
+#[derive(Default)]
+struct Queue {
+    added: VecDeque<Request>,
+    stopping: bool,
+    /// The kernel has refused the ring itself; nothing can be read any more.
+    broken: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // A poisoned queue is still whole: nothing but moves happens under the lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring_bell(&self) {
+        // Cannot fail but by overflow, after 2^64 rings that nobody heard; then the bell is ringing anyway.
+        (&self.bell).write_all(&1u64.to_ne_bytes()).ok();
+    }
+}
+
+/// A read that the kernel is working on.
+struct Flight {
+    request: Request,
+    direct: bool,
+    /// Read by the kernel at submission at the latest; kept until completion to be safe with every kernel.
+    vectors: Vec<libc::iovec>,
+}
+
+struct RingThread {
+    ring: IoUring,
+    shared: Arc<Shared>,
+    flights: Vec<Option<Flight>>,
+    free: Vec<usize>,
+    waiting: VecDeque<Request>,
+    /// Where the kernel puts the eventfd's count; boxed, so that it stays in place.
+    bell_count: Box<u64>,
+}
+
+impl RingThread {
+    fn new(ring: IoUring, shared: Arc<Shared>, slots: u32) -> Self {
+        Self {
+            ring,
+            shared,
+            flights: (0..slots).map(|_| None).collect(),
+            free: (0..slots as usize).rev().collect(),
+            waiting: VecDeque::new(),
+            bell_count: Box::new(0),
+        }
+    }
+
+    fn run(mut self) {
+        if let Err(error) = self.serve() {
+            self.fail(&error);
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        self.listen()?;
+        loop {
+            let stopping = self.take_added();
+            while let Some(slot) = self.free.pop() {
+                let Some(request) = self.waiting.pop_front() else {
+                    self.free.push(slot);
+                    break;
+                };
+                self.submit(slot, request)?;
+            }
+            if stopping && self.free.len() == self.flights.len() {
+                return Ok(());
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(error) => return Err(error),
+            }
+            self.reap()?;
+        }
+    }
+
+    /// Moves what was added to this thread's own queue; says whether the sending side is gone.
+    fn take_added(&mut self) -> bool {
+        let mut queue = self.shared.lock();
+        // Bounded: `added` is, and it is only taken when at most as many wait here.
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.append(&mut queue.added);
+        }
+        queue.stopping && queue.added.is_empty() && self.waiting.is_empty()
+    }
+
+    fn reap(&mut self) -> io::Result<()> {
+        // Collected first, because ending a read runs foreign code and submits more.
+        let ended: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        for (token, result) in ended {
+            if token == BELL {
+                self.listen()?;
+                continue;
+            }
+            let slot = usize::try_from(token).expect("tokens are indices of flights");
+            let flight = self.flights[slot].take().expect("the kernel completes what was submitted, once");
+            let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+            match flight.request.advance(result, flight.direct) {
+                After::More(request) => self.submit(slot, request)?,
+                After::Ended => self.free.push(slot),
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, slot: usize, request: Request) -> io::Result<()> {
+        let offset = request.offset + request.done as u64;
+        let (descriptor, direct) = request.file.descriptor(offset, &request.buf);
+        let descriptor = types::Fd(descriptor.as_raw_fd());
+        let vectors = request.buf.vectors(request.part());
+        let count = u32::try_from(vectors.len()).expect("vectors are cut at IOV_MAX");
+        let entry = opcode::Readv::new(descriptor, vectors.as_ptr(), count).offset(offset).build();
+        self.flights[slot] = Some(Flight { request, direct, vectors });
+        // SAFETY: until its completion is reaped the flight stays in `flights`, and with it the descriptor (through
+        // the request's file), the vectors (their heap memory does not move) and the buffer, which is ours alone.
+        unsafe { self.push(&entry.user_data(slot as u64)) }
+    }
+
+    /// Asks to be told when the bell rings next.
+    fn listen(&mut self) -> io::Result<()> {
+        let fd: RawFd = self.shared.bell.as_raw_fd();
+        let count: *mut u64 = &mut *self.bell_count;
+        let entry = opcode::Read::new(types::Fd(fd), count.cast(), 8).build().user_data(BELL);
+        // SAFETY: `bell_count` is boxed and, like the eventfd, lives until the ring is closed (see `Drop`); at most one
+        // such read is in flight, and nothing else touches the count.
+        unsafe { self.push(&entry) }
+    }
+
+    /// # Safety
+    /// What the entry points to must stay valid until its completion has been reaped.
+    unsafe fn push(&mut self, entry: &io_uring::squeue::Entry) -> io::Result<()> {
+        // SAFETY: the caller vouches for the entry.
+        if unsafe { self.ring.submission().push(entry) }.is_ok() {
+            return Ok(());
+        }
+        // Full: the kernel takes what is there, then there is room.
+        self.ring.submit()?;
+        // SAFETY: as above.
+        unsafe { self.ring.submission().push(entry) }.map_err(|full| io::Error::other(full.to_string()))
+    }
+
+    /// Ends everything with the error that broke the ring. Reads in flight may still be written to by the kernel, so
+    /// their buffers are not given back but leaked, and their sinks hear of the failure with an empty buffer.
+    fn fail(&mut self, error: &io::Error) {
+        let error = Error::new(ErrorKind::Io, format!("io_uring: {error}"));
+        let mut queue = self.shared.lock();
+        queue.broken = true;
+        self.waiting.append(&mut queue.added);
+        drop(queue);
+        for request in self.waiting.drain(..) {
+            request.end(Err(error.clone()));
+        }
+        for flight in self.flights.iter_mut().filter_map(Option::take) {
+            let Flight { request, vectors, .. } = flight;
+            let Request { buf, sink, file, .. } = request;
+            std::mem::forget((buf, vectors, file));
+            sink.done(crate::ReadBuf::zeroed(0), Err(error.clone()));
+        }
+    }
+}
+
+impl Drop for RingThread {
+    fn drop(&mut self) {
+        // The bell's read is still in flight. Ring it and reap it, so that the kernel is done with `bell_count`.
+        self.shared.ring_bell();
+        let answered = self.ring.submit_and_wait(1).is_ok()
+            && self.ring.completion().any(|entry| entry.user_data() == BELL);
+        if !answered {
+            // Eight bytes lost are better than eight bytes written to memory that is somebody else's by then.
+            Box::leak(std::mem::take(&mut self.bell_count));
+        }
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("added", &self.added.len()).field("stopping", &self.stopping).finish()
+    }
+}
+
+/// Token of the eventfd's read.
+const BELL: u64 = u64::MAX;
+/// Most reads in flight at once.
+const SLOTS_MAX: u32 = 1024;
+/// Most reads that may wait for a slot; only a caller that ignores the profile meets it.
+const WAITING_MAX: usize = 4096;

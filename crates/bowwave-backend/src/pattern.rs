@@ -1,0 +1,231 @@
+//! A store of made-up files whose every byte can be checked without keeping it.
+//!
+//! A file's name begins with its size (`1GiB`, `3000000000`, `64KiB-b`); its bytes are a function of its path and the
+//! offset alone, so a reader anywhere can tell a right byte from a wrong one with [`fill`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::generate::{self, Source};
+use crate::{
+    Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
+};
+use crate::{path, units};
+
+/// The made-up files below one path; its folders list as empty, yet every fitting name in them opens.
+#[derive(Debug, Clone)]
+pub struct PatternBackend {
+    url: String,
+    base: PathBuf,
+}
+
+impl PatternBackend {
+    /// The store of all made-up files at and below `base`: a single object if `base` itself begins with a size.
+    ///
+    /// # Errors
+    /// `InvalidUrl` if `base` is not a relative, normal path.
+    pub fn new(base: impl Into<PathBuf>) -> Result<Self> {
+        let base = base.into();
+        let url = format!("pattern:/{}", base.display());
+        path::check(&base).map_err(|error| Error::new(ErrorKind::InvalidUrl, format!("{url}: {error}")))?;
+        Ok(Self { url, base })
+    }
+
+    /// The size that the name says, if it is a file's.
+    fn size_of(path: &Path) -> Option<u64> {
+        units::leading_size(path.file_name()?.to_str()?)
+    }
+
+    /// The path from the root of the scheme.
+    fn full(&self, path: &Path) -> PathBuf {
+        // Joining an empty path would add a slash, and with it another seed.
+        if path.as_os_str().is_empty() { self.base.clone() } else { self.base.join(path) }
+    }
+
+    fn missing(&self, path: &Path) -> Error {
+        let place = path::place(&self.url, path);
+        let message =
+            format!("{place}: no such file; a pattern's name begins with its size, such as `64KiB-b`");
+        Error::new(ErrorKind::NotFound, message)
+    }
+}
+
+impl Backend for PatternBackend {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            kind: "pattern".to_owned(),
+            request_bytes_best: 1 << 20,
+            slots: 64,
+            alignment: 1,
+            latency: Duration::from_micros(1),
+        }
+    }
+
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        path::check(path)?;
+        let full = self.full(path);
+        let name = path.file_name().unwrap_or_default();
+        if full
+            .parent()
+            .is_some_and(|parent| parent.ancestors().any(|folder| Self::size_of(folder).is_some()))
+        {
+            return Err(path::not_found(&self.url, path));
+        }
+        match Self::size_of(&full) {
+            Some(size) => {
+                let identity = Some(identity(&full, size));
+                Ok(Entry {
+                    name: name.to_owned(),
+                    kind: EntryKind::File,
+                    size,
+                    modified: None,
+                    mode: None,
+                    identity,
+                })
+            }
+            None if path.as_os_str().is_empty() => Ok(Entry::directory(name)),
+            None => Err(self.missing(path)),
+        }
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        match self.stat(path)?.kind {
+            EntryKind::Directory => Ok(Vec::new()),
+            _ => Err(path::not_a_directory(&self.url, path)),
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let entry = self.stat(path)?;
+        if entry.kind == EntryKind::Directory {
+            return Err(path::is_a_directory(&self.url, path));
+        }
+        let full = self.full(path);
+        let source = Synthetic { seed: seed(&full), size: entry.size };
+        Ok(Arc::new(PatternObject { identity: identity(&full, entry.size), source: Arc::new(source) }))
+    }
+}
+
+/// The seed of the made-up file at `path` (from the root of the scheme: `256MiB` for `pattern:/256MiB`).
+#[must_use]
+pub fn seed(path: &Path) -> u64 {
+    // FNV-1a: short, and the same on every machine.
+    path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Writes the bytes at `offset` of the made-up file with this [`seed`].
+///
+/// ```
+/// use bowwave_backend::pattern;
+///
+/// let seed = pattern::seed("1GiB".as_ref());
+/// let (mut all, mut part) = ([0; 32], [0; 5]);
+/// pattern::fill(seed, 0, &mut all);
+/// pattern::fill(seed, 7, &mut part);
+/// assert_eq!(part, all[7..12]);
+/// ```
+pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
+    let lead = ((8 - offset % 8) % 8).min(bytes.len() as u64) as usize;
+    let (head, rest) = bytes.split_at_mut(lead);
+    let first = word(seed, offset / 8).to_le_bytes();
+    let skip = (offset % 8) as usize;
+    head.copy_from_slice(&first[skip..skip + lead]);
+    let mut index = offset.div_ceil(8);
+    let mut words = rest.chunks_exact_mut(8);
+    for eight in &mut words {
+        eight.copy_from_slice(&word(seed, index).to_le_bytes());
+        index = index.wrapping_add(1);
+    }
+    let tail = words.into_remainder();
+    tail.copy_from_slice(&word(seed, index).to_le_bytes()[..tail.len()]);
+}
+
+/// Eight bytes of a pattern: splitmix64 of the position in the seed's sequence.
+fn word(seed: u64, index: u64) -> u64 {
+    let mut z = seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn identity(full: &Path, size: u64) -> Identity {
+    Identity { etag: Some(format!("\"{:016x}-{size:x}\"", seed(full))), size, ..Identity::default() }
+}
+
+#[derive(Debug)]
+struct PatternObject {
+    identity: Identity,
+    source: Arc<dyn Source>,
+}
+
+impl Object for PatternObject {
+    fn size(&self) -> u64 {
+        self.identity.size
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        generate::read(&self.source, offset, buf, sink);
+    }
+}
+
+#[derive(Debug)]
+struct Synthetic {
+    seed: u64,
+    size: u64,
+}
+
+impl Source for Synthetic {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn fill(&self, offset: u64, buf: &mut ReadBuf, at: usize, len: usize) {
+        buf.fill_with(at..at + len, |position, bytes| {
+            fill(self.seed, offset + (position - at) as u64, bytes)
+        });
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_range_equals_the_same_range_of_the_whole() {
+        let seed = seed(Path::new("x"));
+        let mut whole = [0; 64];
+        fill(seed, 0, &mut whole);
+        for from in 0..64 {
+            for to in from..=64 {
+                let mut part = vec![0; to - from];
+                fill(seed, from as u64, &mut part);
+                assert_eq!(part, whole[from..to], "{from}..{to}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_says_the_size_and_a_file_is_no_folder() {
+        let store = PatternBackend::new("").unwrap();
+        assert_eq!(store.stat("64KiB-b".as_ref()).unwrap().size, 65536);
+        assert_eq!(store.open("folder/3000000000".as_ref()).unwrap().size(), 3_000_000_000);
+        assert_eq!(store.stat("word".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(store.stat("1KiB/1KiB".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(PatternBackend::new("1GiB").unwrap().open("".as_ref()).unwrap().size(), 1 << 30);
+    }
+}

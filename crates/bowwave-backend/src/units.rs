@@ -1,0 +1,106 @@
+//! Sizes, rates and times as people write them: `256MiB`, `90MB/s`, `10ms`.
+
+use std::time::Duration;
+
+/// Reads a size in bytes: digits and a unit (`B`, `kB`, `MB`, `GB`, `TB` of 1000; `KiB`, `MiB`, `GiB`, `TiB` of 1024; a
+/// lone `K`, `M`, `G`, `T` of 1024), with a fraction if wanted (`1.5GiB`). `None` if it is not one or exceeds 64 bits.
+///
+/// ```
+/// assert_eq!(bowwave_backend::parse_size("64KiB"), Some(65536));
+/// assert_eq!(bowwave_backend::parse_size("90MB"), Some(90_000_000));
+/// assert_eq!(bowwave_backend::parse_size("many"), None);
+/// ```
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let (number, unit) = split_number(text)?;
+    let scale = scale_of(unit)?;
+    scaled(number, scale)
+}
+
+/// Reads a rate in bytes a second: a size, with or without `/s`.
+#[must_use]
+pub fn parse_rate(text: &str) -> Option<u64> {
+    parse_size(text.strip_suffix("/s").unwrap_or(text)).filter(|&rate| rate > 0)
+}
+
+/// Reads a time: digits, with a fraction if wanted, and `ns`, `us`, `µs`, `ms` or `s`; at most a day.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let (number, unit) = split_number(text)?;
+    let scale = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "" if number == "0" => 1,
+        _ => return None,
+    };
+    scaled(number, scale).map(Duration::from_nanos).filter(|&time| time <= Duration::from_secs(86_400))
+}
+
+/// Splits a size off the start of a file name: `64KiB-b` gives 65536. What follows must not be a letter or digit.
+pub(crate) fn leading_size(name: &str) -> Option<u64> {
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len());
+    parse_size(&name[..end])
+}
+
+fn split_number(text: &str) -> Option<(&str, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (end > 0).then(|| text.split_at(end))
+}
+
+fn scale_of(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    let (prefix, base) = match unit.as_str() {
+        "" | "b" => return Some(1),
+        _ => match unit.strip_suffix("ib") {
+            Some(prefix) => (prefix, 1024u64),
+            None => unit.strip_suffix('b').map_or((unit.as_str(), 1024), |prefix| (prefix, 1000)),
+        },
+    };
+    let power = match prefix {
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return None,
+    };
+    Some(base.pow(power))
+}
+
+/// `number` (digits, at most one point) times `scale`, in integers.
+fn scaled(number: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? }.checked_mul(scale)?;
+    if fraction.is_empty() {
+        return Some(whole);
+    }
+    // Nine digits of a fraction are more than any unit can show; a second point does not parse.
+    let digits = fraction.get(..fraction.len().min(9))?;
+    let part = u128::from(digits.parse::<u64>().ok()?) * u128::from(scale) / 10u128.pow(digits.len() as u32);
+    whole.checked_add(u64::try_from(part).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_rates_and_times_are_read_as_people_write_them() {
+        let sizes =
+            [("0", 0), ("3000000000", 3_000_000_000), ("4k", 4096), ("1.5GiB", 1_610_612_736), ("7B", 7)];
+        for (text, bytes) in sizes {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "B", "1.2.3", "1XiB", "-1", "99999999999999999999", "20000000TiB"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+        assert_eq!(parse_rate("90MB/s"), Some(90_000_000));
+        assert_eq!(parse_rate("0"), None);
+        assert_eq!(parse_duration("0.45ms"), Some(Duration::from_micros(450)));
+        assert_eq!(parse_duration("450µs"), Some(Duration::from_micros(450)));
+        assert_eq!(parse_duration("10"), None);
+        assert_eq!(leading_size("64KiB-b.bin"), Some(65536));
+        assert_eq!(leading_size("64KiBb"), None);
+    }
+}

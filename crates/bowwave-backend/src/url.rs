@@ -1,0 +1,230 @@
+//! From a URL to a store.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{
+    Backend, Device, Emulate, Error, ErrorKind, FileBackend, FileIo, MemoryBackend, PatternBackend, Result,
+};
+
+/// How to open a store; the default suits most.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Object stores: allow endpoints of plain `http`. Default: no (`AWS_ALLOW_HTTP` allows it too).
+    pub allow_http: bool,
+    /// Object stores: the server's URL, in place of the cloud's own. Default: from the environment.
+    pub endpoint: Option<String>,
+    /// Object stores: the region. Default: from the environment.
+    pub region: Option<String>,
+    /// S3: the bucket stands in the path of requests, not in the host's name. Default: if an endpoint is given.
+    pub path_style: Option<bool>,
+    /// Object stores: send requests without a signature, for public data. Default: no.
+    pub anonymous: bool,
+    /// Longest wait for a connection, for an answer and between two bytes of a body. Default: 30 s.
+    pub timeout: Duration,
+    /// Requests in flight at most. Default: what suits the store.
+    pub connections: Option<u32>,
+    /// Files: read with `O_DIRECT` where the file system has it. Default: yes.
+    pub direct: bool,
+    /// Files: how reads are carried out. Default: io_uring if the kernel offers it.
+    pub file_io: FileIo,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            allow_http: false,
+            endpoint: None,
+            region: None,
+            path_style: None,
+            anonymous: false,
+            timeout: Duration::from_secs(30),
+            connections: None,
+            direct: true,
+            file_io: FileIo::Auto,
+        }
+    }
+}
+
+/// Opens the store that `url` names.
+///
+/// ```text
+///   PATH, file:///PATH             a folder with all below it, or one file
+///   memory:                        an empty store in memory
+///   pattern:/SIZE                  a made-up file; pattern:/ all of them
+///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device (hdd, lustre, nvme, s3)
+///   emulate:PROFILE[,KEY=VALUE…]/SIZE  the same over pattern:/SIZE
+/// ```
+///
+/// ```
+/// use bowwave_backend::{Options, open_url};
+///
+/// let store = open_url("emulate:s3,latency=10ms/64KiB", &Options::default()).unwrap();
+/// assert_eq!(store.open("".as_ref()).unwrap().size(), 65536);
+/// ```
+///
+/// # Errors
+/// `InvalidUrl` if the URL or an option cannot be understood; else as the store says, such as `NotFound`.
+pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
+    let Some((scheme, rest)) = scheme(url) else {
+        return file(PathBuf::from(url), options);
+    };
+    match scheme {
+        "file" => file(file_path(url, rest)?, options),
+        "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new())),
+        "memory" => Err(invalid(format!("{url}: a memory store begins empty; use `memory:`"))),
+        "pattern" => {
+            let base = rest.trim_matches('/');
+            Ok(Arc::new(PatternBackend::new(base)?))
+        }
+        "emulate" => emulate(url, rest, options),
+        _ => Err(invalid(format!("{url}: unknown scheme `{scheme}`; known: {SCHEMES}"))),
+    }
+}
+
+/// Splits `scheme:rest`. A path may hold a colon, but not before its first slash, unless it begins with `./`.
+fn scheme(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once(':')?;
+    let mut letters = scheme.chars();
+    let first = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
+    let plain = letters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    (first && plain).then_some((scheme, rest))
+}
+
+fn file(path: PathBuf, options: &Options) -> Result<Arc<dyn Backend>> {
+    if path.as_os_str().is_empty() {
+        return Err(invalid(format!("the URL is empty; name a file, a folder or a store ({SCHEMES})")));
+    }
+    Ok(Arc::new(FileBackend::open(path, options.file_io, options.direct, options.connections)?))
+}
+
+fn file_path(url: &str, rest: &str) -> Result<PathBuf> {
+    let path = match rest.strip_prefix("//") {
+        Some(with_host) => with_host.strip_prefix("localhost").unwrap_or(with_host),
+        None => rest,
+    };
+    if !path.starts_with('/') {
+        return Err(invalid(format!(
+            "{url}: a file URL has an absolute path and no host, such as file:///data"
+        )));
+    }
+    Ok(PathBuf::from(OsString::from_vec(percent_decoded(path))))
+}
+
+/// `%41` and the like as bytes; a `%` that begins no such escape stands for itself.
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let digit = |index: usize| bytes.get(index).and_then(|&byte| char::from(byte).to_digit(16));
+        match (bytes[at], digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            (byte, ..) => {
+                decoded.push(byte);
+                at += 1;
+            }
+        }
+    }
+    decoded
+}
+
+fn emulate(url: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>> {
+    let within = |error: Error| Error::new(error.kind(), format!("{url}: {error}"));
+    let end = rest.find([',', ':', '/']).unwrap_or(rest.len());
+    let (profile, mut rest) = rest.split_at(end);
+    let mut device = Device::named(profile).map_err(within)?;
+    while let Some(option) = rest.strip_prefix(',') {
+        let end = option_end(option);
+        let (pair, after) = option.split_at(end);
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| invalid(format!("{url}: `{pair}` wants `key=value`")))?;
+        device.set(key, value).map_err(within)?;
+        rest = after;
+    }
+    if let Some(slots) = options.connections {
+        device.slots = slots.max(1);
+    }
+    let inner = match rest.strip_prefix(':') {
+        Some("") => return Err(invalid(format!("{url}: no store follows; such as emulate:s3:file:///data"))),
+        // The emulated device sets the bound; the store behind it is to be as fast as it can.
+        Some(inner) => open_url(inner, &Options { connections: None, ..options.clone() })?,
+        None => Arc::new(PatternBackend::new(rest.trim_matches('/'))?),
+    };
+    Ok(Arc::new(Emulate::new(inner, device)?))
+}
+
+/// Where `key=value` ends: at a comma, a colon or a slash, but for the slash of `90MB/s`.
+fn option_end(option: &str) -> usize {
+    let mut from = 0;
+    loop {
+        let Some(found) = option[from..].find([',', ':', '/']) else { return option.len() };
+        let end = from + found;
+        let after = &option[end..];
+        let per_second =
+            after.strip_prefix("/s").is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ':', '/']));
+        if !per_second {
+            return end;
+        }
+        from = end + 2;
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidUrl, message)
+}
+
+const SCHEMES: &str = "a path, file:, memory:, pattern:, emulate:";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_and_message(url: &str) -> (ErrorKind, String) {
+        let error = open_url(url, &Options::default()).expect_err(url);
+        (error.kind(), error.to_string())
+    }
+
+    #[test]
+    fn bad_urls_name_cause_and_remedy_in_one_line() {
+        for (url, kind, part) in [
+            ("gopher://x", ErrorKind::InvalidUrl, "known: a path, file:"),
+            ("", ErrorKind::InvalidUrl, "empty"),
+            ("/no/such/file", ErrorKind::NotFound, "/no/such/file"),
+            ("file://host/x", ErrorKind::InvalidUrl, "file:///"),
+            ("emulate:floppy/1KiB", ErrorKind::InvalidUrl, "known: hdd, lustre, nvme, s3"),
+            ("emulate:s3,speed=9/1KiB", ErrorKind::InvalidUrl, "known: bandwidth"),
+            ("emulate:hdd,latency=9ms/1KiB", ErrorKind::InvalidUrl, "known: look_ahead"),
+            ("emulate:s3,latency/1KiB", ErrorKind::InvalidUrl, "key=value"),
+            ("emulate:s3,latency=soon/1KiB", ErrorKind::InvalidUrl, "10ms"),
+            ("emulate:s3:", ErrorKind::InvalidUrl, "no store"),
+            ("pattern:/../x", ErrorKind::InvalidUrl, "`..`"),
+        ] {
+            let (found, message) = kind_and_message(url);
+            assert_eq!(found, kind, "{url}: {message}");
+            assert!(message.contains(part) && !message.contains('\n'), "{url}: {message}");
+        }
+    }
+
+    #[test]
+    fn rates_with_a_slash_do_not_end_the_options() {
+        for url in
+            ["emulate:s3,bandwidth=9MB/s,slots=3/1KiB", "emulate:s3,slots=3,bandwidth=9MB/s:pattern:/1KiB"]
+        {
+            let store = open_url(url, &Options::default()).expect(url);
+            assert_eq!(store.profile().slots, 3);
+            assert_eq!(store.open("".as_ref()).expect(url).size(), 1024, "{url}");
+        }
+    }
+
+    #[test]
+    fn file_urls_are_percent_decoded() {
+        assert_eq!(percent_decoded("/a%20b%ff%zz"), b"/a b\xff%zz");
+    }
+}

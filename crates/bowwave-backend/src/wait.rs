@@ -1,0 +1,99 @@
+//! Reads that wait for their end: for tests, tools and metadata, not for the hot path.
+
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::time::Duration;
+
+use crate::{Error, ErrorKind, Object, ReadBuf, ReadSink, Result};
+
+/// What a sink heard.
+#[derive(Debug)]
+pub enum Heard {
+    /// The first bytes of the buffer are final.
+    Progress(usize),
+    /// The read has ended.
+    Done(ReadBuf, Result<usize>),
+    /// The sink is gone; nothing follows.
+    Dropped,
+}
+
+/// Starts a read and returns where its progress and end can be heard.
+pub fn start_read(object: &dyn Object, offset: u64, buf: ReadBuf) -> Receiver<Heard> {
+    let (sender, receiver) = mpsc::sync_channel(PROGRESS_MAX + 2);
+    object.read(offset, buf, Box::new(ChannelSink { sender, progress: 0 }));
+    receiver
+}
+
+/// Reads up to `len` bytes at `offset`, asking again after short reads; gives fewer only at the end of the object.
+///
+/// # Errors
+/// As the store says; `TimedOut` if nothing was heard for `patience`.
+pub fn read_exact(object: &dyn Object, offset: u64, len: usize, patience: Duration) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let at = offset.saturating_add(bytes.len() as u64);
+        let rest = crate::generate::within(object.size(), at, len - bytes.len());
+        if rest == 0 {
+            return Ok(bytes);
+        }
+        let part = read_once(object, at, rest, patience)?;
+        if part.is_empty() {
+            let message = format!("the store gave no byte at {at} of {}", object.size());
+            return Err(Error::new(ErrorKind::Truncated, message));
+        }
+        bytes.extend(part);
+    }
+}
+
+/// Reads up to `len` bytes at `offset` with one request.
+///
+/// # Errors
+/// As the store says; `TimedOut` if nothing was heard for `patience`.
+pub fn read_once(object: &dyn Object, offset: u64, len: usize, patience: Duration) -> Result<Vec<u8>> {
+    let heard = start_read(object, offset, ReadBuf::zeroed(len));
+    loop {
+        match heard.recv_timeout(patience) {
+            Ok(Heard::Progress(_)) => {}
+            Ok(Heard::Done(buf, result)) => {
+                let mut bytes = buf.to_vec();
+                bytes.truncate(result?);
+                return Ok(bytes);
+            }
+            Ok(Heard::Dropped) => return Err(Error::new(ErrorKind::Io, "the store dropped a read")),
+            Err(_) => {
+                return Err(Error::new(
+                    ErrorKind::TimedOut,
+                    format!("no answer from the store in {patience:?}"),
+                ));
+            }
+        }
+    }
+}
+
+/// The room for the end and for the drop is kept free, so sending never blocks.
+struct ChannelSink {
+    sender: SyncSender<Heard>,
+    progress: usize,
+}
+
+impl ReadSink for ChannelSink {
+    fn progress(&mut self, bytes: usize) {
+        if self.progress < PROGRESS_MAX {
+            self.progress += 1;
+            // Nobody listens any more: then nobody misses it (here and below).
+            self.sender.try_send(Heard::Progress(bytes)).ok();
+        }
+    }
+
+    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
+        self.sender.try_send(Heard::Done(buf, result)).ok();
+    }
+}
+
+impl Drop for ChannelSink {
+    fn drop(&mut self) {
+        self.sender.try_send(Heard::Dropped).ok();
+    }
+}
+
+/// Calls of `progress` that are passed on; later ones are dropped, as each says what the ones before it said.
+const PROGRESS_MAX: usize = 4096;
