@@ -44,6 +44,7 @@ extern crate alloc;
 extern crate std;
 
 mod cache;
+pub mod check;
 mod config;
 mod event;
 mod id;

@@ -189,7 +189,8 @@ impl Cache {
         *entry = Some(File { pages, handles: 0, stats: Stats::default() });
     }
 
-    /// A file and all its pages are forgotten. Fills in flight still want their answers.
+    /// A file and all its pages are forgotten. Fills in flight still want their answers; the driver gives the number to
+    /// another file only after them.
     ///
     /// # Panics
     /// If `file` is not open or has handles.
@@ -213,7 +214,8 @@ impl Cache {
     }
 
     /// The handle's readahead state is forgotten; its file's pages stay. With the last handle of a file, readahead that
-    /// nobody waits for is cancelled. Reads through it that wait for frames fail with [`FillError::CLOSED`].
+    /// nobody waits for is cancelled. Reads through it that wait for frames fail with [`FillError::CLOSED`]; those that
+    /// wait for fills go on.
     ///
     /// # Panics
     /// If `handle` is not open.
@@ -250,6 +252,13 @@ impl Cache {
     #[must_use]
     pub fn is_cached(&self, file: FileId, page: PageIndex) -> bool {
         self.table.get(file, page).frame().is_some()
+    }
+
+    /// Whether a page is being read now.
+    #[must_use]
+    pub fn is_in_flight(&self, file: FileId, page: PageIndex) -> bool {
+        let frame = self.table.get(file, page).frame();
+        frame.is_some_and(|frame| self.frames.get(frame).state == frames::State::InFlight)
     }
 
     /// What the cache has done so far.

@@ -132,7 +132,7 @@ impl Cache {
         for _ in 0..DEACTIVATE_BATCH {
             let (inactive, active) =
                 (u64::from(self.frames.inactive_len()), u64::from(self.frames.active_len()));
-            let gib = (inactive + active) * self.config.page_size.bytes() >> 30;
+            let gib = ((inactive + active) * self.config.page_size.bytes()) >> 30;
             let ratio = if gib == 0 { 1 } else { (10 * gib).isqrt() };
             if inactive * ratio >= active {
                 return;

@@ -262,7 +262,8 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let file = FileId((state >> 60) as u32 % 3);
             let page = PageIndex((state >> 33) % 97 * if state & 64 == 0 { 1 } else { 1 << 30 });
-            let slot = if (state >> 20) % 3 == 0 { Slot::of_frame(FrameId(step)) } else { Slot::EMPTY };
+            let slot =
+                if (state >> 20).is_multiple_of(3) { Slot::of_frame(FrameId(step)) } else { Slot::EMPTY };
             let old = if slot == Slot::EMPTY {
                 model.remove(&(file, page))
             } else {

@@ -1,0 +1,207 @@
+//! The contract between a cache and its driver, checked from outside: for tests and the simulator.
+//!
+//! | | invariant |
+//! |---|---|
+//! | I1 | every `Fill` gets exactly one `Filled` |
+//! | I2 | every read gets exactly one `Wake` |
+//! | I3 | a page is in at most one fill |
+//! | I4 | frames used stay within frames lent; readahead leaves the reserve alone |
+//! | I5 | one mark a window at most, only on a page new with it, none past the end of the file |
+//! | I6 | a failed readahead leaves a counter and nothing else |
+//! | I7 | time never runs back |
+//! | I8 | replaying the events gives the identical actions (see [`ActionDigest`]) |
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use core::fmt::{self, Write};
+
+use crate::cache::{Cache, Violation};
+use crate::event::{Action, Decision, Event, Fill};
+use crate::id::{FileId, FillId, FrameId, Waiter};
+use crate::page::{PageCount, PageIndex};
+use crate::time::Instant;
+
+/// Watches the events and actions of one cache.
+#[derive(Debug, Default)]
+pub struct Checker {
+    now: Instant,
+    files: BTreeMap<FileId, PageCount>,
+    fills: BTreeMap<FillId, Fill>,
+    /// Pages in flight, less those invalidated since.
+    in_flight: BTreeMap<(FileId, PageIndex), FillId>,
+    reads: BTreeSet<Waiter>,
+    /// Frames handed out and not given back.
+    pinned: BTreeMap<FrameId, u32>,
+}
+
+/// A number that two action logs share only if they are the same (FNV-1a over their debug form).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActionDigest(u64);
+
+impl Checker {
+    /// Checks one step, after it was made: `actions` are the answer of `cache` to `event`.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold, in words.
+    pub fn check(
+        &mut self,
+        now: Instant,
+        event: &Event,
+        actions: &[Action],
+        cache: &Cache,
+    ) -> Result<(), Violation> {
+        ensure(now >= self.now, || format!("I7: time ran back from {} to {}", self.now.0, now.0))?;
+        self.now = now;
+        let failed = self.take_in(event)?;
+        let mut decision = None;
+        for action in actions {
+            self.act(action, &mut decision)?;
+        }
+        if let Some(fill) = failed {
+            self.check_failed(&fill, cache)?;
+        }
+        ensure(cache.frames_used() <= cache.frame_limit(), || "I4: more frames used than lent".into())
+    }
+
+    /// Fills asked for and not answered, in the order of their names.
+    pub fn fills(&self) -> impl Iterator<Item = &Fill> {
+        self.fills.values()
+    }
+
+    /// Reads not woken.
+    #[must_use]
+    pub fn reads_waiting(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Notes what the driver did; returns a fill that it reports as failed.
+    fn take_in(&mut self, event: &Event) -> Result<Option<Fill>, Violation> {
+        match event {
+            Event::OpenFile { file, pages } => {
+                self.files.insert(*file, *pages);
+            }
+            Event::CloseFile { file } => {
+                self.files.remove(file);
+                self.in_flight.retain(|&(of, _), _| of != *file);
+            }
+            Event::Invalidate { file, range } => {
+                self.in_flight.retain(|&(of, page), _| of != *file || !range.contains(page));
+            }
+            Event::Read { waiter, .. } => {
+                ensure(self.reads.insert(*waiter), || format!("driver: waiter {} reads twice", waiter.0))?;
+            }
+            Event::Unpin { frames } => {
+                for frame in frames {
+                    let count = self.pinned.get_mut(frame).filter(|count| **count > 0);
+                    let count =
+                        count.ok_or_else(|| Violation(format!("driver: frame {} is not pinned", frame.0)))?;
+                    *count -= 1;
+                }
+            }
+            Event::Filled { fill, result } => {
+                let ended = self.fills.remove(fill);
+                let ended = ended.ok_or_else(|| Violation(format!("I1: fill {} ended twice", fill.0)))?;
+                self.in_flight.retain(|_, of| of != fill);
+                return Ok(result.is_err().then_some(ended));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn act(&mut self, action: &Action, decision: &mut Option<Decision>) -> Result<(), Violation> {
+        match action {
+            Action::Decided(decided) => {
+                self.check_mark(decided)?;
+                *decision = Some(*decided);
+            }
+            Action::Fill(fill) => {
+                ensure(self.fills.insert(fill.id, *fill).is_none(), || {
+                    format!("I1: fill {} again", fill.id.0)
+                })?;
+                ensure(!fill.range.is_empty(), || format!("fill {} is empty", fill.id.0))?;
+                let end = self.files.get(&fill.file).map_or(0, |pages| pages.0);
+                ensure(fill.range.end.0 <= end, || {
+                    format!("fill {} is past the end of its file", fill.id.0)
+                })?;
+                for page in (fill.range.start.0..fill.range.end.0).map(PageIndex) {
+                    let other = self.in_flight.insert((fill.file, page), fill.id);
+                    ensure(other.is_none(), || format!("I3: page {} is in two fills", page.0))?;
+                }
+                if let Some(decided) = decision {
+                    let inside = fill.range.intersect(decided.plan.window.range()) == fill.range;
+                    ensure(inside, || format!("fill {} is not of the window {:?}", fill.id.0, decided.plan))?;
+                }
+            }
+            Action::Wake { waiter, result } => {
+                ensure(self.reads.remove(waiter), || format!("I2: waiter {} woken again", waiter.0))?;
+                for frame in result.iter().flatten() {
+                    *self.pinned.entry(*frame).or_default() += 1;
+                }
+            }
+            Action::Promote { fill } | Action::Cancel { fill } => {
+                ensure(self.fills.contains_key(fill), || format!("fill {} is not in flight", fill.0))?;
+            }
+            Action::Retired { frames } => {
+                let held = frames.iter().find(|frame| self.pinned.get(frame).is_some_and(|&count| count > 0));
+                ensure(held.is_none(), || format!("pinned frame {held:?} was retired"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// I5. The mark's page is new if it was not in flight before; that it was not resident shows in the fills.
+    fn check_mark(&self, decided: &Decision) -> Result<(), Violation> {
+        let Some(mark) = decided.mark else { return Ok(()) };
+        let window = decided.plan.window;
+        ensure(window.mark() == Some(mark), || format!("I5: mark {} is not that of {window:?}", mark.0))?;
+        let end = self.files.get(&decided.file).map_or(0, |pages| pages.0);
+        ensure(mark.0 < end, || format!("I5: mark {} is past the end of the file", mark.0))?;
+        let old = self.in_flight.contains_key(&(decided.file, mark));
+        ensure(!old, || format!("I5: mark {} is on a page that was in flight", mark.0))
+    }
+
+    /// I6: pages of a failed fill are gone, unless they were asked for again at once.
+    fn check_failed(&self, fill: &Fill, cache: &Cache) -> Result<(), Violation> {
+        if self.files.get(&fill.file).is_none_or(|pages| pages.0 < fill.range.end.0) {
+            return Ok(());
+        }
+        for page in (fill.range.start.0..fill.range.end.0).map(PageIndex) {
+            let left =
+                cache.is_in_flight(fill.file, page) && !self.in_flight.contains_key(&(fill.file, page));
+            ensure(!left, || {
+                format!("I6: page {} of failed fill {} is in flight for ever", page.0, fill.id.0)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Default for ActionDigest {
+    fn default() -> Self {
+        Self(0xCBF2_9CE4_8422_2325)
+    }
+}
+
+impl ActionDigest {
+    /// Takes in the actions of one step.
+    pub fn add(&mut self, actions: &[Action]) {
+        for action in actions {
+            writeln!(self, "{action:?}").expect("hashing does not fail");
+        }
+    }
+}
+
+impl Write for ActionDigest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+        Ok(())
+    }
+}
+
+fn ensure(holds: bool, say: impl FnOnce() -> String) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation(say())) }
+}

@@ -1,0 +1,294 @@
+//! Random drivers against the invariants: any order of reads, answers, failures, advice, invalidation, closing, lending.
+//!
+//! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test random_events` repeats it alone.
+
+use std::collections::BTreeMap;
+
+use bowwave_core::check::{ActionDigest, Checker};
+use bowwave_core::{
+    Action, Advice, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
+    PageRange, Policy, Waiter,
+};
+
+const SEEDS: u64 = 240;
+const EVENTS: u32 = 5_000;
+/// Checking everything after each event would take most of the time.
+const FULL_CHECK_EVERY: u32 = 16;
+
+#[test]
+fn a_million_random_events_keep_every_invariant() {
+    let seeds: Vec<u64> = match std::env::var("BOWWAVE_SEED") {
+        Ok(seed) => vec![seed.parse().expect("BOWWAVE_SEED is a whole number")],
+        Err(_) => (0..SEEDS).collect(),
+    };
+    let mut total = bowwave_core::Stats::default();
+    for seed in seeds {
+        let mut run = Run::new(seed);
+        if let Err(problem) = run.go() {
+            panic!("BOWWAVE_SEED={seed}, event {}: {problem}", run.log.len());
+        }
+        total += run.cache.stats();
+        run.replay();
+    }
+    // The runs are worth something only if they reach the rare cases.
+    for (what, count) in [
+        ("hits", total.hits),
+        ("late", total.late),
+        ("promoted", total.fills_promoted),
+        ("failed", total.fills_failed),
+        ("evicted", total.pages_evicted),
+        ("thrashed", total.pages_thrashed),
+        ("wasted", total.pages_wasted),
+        ("refused", total.pages_refused),
+        ("activated", total.refaults_activated),
+        ("starved", total.reads_starved),
+    ] {
+        assert!(count > 100, "only {count} pages or fills were {what}");
+    }
+    for reason in bowwave_core::Reason::ALL {
+        assert!(total.decided(reason) > 100, "{} was decided {} times", reason.name(), total.decided(reason));
+    }
+}
+
+/// One random driver and what it knows.
+struct Run {
+    rng: Rng,
+    cache: Cache,
+    config: Config,
+    checker: Checker,
+    now: u64,
+    log: Vec<(Instant, Event)>,
+    digest: ActionDigest,
+    files: Vec<Option<PageCount>>,
+    handles: Vec<Option<FileId>>,
+    next_waiter: u64,
+    /// Reads not woken, with their handles.
+    waiting: BTreeMap<Waiter, HandleId>,
+    /// Frames of reads that were served and not unpinned.
+    held: Vec<Vec<FrameId>>,
+    /// Where each handle's sequential reader stands.
+    cursors: BTreeMap<HandleId, u64>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let frames = if rng.chance(5) { Config::UNLIMITED } else { 8 + rng.below(200) as u32 };
+        let config = Config {
+            frames,
+            reserve_frames: rng.below(u64::from(frames.min(40)) / 2) as u32,
+            ra_pages: 1 << rng.below(7),
+            fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
+            policy: Policy::ALL[rng.below(3) as usize],
+            ..Config::default()
+        };
+        let cache = Cache::new(config.clone()).expect("within bounds");
+        Self {
+            rng,
+            cache,
+            config,
+            checker: Checker::default(),
+            now: 0,
+            log: Vec::new(),
+            digest: ActionDigest::default(),
+            files: vec![None; 4],
+            handles: vec![None; 6],
+            next_waiter: 0,
+            waiting: BTreeMap::new(),
+            held: Vec::new(),
+            cursors: BTreeMap::new(),
+        }
+    }
+
+    fn go(&mut self) -> Result<(), String> {
+        for step in 0..EVENTS {
+            self.now += self.rng.below(3);
+            if let Some(event) = self.pick() {
+                self.step(event)?;
+            }
+            if step % FULL_CHECK_EVERY == 0 {
+                self.cache.check().map_err(|violation| violation.0)?;
+            }
+        }
+        self.drain()
+    }
+
+    /// Answers all fills and unpins all frames: then no read may be left waiting, and no frame in use.
+    fn drain(&mut self) -> Result<(), String> {
+        while self.cache.fills_in_flight() > 0 || !self.held.is_empty() {
+            if let Some(frames) = self.held.pop() {
+                self.step(Event::Unpin { frames })?;
+            }
+            let fill = self.checker.fills().next().map(|fill| fill.id);
+            if let Some(fill) = fill {
+                self.step(Event::Filled { fill, result: Ok(()) })?;
+            }
+            self.cache.check().map_err(|violation| violation.0)?;
+        }
+        match self.checker.reads_waiting() {
+            0 => Ok(()),
+            left => Err(format!("I2: {left} reads wait for ever")),
+        }
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), String> {
+        let (now, mut out) = (Instant(self.now), Vec::new());
+        self.log.push((now, event.clone()));
+        self.cache.step(now, event.clone(), &mut out);
+        self.checker
+            .check(now, &event, &out, &self.cache)
+            .map_err(|violation| format!("{} at {event:?}", violation.0))?;
+        self.digest.add(&out);
+        for action in out {
+            if let Action::Wake { waiter, result } = action {
+                self.waiting.remove(&waiter);
+                if let Ok(frames) = result {
+                    self.held.push(frames);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next thing that happens, if it can happen now.
+    fn pick(&mut self) -> Option<Event> {
+        match self.rng.below(100) {
+            0..50 => self.pick_read(),
+            50..80 => self.pick_answer(),
+            80..90 => {
+                let index = self.rng.index(self.held.len())?;
+                Some(Event::Unpin { frames: self.held.swap_remove(index) })
+            }
+            90..93 => self.pick_advice(),
+            93 => {
+                let file = self.open_file()?;
+                let start = self.rng.below(300);
+                let range = PageRange::new(start, start + self.rng.below(60));
+                Some(Event::Invalidate { file, range })
+            }
+            94 => Some(Event::Congestion { congested: self.rng.chance(30) }),
+            95 => Some(Event::Granted { frames: self.rng.below(8) as u32 }),
+            96 => Some(Event::Revoked { frames: self.rng.below(8) as u32 }),
+            _ => self.pick_open_or_close(),
+        }
+    }
+
+    fn pick_read(&mut self) -> Option<Event> {
+        let handle = self.open_handle()?;
+        let cursor = self.cursors.entry(handle).or_default();
+        let length = 1 + if self.rng.chance(80) { self.rng.below(6) } else { self.rng.below(90) };
+        let start = match self.rng.below(10) {
+            0 => self.rng.below(400),
+            1 => cursor.saturating_sub(self.rng.below(8)),
+            2 => *cursor + self.rng.below(3),
+            3 if self.rng.chance(20) => 0,
+            _ => *cursor,
+        };
+        *cursor = if start > 400 { 0 } else { start + length };
+        let waiter = Waiter(self.next_waiter);
+        self.next_waiter += 1;
+        self.waiting.insert(waiter, handle);
+        Some(Event::Read { waiter, handle, range: PageRange::new(start, start + length) })
+    }
+
+    fn pick_answer(&mut self) -> Option<Event> {
+        let fills: Vec<FillId> = self.checker.fills().map(|fill| fill.id).collect();
+        let fill = fills[self.rng.index(fills.len())?];
+        let result = if self.rng.chance(12) { Err(FillError(self.rng.below(9) as u16)) } else { Ok(()) };
+        Some(Event::Filled { fill, result })
+    }
+
+    fn pick_advice(&mut self) -> Option<Event> {
+        let handle = self.open_handle()?;
+        let start = self.rng.below(300);
+        let range = PageRange::new(start, start + self.rng.below(100));
+        let all = [
+            Advice::Normal,
+            Advice::Sequential,
+            Advice::Random,
+            Advice::WillNeed,
+            Advice::DontNeed,
+            Advice::NoReuse,
+        ];
+        Some(Event::Advise { handle, range, advice: all[self.rng.below(6) as usize] })
+    }
+
+    fn pick_open_or_close(&mut self) -> Option<Event> {
+        if self.rng.chance(60) {
+            let number = self.rng.index(self.handles.len())?;
+            let handle = HandleId(number as u32);
+            if self.handles[number].is_none() {
+                let file = self.open_file()?;
+                self.handles[number] = Some(file);
+                return Some(Event::OpenHandle { handle, file });
+            }
+            // The driver closes a handle only after the reads through it.
+            if self.rng.chance(60) || self.waiting.values().any(|&other| other == handle) {
+                return None;
+            }
+            self.handles[number] = None;
+            return Some(Event::CloseHandle { handle });
+        }
+        let number = self.rng.index(self.files.len())?;
+        let file = FileId(number as u32);
+        if self.files[number].is_none() {
+            let pages = PageCount(self.rng.below(400));
+            self.files[number] = Some(pages);
+            return Some(Event::OpenFile { file, pages });
+        }
+        if self.rng.chance(60)
+            || self.handles.contains(&Some(file))
+            || self.checker.fills().any(|fill| fill.file == file)
+        {
+            return None;
+        }
+        self.files[number] = None;
+        Some(Event::CloseFile { file })
+    }
+
+    fn open_file(&mut self) -> Option<FileId> {
+        let number = self.rng.index(self.files.len())?;
+        self.files[number].map(|_| FileId(number as u32))
+    }
+
+    fn open_handle(&mut self) -> Option<HandleId> {
+        let number = self.rng.index(self.handles.len())?;
+        self.handles[number].map(|_| HandleId(number as u32))
+    }
+
+    /// I8.
+    fn replay(&self) {
+        let mut cache = Cache::new(self.config.clone()).expect("valid before");
+        let (mut digest, mut out) = (ActionDigest::default(), Vec::new());
+        for (now, event) in &self.log {
+            out.clear();
+            cache.step(*now, event.clone(), &mut out);
+            digest.add(&out);
+        }
+        assert_eq!(digest, self.digest, "I8: the replay of the log acts differently");
+    }
+}
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next() % bound }
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn index(&mut self, len: usize) -> Option<usize> {
+        (len > 0).then(|| self.below(len as u64) as usize)
+    }
+}
