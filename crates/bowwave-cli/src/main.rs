@@ -1,2 +1,7 @@
 //! The `bowwave` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bowwave_cli::run(std::env::args_os())
+}

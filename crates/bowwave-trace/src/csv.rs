@@ -17,6 +17,8 @@ pub(crate) struct Rows<R> {
     plain: Vec<u8>,
     /// Lines taken from the input so far.
     lines: u64,
+    /// Bytes taken from the input so far.
+    bytes: u64,
 }
 
 /// One row: where its fields are, and on which lines.
@@ -45,12 +47,17 @@ pub(crate) enum RowError {
 
 impl<R: BufRead> Rows<R> {
     pub(crate) fn new(input: R) -> Self {
-        Self { input, raw: Vec::with_capacity(256), plain: Vec::new(), lines: 0 }
+        Self { input, raw: Vec::with_capacity(256), plain: Vec::new(), lines: 0, bytes: 0 }
     }
 
     /// The line that the row read last ends on; the next row begins on the one after.
     pub(crate) fn line(&self) -> u64 {
         self.lines
+    }
+
+    /// Bytes taken from the input so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The next row, or `None` at the end of the input.
@@ -159,6 +166,7 @@ impl<R: BufRead> Rows<R> {
             }
             self.raw.extend_from_slice(&chunk[..taken]);
             self.input.consume(taken);
+            self.bytes += taken as u64;
             if end.is_some() || taken == 0 {
                 break;
             }

@@ -49,6 +49,11 @@ impl<R: BufRead> Reader<R> {
         outcome
     }
 
+    /// Bytes of the input that have been read, whole rows only; for progress bars.
+    pub fn bytes_read(&self) -> u64 {
+        self.rows.bytes()
+    }
+
     fn header(&mut self) -> Result<()> {
         let name = &self.name;
         let wrong = |what: String| {

@@ -164,6 +164,7 @@ fn nothing_follows_an_error() {
     let mut reader = Reader::new(text.as_bytes(), "t.csv");
     assert!(reader.next().expect("a row").is_err());
     assert!(reader.next().is_none());
+    assert_eq!(reader.bytes_read(), (text.len() - "0,1,read,a,0,1\n".len()) as u64);
 }
 
 #[test]

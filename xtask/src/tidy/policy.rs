@@ -26,6 +26,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-engine/src/frames.rs",
     "crates/bowwave-engine/src/arena/",
     "crates/bowwave-engine/src/arena.rs",
+    "crates/bowwave-fuse/examples/kernel_cache.rs",
     "crates/bowwave-fuse/src/sys.rs",
     "crates/bowwave-region/src/sys.rs",
 ];

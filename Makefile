@@ -1,0 +1,50 @@
+# Everything a newcomer types. Each target sets up what it needs; see tools/setup.sh.
+#
+#   make demo    see bowwave work: builds it, mounts an emulated slow store, reads it with and without readahead
+#   make test    every check there is, as CI runs it
+#   make lint    the quick part of it: formatting, clippy, tidy
+#   make bench   measure (a quiet machine gives quiet figures)
+#   make doc     the API documentation, in $(TARGET)/doc
+#   make clean   remove what was built
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: demo test lint bench doc clean
+
+# rustup puts cargo here, and only login shells know.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+CARGO := cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Random traces that `make test` compares with the model, for each policy.
+TRACES := 300
+
+demo:
+	@tools/setup.sh build fuse
+	$(CARGO) build --locked --release --package bowwave-cli
+	@$(TARGET)/release/bowwave demo
+
+test: lint
+	$(CARGO) test --locked --workspace
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
+	@tools/setup.sh python
+	python3 -B tools/vectors.py
+	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
+
+lint:
+	@tools/setup.sh build fuse
+	$(CARGO) fmt --all --check
+	$(CARGO) xtask tidy
+	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+
+bench:
+	@tools/setup.sh build
+	$(CARGO) run --locked --release --package bowwave-trace --example read_speed
+	$(CARGO) bench --locked --workspace --benches
+
+doc:
+	@tools/setup.sh build
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps
+
+clean:
+	$(CARGO) clean

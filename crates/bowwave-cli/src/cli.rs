@@ -1,0 +1,59 @@
+//! The command line as a whole.
+
+use clap::{Parser, Subcommand};
+
+use crate::{Failure, commands};
+
+/// A page cache for any storage: readahead, caching and I/O scheduling in user space.
+#[derive(Debug, Parser)]
+#[command(name = "bowwave", version, arg_required_else_help = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands, in the order in which help shows them.
+#[derive(Debug, Subcommand)]
+#[command(disable_help_subcommand = true)]
+pub enum Command {
+    /// Print the decisions of a readahead policy on a trace, one a line
+    Explain(commands::explain::Args),
+    /// Print the completion script of a shell
+    Completions(commands::completions::Args),
+    /// Print the manual page
+    Man(commands::man::Args),
+}
+
+impl Command {
+    /// Carries the command out.
+    ///
+    /// # Errors
+    /// As the command says.
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Explain(args) => commands::explain::run(&args),
+            Self::Completions(args) => commands::completions::run(&args),
+            Self::Man(args) => commands::man::run(&args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains(&format!("\n  bowwave {}", command.get_name())), "{help}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The subcommands, one file each: `Args`, what clap reads, and `run`, which carries it out.
+
+pub mod completions;
+pub mod explain;
+pub mod man;

@@ -1,0 +1,144 @@
+//! `bowwave explain`: what a readahead policy decides on a trace, one decision a line.
+//!
+//! Drives `bowwave-core`'s cache with an instant device and unlimited memory, so that what it prints are the decisions
+//! and nothing of a machine.
+
+mod decisions;
+mod lines;
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use bowwave_core::Policy;
+use bowwave_trace::{Op, Reader, Record};
+
+use crate::Failure;
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use decisions::Explainer;
+use lines::Lines;
+
+/// Rows between two reports to the progress bar.
+const ROWS_A_REPORT: u64 = 4096;
+
+/// Arguments of `bowwave explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The trace is CSV with the header time_ns,pid,op,file,offset,length; offsets and lengths count bytes. Reads are walked \
+page by page (4096 bytes), with one readahead state for each (pid, file). Memory is unlimited and the device instant: \
+only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded; other rows only count.
+
+Examples:
+  bowwave explain trace.csv --policy ondemand
+  bowwave explain trace.csv --policy ondemand-patch --ra-pages 256 --json
+  zcat trace.csv.gz | bowwave explain - --policy ondemand")]
+pub struct Args {
+    /// The trace; - reads standard input
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+
+    /// The readahead policy
+    #[arg(long, value_name = "POLICY", value_parser = policy_parser())]
+    policy: Policy,
+
+    /// Most pages of a readahead window
+    #[arg(long, value_name = "PAGES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    ra_pages: u32,
+
+    /// Pages of every file; without it, files have no end
+    #[arg(long, value_name = "PAGES")]
+    file_pages: Option<u64>,
+
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the trace and prints the decisions.
+///
+/// # Errors
+/// If the trace cannot be read or is not one, with its line; if standard output cannot be written.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let explainer = Explainer::new(args.policy, args.ra_pages, args.file_pages)?;
+    let mut output = Output::stdout();
+    let outcome = Input::open(&args.trace).and_then(|input| {
+        let lines = Lines::new(&mut output, args.json);
+        explain(explainer, input, lines)
+    });
+    let left_out = output.finish(outcome)?;
+    if left_out > 0 {
+        output::note(format_args!(
+            "{left_out} rows are neither reads, advice nor evictions and were left out"
+        ));
+    }
+    Ok(())
+}
+
+/// Explains a trace; the number of rows that mean nothing here.
+fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Result<u64, Failure> {
+    let Input { name, bytes, total } = input;
+    let mut progress = Progress::bytes("explaining", total);
+    let mut reader = Reader::new(bytes, &name);
+    let mut record = Record::default();
+    let (mut access, mut left_out) = (0, 0);
+    lines.head()?;
+    while reader.read(&mut record).map_err(Failure::failed)? {
+        let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));
+        match record.op {
+            Op::Read | Op::Evict | Op::WillNeed | Op::Random | Op::Sequential => {
+                explainer.access(&record).map_err(at)?;
+                for decision in explainer.decisions() {
+                    lines.decision(access, &record, decision)?;
+                }
+            }
+            Op::Write | Op::Load | Op::Store | Op::Fsync | Op::DontNeed => left_out += 1,
+        }
+        access += 1;
+        if access % ROWS_A_REPORT == 0 {
+            progress.at(reader.bytes_read());
+        }
+    }
+    Ok(left_out)
+}
+
+/// An open trace.
+struct Input {
+    /// What errors call it.
+    name: String,
+    bytes: BufReader<Box<dyn Read>>,
+    /// Its size in bytes, if it is a file.
+    total: Option<u64>,
+}
+
+impl Input {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::new("standard input".to_owned(), io::stdin().lock(), None));
+        }
+        let name = path.display().to_string();
+        let refused = |error: io::Error| {
+            Failure::failed(format_args!("cannot read {name}: {error}"))
+                .try_this("the path of a trace, or - for standard input")
+        };
+        let file = File::open(path).map_err(refused)?;
+        let metadata = file.metadata().map_err(refused)?;
+        if metadata.is_dir() {
+            return Err(refused(io::ErrorKind::IsADirectory.into()));
+        }
+        let total = metadata.is_file().then_some(metadata.len());
+        Ok(Self::new(name, file, total))
+    }
+
+    fn new(name: String, bytes: impl Read + 'static, total: Option<u64>) -> Self {
+        const BUFFER: usize = 64 << 10;
+        Self { name, bytes: BufReader::with_capacity(BUFFER, Box::new(bytes)), total }
+    }
+}
+
+/// Takes the policies that the core has, by name.
+fn policy_parser() -> impl clap::builder::TypedValueParser<Value = Policy> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
+        .map(|name| name.parse().expect("the names are those of the policies"))
+}

@@ -1,0 +1,121 @@
+//! How a decision is printed: columns for people, or an object of JSON.
+
+use bowwave_core::Trigger;
+use bowwave_trace::Record;
+use serde::Serialize;
+
+use super::decisions::Explained;
+use crate::Failure;
+use crate::output::Output;
+
+/// Prints decisions as they come.
+#[derive(Debug)]
+pub(super) struct Lines<'a> {
+    output: &'a mut Output,
+    json: bool,
+}
+
+/// A decision as `--json` prints it; a contract with whoever reads it.
+#[derive(Serialize)]
+struct Line<'a> {
+    access: u64,
+    pid: u64,
+    file: &'a str,
+    page: u64,
+    req_pages: u64,
+    trigger: &'static str,
+    reason: &'static str,
+    start: u64,
+    size: u64,
+    async_size: u64,
+    submitted: &'a [[u64; 2]],
+    mark: Option<u64>,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(output: &'a mut Output, json: bool) -> Self {
+        Self { output, json }
+    }
+
+    /// Prints the head of the columns.
+    pub(super) fn head(&mut self) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        self.output.line(columns(
+            ["access", "pid", "page", "req", "trigger", "reason", "start", "size", "async"],
+            "submitted",
+            "mark",
+            "file",
+        ))
+    }
+
+    /// Prints a decision that the row `record`, number `access`, has caused.
+    pub(super) fn decision(
+        &mut self,
+        access: u64,
+        record: &Record,
+        explained: &Explained,
+    ) -> Result<(), Failure> {
+        let decision = &explained.decision;
+        let window = decision.plan.window;
+        let submitted: Vec<[u64; 2]> =
+            explained.submitted.iter().map(|range| [range.start.0, range.end.0]).collect();
+        let line = Line {
+            access,
+            pid: record.pid,
+            file: &record.file,
+            page: decision.page.0,
+            req_pages: decision.req_pages.0,
+            trigger: trigger_name(decision.trigger),
+            reason: decision.plan.reason.name(),
+            start: window.start.0,
+            size: window.size.0,
+            async_size: window.async_size.0,
+            submitted: &submitted,
+            mark: decision.mark.map(|page| page.0),
+        };
+        if self.json { self.output.json_line(&line) } else { self.output.line(line.for_people()) }
+    }
+}
+
+impl Line<'_> {
+    fn for_people(&self) -> String {
+        let numbers = [self.access, self.pid, self.page, self.req_pages].map(|number| number.to_string());
+        let window = [self.start, self.size, self.async_size].map(|number| number.to_string());
+        let [access, pid, page, req] = &numbers;
+        let [start, size, ahead] = &window;
+        let runs: Vec<String> = self.submitted.iter().map(|[start, end]| format!("{start}..{end}")).collect();
+        let mark = self.mark.map_or_else(|| "-".to_owned(), |page| page.to_string());
+        let file: String = self.file.chars().flat_map(printable).collect();
+        columns(
+            [access, pid, page, req, self.trigger, self.reason, start, size, ahead],
+            if runs.is_empty() { "-".to_owned() } else { runs.join(",") }.as_str(),
+            &mark,
+            &file,
+        )
+    }
+}
+
+/// A line of columns; wide enough for most traces, and no harm done where a value is wider.
+fn columns(cells: [&str; 9], submitted: &str, mark: &str, file: &str) -> String {
+    let [access, pid, page, req, trigger, reason, start, size, ahead] = cells;
+    format!(
+        "{access:>7} {pid:>6} {page:>8} {req:>5} {trigger:<7} {reason:<11} {start:>8} {size:>5} {ahead:>5} {submitted:<17} {mark:>8} {file}"
+    )
+}
+
+/// Control characters escaped, so that a file name cannot break the line.
+fn printable(letter: char) -> impl Iterator<Item = char> {
+    let escaped = letter.is_control().then(|| letter.escape_debug());
+    let plain = (!letter.is_control()).then_some(letter);
+    escaped.into_iter().flatten().chain(plain)
+}
+
+fn trigger_name(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Miss => "miss",
+        Trigger::Mark => "mark",
+        Trigger::Advice => "advice",
+    }
+}

@@ -1,0 +1,108 @@
+//! How a command fails: one line on standard error, and an exit code.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    kind: Kind,
+    message: String,
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The command was right and could not be done.
+    Failed,
+    /// The command was wrong.
+    Usage,
+    /// Nobody reads our output any more.
+    Unread,
+}
+
+impl Failure {
+    /// Something went wrong while doing it: exit code 1. The message names the cause, without a full stop.
+    #[must_use]
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self { kind: Kind::Failed, message: message.to_string(), remedy: None }
+    }
+
+    /// The command asks for something that does not exist or makes no sense: exit code 2.
+    #[must_use]
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self { kind: Kind::Usage, ..Self::failed(message) }
+    }
+
+    /// The reader of our output has gone: no error, and nobody to tell.
+    #[must_use]
+    pub fn unread() -> Self {
+        Self { kind: Kind::Unread, ..Self::failed("standard output is closed") }
+    }
+
+    /// Adds what to try.
+    #[must_use]
+    pub fn try_this(mut self, remedy: impl fmt::Display) -> Self {
+        self.remedy = Some(remedy.to_string());
+        self
+    }
+
+    /// What clap has to say about the arguments, in our one line.
+    #[must_use]
+    pub fn from_clap(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Self::usage("no command was given").try_this("bowwave --help");
+        }
+        // Paragraphs: the message, then tips, then the usage and a pointer to the help.
+        let mut paragraphs = text
+            .trim()
+            .split("\n\n")
+            .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+        let message = paragraphs.next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+        // A tip reads "a similar value exists: 'none'"; others explain how to pass a value that looks like an option.
+        let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
+        let tip = tip.as_deref().map(|tip| tip.rsplit_once("exists: ").map_or(tip, |(_, names)| names));
+        Self::usage(message).try_this(tip.unwrap_or("--help"))
+    }
+
+    /// Says it on standard error; the exit code to end with.
+    #[must_use]
+    pub fn report(&self) -> ExitCode {
+        if self.kind == Kind::Unread {
+            return ExitCode::SUCCESS;
+        }
+        // If nobody listens there, the exit code still tells.
+        let _nobody_listens = writeln!(io::stderr(), "bowwave: error: {self}");
+        ExitCode::from(if self.kind == Kind::Usage { 2 } else { 1 })
+    }
+}
+
+/// One line: the message and what to try.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.message.clone();
+        if let Some(remedy) = &self.remedy {
+            text = format!("{text} (try {remedy})");
+        }
+        for letter in text.chars() {
+            if letter.is_control() { write!(f, "{}", letter.escape_debug())? } else { write!(f, "{letter}")? }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_with_its_remedy() {
+        let failure = Failure::failed("no such\nfile").try_this("another");
+        assert_eq!(failure.to_string(), "no such\\nfile (try another)");
+    }
+}

@@ -1,0 +1,39 @@
+//! The `bowwave` command: one file a subcommand under [`commands`], and what they share.
+//!
+//! ```text
+//!   arguments -> cli::Cli -> commands::NAME::run(args) -> Result<(), Failure> -> exit code
+//!                                 |            |
+//!                     stdout: data (output)    stderr: talk (progress, note, failure)
+//! ```
+//!
+//! The rules for all: standard output is data and nothing else; an error is one line on standard error that names the
+//! cause and what to try; the exit code is 0 when done, 1 when it failed, 2 when the command was wrong; a reader of our
+//! output that goes away ends us quietly.
+
+pub mod cli;
+pub mod commands;
+pub mod failure;
+pub mod output;
+pub mod progress;
+pub mod table;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use failure::Failure;
+
+/// Runs the command that `arguments` (the program's name first) ask for, and reports a failure on standard error.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let outcome = match cli::Cli::try_parse_from(arguments) {
+        Ok(cli) => cli.command.run(),
+        // `--help` and `--version` come as errors that go to standard output.
+        Err(error) if !error.use_stderr() => output::written(error.print()),
+        Err(error) => Err(Failure::from_clap(&error)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

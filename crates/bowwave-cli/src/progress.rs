@@ -1,0 +1,54 @@
+//! A progress bar on standard error, for work that takes longer than a second, where a person watches.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Work shorter than this shows no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How far the work is. Shows nothing if standard error is no terminal, and goes away when dropped.
+#[derive(Debug)]
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    /// Work of `total` bytes; `None` if the end is not known.
+    #[must_use]
+    pub fn bytes(what: &'static str, total: Option<u64>) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let template = match total {
+                Some(_) => "{msg} {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
+                None => "{msg} {spinner} {bytes} {binary_bytes_per_sec}",
+            };
+            let style =
+                ProgressStyle::with_template(template).expect("the template is a constant of valid form");
+            ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())
+                .with_style(style)
+                .with_message(what)
+        });
+        Self { bar, started: Instant::now(), shown: false }
+    }
+
+    /// Reports that `position` of the total is done. Cheap, but not free: call it every few hundred steps.
+    pub fn at(&mut self, position: u64) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position(position);
+        if !self.shown && self.started.elapsed() >= PATIENCE {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.shown = true;
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Running the program.
+
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// The program under test, without arguments.
+pub(crate) fn bowwave() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_bowwave"))
+}
+
+/// Standard output of a command that must succeed.
+pub(crate) fn run(command: &mut Command) -> String {
+    run_with_input(command, b"")
+}
+
+/// As [`run`], with `input` on standard input.
+pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> String {
+    let output = output_with_input(command, input);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
+    String::from_utf8(output.stdout).expect("output is UTF-8")
+}
+
+/// Everything that came out of a command with `input` on standard input.
+pub(crate) fn output_with_input(command: &mut Command, input: &[u8]) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("bowwave starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // Inputs here are smaller than a pipe, or the command fails before it reads them; its answer is what counts.
+    let _it_may_be_gone = stdin.write_all(input);
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+/// Exit code and the one line of a command that must fail and print nothing else.
+pub(crate) fn failure(command: &mut Command) -> (i32, String) {
+    let output = output_with_input(command, b"");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{command:?}");
+    assert!(stderr.starts_with("bowwave: error: ") && stderr.lines().count() == 1, "{command:?}: {stderr}");
+    (output.status.code().expect("no signal"), stderr)
+}

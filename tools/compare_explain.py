@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Compares `bowwave explain`, decision by decision, with the model of tools/model_ondemand.py on random traces.
+
+    tools/compare_explain.py --bowwave target/release/bowwave -n 100000
+
+Many traces go into one call of explain, each with its own file names, so that processes do not dominate. A
+difference prints the seed, the options and the first decision that differs; `--seed S -n 1` repeats it, and
+`--print` writes its trace to standard output.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import subprocess
+import sys
+
+import model_ondemand
+import random_traces
+
+# Traces in one call of explain.
+BATCH = 100
+RA_PAGES = (8, 16, 32, 32, 33, 64, 100, 128, 256, 500, 1024, 4096)
+
+
+def batch_options(seed):
+    """The options of the batch that trace `seed` belongs to: (ra_pages, file_pages)."""
+    rng = random.Random(f"batch {seed // BATCH}")
+    ra_pages = rng.choice(RA_PAGES)
+    return ra_pages, rng.choice((None, None, rng.randint(1, 4 * ra_pages), rng.randint(100, 3000)))
+
+
+def rows_of(seed):
+    ra_pages, file_pages = batch_options(seed)
+    reach = min(file_pages + 20, 5000) if file_pages else max(200, 6 * ra_pages)
+    return random_traces.trace(seed, f"trace-{seed}", reach)
+
+
+def csv_of(rows):
+    lines = [",".join(model_ondemand.HEADER)]
+    lines += [f"{time},{pid},{op},{file},{offset},{length}"
+              for time, (pid, op, file, offset, length) in enumerate(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def explain(bowwave, policy, options, text):
+    ra_pages, file_pages = options
+    command = [bowwave, "explain", "-", "--json", "--policy", policy, "--ra-pages", str(ra_pages)]
+    if file_pages is not None:
+        command += ["--file-pages", str(file_pages)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def compare(bowwave, policy, seeds):
+    """Compares the traces of one batch; the number of decisions, or exits with the first difference."""
+    options = batch_options(seeds[0])
+    rows = [row for seed in seeds for row in rows_of(seed)]
+    model = model_ondemand.Model(policy, *options)
+    expected = [decision for row in rows for decision in model.access(*row)]
+    found = explain(bowwave, policy, options, csv_of(rows))
+    for want, got in itertools.zip_longest(expected, found):
+        if want != got:
+            seed = int((want or got)["file"].split("-")[1].split("/")[0])
+            sys.exit(f"seed {seed}, {policy}, ra_pages {options[0]}, file_pages {options[1]}:\n"
+                     f"  model   {json.dumps(want)}\n  explain {json.dumps(got)}")
+    return len(expected)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
+    parser.add_argument("-n", type=int, default=300, help="how many traces")
+    parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
+    parser.add_argument("--policy", action="append", choices=model_ondemand.POLICIES, help="only this one")
+    parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
+    options = parser.parse_args()
+    if options.print:
+        sys.stdout.write(csv_of(rows_of(options.seed)))
+        return
+    policies = options.policy or model_ondemand.POLICIES
+    print(f"comparing {options.n} traces from seed {options.seed} for {', '.join(policies)}", file=sys.stderr)
+    decisions = 0
+    seeds = range(options.seed, options.seed + options.n)
+    for _, group in itertools.groupby(seeds, key=lambda seed: seed // BATCH):
+        batch = list(group)
+        decisions += sum(compare(options.bowwave, policy, batch) for policy in policies)
+    print(f"{options.n} traces, {decisions} decisions, no difference", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Random traces from a seed: every way of reading that has its own place in the readahead algorithms."""
+
+import random
+
+PAGE = 4096
+
+
+def trace(seed, file, pages):
+    """Rows (pid, op, file, offset, length) of one trace over files whose names begin with `file`.
+
+    `pages` is roughly how far the trace reaches; the same seed gives the same rows.
+    """
+    rng = random.Random(seed)
+    rows = []
+    names = [file] if rng.random() < 0.6 else [f"{file}/{index}" for index in range(rng.randint(2, 3))]
+    while len(rows) < rng.choice((8, 20, 60)):
+        kind = rng.choice(KINDS)
+        name = rng.choice(names)
+        readers = [1] if rng.random() < 0.7 else [1, 2]
+        for position, (offset, length) in enumerate(kind(rng, pages)):
+            rows.append((readers[position % len(readers)], "read", name, max(offset, 0), length))
+            if rng.random() < 0.04:
+                rows.append(hole(rng, name, offset))
+        if rng.random() < 0.4:
+            rows.append(hole(rng, name, rng.randrange(pages) * PAGE))
+    return rows
+
+
+def hole(rng, name, near):
+    """Takes pages out around `near`, sometimes by bytes that only touch them."""
+    offset = max(near + rng.randint(-8, 40) * PAGE + rng.choice((0, 0, 1, 4095)), 0)
+    return (1, "evict", name, offset, rng.choice((1, PAGE, PAGE, 2 * PAGE, 16 * PAGE + 1, 200 * PAGE, 0)))
+
+
+def start(rng, pages):
+    return 0 if rng.random() < 0.4 else rng.randrange(pages) * PAGE
+
+
+def record_length(rng):
+    """Aligned and unaligned, from a byte to more than most windows."""
+    return rng.choice((1, 100, PAGE, PAGE, 2 * PAGE, 10000, 4 * PAGE, 16 * PAGE, 65 * PAGE, rng.randint(1, 40 * PAGE)))
+
+
+def count(rng):
+    return rng.choice((1, 2, 3, 5, 10, 30))
+
+
+def sequential(rng, pages):
+    at, length = start(rng, pages), record_length(rng)
+    for _ in range(count(rng)):
+        yield at, length
+        at += length
+
+
+def unaligned(rng, pages):
+    at = start(rng, pages) + rng.randint(0, PAGE - 1)
+    for _ in range(count(rng)):
+        length = rng.randint(1, 6 * PAGE)
+        yield at, length
+        at += length
+
+
+def at_random(rng, pages):
+    for _ in range(count(rng)):
+        yield rng.randrange(pages * PAGE), record_length(rng)
+
+
+def clustered(rng, pages):
+    centre = start(rng, pages)
+    for _ in range(count(rng)):
+        yield centre + rng.randint(-16, 16) * PAGE, rng.choice((PAGE, 2 * PAGE, 5000))
+
+
+def interleaved(rng, pages):
+    streams = [start(rng, pages) for _ in range(rng.randint(2, 4))]
+    length = rng.choice((PAGE, 2 * PAGE, 6000))
+    for _ in range(count(rng)):
+        for index in range(len(streams)):
+            yield streams[index], length
+            streams[index] += length
+
+
+def strided(rng, pages):
+    at, length = start(rng, pages), rng.choice((PAGE, 2 * PAGE, 9000))
+    stride = rng.choice((2, 2, 3, 4, 8, 17, 40)) * PAGE
+    for _ in range(count(rng)):
+        yield at, length
+        at += stride
+
+
+def backward(rng, pages):
+    length = rng.choice((PAGE, 4 * PAGE))
+    at = start(rng, pages) + 20 * length
+    for _ in range(count(rng)):
+        yield at, length
+        at = max(at - length, 0)
+
+
+def retried(rng, pages):
+    at, left = start(rng, pages), rng.randint(20, 400) * PAGE
+    step = rng.randint(1, 60) * PAGE
+    while left > 0:
+        yield at, left
+        at, left = at + step, left - step
+
+
+def oversize(rng, pages):
+    at = start(rng, pages)
+    for _ in range(rng.randint(1, 3)):
+        length = rng.randint(30, 600) * PAGE
+        yield at, length
+        at += length if rng.random() < 0.7 else rng.randint(-50, 900) * PAGE
+        at = max(at, 0)
+
+
+def reread(rng, pages):
+    at, length = start(rng, pages), rng.randint(1, 60) * PAGE
+    for _ in range(rng.randint(2, 4)):
+        yield at, length
+        length += rng.randint(0, 30) * PAGE
+
+
+def far_away(rng, _pages):
+    at = rng.choice((2**32, 2**44, 2**63 // PAGE)) * PAGE % 2**63
+    for _ in range(count(rng)):
+        yield at, 3 * PAGE
+        at += 3 * PAGE
+
+
+KINDS = (sequential, sequential, unaligned, at_random, clustered, interleaved, strided, backward, retried, oversize,
+         reread, far_away)

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
+# what is missing, and says which package to install where it may not.
+#
+#   tools/setup.sh PART...      parts: build, fuse, python
+set -euo pipefail
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+# Whether apt-get may be used here, as root or through sudo without a question.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        sudo -n "$@"
+    else
+        return 1
+    fi
+}
+
+# install PACKAGE: installs a Debian package, refreshing the package lists if they do not know it.
+install() {
+    command -v apt-get >/dev/null || return 1
+    say "installing $1"
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120)
+    as_root "${apt[@]}" install --yes --no-install-recommends "$1" >/dev/null 2>&1 && return 0
+    as_root "${apt[@]}" update >&2 && as_root "${apt[@]}" install --yes --no-install-recommends "$1" >&2
+}
+
+# need COMMAND PACKAGE: the command is there, or is installed, or we stop and say how to get it.
+need() {
+    command -v "$1" >/dev/null || install "$2" && command -v "$1" >/dev/null && return 0
+    say "error: '$1' is missing and could not be installed (try: apt-get install $2, as root)"
+    exit 1
+}
+
+build() {
+    if ! command -v cargo >/dev/null; then
+        say "error: 'cargo' is missing (try: install Rust from https://rustup.rs)"
+        exit 1
+    fi
+    need cc build-essential
+}
+
+# The mount needs fusermount3, unless root runs it. What cannot mount still works in the process, so this never fails.
+fuse() {
+    [ -e /dev/fuse ] || { say "/dev/fuse is missing: everything that mounts is left out"; return 0; }
+    command -v fusermount3 >/dev/null || install fuse3 ||
+        say "'fusermount3' is missing and could not be installed (try: apt-get install fuse3, as root)"
+}
+
+python() {
+    need python3 python3
+}
+
+for part in "$@"; do
+    case $part in
+        build | fuse | python) "$part" ;;
+        *) say "error: unknown part '$part' (one of build, fuse, python)"; exit 2 ;;
+    esac
+done
