@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{
-    Backend, Device, Emulate, Error, ErrorKind, FileBackend, FileIo, MemoryBackend, PatternBackend, Result,
-};
+use crate::{Backend, Credentials, Device, Emulate, Error, ErrorKind, FileBackend, FileIo, HttpBackend};
+use crate::{MemoryBackend, PatternBackend, Result};
 
 /// How to open a store; the default suits most.
 #[derive(Debug, Clone)]
@@ -21,6 +20,8 @@ pub struct Options {
     pub region: Option<String>,
     /// S3: the bucket stands in the path of requests, not in the host's name. Default: if an endpoint is given.
     pub path_style: Option<bool>,
+    /// S3: the keys. Default: from the environment or the shared credentials file.
+    pub credentials: Option<Credentials>,
     /// Object stores: send requests without a signature, for public data. Default: no.
     pub anonymous: bool,
     /// Longest wait for a connection, for an answer and between two bytes of a body. Default: 30 s.
@@ -40,6 +41,7 @@ impl Default for Options {
             endpoint: None,
             region: None,
             path_style: None,
+            credentials: None,
             anonymous: false,
             timeout: Duration::from_secs(30),
             connections: None,
@@ -53,6 +55,8 @@ impl Default for Options {
 ///
 /// ```text
 ///   PATH, file:///PATH             a folder with all below it, or one file
+///   http(s)://HOST/FILE            one file of a web server; http(s)://HOST/FOLDER/ all below
+///   s3://BUCKET[/PREFIX], gs://, az://  objects of a cloud
 ///   memory:                        an empty store in memory
 ///   pattern:/SIZE                  a made-up file; pattern:/ all of them
 ///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device (hdd, lustre, nvme, s3)
@@ -81,6 +85,8 @@ pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
             Ok(Arc::new(PatternBackend::new(base)?))
         }
         "emulate" => emulate(url, rest, options),
+        "http" | "https" => Ok(Arc::new(HttpBackend::new(url, options)?)),
+        "s3" | "gs" | "az" => Ok(Arc::new(crate::net::open::open(url, scheme, rest, options)?)),
         _ => Err(invalid(format!("{url}: unknown scheme `{scheme}`; known: {SCHEMES}"))),
     }
 }
@@ -180,7 +186,7 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidUrl, message)
 }
 
-const SCHEMES: &str = "a path, file:, memory:, pattern:, emulate:";
+const SCHEMES: &str = "a path, file:, http:, https:, s3:, gs:, az:, memory:, pattern:, emulate:";
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,172 @@
+//! The HTTP client, and what its failures mean.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Once;
+use std::time::Duration;
+
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+};
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+
+use crate::{Error, ErrorKind, Result};
+
+/// A client that gives up after `timeout` without a byte and keeps up to `connections` open.
+pub(crate) fn new(timeout: Duration, connections: u32) -> Result<reqwest::Client> {
+    static PROVIDER: Once = Once::new();
+    // Fails only if the program has installed another one: then that one is used.
+    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    reqwest::Client::builder()
+        .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
+        // One request a connection: streams that share one also share its window and its losses.
+        .http1_only()
+        .pool_max_idle_per_host(connections as usize)
+        .connect_timeout(timeout)
+        .read_timeout(timeout)
+        .tcp_nodelay(true)
+        .build()
+        .map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot set up the HTTP client: {}", chain(&error)))
+        })
+}
+
+/// The error for an answer that is no success, if it is none.
+pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap) -> Option<Error> {
+    let (kind, remedy) = match status.as_u16() {
+        200..=299 => return None,
+        401 => (ErrorKind::Unauthenticated, "; give credentials"),
+        403 => (ErrorKind::PermissionDenied, "; the credentials, or their absence, do not suffice"),
+        404 | 410 => (ErrorKind::NotFound, ""),
+        408 => (ErrorKind::TimedOut, ""),
+        412 => (ErrorKind::Changed, ": the object has changed since it was opened; open it again"),
+        429 | 503 => (ErrorKind::Throttled, ": the server asks to slow down"),
+        500..=599 => (ErrorKind::Unavailable, ": the server has failed"),
+        300..=399 => {
+            (ErrorKind::Protocol, ": a redirection that leads nowhere; check the endpoint and region")
+        }
+        _ => (ErrorKind::Protocol, ": the server refuses the request"),
+    };
+    let error = Error::new(kind, format!("{place}: {status}{remedy}"));
+    Some(match retry_after(headers) {
+        Some(pause) => error.after(pause),
+        None => error,
+    })
+}
+
+/// The error for what the client or a library over it reports.
+pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> Error {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(known) = error.downcast_ref::<Error>() {
+            return known.clone();
+        }
+        if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+            return client_error(place, error);
+        }
+        cause = error.source();
+    }
+    Error::new(ErrorKind::Protocol, format!("{place}: {}", chain(error)))
+}
+
+fn client_error(place: &str, error: &reqwest::Error) -> Error {
+    let (kind, what) = if error.is_timeout() {
+        (ErrorKind::TimedOut, "no answer in time")
+    } else if error.is_connect() {
+        (ErrorKind::Unavailable, "cannot connect; is the server up and the address right?")
+    } else if (error.is_body() || error.is_decode()) && !broken_connection(error) {
+        (ErrorKind::Truncated, "the body ended early")
+    } else if error.is_builder() || error.is_redirect() {
+        (ErrorKind::Protocol, "the request cannot be made")
+    } else {
+        (ErrorKind::Unavailable, "the connection broke")
+    };
+    Error::new(kind, format!("{place}: {what} ({})", root(error)))
+}
+
+fn broken_connection(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return error.kind() != io::ErrorKind::UnexpectedEof;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// All causes of an error, outermost first, on one line.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // Many libraries repeat the cause in their own text.
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    one_line(&text)
+}
+
+/// The innermost cause.
+fn root(error: &dyn StdError) -> String {
+    let mut error = error;
+    while let Some(cause) = error.source() {
+        error = cause;
+    }
+    one_line(&error.to_string())
+}
+
+fn one_line(text: &str) -> String {
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    // Seconds only; the date form is rare, and the caller's own backoff serves then.
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+}
+
+/// Makes object stores use our client, so that its answers keep what the library drops: Retry-After.
+#[derive(Debug, Clone)]
+pub(crate) struct Connector {
+    pub(crate) place: String,
+    pub(crate) client: reqwest::Client,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for Connector {
+    async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
+        let response = self.client.call(request).await?;
+        match response.status().as_u16() {
+            429 | 500..=599 => match status_error(&self.place, response.status(), response.headers()) {
+                Some(error) => Err(HttpError::new(HttpErrorKind::Unknown, error)),
+                None => Ok(response),
+            },
+            // The library explains the others.
+            _ => Ok(response),
+        }
+    }
+}
+
+/// Servers put whole pages into their errors.
+const MESSAGE_BYTES_MAX: usize = 300;
+/// A server that asks for more is as good as down.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);

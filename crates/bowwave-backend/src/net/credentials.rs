@@ -1,0 +1,183 @@
+//! Who we are to an object store: found before the first request, so that their absence is told at once.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::{Error, ErrorKind, Result};
+
+/// Keys for S3, in place of those in the environment.
+#[derive(Clone)]
+pub struct Credentials {
+    /// Access key (`AWS_ACCESS_KEY_ID`).
+    pub access_key_id: String,
+    /// Its secret (`AWS_SECRET_ACCESS_KEY`).
+    pub secret_access_key: String,
+    /// Token of a temporary session (`AWS_SESSION_TOKEN`).
+    pub session_token: Option<String>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
+    }
+}
+
+/// The environment, so that tests can have another.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Where keys for S3 come from.
+#[derive(Debug)]
+pub(super) enum Aws {
+    /// From here.
+    Keys(Credentials),
+    /// From the variables or the service that the library itself asks.
+    Library,
+}
+
+/// Finds keys for S3: variables, a container's or a web identity's service, the profile file, an EC2 machine.
+pub(super) fn aws(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<Aws> {
+    let set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
+    let keys = (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY"));
+    if keys == (true, true)
+        || set("AWS_WEB_IDENTITY_TOKEN_FILE") && set("AWS_ROLE_ARN")
+        || set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+        || set("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+        || set("AWS_METADATA_ENDPOINT")
+    {
+        return Ok(Aws::Library);
+    }
+    if keys.0 != keys.1 {
+        let (have, want) = if keys.0 { (AWS_KEYS[0], AWS_KEYS[1]) } else { (AWS_KEYS[1], AWS_KEYS[0]) };
+        return Err(unauthenticated(url, &format!("{have} is set but not {want}; set both")));
+    }
+    if let Some(keys) = profile(environment) {
+        return Ok(Aws::Keys(keys));
+    }
+    if vendor.is_some_and(|vendor| vendor.contains("Amazon")) {
+        return Ok(Aws::Library);
+    }
+    let remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN if it is temporary), or \
+                  read public data anonymously";
+    Err(unauthenticated(url, &format!("no S3 credentials; {remedy}")))
+}
+
+/// Fails unless there is something to sign requests to Google's storage with.
+pub(super) fn google(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<()> {
+    let names = [
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ];
+    let default = environment("HOME")
+        .map(|home| PathBuf::from(home).join(".config/gcloud/application_default_credentials.json"));
+    let known = names.iter().any(|name| environment(name).is_some())
+        || default.is_some_and(|file| file.is_file())
+        || vendor.is_some_and(|vendor| vendor.contains("Google"));
+    let remedy = "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to a key file, or read public data \
+                  anonymously";
+    if known { Ok(()) } else { Err(unauthenticated(url, &format!("no Google credentials; {remedy}"))) }
+}
+
+/// Fails unless there is something to sign requests to Azure's storage with.
+pub(super) fn azure(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<()> {
+    let names = [
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCESS_KEY",
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_STORAGE_TOKEN",
+        "AZURE_STORAGE_CLIENT_ID",
+        "AZURE_CLIENT_ID",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "AZURE_USE_AZURE_CLI",
+        "IDENTITY_ENDPOINT",
+    ];
+    let known = names.iter().any(|name| environment(name).is_some())
+        || vendor.is_some_and(|vendor| vendor.contains("Microsoft"));
+    let remedy = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_KEY), or read \
+                  public data anonymously";
+    if known { Ok(()) } else { Err(unauthenticated(url, &format!("no Azure credentials; {remedy}"))) }
+}
+
+/// Who made this machine: clouds put their name there, and only they have a metadata service worth asking.
+pub(super) fn vendor() -> Option<String> {
+    std::fs::read_to_string("/sys/class/dmi/id/sys_vendor").ok()
+}
+
+/// Keys of the profile `AWS_PROFILE` (or `default`) in the shared credentials file.
+fn profile(environment: Environment<'_>) -> Option<Credentials> {
+    let file = match environment("AWS_SHARED_CREDENTIALS_FILE") {
+        Some(file) => PathBuf::from(file),
+        None => PathBuf::from(environment("HOME")?).join(".aws/credentials"),
+    };
+    let wanted = environment("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
+    keys_in(&std::fs::read_to_string(file).ok()?, &wanted)
+}
+
+fn keys_in(text: &str, wanted: &str) -> Option<Credentials> {
+    let (mut section, mut id, mut secret, mut token) = ("", None, None, None);
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name.trim();
+        } else if section == wanted
+            && let Some((key, value)) = line.split_once('=')
+        {
+            let value = Some(value.trim().to_owned());
+            match key.trim() {
+                "aws_access_key_id" => id = value,
+                "aws_secret_access_key" => secret = value,
+                "aws_session_token" => token = value,
+                _ => {}
+            }
+        }
+    }
+    Some(Credentials { access_key_id: id?, secret_access_key: secret?, session_token: token })
+}
+
+fn unauthenticated(url: &str, why: &str) -> Error {
+    Error::new(ErrorKind::Unauthenticated, format!("{url}: {why}"))
+}
+
+const AWS_KEYS: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_credentials_are_told_with_the_names_of_the_variables() {
+        let none = |_: &str| None;
+        for (error, name) in [
+            (aws("s3://b", &none, None).unwrap_err(), "AWS_ACCESS_KEY_ID"),
+            (google("gs://b", &none, None).unwrap_err(), "GOOGLE_APPLICATION_CREDENTIALS"),
+            (azure("az://b", &none, None).unwrap_err(), "AZURE_STORAGE_ACCOUNT_KEY"),
+            (aws("s3://b", &|name| (name == AWS_KEYS[0]).then(String::new), None).unwrap_err(), "AWS_SECRET"),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Unauthenticated);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn half_a_key_pair_is_an_error_and_a_cloud_machine_may_ask_its_service() {
+        let half = |name: &str| (name == AWS_KEYS[1]).then(|| "secret".to_owned());
+        let error = aws("s3://b", &half, None).unwrap_err();
+        assert!(
+            error.to_string().contains("AWS_SECRET_ACCESS_KEY is set but not AWS_ACCESS_KEY_ID"),
+            "{error}"
+        );
+        assert!(matches!(aws("s3://b", &|_| None, Some("Amazon EC2")), Ok(Aws::Library)));
+        assert!(google("gs://b", &|_| None, Some("Google")).is_ok());
+    }
+
+    #[test]
+    fn the_profile_file_is_read_by_section() {
+        let text =
+            "[other]\naws_access_key_id=no\n[mine]\naws_access_key_id = id\n aws_secret_access_key=a=b\n";
+        let keys = keys_in(text, "mine").unwrap();
+        assert_eq!((keys.access_key_id.as_str(), keys.secret_access_key.as_str()), ("id", "a=b"));
+        assert!(keys_in(text, "other").is_none());
+        assert!(!format!("{keys:?}").contains("a=b"), "secrets are not shown");
+    }
+}

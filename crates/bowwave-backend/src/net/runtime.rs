@@ -1,0 +1,85 @@
+//! The one async runtime of this crate, and the door into it.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+
+use crate::{Error, ErrorKind, Result};
+
+/// Runs `future` on the runtime and waits for it. Blocks, also where the caller is itself a task elsewhere.
+pub(crate) fn wait<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    get()?.spawn(async move {
+        // The caller waits below, so it is there.
+        sender.send(future.await).ok();
+    });
+    receiver.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a network task broke off")))
+}
+
+/// Lets at most `slots` futures run at once; more wait in order, up to a bound.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    slots: Arc<Semaphore>,
+    inside: Arc<AtomicUsize>,
+}
+
+impl Gate {
+    pub(crate) fn new(slots: u32) -> Self {
+        Self { slots: Arc::new(Semaphore::new(slots.max(1) as usize)), inside: Arc::new(AtomicUsize::new(0)) }
+    }
+
+    /// Starts `work` as soon as a slot is free; gives it back with the reason if too many wait.
+    pub(crate) fn spawn<W>(&self, work: W) -> std::result::Result<(), (W, Error)>
+    where
+        W: AsyncWork + Send + 'static,
+    {
+        let runtime = match get() {
+            Ok(runtime) => runtime,
+            Err(error) => return Err((work, error)),
+        };
+        let place = Place(Arc::clone(&self.inside));
+        if self.inside.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            return Err((work, Error::new(ErrorKind::Throttled, "too many reads are waiting")));
+        }
+        let slots = Arc::clone(&self.slots);
+        runtime.spawn(async move {
+            // The semaphore is never closed; if it were, nothing would bound the work but the count of places.
+            let slot = slots.acquire().await;
+            work.run().await;
+            drop((slot, place));
+        });
+        Ok(())
+    }
+}
+
+/// Something to do in a slot.
+pub(crate) trait AsyncWork {
+    fn run(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Leaves the gate when dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn get() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        // Two workers copy bytes at a few GB/s, more than any network here brings.
+        builder.worker_threads(2).thread_name("bowwave-net").enable_all().build().map_err(|e| e.to_string())
+    });
+    runtime
+        .as_ref()
+        .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start network threads: {error}")))
+}
+
+/// Most reads that may wait for a slot; only a caller that ignores the profile meets it.
+const WAITING_MAX: usize = 4096;

@@ -1,0 +1,139 @@
+//! What tells two versions of an object on a web server apart.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use reqwest::RequestBuilder;
+use reqwest::header::{
+    CONTENT_RANGE, ETAG, HeaderMap, HeaderName, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+};
+
+use crate::{Error, ErrorKind, Identity, Result, path};
+
+/// Entity tag and time of modification, as the server writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Validator {
+    etag: Option<String>,
+    modified: Option<String>,
+}
+
+impl Validator {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self { etag: text(headers, ETAG), modified: text(headers, LAST_MODIFIED) }
+    }
+
+    /// Makes `request` fail if the object is another by now.
+    pub(super) fn guard(&self, request: RequestBuilder) -> RequestBuilder {
+        match (&self.etag, &self.modified) {
+            // A weak tag never matches: it does not promise equal bytes.
+            (Some(etag), _) if !etag.starts_with("W/") => request.header(IF_MATCH, etag),
+            (_, Some(modified)) => request.header(IF_UNMODIFIED_SINCE, modified),
+            _ => request,
+        }
+    }
+
+    /// Checks that an answer is of the same version: servers may ignore conditions.
+    pub(super) fn check(&self, place: &str, headers: &HeaderMap) -> Result<()> {
+        let now = Self::of(headers);
+        let same = match (self, &now) {
+            (Self { etag: Some(then), .. }, Self { etag: Some(now), .. }) => then == now,
+            (Self { modified: Some(then), .. }, Self { modified: Some(now), .. }) => then == now,
+            (Self { etag: None, modified: None }, _) => true,
+            _ => {
+                let message =
+                    format!("{place}: the server leaves out the ETag and Last-Modified it sent at first");
+                return Err(Error::new(ErrorKind::Protocol, message));
+            }
+        };
+        if same { Ok(()) } else { Err(path::changed(place)) }
+    }
+
+    /// Time of modification, if the server writes it as it should (`Sun, 06 Nov 1994 08:49:37 GMT`).
+    pub(super) fn modified(&self) -> Option<SystemTime> {
+        let mut parts = self.modified.as_ref()?.split_once(", ")?.1.split([' ', ':']);
+        let day: u64 = parts.next()?.parse().ok()?;
+        let name = parts.next()?;
+        let month = MONTHS.iter().position(|month| *month == name)? as u64;
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (year, hour, minute, second) = (number()?, number()?, number()?, number()?);
+        if !(1970..=9999).contains(&year)
+            || !(1..=31).contains(&day)
+            || hour > 23
+            || minute > 59
+            || second > 60
+        {
+            return None;
+        }
+        let days = days_since_1970(year, month, day);
+        Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
+    }
+
+    pub(super) fn identity(&self, size: u64) -> Identity {
+        // The time stands in for a missing tag, as text: all that matters is whether it is equal.
+        let etag = self.etag.clone().or_else(|| self.modified.clone());
+        Identity { etag, size, ..Identity::default() }
+    }
+}
+
+/// `Content-Range: bytes FIRST-LAST/TOTAL`, as a half-open range; `None` where the server does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ContentRange {
+    pub(super) range: Option<(u64, u64)>,
+    pub(super) total: Option<u64>,
+}
+
+impl ContentRange {
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let value = text(headers, CONTENT_RANGE)?;
+        let (range, total) = value.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
+        let range = match range.trim() {
+            "*" => None,
+            range => {
+                let (first, last) = range.split_once('-')?;
+                Some((first.trim().parse().ok()?, last.trim().parse::<u64>().ok()?.checked_add(1)?))
+            }
+        };
+        let total = match total.trim() {
+            "*" => None,
+            total => Some(total.parse().ok()?),
+        };
+        Some(Self { range, total })
+    }
+}
+
+pub(super) fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
+}
+
+/// `month` from 0.
+fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
+    // Years that begin in March have the leap day at their end.
+    let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
+    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
+    let in_year = (153 * month + 2) / 5 + day - 1;
+    365 * year + leaps(year) + in_year - DAYS_TO_1970
+}
+
+/// Days from 1 March of year 0 to 1 January 1970.
+const DAYS_TO_1970: u64 = 719_468;
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_modified_is_read_as_a_time() {
+        for (text, seconds) in [
+            ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777)),
+            ("Thu, 29 Feb 2024 12:00:00 GMT", Some(1_709_208_000)),
+            ("yesterday", None),
+            ("Sun, 06 Nov 0000 08:49:37 GMT", None),
+        ] {
+            let validator = Validator { etag: None, modified: Some(text.to_owned()) };
+            let time = seconds.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(validator.modified(), time, "{text}");
+        }
+    }
+}
