@@ -203,6 +203,16 @@ impl ReadBuf {
         self.len = at;
         Self { segments: tail, len: tail_len, owner: Arc::clone(&self.owner) }
     }
+
+    /// Puts back what [`Self::split_off`] took from the end of this buffer.
+    ///
+    /// # Panics
+    /// If `tail` is no part of the same memory.
+    pub fn unsplit(&mut self, tail: Self) {
+        assert!(Arc::ptr_eq(&self.owner, &tail.owner), "unsplit of two buffers");
+        self.len += tail.len;
+        self.segments.extend(tail.segments);
+    }
 }
 
 impl fmt::Debug for ReadBuf {
@@ -230,5 +240,7 @@ mod tests {
         tail.copy_in(1, b"xyz");
         buf.copy_in(0, b"abcd");
         assert_eq!((buf.to_vec(), tail.to_vec()), (b"abcd".to_vec(), b"\0xyz\0\0".to_vec()));
+        buf.unsplit(tail);
+        assert_eq!((buf.len(), buf.to_vec()), (10, b"abcd\0xyz\0\0".to_vec()));
     }
 }

@@ -24,6 +24,7 @@ mod pool;
 mod units;
 mod url;
 mod wait;
+mod wrap;
 
 pub use buf::ReadBuf;
 pub use emulate::{Device, Disk, Emulate};
@@ -37,6 +38,7 @@ pub use pattern::PatternBackend;
 pub use units::{parse_duration, parse_rate, parse_size};
 pub use url::{Options, open_url};
 pub use wait::{Heard, read_exact, read_once, start_read};
+pub use wrap::{Fault, Faults, Limit, Record, Throttle, Trace, TraceLog};
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;

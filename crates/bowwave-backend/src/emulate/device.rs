@@ -81,19 +81,7 @@ impl Device {
     /// # Errors
     /// `InvalidUrl` if there is no such profile.
     pub fn named(profile: &str) -> Result<Self> {
-        let base = Self {
-            name: profile.to_owned(),
-            latency: Duration::ZERO,
-            jitter: 0.0,
-            tail: 0.0,
-            tail_latency: Duration::from_secs(1),
-            bandwidth: None,
-            total: None,
-            slots: 64,
-            metadata: Duration::ZERO,
-            seed: 1,
-            disk: None,
-        };
+        let base = Self::free(profile);
         let ms = Duration::from_millis;
         let us = Duration::from_micros;
         match profile {
@@ -108,6 +96,24 @@ impl Device {
             "nvme" => Ok(Self { latency: us(80), total: Some(3_200_000_000), slots: 256, ..base }),
             "hdd" => Ok(Self { slots: 32, disk: Some(Disk::default()), ..base }),
             _ => Err(invalid(format!("unknown device profile `{profile}`; known: hdd, lustre, nvme, s3"))),
+        }
+    }
+
+    /// A device that costs nothing, to build others on.
+    #[must_use]
+    pub fn free(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            latency: Duration::ZERO,
+            jitter: 0.0,
+            tail: 0.0,
+            tail_latency: Duration::from_secs(1),
+            bandwidth: None,
+            total: None,
+            slots: 64,
+            metadata: Duration::ZERO,
+            seed: 1,
+            disk: None,
         }
     }
 

@@ -114,6 +114,37 @@ struct EmulatedObject {
     station: Arc<Station>,
 }
 
+/// Delays single reads of any object by a device's latency.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    station: Station,
+}
+
+impl Stall {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        let station = Station::start(device)
+            .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start the timer: {error}")))?;
+        Ok(Self { station })
+    }
+
+    /// Reads `len > 0` bytes of `inner` as late as the device says.
+    pub(crate) fn read(
+        &self,
+        inner: &Arc<dyn Object>,
+        offset: u64,
+        buf: ReadBuf,
+        len: usize,
+        sink: Box<dyn ReadSink>,
+    ) {
+        let transfer = Transfer::new(sink);
+        if self.station.add(0, len as u64, &transfer) {
+            inner.read(offset, buf, Box::new(Arrival(transfer)));
+        } else {
+            transfer.refuse(buf, Error::new(ErrorKind::Throttled, "too many reads are stalled"));
+        }
+    }
+}
+
 impl Object for EmulatedObject {
     fn size(&self) -> u64 {
         self.inner.size()

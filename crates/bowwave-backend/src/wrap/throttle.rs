@@ -1,0 +1,53 @@
+//! A bound on the bytes a second.
+
+use std::sync::Arc;
+
+use crate::emulate::{Device, Emulate};
+use crate::{Backend, Entry, Object, Profile, Result};
+
+/// A store whose reads together bring at most so many bytes a second, shared evenly among those in flight.
+#[derive(Debug)]
+pub struct Throttle {
+    inner: Arc<dyn Backend>,
+    store: Emulate,
+    url: String,
+}
+
+impl Throttle {
+    /// At most `rate` (at least 1) bytes a second from `inner`.
+    ///
+    /// # Errors
+    /// `Io` if the timer thread cannot be started.
+    pub fn new(inner: Arc<dyn Backend>, rate: u64) -> Result<Self> {
+        // No slots: how many are in flight is not this wrapper's matter.
+        let device = Device { total: Some(rate.max(1)), slots: u32::MAX, ..Device::free("throttle") };
+        let url = format!("throttle:{rate}:{}", inner.url());
+        Ok(Self { store: Emulate::new(Arc::clone(&inner), device)?, inner, url })
+    }
+}
+
+impl Backend for Throttle {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+
+    fn stat(&self, path: &std::path::Path) -> Result<Entry> {
+        self.inner.stat(path)
+    }
+
+    fn list(&self, path: &std::path::Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+
+    fn read_link(&self, path: &std::path::Path) -> Result<std::path::PathBuf> {
+        self.inner.read_link(path)
+    }
+
+    fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
+        self.store.open(path)
+    }
+}
