@@ -1,1 +1,51 @@
-//! bowwave engine.
+//! The page cache in real time: the decisions of [`bowwave_core`] carried out on real memory and real stores.
+//!
+//! ```text
+//!   File::read_at ──► Shard (lock: decide) ──► effects ──► Queue (merge, order) ──► Object::read
+//!        ▲               ▲      frames, pins                    │ retries                  │
+//!        └── copy, unpin ┴── filled, wake ◄─────────────────────┴── progress, done ◄──────┘
+//! ```
+//!
+//! An [`Engine`] owns the memory. A [`Store`] is a tree of a backend; a [`File`] is an open handle with its own
+//! readahead state. Everything is decided under a shard's lock and done outside it.
+//!
+//! ```
+//! use bowwave_engine::{Engine, Options};
+//!
+//! let engine = Engine::new(Options { cache_bytes: Some(8 << 20), ..Options::default() })?;
+//! let file = engine.open("pattern:/1MiB")?;
+//! let mut bytes = [0; 4096];
+//! assert_eq!(file.read_at(1_000_000, &mut bytes)?, 4096);
+//! assert_eq!(file.read_at((1 << 20) - 1, &mut bytes)?, 1);
+//! # Ok::<(), bowwave_engine::Error>(())
+//! ```
+//!
+//! What it does not do: write (yet), decide (the core does), know protocols (backends do).
+
+mod arena;
+mod budget;
+mod clock;
+mod engine;
+mod error;
+mod file;
+mod journal;
+mod memory;
+mod options;
+mod queue;
+mod request;
+mod shard;
+mod stats;
+mod store;
+mod timer;
+mod wait;
+
+pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};
+pub use bowwave_core::{Advice, PageSize, Policy};
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use file::File;
+pub use journal::Journal;
+pub use memory::available_memory;
+pub use options::Options;
+pub use stats::{EngineStats, StoreStats};
+pub use store::Store;

@@ -1,0 +1,107 @@
+//! Memory of page frames: one stretch of address space a shard, backed by memory as frames are first used.
+
+#![allow(unsafe_code, reason = "page frames are raw memory, shared by turns with backends and the kernel")]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use bowwave_backend::{Error as StoreError, ErrorKind};
+use bowwave_core::{FrameId, PageSize};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::error::{Error, Result};
+
+/// The frames of one shard.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    base: *mut u8,
+    frames: u32,
+    page_size: PageSize,
+}
+
+// SAFETY: the mapping is plain memory that lives as long as the arena; who may touch which frame when is settled by pins
+// and fills (see `copy_out` and `segment`).
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Reserves address space for `frames` frames; memory follows with use. Huge pages where the system offers them.
+    ///
+    /// # Errors
+    /// If the system has no such stretch of address space.
+    pub(crate) fn new(frames: u32, page_size: PageSize) -> Result<Self> {
+        let len = frames as usize * page_size.bytes() as usize;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing.
+        let base = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(|error| {
+            let message = format!("cannot map {len} bytes for the cache: {error}; give a smaller cache");
+            Error::Store(StoreError::new(ErrorKind::Io, message))
+        })?;
+        // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, small pages serve.
+        let _small_pages_do = unsafe { madvise(base, len, Advice::LinuxHugepage) };
+        Ok(Self { base: base.cast(), frames, page_size })
+    }
+
+    /// Address and length of a frame, for a backend to fill.
+    ///
+    /// The caller makes sure that the frame belongs to a fill in flight.
+    pub(crate) fn segment(&self, frame: FrameId) -> (*mut u8, usize) {
+        assert!(frame.0 < self.frames, "frame {} is outside the arena", frame.0);
+        let bytes = self.page_size.bytes() as usize;
+        // SAFETY: below `frames`, so inside the mapping.
+        (unsafe { self.base.add(frame.0 as usize * bytes) }, bytes)
+    }
+
+    /// Copies from consecutive pages, held by `frames`, starting `skip` bytes into the first, until `buf` is full.
+    ///
+    /// # Safety
+    /// The frames are up to date and pinned for the whole call, so nobody writes to them.
+    ///
+    /// # Panics
+    /// If the frames hold less than `buf` wants.
+    pub(crate) unsafe fn copy_out(&self, frames: &[FrameId], skip: usize, buf: &mut [u8]) {
+        let bytes = self.page_size.bytes() as usize;
+        assert!(skip + buf.len() <= frames.len() * bytes, "too few frames for the copy");
+        let (mut rest, mut skip) = (buf, skip);
+        // Neighbouring frames are one stretch of memory.
+        for run in frames.chunk_by(|a, b| a.0 + 1 == b.0) {
+            if rest.is_empty() {
+                break;
+            }
+            let (base, _) = self.segment(run[0]);
+            let count = rest.len().min(run.len() * bytes - skip);
+            let (head, tail) = rest.split_at_mut(count);
+            // SAFETY: `skip + count` is within the run, whose frames lie side by side in the mapping; pinned frames are
+            // not written to (the caller's promise); `buf` is exclusive, so it does not overlap the mapping.
+            unsafe { ptr::copy_nonoverlapping(base.add(skip), head.as_mut_ptr(), count) };
+            rest = tail;
+            skip = 0;
+        }
+    }
+
+    /// Gives the memory of frames that hold nothing back to the system; they read as zeros when used again.
+    pub(crate) fn release(&self, frames: &[FrameId]) {
+        for &frame in frames {
+            let (base, len) = self.segment(frame);
+            // SAFETY: the frame is retired, so nobody reads or writes it. If it fails the memory merely stays.
+            let _memory_stays = unsafe { madvise(base.cast::<c_void>(), len, Advice::LinuxDontNeed) };
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let len = self.frames as usize * self.page_size.bytes() as usize;
+        // SAFETY: our own mapping; requests in flight hold the arena by an `Arc`, so none is left.
+        let unmapped = unsafe { munmap(self.base.cast(), len) };
+        debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
+    }
+}

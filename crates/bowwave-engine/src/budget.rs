@@ -1,0 +1,74 @@
+//! Frames lent to shards in lots: first from the pool, then from whoever makes the least use of theirs.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::shard::{Effect, Shard};
+
+/// Frames that no shard has.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    pool: AtomicU32,
+    lot: u32,
+    /// Counts calls for frames that the pool could not meet.
+    calls: AtomicU32,
+}
+
+/// How many unmet calls go by between looks at what each shard is worth.
+const REBALANCE_EVERY: u32 = 64;
+
+impl Budget {
+    pub(crate) fn new(pool: u32, lot: u32) -> Self {
+        Self { pool: AtomicU32::new(pool), lot: lot.max(1), calls: AtomicU32::new(0) }
+    }
+
+    /// Lends a shard that is short of frames a lot more, if there is one to be had.
+    pub(crate) fn relieve(
+        &self,
+        shards: &[Shard],
+        needy: usize,
+        mut perform: impl FnMut(usize, Vec<Effect>),
+    ) {
+        let short =
+            shards[needy].with_cache(|cache| cache.frames_used() + self.lot / 4 >= cache.frame_limit());
+        if !short {
+            return;
+        }
+        let mut got = self.draw();
+        if got == 0
+            && shards.len() > 1
+            && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(REBALANCE_EVERY)
+        {
+            got = self.take_from_idlest(shards, needy, &mut perform);
+        }
+        if got > 0 {
+            let mut effects = Vec::new();
+            shards[needy].grant(got, &mut effects);
+            perform(needy, effects);
+        }
+    }
+
+    /// Takes a lot, or what is left of one, from the pool.
+    fn draw(&self) -> u32 {
+        let taken = self.pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pool| {
+            (pool > 0).then(|| pool.saturating_sub(self.lot))
+        });
+        taken.map_or(0, |before| before.min(self.lot))
+    }
+
+    /// Takes a lot from the shard with the fewest accesses a frame of late, if the needy one has at least twice as many.
+    fn take_from_idlest(
+        &self,
+        shards: &[Shard],
+        needy: usize,
+        perform: &mut impl FnMut(usize, Vec<Effect>),
+    ) -> u32 {
+        let worth: Vec<f64> = shards.iter().map(Shard::recent_accesses_per_frame).collect();
+        let idlest =
+            (0..shards.len()).filter(|&shard| shard != needy).min_by(|&a, &b| worth[a].total_cmp(&worth[b]));
+        let Some(idlest) = idlest.filter(|&shard| worth[shard] * 2.0 < worth[needy]) else { return 0 };
+        let mut effects = Vec::new();
+        let got = shards[idlest].revoke(self.lot, &mut effects);
+        perform(idlest, effects);
+        got
+    }
+}

@@ -1,0 +1,245 @@
+//! The engine: shards, budget, timer, and carrying out what shards decide.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
+use bowwave_core::{FillError, FillId, PageSize};
+
+use crate::budget::Budget;
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::journal::Journal;
+use crate::options::Options;
+use crate::queue::{Queue, QueuedFill};
+use crate::shard::{Effect, Shard};
+use crate::stats::EngineStats;
+use crate::store::{FileEntry, Store};
+use crate::timer::Timer;
+
+/// A page cache over any number of stores. Cheap to clone; all clones are one cache.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+/// What engine, stores, files and requests share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    options: Options,
+    page_size: PageSize,
+    shards: Vec<Shard>,
+    budget: Budget,
+    timer: Arc<Timer>,
+    queues: Mutex<Vec<Arc<Queue>>>,
+    next_shard: AtomicUsize,
+    next_uid: AtomicU64,
+    chance: AtomicU64,
+    /// Most pages that one pass of a read asks for.
+    chunk_pages: u64,
+}
+
+impl Engine {
+    /// Sets up a cache; memory is taken as it is used.
+    ///
+    /// # Errors
+    /// An option out of bounds, a cache smaller than one readahead window, no address space or no thread.
+    pub fn new(options: Options) -> Result<Self> {
+        let plan = options.plan()?;
+        // Half of the frames are dealt out at once, the rest goes to whoever needs it. A lone shard gets all.
+        let count = u32::try_from(plan.shards).expect("few shards");
+        let share = if count == 1 { plan.frames } else { (plan.frames / 2 / count).max(1) };
+        let mut config = plan.config.clone();
+        config.frames = share;
+        config.reserve_frames = config.reserve_frames.min(share / 4);
+        let shards: Vec<Shard> = (0..plan.shards)
+            .map(|number| Shard::new(number, &config, plan.frames, options.journal_events))
+            .collect::<Result<_>>()?;
+        let lot = (plan.frames / 64).clamp(16, 4096);
+        let inner = Arc::new(Inner {
+            page_size: plan.page_size,
+            shards,
+            budget: Budget::new(plan.frames - share * count, lot),
+            timer: Arc::default(),
+            queues: Mutex::default(),
+            next_shard: AtomicUsize::new(0),
+            next_uid: AtomicU64::new(0),
+            chance: AtomicU64::new(options.seed),
+            // Reads hold their frames while they wait: none may hold more than a quarter of what a shard has.
+            chunk_pages: u64::from(share / 4).clamp(1, (8 << 20) / plan.page_size.bytes()),
+            options,
+        });
+        inner.timer.start(Arc::downgrade(&inner)).map_err(|error| {
+            Error::Store(StoreError::new(ErrorKind::Io, format!("cannot start a thread: {error}")))
+        })?;
+        Ok(Self { inner })
+    }
+
+    /// Opens one object by its URL.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store), and `IsADirectory` if the URL names a folder.
+    pub fn open(&self, url: &str) -> Result<File> {
+        self.store(url)?.open(Path::new(""))
+    }
+
+    /// Opens a store by its URL.
+    ///
+    /// # Errors
+    /// `InvalidUrl` for what cannot be understood, or as the store says.
+    pub fn store(&self, url: &str) -> Result<Store> {
+        Ok(self.store_of(open_url(url, &self.inner.options.store)?))
+    }
+
+    /// A store over any backend.
+    #[must_use]
+    pub fn store_of(&self, backend: Arc<dyn Backend>) -> Store {
+        let queue = Arc::new(Queue::new(backend.profile(), self.inner.page_size.bytes()));
+        self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&queue));
+        Store::new(Arc::clone(&self.inner), backend, queue)
+    }
+
+    /// What the engine has done so far.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        let mut stats = EngineStats { page_bytes: self.inner.page_size.bytes(), ..EngineStats::default() };
+        for shard in &self.inner.shards {
+            shard.with_cache(|cache| {
+                stats.cache += cache.stats();
+                stats.frames_used += u64::from(cache.frames_used());
+                stats.frames += u64::from(cache.frame_limit());
+                stats.metadata_bytes += cache.metadata_bytes() as u64;
+            });
+        }
+        for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
+            stats.store += queue.stats();
+        }
+        stats
+    }
+
+    /// The journals of the shards, if [`Options::journal_events`] asked for them.
+    #[must_use]
+    pub fn journals(&self) -> Vec<Journal> {
+        self.inner.shards.iter().filter_map(Shard::journal).collect()
+    }
+
+    /// The options the engine was set up with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+}
+
+impl Inner {
+    pub(crate) fn page_size(&self) -> PageSize {
+        self.page_size
+    }
+
+    pub(crate) fn retries(&self) -> u32 {
+        self.options.retries
+    }
+
+    pub(crate) fn chunk_pages(&self) -> u64 {
+        self.chunk_pages
+    }
+
+    pub(crate) fn shard(&self, number: usize) -> &Shard {
+        &self.shards[number]
+    }
+
+    /// The shard of the next new file.
+    pub(crate) fn next_shard(&self) -> usize {
+        self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len()
+    }
+
+    pub(crate) fn next_uid(&self) -> u64 {
+        self.next_uid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number in 0..1 (SplitMix64).
+    pub(crate) fn chance(&self) -> f64 {
+        let state = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Lends a shard more frames if it is short and there are some.
+    pub(crate) fn relieve(self: &Arc<Self>, shard: usize) {
+        self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
+    }
+
+    /// Answers fills and carries out what follows.
+    pub(crate) fn filled(
+        self: &Arc<Self>,
+        shard: usize,
+        answers: Vec<(FillId, std::result::Result<(), FillError>)>,
+    ) {
+        let mut effects = Vec::new();
+        self.shards[shard].filled(answers, &mut effects);
+        self.perform(shard, effects);
+    }
+
+    /// Sends a fill again at `due`.
+    pub(crate) fn later(&self, due: Instant, fill: QueuedFill) {
+        self.timer.add(due, fill);
+    }
+
+    /// The object behind a file is another one now: nothing cached of it counts any more.
+    pub(crate) fn make_stale(&self, entry: &FileEntry) {
+        if entry.set_stale() {
+            self.shards[entry.shard].invalidate(entry.file);
+        }
+    }
+
+    /// Carries out what a shard decided. Holds no lock but, for moments, those of queues and slots.
+    pub(crate) fn perform(self: &Arc<Self>, shard: usize, effects: Vec<Effect>) {
+        let mut effects = effects;
+        let mut touched: Vec<Arc<Queue>> = Vec::new();
+        while !effects.is_empty() {
+            let mut answers = Vec::new();
+            let mut unwanted = Vec::new();
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Fill(fill) => {
+                        if !touched.iter().any(|queue| Arc::ptr_eq(queue, &fill.entry.queue)) {
+                            touched.push(Arc::clone(&fill.entry.queue));
+                        }
+                        let queue = Arc::clone(&fill.entry.queue);
+                        queue.push(fill);
+                    }
+                    Effect::Promote(entry, key) => entry.queue.promote(key),
+                    Effect::Cancel(entry, key) => {
+                        if let Some(fill) = entry.queue.cancel(key) {
+                            answers.push((fill.key.fill, Err(FillError::CLOSED)));
+                        }
+                    }
+                    Effect::Wake(slot, outcome) => {
+                        if let Some(Ok(frames)) = slot.deliver(outcome) {
+                            unwanted.extend(frames);
+                        }
+                    }
+                    Effect::Retire(frames) => self.shards[shard].arena.release(&frames),
+                }
+            }
+            if !answers.is_empty() {
+                self.shards[shard].filled(answers, &mut effects);
+            }
+            if !unwanted.is_empty() {
+                self.shards[shard].unpin(&unwanted, &mut effects);
+            }
+        }
+        for queue in touched {
+            queue.pump(self);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.timer.close();
+    }
+}

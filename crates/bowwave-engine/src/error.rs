@@ -1,0 +1,45 @@
+//! What can go wrong, for callers.
+
+use std::fmt;
+
+use bowwave_backend::ErrorKind;
+
+/// Result of an engine operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error with one line that names cause and remedy.
+#[derive(Clone, Debug)]
+pub enum Error {
+    /// An option is out of bounds, or options do not fit together.
+    Options(String),
+    /// The store failed, after retries where they might have helped.
+    Store(bowwave_backend::Error),
+}
+
+impl Error {
+    /// What happened, where the store says so.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Options(_) => None,
+            Self::Store(error) => Some(error.kind()),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options(message) => f.write_str(message),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<bowwave_backend::Error> for Error {
+    fn from(error: bowwave_backend::Error) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,228 @@
+//! An open file: reads through the cache.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bowwave_backend::Identity;
+use bowwave_core::{Advice, FrameId, HandleId, PageIndex, PageRange, Stats};
+
+use crate::engine::Inner;
+use crate::error::Result;
+use crate::shard::{Effect, Found};
+use crate::store::{FileEntry, StoreInner};
+use crate::wait::{Outcome, Slot};
+
+/// An open handle of an object, with its own readahead state. Any number of threads may read through it; streams that
+/// should be told apart want handles of their own.
+#[derive(Debug)]
+pub struct File {
+    engine: Arc<Inner>,
+    store: Arc<StoreInner>,
+    entry: Arc<FileEntry>,
+    handle: HandleId,
+}
+
+/// Buffers that each thread uses again and again.
+#[derive(Debug, Default)]
+struct Scratch {
+    frames: Vec<FrameId>,
+    effects: Vec<Effect>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// A part of a read that the cache is asked for at once.
+#[derive(Clone, Copy)]
+struct Chunk {
+    pages: PageRange,
+    /// Bytes before the wanted ones in the first page.
+    skip: usize,
+    len: usize,
+}
+
+impl File {
+    pub(crate) fn new(
+        engine: Arc<Inner>,
+        store: Arc<StoreInner>,
+        entry: Arc<FileEntry>,
+        handle: HandleId,
+    ) -> Self {
+        Self { engine, store, entry, handle }
+    }
+
+    /// Size in bytes, as of the opening.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.entry.size
+    }
+
+    /// Identity, as of the opening.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        self.entry.identity()
+    }
+
+    /// A number that stands for the identity: the same for two handles only if they read the same bytes.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.entry.uid
+    }
+
+    /// Reads into `buf` from `offset`; returns how many bytes there were before the end of the file.
+    ///
+    /// # Errors
+    /// `Changed` if the object is no longer the one that was opened; otherwise as the store says, after retries. What
+    /// `buf` then holds is unspecified.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let len = self.clip(offset, buf.len());
+        let mut done = 0;
+        while done < len {
+            let chunk = self.chunk(offset + done as u64, len - done);
+            let part = &mut buf[done..done + chunk.len];
+            self.check_stale()?;
+            let mut scratch = SCRATCH.take();
+            match self.start(chunk, &mut scratch) {
+                Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
+                Found::Later(slot) => self.finish(slot.wait(), chunk, part, &mut scratch)?,
+            }
+            SCRATCH.set(scratch);
+            done += chunk.len;
+        }
+        Ok(len)
+    }
+
+    /// As [`read_at`](Self::read_at), without blocking the thread: for any async runtime. May be dropped half-way.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    pub async fn read_at_async(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let len = self.clip(offset, buf.len());
+        let mut done = 0;
+        while done < len {
+            let chunk = self.chunk(offset + done as u64, len - done);
+            let part = &mut buf[done..done + chunk.len];
+            self.check_stale()?;
+            let mut scratch = SCRATCH.take();
+            match self.start(chunk, &mut scratch) {
+                Found::Hit => {
+                    self.copy(&scratch.frames, chunk, part, &mut scratch.effects);
+                    SCRATCH.set(scratch);
+                }
+                Found::Later(slot) => {
+                    SCRATCH.set(scratch);
+                    let waiting = Waiting { file: self, slot: &slot };
+                    let outcome = poll_fn(|context| waiting.slot.poll(context)).await;
+                    std::mem::forget(waiting);
+                    self.finish(outcome, chunk, part, &mut Scratch::default())?;
+                }
+            }
+            done += chunk.len;
+        }
+        Ok(len)
+    }
+
+    /// Says how the file, or `len` bytes of it from `offset`, will be read. 0 for `len` means to the end.
+    ///
+    /// `DontNeed` drops only pages that lie wholly within the bytes.
+    pub fn advise(&self, offset: u64, len: u64, advice: Advice) {
+        let end = if len == 0 { self.entry.size } else { offset.saturating_add(len).min(self.entry.size) };
+        let offset = offset.min(end);
+        let page = self.engine.page_size();
+        let mut range = page.range_of(offset, end - offset);
+        if advice == Advice::DontNeed {
+            let start = PageIndex(page.count_for(offset).0);
+            // The last page of the file counts as whole.
+            let stop = if end == self.entry.size { range.end } else { page.index_of(end) };
+            range = PageRange { start, end: stop.max(start) };
+        }
+        let mut effects = Vec::new();
+        self.engine.shard(self.entry.shard).advise(self.handle, range, advice, &mut effects);
+        self.engine.perform(self.entry.shard, effects);
+    }
+
+    /// What the cache has done for this file, through all handles.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.shard(self.entry.shard).with_cache(|cache| cache.file_stats(self.entry.file))
+    }
+
+    fn clip(&self, offset: u64, len: usize) -> usize {
+        let left = self.entry.size.saturating_sub(offset);
+        usize::try_from(left).map_or(len, |left| len.min(left))
+    }
+
+    fn chunk(&self, offset: u64, len: usize) -> Chunk {
+        let page = self.engine.page_size();
+        let skip = (offset & (page.bytes() - 1)) as usize;
+        let most = (self.engine.chunk_pages() * page.bytes()) as usize - skip;
+        let len = len.min(most);
+        Chunk { pages: page.range_of(offset, len as u64), skip, len }
+    }
+
+    fn check_stale(&self) -> Result<()> {
+        if self.entry.is_stale() { Err(self.entry.changed().into()) } else { Ok(()) }
+    }
+
+    /// Asks the cache for a chunk, and sees to what follows from it.
+    fn start(&self, chunk: Chunk, scratch: &mut Scratch) -> Found {
+        let shard = self.engine.shard(self.entry.shard);
+        let found = shard.read(
+            self.handle,
+            chunk.pages,
+            self.entry.queue.is_congested(),
+            &mut scratch.frames,
+            &mut scratch.effects,
+        );
+        if matches!(found, Found::Later(_)) {
+            self.engine.perform(self.entry.shard, std::mem::take(&mut scratch.effects));
+            self.engine.relieve(self.entry.shard);
+        }
+        found
+    }
+
+    fn finish(&self, outcome: Outcome, chunk: Chunk, part: &mut [u8], scratch: &mut Scratch) -> Result<()> {
+        let frames = outcome.map_err(|error| self.entry.error(error))?;
+        self.copy(&frames, chunk, part, &mut scratch.effects);
+        Ok(())
+    }
+
+    /// Copies out of pinned frames, and unpins them.
+    #[allow(unsafe_code, reason = "reads page frames")]
+    fn copy(&self, frames: &[FrameId], chunk: Chunk, part: &mut [u8], effects: &mut Vec<Effect>) {
+        let shard = self.engine.shard(self.entry.shard);
+        // SAFETY: a hit or a wake has just handed these frames out, up to date and pinned; they are unpinned below.
+        unsafe { shard.arena.copy_out(frames, chunk.skip, part) };
+        shard.unpin(frames, effects);
+        if !effects.is_empty() {
+            self.engine.perform(self.entry.shard, std::mem::take(effects));
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let mut effects = Vec::new();
+        self.engine.shard(self.entry.shard).close_handle(self.handle, &mut effects);
+        self.engine.perform(self.entry.shard, effects);
+        self.store.closed(&self.entry);
+    }
+}
+
+/// Gives back what a dropped task waited for.
+struct Waiting<'a> {
+    file: &'a File,
+    slot: &'a Slot,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(Ok(frames)) = self.slot.abandon() {
+            let mut effects = Vec::new();
+            self.file.engine.shard(self.file.entry.shard).unpin(&frames, &mut effects);
+            self.file.engine.perform(self.file.entry.shard, effects);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Options of an engine, checked once.
+
+use bowwave_core::{Config, PageSize, Policy};
+
+use crate::error::{Error, Result};
+use crate::memory::available_memory;
+
+/// How an [`Engine`](crate::Engine) is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of memory for pages and their bookkeeping; a quarter of the memory there is if `None`.
+    pub cache_bytes: Option<u64>,
+    /// Bytes of a page: a power of two from 4 KiB to 2 MiB.
+    pub page_bytes: u64,
+    /// Most pages of a readahead window. 32 pages (128 KiB) is Linux's default; slow stores want far more.
+    pub ra_pages: u32,
+    /// The readahead policy.
+    pub policy: Policy,
+    /// Shards of the cache, each with its own lock; one for each processor, but no more than 16, if `None`. Small caches
+    /// get fewer.
+    pub shards: Option<usize>,
+    /// How often a failed request is tried again, where that may help.
+    pub retries: u32,
+    /// Seed of the jitter in the pauses between tries.
+    pub seed: u64,
+    /// How the stores are reached.
+    pub store: bowwave_backend::Options,
+    /// Keep a journal of every event for up to this many events a shard; 0 for none.
+    pub journal_events: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_bytes: None,
+            page_bytes: 4096,
+            ra_pages: 32,
+            policy: Policy::OnDemand,
+            shards: None,
+            retries: 6,
+            seed: 0,
+            store: bowwave_backend::Options::default(),
+            journal_events: 0,
+        }
+    }
+}
+
+/// What follows from the options.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) page_size: PageSize,
+    pub(crate) frames: u32,
+    pub(crate) shards: usize,
+    /// Of each shard; `frames` is what it gets at first.
+    pub(crate) config: Config,
+}
+
+/// Bookkeeping of a frame, in the worst case of single pages far apart: its entry, its leaf in the page table, the shadow of
+/// a page that it held before. Counted against the cache, so that it stays within its bytes.
+const METADATA_BYTES: u64 = 256;
+/// Bytes of a fill: readers wake when theirs is done, and the queue joins neighbours again.
+const FILL_BYTES: u64 = 256 << 10;
+
+impl Options {
+    /// Checks the options and works out what follows.
+    ///
+    /// # Errors
+    /// `Error::Options` names the option, its value and its bound.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let page_size = PageSize::new(self.page_bytes).map_err(|error| Error::Options(error.to_string()))?;
+        let cache_bytes = self.cache_bytes.unwrap_or_else(|| available_memory() / 4);
+        let frames = cache_bytes / (page_size.bytes() + METADATA_BYTES);
+        let frames = u32::try_from(frames).unwrap_or(u32::MAX).min(Config::UNLIMITED);
+        let window = u64::from(self.ra_pages) * page_size.bytes();
+        let config = |frames: u32| Config {
+            page_size,
+            frames,
+            reserve_frames: reserve(frames),
+            ra_pages: self.ra_pages,
+            fill_pages_max: u32::try_from((FILL_BYTES / page_size.bytes()).max(1)).expect("at most 64"),
+            policy: self.policy,
+        };
+        if self.ra_pages > 0 && u64::from(frames) < u64::from(self.ra_pages) + u64::from(reserve(frames)) + 1
+        {
+            return Err(Error::Options(format!(
+                "a cache of {cache_bytes} bytes is smaller than one readahead window of {window} bytes ({} pages of {}) \
+                 with its bookkeeping and a reserve for demand; give a larger cache or fewer ra_pages",
+                self.ra_pages,
+                page_size.bytes()
+            )));
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+        // Each shard must hold a few windows at the least, or sharding would cost more than it gains.
+        let roomy = (frames / self.ra_pages.max(1) / 8).max(1) as usize;
+        let shards = match self.shards {
+            Some(0) => return Err(Error::Options("shards is 0, but must be at least 1".into())),
+            shards => shards.unwrap_or(processors).min(roomy),
+        };
+        let plan = Plan { page_size, frames, shards, config: config(frames) };
+        plan.config.validate().map_err(|error| Error::Options(error.to_string()))?;
+        Ok(plan)
+    }
+}
+
+/// Frames set aside for demand: a sixteenth, at most 1024.
+fn reserve(frames: u32) -> u32 {
+    (frames / 16).clamp(u32::from(frames > 1), 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(options: Options) -> String {
+        options.plan().expect_err("out of bounds").to_string()
+    }
+
+    #[test]
+    fn bad_options_name_the_option_and_the_bound() {
+        assert!(
+            refusal(Options { page_bytes: 0, ..Options::default() })
+                .starts_with("page_size is 0, but must be")
+        );
+        assert!(
+            refusal(Options { ra_pages: 0, ..Options::default() }).starts_with("ra_pages is 0, but must be")
+        );
+        assert!(refusal(Options { shards: Some(0), ..Options::default() }).starts_with("shards is 0"));
+        let small = Options { cache_bytes: Some(64 << 10), ..Options::default() };
+        assert!(refusal(small).starts_with("a cache of 65536 bytes is smaller than one readahead window"));
+    }
+
+    #[test]
+    fn small_caches_have_one_shard() {
+        let plan = Options { cache_bytes: Some(1 << 20), shards: Some(16), ..Options::default() }
+            .plan()
+            .expect("valid");
+        assert_eq!(plan.shards, 1);
+        assert!(u64::from(plan.frames) * (4096 + METADATA_BYTES) <= 1 << 20);
+    }
+}

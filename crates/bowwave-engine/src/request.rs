@@ -1,0 +1,170 @@
+//! One request to a store: neighbouring fills in one read, answered one by one as their bytes arrive.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bowwave_backend::{Error as StoreError, ErrorKind, ReadBuf, ReadSink};
+use bowwave_core::{FillError, FillId};
+
+use crate::arena::Arena;
+use crate::engine::Inner;
+use crate::queue::{Queue, QueuedFill};
+use crate::store::FileEntry;
+
+/// The first pause before a request is tried again; doubles from try to try.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// The longest pause, also if the store asks for a longer one.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Hears how the request goes.
+struct Sink {
+    engine: Arc<Inner>,
+    queue: Arc<Queue>,
+    entry: Arc<FileEntry>,
+    /// Fills not answered yet, in page order; what is left of the front is in `answered_bytes`.
+    parts: std::vec::IntoIter<QueuedFill>,
+    /// Bytes of the buffer that belong to fills answered already.
+    answered_bytes: usize,
+    /// Bytes that the store has for this request: the buffer, or less at the end of the file.
+    wanted: usize,
+    started: Instant,
+}
+
+/// Sends fills as one read. They are of one file and follow each other.
+pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFill>) {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
+    let entry = Arc::clone(&first.entry);
+    let page_size = engine.page_size();
+    let offset = first.range.start.0 << page_size.shift();
+    let end = last.range.end.0 << page_size.shift();
+    let wanted = entry.size.min(end) - offset;
+    let buf = lend(&parts);
+    let object = entry.object();
+    let sink = Box::new(Sink {
+        engine: Arc::clone(engine),
+        queue: Arc::clone(queue),
+        entry,
+        parts: parts.into_iter(),
+        answered_bytes: 0,
+        wanted: usize::try_from(wanted).expect("a request fits into memory"),
+        started: Instant::now(),
+    });
+    match object {
+        Some(object) => object.read(offset, buf, sink),
+        // The last handle has been closed while this fill waited.
+        None => sink.done(buf, Err(StoreError::new(ErrorKind::Io, "the file was closed").retryable(false))),
+    }
+}
+
+/// The frames of the fills as one buffer.
+#[allow(unsafe_code, reason = "lends frames to the backend")]
+fn lend(parts: &[QueuedFill]) -> ReadBuf {
+    let mut segments: Vec<(*mut u8, usize)> = Vec::new();
+    for (arena, frame) in parts.iter().flat_map(|part| part.frames.iter().map(|&frame| (&part.arena, frame)))
+    {
+        let (base, len) = arena.segment(frame);
+        match segments.last_mut() {
+            // Frames side by side become one segment.
+            Some((last, last_len)) if last.wrapping_add(*last_len) == base => *last_len += len,
+            _ => segments.push((base, len)),
+        }
+    }
+    let owner: Arc<Arena> = Arc::clone(&parts[0].arena);
+    // SAFETY: segments lie in the arena, which `owner` keeps mapped (all parts are of one file, so of one shard and
+    // arena); frames of a fill in flight belong to that fill alone until it is answered, and it is answered only when
+    // the bytes are final or the buffer is back.
+    unsafe { ReadBuf::from_raw_segments(segments, owner) }
+}
+
+impl ReadSink for Sink {
+    fn progress(&mut self, bytes: usize) {
+        self.answer_through(bytes);
+    }
+
+    fn done(mut self: Box<Self>, buf: ReadBuf, result: bowwave_backend::Result<usize>) {
+        let wanted = self.wanted;
+        let stopped_early = result.is_ok();
+        let error = match result {
+            Ok(bytes) => {
+                self.answer_through(bytes);
+                (bytes < wanted).then(|| {
+                    let message =
+                        format!("{}: the store stopped {} bytes early", self.entry.name(), wanted - bytes);
+                    StoreError::new(ErrorKind::Truncated, message)
+                })
+            }
+            Err(error) => Some(error),
+        };
+        drop(buf);
+        let short = stopped_early && error.is_some();
+        let latency = self.started.elapsed();
+        let Self { engine, queue, entry, parts, .. } = *self;
+        let retries = match &error {
+            Some(error) => retry_or_fail(&engine, &entry, parts, error),
+            None => 0,
+        };
+        queue.ended(|stats| {
+            stats.requests_failed += u64::from(error.is_some() && !short);
+            stats.requests_short += u64::from(short);
+            stats.retries += retries;
+            stats.latency_ns_total += u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        });
+        queue.pump(&engine);
+    }
+}
+
+impl Sink {
+    /// Answers the fills whose bytes are among the first `bytes` of the buffer.
+    fn answer_through(&mut self, bytes: usize) {
+        let mut answers: Vec<(FillId, Result<(), FillError>)> = Vec::new();
+        let before = self.answered_bytes;
+        while let Some(part) = self.parts.as_slice().first() {
+            let end = self.answered_bytes + part.frames.len() * self.engine.page_size().bytes() as usize;
+            if bytes < end.min(self.wanted) {
+                break;
+            }
+            self.answered_bytes = end;
+            answers.extend(self.parts.next().map(|part| (part.key.fill, Ok(()))));
+        }
+        if !answers.is_empty() {
+            // Before the readers wake, so that they find themselves counted.
+            self.queue.arrived((self.answered_bytes.min(self.wanted) - before) as u64);
+            self.engine.filled(self.entry.shard, answers);
+        }
+    }
+}
+
+/// Tries again the fills that got no bytes, where that may help, and fails the others. Returns how many are tried again.
+fn retry_or_fail(
+    engine: &Arc<Inner>,
+    entry: &Arc<FileEntry>,
+    parts: impl Iterator<Item = QueuedFill>,
+    error: &StoreError,
+) -> u64 {
+    let mut failed = Vec::new();
+    let mut retries = 0;
+    for mut part in parts {
+        if error.is_retryable() && part.tries < engine.retries() && !entry.is_stale() {
+            let pause = pause(engine, part.tries, error.retry_after());
+            part.tries += 1;
+            retries += 1;
+            engine.later(Instant::now() + pause, part);
+        } else {
+            failed.push((part.key.fill, Err(entry.note_error(error))));
+        }
+    }
+    if error.kind() == ErrorKind::Changed {
+        engine.make_stale(entry);
+    }
+    if !failed.is_empty() {
+        engine.filled(entry.shard, failed);
+    }
+    retries
+}
+
+/// The pause before the next try: doubling, with jitter from half to one and a half, or what the store asks for.
+fn pause(engine: &Inner, tries: u32, asked: Option<Duration>) -> Duration {
+    let doubled = PAUSE_MIN.saturating_mul(1 << tries.min(16));
+    let jittered = doubled.mul_f64(0.5 + engine.chance());
+    jittered.max(asked.unwrap_or_default()).min(PAUSE_MAX)
+}

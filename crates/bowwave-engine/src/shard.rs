@@ -1,0 +1,337 @@
+//! One shard: a cache under a lock, its memory, and the translation of actions into things to do outside the lock.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bowwave_core::{
+    Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
+    PageRange, ReadOutcome, Waiter,
+};
+
+use crate::arena::Arena;
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::journal::Journal;
+use crate::queue::{FillKey, QueuedFill};
+use crate::store::FileEntry;
+use crate::wait::{Outcome, Slot};
+
+/// A shard of the cache.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    number: usize,
+    pub(crate) arena: Arc<Arena>,
+    state: Mutex<State>,
+    /// Pages accessed up to the last look at what memory here is worth, less half of what was recent then.
+    accesses_seen: AtomicU64,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    cache: Cache,
+    now: Instant,
+    /// What the cache was last told of the store in use.
+    congested: bool,
+    waiting: HashMap<Waiter, Arc<Slot>>,
+    next_waiter: u64,
+    files: Vec<Option<Arc<FileEntry>>>,
+    /// Fills in flight and whose they are.
+    fills: HashMap<FillId, Arc<FileEntry>>,
+    free_handles: Vec<HandleId>,
+    next_handle: u32,
+    journal: Option<Journal>,
+    actions: Vec<Action>,
+}
+
+/// Something to do outside the lock.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Ask the store.
+    Fill(QueuedFill),
+    /// Someone waits for this one now.
+    Promote(Arc<FileEntry>, FillKey),
+    /// Nobody needs this one.
+    Cancel(Arc<FileEntry>, FillKey),
+    /// Tell a reader.
+    Wake(Arc<Slot>, Outcome),
+    /// Give memory back.
+    Retire(Vec<FrameId>),
+}
+
+/// What a read found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The frames are in the lent buffer, pinned.
+    Hit,
+    /// They will come through the slot.
+    Later(Arc<Slot>),
+}
+
+impl Shard {
+    pub(crate) fn new(
+        number: usize,
+        config: &Config,
+        frames_max: u32,
+        journal_events: usize,
+    ) -> Result<Self> {
+        let cache = Cache::new(config.clone()).map_err(|error| Error::Options(error.to_string()))?;
+        let journal = (journal_events > 0).then(|| Journal::new(config.clone(), journal_events));
+        Ok(Self {
+            number,
+            arena: Arc::new(Arena::new(frames_max, config.page_size)?),
+            state: Mutex::new(State {
+                cache,
+                now: Instant(0),
+                congested: false,
+                waiting: HashMap::new(),
+                next_waiter: 0,
+                files: Vec::new(),
+                fills: HashMap::new(),
+                free_handles: Vec::new(),
+                next_handle: 0,
+                journal,
+                actions: Vec::new(),
+            }),
+            accesses_seen: AtomicU64::new(0),
+        })
+    }
+
+    /// Reads pages through a handle of a file whose store is `congested` or not. On a hit the frames are in `frames`, to be unpinned after use.
+    pub(crate) fn read(
+        &self,
+        handle: HandleId,
+        range: PageRange,
+        congested: bool,
+        frames: &mut Vec<FrameId>,
+        effects: &mut Vec<Effect>,
+    ) -> Found {
+        let mut state = self.lock();
+        let state = &mut *state;
+        if congested != state.congested {
+            state.congested = congested;
+            state.step(Event::Congestion { congested });
+        }
+        let now = state.tick();
+        let waiter = Waiter(state.next_waiter);
+        let outcome = state.cache.read(now, waiter, handle, range, frames, &mut state.actions);
+        if let Some(journal) = &mut state.journal {
+            if outcome == ReadOutcome::Hit {
+                // As `step` would answer.
+                state.actions.push(Action::Wake { waiter, result: Ok(frames.clone()) });
+            }
+            journal.record(now, Event::Read { waiter, handle, range }, &state.actions);
+            if outcome == ReadOutcome::Hit {
+                state.actions.clear();
+            }
+            state.next_waiter += 1;
+        }
+        if outcome == ReadOutcome::Hit {
+            return Found::Hit;
+        }
+        state.next_waiter = waiter.0 + 1;
+        let slot = Arc::new(Slot::default());
+        state.waiting.insert(waiter, Arc::clone(&slot));
+        self.collect(state, effects);
+        Found::Later(slot)
+    }
+
+    /// Gives frames back.
+    pub(crate) fn unpin(&self, frames: &[FrameId], effects: &mut Vec<Effect>) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let now = state.now;
+        state.cache.unpin(now, frames, &mut state.actions);
+        if let Some(journal) = &mut state.journal {
+            journal.record(now, Event::Unpin { frames: frames.to_vec() }, &state.actions);
+        }
+        if !state.actions.is_empty() {
+            self.collect(state, effects);
+        }
+    }
+
+    /// Answers fills.
+    pub(crate) fn filled(
+        &self,
+        answers: impl IntoIterator<Item = (FillId, std::result::Result<(), bowwave_core::FillError>)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut state = self.lock();
+        for (fill, result) in answers {
+            state.fills.remove(&fill);
+            state.step(Event::Filled { fill, result });
+            self.collect(&mut state, effects);
+        }
+    }
+
+    pub(crate) fn advise(
+        &self,
+        handle: HandleId,
+        range: PageRange,
+        advice: Advice,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut state = self.lock();
+        state.step(Event::Advise { handle, range, advice });
+        self.collect(&mut state, effects);
+    }
+
+    /// Forgets all pages of a file.
+    pub(crate) fn invalidate(&self, file: FileId) {
+        self.lock().step(Event::Invalidate { file, range: PageRange::new(0, u64::MAX) });
+    }
+
+    /// Enters a file, which `make` builds once its number is known.
+    pub(crate) fn open_file(
+        &self,
+        pages: PageCount,
+        make: impl FnOnce(FileId) -> FileEntry,
+    ) -> Arc<FileEntry> {
+        let mut state = self.lock();
+        let free = state.files.iter().position(Option::is_none).unwrap_or(state.files.len());
+        let file = FileId(u32::try_from(free).expect("fewer than 2^32 files"));
+        let entry = Arc::new(make(file));
+        if free == state.files.len() {
+            state.files.push(None);
+        }
+        state.files[free] = Some(Arc::clone(&entry));
+        state.step(Event::OpenFile { file, pages });
+        entry
+    }
+
+    /// Forgets a file, unless requests for it are on their way; tells whether it did.
+    pub(crate) fn close_file(&self, file: FileId) -> bool {
+        let mut state = self.lock();
+        if state.fills.values().any(|entry| entry.file == file) {
+            return false;
+        }
+        state.step(Event::CloseFile { file });
+        state.files[file.0 as usize] = None;
+        true
+    }
+
+    pub(crate) fn open_handle(&self, file: FileId) -> HandleId {
+        let mut state = self.lock();
+        let handle = state.free_handles.pop().unwrap_or_else(|| {
+            state.next_handle += 1;
+            HandleId(state.next_handle - 1)
+        });
+        state.step(Event::OpenHandle { handle, file });
+        handle
+    }
+
+    pub(crate) fn close_handle(&self, handle: HandleId, effects: &mut Vec<Effect>) {
+        let mut state = self.lock();
+        state.step(Event::CloseHandle { handle });
+        state.free_handles.push(handle);
+        self.collect(&mut state, effects);
+    }
+
+    /// Lends frames.
+    pub(crate) fn grant(&self, frames: u32, effects: &mut Vec<Effect>) {
+        let mut state = self.lock();
+        state.step(Event::Granted { frames });
+        self.collect(&mut state, effects);
+    }
+
+    /// Takes back up to `frames` frames; returns how many it got.
+    pub(crate) fn revoke(&self, frames: u32, effects: &mut Vec<Effect>) -> u32 {
+        let mut state = self.lock();
+        let before = state.cache.frame_limit();
+        state.step(Event::Revoked { frames });
+        self.collect(&mut state, effects);
+        before - state.cache.frame_limit()
+    }
+
+    /// Looks at the cache.
+    pub(crate) fn with_cache<T>(&self, look: impl FnOnce(&Cache) -> T) -> T {
+        look(&self.lock().cache)
+    }
+
+    pub(crate) fn journal(&self) -> Option<Journal> {
+        self.lock().journal.clone()
+    }
+
+    /// Pages accessed of late for each frame lent: what memory here is worth. Each look halves what came before.
+    pub(crate) fn recent_accesses_per_frame(&self) -> f64 {
+        let (accesses, frames) = self.with_cache(|cache| (cache.stats().accesses, cache.frame_limit()));
+        let recent = accesses.saturating_sub(self.accesses_seen.load(Ordering::Relaxed));
+        self.accesses_seen.store(accesses - recent / 2, Ordering::Relaxed);
+        recent as f64 / f64::from(frames.max(1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a bug of ours; the counters may be off, but the table was never half changed by others.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Turns the actions at hand into effects that need no lock.
+    fn collect(&self, state: &mut State, effects: &mut Vec<Effect>) {
+        let mut actions = std::mem::take(&mut state.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Decided(_) => {}
+                Action::Fill(fill) => effects.push(Effect::Fill(self.queued(state, fill))),
+                Action::Promote { fill } => {
+                    if let Some(entry) = state.fills.get(&fill) {
+                        effects.push(Effect::Promote(Arc::clone(entry), self.key(fill)));
+                    }
+                }
+                Action::Cancel { fill } => {
+                    if let Some(entry) = state.fills.get(&fill) {
+                        effects.push(Effect::Cancel(Arc::clone(entry), self.key(fill)));
+                    }
+                }
+                Action::Wake { waiter, result } => {
+                    let slot = state
+                        .waiting
+                        .remove(&waiter)
+                        .expect("each read registers before its wake is looked at");
+                    effects.push(Effect::Wake(slot, result));
+                }
+                Action::Retired { frames } => effects.push(Effect::Retire(frames)),
+            }
+        }
+        state.actions = actions;
+    }
+
+    fn queued(&self, state: &mut State, fill: Fill) -> QueuedFill {
+        let entry = state.files[fill.file.0 as usize].as_ref().expect("fills are of open files");
+        let entry = Arc::clone(entry);
+        state.fills.insert(fill.id, Arc::clone(&entry));
+        let frames = state.cache.fill_frames(fill.id).collect();
+        QueuedFill {
+            key: self.key(fill.id),
+            entry,
+            range: fill.range,
+            urgency: fill.urgency,
+            frames,
+            arena: Arc::clone(&self.arena),
+            tries: 0,
+        }
+    }
+
+    fn key(&self, fill: FillId) -> FillKey {
+        FillKey { shard: self.number, fill }
+    }
+}
+
+impl State {
+    /// The time, which never runs back under the lock.
+    fn tick(&mut self) -> Instant {
+        self.now = self.now.max(clock::now());
+        self.now
+    }
+
+    fn step(&mut self, event: Event) {
+        let now = self.tick();
+        match &mut self.journal {
+            None => self.cache.step(now, event, &mut self.actions),
+            Some(journal) => {
+                self.cache.step(now, event.clone(), &mut self.actions);
+                journal.record(now, event, &self.actions);
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Every byte that comes out of the engine is the store's, whatever happens on the way.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use bowwave_backend::{MemoryBackend, pattern};
+use bowwave_engine::{Advice, Engine, ErrorKind, File, Options, Policy};
+
+fn engine(options: Options) -> Engine {
+    Engine::new(options).expect("valid options")
+}
+
+fn small() -> Options {
+    Options { cache_bytes: Some(2 << 20), ra_pages: 32, ..Options::default() }
+}
+
+/// The bytes that `pattern:/NAME` holds at `offset`.
+fn expected(name: &str, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    pattern::fill(pattern::seed(Path::new(name)), offset, &mut bytes);
+    bytes
+}
+
+fn assert_reads(file: &File, name: &str, offset: u64, len: usize) {
+    let mut bytes = vec![0xAA; len];
+    let count = file.read_at(offset, &mut bytes).expect("the pattern never fails");
+    let left = usize::try_from(file.size().saturating_sub(offset)).expect("small files");
+    assert_eq!(count, len.min(left), "{name} at {offset} for {len}");
+    assert!(bytes[..count] == expected(name, offset, count), "{name} at {offset} for {len} differs");
+}
+
+#[test]
+fn every_size_and_offset_reads_right() {
+    for page_bytes in [4096, 65536, 2 << 20] {
+        let engine = engine(Options { cache_bytes: Some(256 << 20), page_bytes, ..Options::default() });
+        let store = engine.store("pattern:/").expect("a scheme of ours");
+        for size in [0u64, 1, 4095, 4096, 4097, 1_000_000] {
+            let name = format!("{size}");
+            let file = store.open(Path::new(&name)).expect("the pattern has every size");
+            assert_eq!(file.size(), size);
+            for (offset, len) in
+                [(0, 1), (0, 5000), (4095, 2), (4096, 4096), (999_999, 10), (1_000_000, 1), (7, 1_000_000)]
+            {
+                assert_reads(&file, &name, offset, len);
+            }
+        }
+    }
+}
+
+#[test]
+fn sixteen_readers_with_a_cache_far_smaller_than_the_data() {
+    for policy in Policy::ALL {
+        let engine = engine(Options { policy, ..small() });
+        let store = engine.store("pattern:/").expect("a scheme of ours");
+        thread::scope(|scope| {
+            for reader in 0..16u64 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    let name = format!("{}", 3_000_000 + reader / 2);
+                    let file = store.open(Path::new(&name)).expect("the pattern has every size");
+                    let mut state = reader;
+                    for step in 0..300u64 {
+                        state = state
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
+                        let random = (state >> 33) % 3_100_000;
+                        let offset = if reader % 3 == 0 { random } else { step * 10_000 };
+                        assert_reads(
+                            &file,
+                            &name,
+                            offset,
+                            10_000
+                                + usize::try_from(random % 300_000).expect("small")
+                                    * usize::from(step % 50 == 0),
+                        );
+                    }
+                });
+            }
+        });
+        let stats = engine.stats();
+        assert!(stats.cache.pages_evicted > 0 && stats.frames_used <= stats.frames);
+    }
+}
+
+#[test]
+fn a_warm_read_asks_the_store_for_nothing() {
+    let engine = engine(Options { cache_bytes: Some(16 << 20), ..Options::default() });
+    let file = engine.open("pattern:/1MiB").expect("a scheme of ours");
+    assert_reads(&file, "1MiB", 0, 1 << 20);
+    let cold = engine.stats();
+    assert_reads(&file, "1MiB", 0, 1 << 20);
+    let warm = engine.stats();
+    assert_eq!(warm.store.requests, cold.store.requests);
+    assert_eq!(warm.cache.hits - cold.cache.hits, 256);
+    assert_eq!(cold.store.bytes_fetched, 1 << 20);
+}
+
+#[test]
+fn a_sequential_reader_is_served_in_few_requests() {
+    let engine = engine(Options { cache_bytes: Some(16 << 20), ..Options::default() });
+    let file = engine.open("pattern:/4MiB").expect("a scheme of ours");
+    for offset in (0..4 << 20).step_by(4096) {
+        assert_reads(&file, "4MiB", offset, 4096);
+    }
+    let stats = engine.stats();
+    // 1024 pages: windows of 4, 8, 16, then 32.
+    assert!(stats.store.requests <= 40, "{} requests", stats.store.requests);
+    assert_eq!(stats.store.bytes_fetched, 4 << 20);
+}
+
+#[test]
+fn pages_stay_between_opens_until_the_object_changes() {
+    let memory = Arc::new(MemoryBackend::new());
+    memory.insert("a", vec![1u8; 10_000]);
+    let engine = engine(small());
+    let store = engine.store_of(memory.clone());
+    let read = |file: &File| {
+        let mut bytes = vec![0; 10_000];
+        file.read_at(0, &mut bytes).map(|count| bytes[..count].to_vec())
+    };
+    assert_eq!(read(&store.open(Path::new("a")).expect("it is there")).expect("it reads"), vec![1; 10_000]);
+    let requests = store.stats().requests;
+    let file = store.open(Path::new("a")).expect("it is there");
+    assert_eq!(read(&file).expect("cached"), vec![1; 10_000]);
+    assert_eq!(store.stats().requests, requests, "the second open reads from the cache");
+
+    memory.insert("a", vec![2u8; 5_000]);
+    let fresh = store.open(Path::new("a")).expect("it is there");
+    assert_eq!(read(&fresh).expect("it reads"), vec![2; 5_000]);
+    assert_eq!(read(&file).expect("all of the old version is cached"), vec![1; 10_000]);
+}
+
+#[test]
+fn a_changed_object_fails_with_changed_and_never_mixes() {
+    let memory = Arc::new(MemoryBackend::new());
+    memory.insert("a", vec![1u8; 1 << 20]);
+    let engine = engine(Options { policy: Policy::None, ..small() });
+    let store = engine.store_of(memory.clone());
+    let file = store.open(Path::new("a")).expect("it is there");
+    let mut bytes = [0; 4096];
+    file.read_at(0, &mut bytes).expect("it reads");
+    memory.insert("a", vec![2u8; 1 << 20]);
+    let error = file.read_at(8192, &mut bytes).expect_err("the object is another one");
+    assert_eq!(error.kind(), Some(ErrorKind::Changed));
+    let error = file.read_at(0, &mut bytes).expect_err("also what was cached");
+    assert_eq!(error.kind(), Some(ErrorKind::Changed));
+    let fresh = store.open(Path::new("a")).expect("it is there");
+    fresh.read_at(0, &mut bytes).expect("it reads");
+    assert_eq!(bytes, [2; 4096]);
+}
+
+#[test]
+fn advice_is_taken() {
+    let engine = engine(Options { cache_bytes: Some(16 << 20), ..Options::default() });
+    let file = engine.open("pattern:/2MiB").expect("a scheme of ours");
+    file.advise(0, 0, Advice::WillNeed);
+    assert_eq!(file.stats().pages_readahead, 512);
+    assert_reads(&file, "2MiB", 0, 2 << 20);
+    assert_eq!(file.stats().misses, 0);
+    file.advise(0, 0, Advice::DontNeed);
+    file.advise(0, 0, Advice::Random);
+    assert_reads(&file, "2MiB", 0, 8192);
+    assert_eq!(file.stats().misses, 2);
+    assert_eq!(file.stats().pages_readahead, 512, "random reads read nothing ahead");
+}
+
+#[test]
+fn the_journal_of_a_busy_engine_replays_to_the_same_actions() {
+    let engine = engine(Options {
+        journal_events: 1 << 20,
+        shards: Some(2),
+        cache_bytes: Some(8 << 20),
+        ..Options::default()
+    });
+    let store = engine.store("emulate:nvme:pattern:/").expect("a scheme of ours");
+    thread::scope(|scope| {
+        for reader in 0..8u64 {
+            let store = store.clone();
+            scope.spawn(move || {
+                let name = format!("{}", 2_000_000 + reader % 5);
+                let file = store.open(Path::new(&name)).expect("the pattern has every size");
+                for step in 0..200u64 {
+                    assert_reads(&file, &name, step * 7919 % 2_000_000, 9_000);
+                }
+            });
+        }
+    });
+    let journals = engine.journals();
+    assert_eq!(journals.len(), 2);
+    for journal in journals {
+        assert!(!journal.is_truncated() && journal.events().len() > 500, "{} events", journal.events().len());
+        assert!(journal.replays(), "the journal leads to other actions");
+    }
+}
+
+#[test]
+fn async_reads_give_the_same_bytes_and_may_be_dropped() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Notify(mpsc::SyncSender<()>);
+    impl Wake for Notify {
+        fn wake(self: Arc<Self>) {
+            // A wake-up is waiting already if the channel is full.
+            let _full = self.0.try_send(());
+        }
+    }
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let waker = Waker::from(Arc::new(Notify(sender)));
+    let mut context = Context::from_waker(&waker);
+
+    let engine = engine(small());
+    let file = engine.open("emulate:nvme:pattern:/1MiB").expect("a scheme of ours");
+    let mut bytes = vec![0; 300_000];
+    {
+        let mut dropped = pin!(file.read_at_async(500_000, &mut bytes));
+        assert!(dropped.as_mut().poll(&mut context).is_pending());
+    }
+    let count = {
+        let mut read = pin!(file.read_at_async(100_000, &mut bytes));
+        loop {
+            match read.as_mut().poll(&mut context) {
+                Poll::Ready(result) => break result.expect("the pattern never fails"),
+                Poll::Pending => receiver.recv().expect("the sender lives in the waker"),
+            }
+        }
+    };
+    assert_eq!(count, 300_000);
+    assert!(bytes == expected("1MiB", 100_000, 300_000));
+}
