@@ -19,7 +19,7 @@ def trace(seed, file, pages):
         readers = [1] if rng.random() < 0.7 else [1, 2]
         for position, (offset, length) in enumerate(kind(rng, pages)):
             rows.append((readers[position % len(readers)], "read", name, max(offset, 0), length))
-            if rng.random() < 0.04:
+            if rng.random() < 0.08:
                 rows.append(hole(rng, name, offset))
         if rng.random() < 0.4:
             rows.append(hole(rng, name, rng.randrange(pages) * PAGE))
@@ -28,7 +28,7 @@ def trace(seed, file, pages):
 
 def hole(rng, name, near):
     """Takes pages out around `near`, sometimes by bytes that only touch them."""
-    offset = max(near + rng.randint(-8, 40) * PAGE + rng.choice((0, 0, 1, 4095)), 0)
+    offset = max(near + rng.randint(-8, 70) * PAGE + rng.choice((0, 0, 1, 4095)), 0)
     return (1, "evict", name, offset, rng.choice((1, PAGE, PAGE, 2 * PAGE, 16 * PAGE + 1, 200 * PAGE, 0)))
 
 

@@ -16,6 +16,7 @@ pub mod failure;
 pub mod output;
 pub mod progress;
 pub mod table;
+pub mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

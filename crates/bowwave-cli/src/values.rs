@@ -1,0 +1,51 @@
+//! Values of options as people write them, for clap's `value_parser`.
+
+use std::time::Duration;
+
+/// A size in bytes: `4096`, `64k`, `1MiB`, `2GB`.
+///
+/// A lone `k`, `M`, `G` or `T` and `KiB` … `TiB` count in 1024s, `kB` … `TB` in 1000s.
+///
+/// # Errors
+/// What is wrong, for clap to put behind the option's name.
+pub fn size(text: &str) -> Result<u64, String> {
+    bowwave_backend::parse_size(text).ok_or_else(|| "not a size; write 4096, 64k, 1MiB or 2GB".to_owned())
+}
+
+/// A size in bytes that is not 0.
+///
+/// # Errors
+/// As [`size`], and for 0.
+pub fn positive_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("must be more than 0 bytes".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A time: `30ms`, `1.5s`.
+///
+/// # Errors
+/// What is wrong, for clap to put behind the option's name.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    bowwave_backend::parse_duration(text)
+        .ok_or_else(|| "not a time of at most a day; write 500us, 30ms or 2s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_read_as_people_write_them() {
+        assert_eq!(
+            ["4096", "64k", "1MiB", "2GB"].map(size),
+            [4096, 65_536, 1_048_576, 2_000_000_000].map(Ok)
+        );
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        for bad in ["", "k", "12x", "-1", "1 MiB", "99999999TiB"] {
+            assert!(size(bad).is_err_and(|message| message.contains("1MiB")), "{bad}");
+        }
+        assert!(positive_size("0k").is_err() && duration("3").is_err());
+    }
+}
