@@ -100,8 +100,9 @@ fn past_the_end(object: &dyn Object, bytes: &[u8]) {
     let size = bytes.len() as u64;
     let (from, want) = (size.saturating_sub(3), bytes.len().min(3));
     let (_, buf, result) = whole(start_read(object, from, ReadBuf::zeroed(4096)));
-    assert_eq!(result.expect("a read across the end gives the bytes up to it"), want);
-    assert_eq!(buf.to_vec()[..want], bytes[bytes.len() - want..]);
+    let count = result.expect("a read across the end gives the bytes up to it");
+    assert!(count <= want && (count > 0 || want == 0), "{count} of {want}");
+    assert_eq!(buf.to_vec()[..count], bytes[bytes.len() - want..][..count]);
     for offset in [size, size + 1, size + 4096, u64::MAX - 4096] {
         let (_, buf, result) = whole(start_read(object, offset, ReadBuf::zeroed(4096)));
         assert_eq!(result.expect("a read behind the end is empty, not wrong"), 0, "at {offset} of {size}");
@@ -151,8 +152,8 @@ fn wrong_kinds(fixture: &dyn Fixture, store: &dyn Backend) {
         kind(stat(outside), outside);
     }
     let below_a_file = kind(open("Z/below"), "a file has nothing below it");
-    assert!(matches!(below_a_file, ErrorKind::NotFound | ErrorKind::NotADirectory), "{below_a_file:?}");
     if fixture.knows_folders() {
+        assert!(matches!(below_a_file, ErrorKind::NotFound | ErrorKind::NotADirectory), "{below_a_file:?}");
         assert_eq!(kind(open("folder"), "folder"), ErrorKind::IsADirectory);
         assert_eq!(kind(open(""), "the root"), ErrorKind::IsADirectory);
         for folder in ["", "folder", "folder/inner"] {

@@ -154,12 +154,20 @@ impl HttpConnector for Connector {
 #[async_trait::async_trait]
 impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
+        // Requests for objects have no query; the library tells little of why others failed.
+        let listing = request.uri().query().is_some();
         let response = self.client.call(request).await?;
         match response.status().as_u16() {
-            429 | 500..=599 => match status_error(&self.place, response.status(), response.headers()) {
-                Some(error) => Err(HttpError::new(HttpErrorKind::Unknown, error)),
-                None => Ok(response),
-            },
+            404 if listing => {
+                let error = Error::new(ErrorKind::NotFound, format!("{}: no such bucket", self.place));
+                Err(HttpError::new(HttpErrorKind::Unknown, error))
+            }
+            401 | 403 | 429 | 500..=599 if listing || response.status().as_u16() >= 429 => {
+                match status_error(&self.place, response.status(), response.headers()) {
+                    Some(error) => Err(HttpError::new(HttpErrorKind::Unknown, error)),
+                    None => Ok(response),
+                }
+            }
             // The library explains the others.
             _ => Ok(response),
         }

@@ -60,7 +60,7 @@ impl HttpBackend {
 
     fn look(&self, path: &Path) -> Result<Seen> {
         let (url, place) = self.place(path)?;
-        if url.path().ends_with('/') && url.query().is_none() {
+        if is_folder(&url) {
             return Ok(Seen::Folder);
         }
         let client = self.client.clone();
@@ -121,6 +121,10 @@ enum Seen {
 
 async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
     let head = ask(client, Method::HEAD, &url, None, place).await?;
+    // Servers send those who ask for a folder to the same name with a slash, whether they show it or not.
+    if is_folder(head.url()) {
+        return Ok(Seen::Folder);
+    }
     let size = text(head.headers(), CONTENT_LENGTH).and_then(|size| size.parse().ok());
     match (head.status().is_success(), size) {
         (true, Some(size)) => Ok(seen(&head, size)),
@@ -157,9 +161,13 @@ fn no_size(place: &str) -> Error {
     Error::new(ErrorKind::Protocol, message)
 }
 
+/// With a query, a slash at the end may be anything.
+fn is_folder(url: &Url) -> bool {
+    url.path().ends_with('/') && url.query().is_none()
+}
+
 fn seen(answer: &Response, size: u64) -> Seen {
-    // Servers send those who ask for a folder to the same name with a slash.
-    if answer.url().path().ends_with('/') && answer.url().query().is_none() {
+    if is_folder(answer.url()) {
         return Seen::Folder;
     }
     let validator = Validator::of(answer.headers());

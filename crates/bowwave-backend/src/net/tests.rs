@@ -1,1 +1,197 @@
+//! The suite against real servers; servers that lie are in `liars`.
 
+mod liars;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bowwave_testkit::{HttpServer, S3Server};
+
+use crate::conformance::{self, Fixture};
+use crate::{Backend, Credentials, EntryKind, ErrorKind, Options, open_url, read_exact};
+
+/// A folder that a server shows.
+struct Served {
+    folder: tempfile::TempDir,
+    below: &'static str,
+    puts: AtomicU64,
+    url: String,
+    options: Options,
+    lists: bool,
+}
+
+impl Fixture for Served {
+    fn put(&self, path: &str, bytes: &[u8]) {
+        let place = self.folder.path().join(self.below).join(path);
+        fs::create_dir_all(place.parent().expect("below the root")).unwrap();
+        fs::write(&place, bytes).unwrap();
+        // Last-Modified has whole seconds: changes in tests must not be quicker than that.
+        let time = SystemTime::UNIX_EPOCH
+            + Duration::from_secs(1_000_000_000 + self.puts.fetch_add(1, Ordering::Relaxed));
+        fs::File::options().write(true).open(&place).unwrap().set_modified(time).unwrap();
+    }
+
+    fn store(&self) -> Arc<dyn Backend> {
+        open_url(&self.url, &self.options).expect("the URL is right")
+    }
+
+    fn lists(&self) -> bool {
+        self.lists
+    }
+}
+
+fn web() -> (HttpServer, Served) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = HttpServer::start(folder.path()).unwrap();
+    let (url, options) = (server.url(), Options::default());
+    (server, Served { folder, below: "", puts: AtomicU64::new(0), url, options, lists: false })
+}
+
+fn keys() -> Credentials {
+    Credentials {
+        access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
+        secret_access_key: S3Server::SECRET_ACCESS_KEY.to_owned(),
+        session_token: None,
+    }
+}
+
+fn s3(url: &str, below: &'static str) -> (S3Server, Served) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = S3Server::start(folder.path(), &["bucket"]).unwrap();
+    let options = Options {
+        endpoint: Some(server.endpoint()),
+        allow_http: true,
+        credentials: Some(keys()),
+        ..Options::default()
+    };
+    (server, Served { folder, below, puts: AtomicU64::new(0), url: url.to_owned(), options, lists: true })
+}
+
+#[test]
+fn a_web_server_conforms() {
+    let (_server, served) = web();
+    conformance::run(&served);
+}
+
+#[test]
+fn a_folder_on_a_web_server_is_known_by_its_slash() {
+    let (_server, served) = web();
+    served.put("folder/file", b"bytes");
+    let store = served.store();
+    assert_eq!(store.stat("".as_ref()).unwrap().kind, EntryKind::Directory);
+    assert_eq!(store.stat("folder".as_ref()).unwrap().kind, EntryKind::Directory);
+    assert_eq!(store.open("folder".as_ref()).unwrap_err().kind(), ErrorKind::IsADirectory);
+    let file = open_url(&format!("{}folder/file", served.url), &served.options).unwrap();
+    assert_eq!(read_exact(&*file.open("".as_ref()).unwrap(), 0, 9, PATIENCE).unwrap(), b"bytes");
+    assert_eq!(file.open("below".as_ref()).unwrap_err().kind(), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn a_server_without_ranges_is_named_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), vec![7; 100_000]).unwrap();
+    let mut python = Python::serve(folder.path());
+    let store = open_url(&format!("http://127.0.0.1:{}/", python.port()), &Options::default()).unwrap();
+    let object = store.open("file".as_ref()).unwrap();
+    assert_eq!(object.size(), 100_000);
+    // The whole file is what such a server sends, and it is right.
+    assert_eq!(read_exact(&*object, 0, 100_000, PATIENCE).unwrap(), vec![7; 100_000]);
+    let error = read_exact(&*object, 10, 10, PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    assert!(error.to_string().contains("does not support range requests"), "{error}");
+}
+
+#[test]
+fn a_bucket_conforms() {
+    let (_server, served) = s3("s3://bucket", "bucket");
+    conformance::run(&served);
+}
+
+#[test]
+fn a_prefix_of_a_bucket_conforms() {
+    let (_server, served) = s3("s3://bucket/some/prefix/", "bucket/some/prefix");
+    conformance::run(&served);
+}
+
+#[test]
+fn an_object_as_root_is_a_store_of_one_object() {
+    let (_server, served) = s3("s3://bucket/folder/file", "bucket");
+    served.put("folder/file", b"bytes");
+    let store = served.store();
+    assert_eq!(store.stat("".as_ref()).unwrap().kind, EntryKind::File);
+    assert_eq!(read_exact(&*store.open("".as_ref()).unwrap(), 1, 9, PATIENCE).unwrap(), b"ytes");
+    assert_eq!(store.list("".as_ref()).unwrap_err().kind(), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn wrong_keys_and_missing_buckets_are_told_apart() {
+    let (_server, served) = s3("s3://bucket", "bucket");
+    served.put("file", b"bytes");
+    let credentials = Some(Credentials { secret_access_key: "wrong".to_owned(), ..keys() });
+    let store = open_url("s3://bucket", &Options { credentials, ..served.options.clone() }).unwrap();
+    let error = store.open("file".as_ref()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unauthenticated), "{error}");
+    let store = open_url("s3://nowhere", &served.options).unwrap();
+    let error = store.stat("".as_ref()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+#[test]
+fn plain_http_endpoints_are_refused_unless_allowed() {
+    let options = Options {
+        endpoint: Some("http://127.0.0.1:1".to_owned()),
+        credentials: Some(keys()),
+        ..Options::default()
+    };
+    let error = open_url("s3://bucket", &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidUrl);
+    assert!(error.to_string().contains("AWS_ALLOW_HTTP"), "{error}");
+    let store = open_url("s3://bucket", &Options { allow_http: true, ..options }).unwrap();
+    let error = store.open("file".as_ref()).unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
+}
+
+/// The server that comes with Python: no ranges.
+struct Python(Child, Option<u16>);
+
+impl Python {
+    fn serve(folder: &Path) -> Self {
+        let script = "import http.server, functools, sys\n\
+            class H(http.server.SimpleHTTPRequestHandler):\n  def log_message(self, *a): pass\n\
+            s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(H, directory=sys.argv[1]))\n\
+            print(s.server_port, flush=True)\n\
+            s.serve_forever()";
+        let child = Command::new("python3")
+            .args(["-c", script])
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is needed for this test");
+        Self(child, None)
+    }
+
+    fn port(&mut self) -> u16 {
+        use std::io::BufRead as _;
+        let Self(child, port) = self;
+        *port.get_or_insert_with(|| {
+            let mut line = String::new();
+            let output = child.stdout.take().expect("is piped");
+            std::io::BufReader::new(output).read_line(&mut line).expect("it says its port");
+            line.trim().parse().expect("a port")
+        })
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,236 @@
+//! Servers that lie, break off, or keep silent.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+use crate::{Backend, Error, ErrorKind, Heard, Object, Options, ReadBuf, open_url, read_once, start_read};
+
+/// What such a server does with a request (its first line and its range), after a right answer to HEAD.
+type Deed = dyn Fn(&mut TcpStream, &str) + Send + Sync;
+
+/// A server whose one object has 1000 bytes and the tag "v1", and that answers GET by `deed`.
+fn liar(deed: impl Fn(&mut TcpStream, &str) + Send + Sync + 'static) -> String {
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nETag: \"v1\"\r\n\r\n";
+    server(Arc::new(move |stream, request| match request.starts_with("HEAD") {
+        true => stream.write_all(head.as_bytes()).unwrap(),
+        false => deed(stream, request),
+    }))
+}
+
+/// Answers every connection by `deed` until the listener goes away with the test's process.
+fn server(deed: Arc<Deed>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let deed = Arc::clone(&deed);
+            thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap());
+                let mut request = String::new();
+                // One request at a time, until the client hangs up.
+                while lines.read_line(&mut request).is_ok_and(|count| count > 0) {
+                    if request.ends_with("\r\n\r\n") {
+                        deed(&mut stream, &request);
+                        request.clear();
+                    }
+                }
+            });
+        }
+    });
+    format!("http://127.0.0.1:{port}/object")
+}
+
+fn open(url: &str) -> Arc<dyn Object> {
+    store(url).open("".as_ref()).expect("HEAD is answered right")
+}
+
+fn store(url: &str) -> Arc<dyn Backend> {
+    let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
+    open_url(url, &options).unwrap()
+}
+
+/// The error of reading bytes 100..200 when GET is answered with `answer`, after which the server hangs up.
+fn error_of(answer: impl Into<Vec<u8>>) -> Error {
+    let answer = answer.into();
+    let url = liar(move |stream, _| {
+        stream.write_all(&answer).unwrap();
+        stream.shutdown(Shutdown::Both).ok();
+    });
+    let error = read_once(&*open(&url), 100, 100, PATIENCE).expect_err("a lie is no answer");
+    assert!(!error.to_string().contains('\n') && error.to_string().contains("127.0.0.1"), "{error}");
+    error
+}
+
+/// A right answer for bytes 100..200 but for the given headers and body length.
+fn partial(headers: &str, body: usize) -> Vec<u8> {
+    let mut answer = format!("HTTP/1.1 206 Partial Content\r\n{headers}\r\n\r\n").into_bytes();
+    answer.resize(answer.len() + body, b'x');
+    answer
+}
+
+const RANGE: &str = "Content-Range: bytes 100-199/1000";
+const TAG: &str = "ETag: \"v1\"";
+
+#[test]
+fn a_right_answer_is_taken() {
+    let url = liar(|stream, request| {
+        assert!(
+            request.contains("range: bytes=100-199\r\n") && request.contains("if-match: \"v1\"\r\n"),
+            "{request}"
+        );
+        stream.write_all(&partial(&format!("{RANGE}\r\n{TAG}\r\nContent-Length: 100"), 100)).unwrap();
+    });
+    let object = open(&url);
+    assert_eq!(read_once(&*object, 100, 100, PATIENCE).unwrap(), [b'x'; 100]);
+}
+
+#[test]
+fn lies_about_range_length_and_version_are_found() {
+    for (headers, body, kind) in [
+        (format!("{TAG}\r\nContent-Length: 100"), 100, ErrorKind::Protocol),
+        (format!("Content-Range: bytes 0-99/1000\r\n{TAG}\r\nContent-Length: 100"), 100, ErrorKind::Protocol),
+        (
+            format!("Content-Range: bytes 100-149/1000\r\n{TAG}\r\nContent-Length: 50"),
+            50,
+            ErrorKind::Protocol,
+        ),
+        (format!("Content-Range: rubbish\r\n{TAG}\r\nContent-Length: 100"), 100, ErrorKind::Protocol),
+        (format!("{RANGE}\r\n{TAG}\r\nContent-Length: 150"), 150, ErrorKind::Protocol),
+        (format!("{RANGE}\r\nContent-Length: 100"), 100, ErrorKind::Protocol),
+        (
+            format!("Content-Range: bytes 100-199/999\r\n{TAG}\r\nContent-Length: 100"),
+            100,
+            ErrorKind::Changed,
+        ),
+        (format!("{RANGE}\r\nETag: \"v2\"\r\nContent-Length: 100"), 100, ErrorKind::Changed),
+        (format!("{RANGE}\r\n{TAG}\r\nContent-Length: 60"), 60, ErrorKind::Truncated),
+        (format!("{RANGE}\r\n{TAG}\r\nContent-Length: 100"), 60, ErrorKind::Truncated),
+        (format!("{RANGE}\r\n{TAG}"), 60, ErrorKind::Truncated),
+    ] {
+        let error = error_of(partial(&headers, body));
+        assert_eq!(error.kind(), kind, "{headers:?} and {body} bytes: {error}");
+        assert_eq!(error.is_retryable(), kind == ErrorKind::Truncated);
+    }
+}
+
+#[test]
+fn statuses_are_told_by_what_they_mean() {
+    for (status, kind, retryable) in [
+        ("200 OK\r\nETag: \"v1\"", ErrorKind::Protocol, false),
+        ("200 OK\r\nETag: \"v2\"", ErrorKind::Changed, false),
+        ("204 No Content", ErrorKind::Protocol, false),
+        ("400 Bad Request", ErrorKind::Protocol, false),
+        ("401 Unauthorized", ErrorKind::Unauthenticated, false),
+        ("403 Forbidden", ErrorKind::PermissionDenied, false),
+        ("404 Not Found", ErrorKind::Changed, false),
+        ("412 Precondition Failed", ErrorKind::Changed, false),
+        ("416 Range Not Satisfiable\r\nContent-Range: bytes */50", ErrorKind::Changed, false),
+        ("416 Range Not Satisfiable\r\nContent-Range: bytes */1000", ErrorKind::Protocol, false),
+        ("429 Too Many Requests", ErrorKind::Throttled, true),
+        ("500 Internal Server Error", ErrorKind::Unavailable, true),
+        ("503 Slow Down", ErrorKind::Throttled, true),
+        ("504 Gateway Timeout", ErrorKind::Unavailable, true),
+    ] {
+        let error = error_of(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
+        assert_eq!((error.kind(), error.is_retryable()), (kind, retryable), "{status}: {error}");
+        assert_eq!(error.retry_after(), None);
+    }
+    let error = error_of("HTTP/1.1 503 Slow Down\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    assert_eq!(error_of("rubbish\r\n\r\n").kind(), ErrorKind::Unavailable);
+    assert_eq!(error_of("").kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn bytes_before_a_truncation_are_told() {
+    let url = liar(|stream, _| {
+        let headers = format!("Content-Range: bytes 0-999/1000\r\n{TAG}\r\nContent-Length: 1000");
+        stream.write_all(&partial(&headers, 600)).unwrap();
+        stream.shutdown(Shutdown::Both).ok();
+    });
+    let object = open(&url);
+    let heard: Vec<_> = start_read(&*object, 0, ReadBuf::zeroed(1000)).iter().collect();
+    let told = heard.iter().filter_map(|heard| match heard {
+        Heard::Progress(bytes) => Some(*bytes),
+        _ => None,
+    });
+    assert_eq!(told.max(), Some(600), "{heard:?}");
+    assert!(heard.iter().any(|heard| matches!(heard, Heard::Done(buf, Err(error))
+        if error.kind() == ErrorKind::Truncated && buf.to_vec()[..600] == [b'x'; 600])));
+}
+
+#[test]
+fn silence_ends_at_the_timeout_before_and_within_a_body() {
+    let silent = liar(|stream, _| drop(stream.read(&mut [0])));
+    let half = liar(|stream, _| {
+        stream.write_all(&partial(&format!("{RANGE}\r\n{TAG}\r\nContent-Length: 100"), 50)).unwrap();
+        drop(stream.read(&mut [0]));
+    });
+    for url in [silent, half] {
+        let object = open(&url);
+        let begun = Instant::now();
+        let error = read_once(&*object, 100, 100, PATIENCE).unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TimedOut, true), "{error}");
+        assert!(begun.elapsed() >= Duration::from_millis(300) && begun.elapsed() < PATIENCE / 2);
+    }
+    let mute = server(Arc::new(|stream, _| drop(stream.read(&mut [0]))));
+    let error = store(&mute).open("".as_ref()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+}
+
+#[test]
+fn a_slow_drip_is_no_silence() {
+    let url = liar(|stream, _| {
+        stream.write_all(&partial(&format!("{RANGE}\r\n{TAG}\r\nContent-Length: 100"), 0)).unwrap();
+        for _ in 0..10 {
+            // Longer than the timeout in all, shorter between two bytes.
+            thread::sleep(Duration::from_millis(60));
+            stream.write_all(&[b'x'; 10]).unwrap();
+        }
+    });
+    assert_eq!(read_once(&*open(&url), 100, 100, PATIENCE).unwrap().len(), 100);
+}
+
+#[test]
+fn nobody_at_the_port_is_told_as_such() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let error = store(&format!("http://127.0.0.1:{port}/object")).open("".as_ref()).unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+    assert!(error.to_string().contains("cannot connect"), "{error}");
+}
+
+#[test]
+fn a_server_that_knows_no_head_is_asked_for_a_byte() {
+    for (answer, size) in [
+        ("206 Partial Content\r\nContent-Range: bytes 0-0/1000\r\nContent-Length: 1\r\n\r\nx", 1000),
+        ("416 Range Not Satisfiable\r\nContent-Range: bytes */0\r\nContent-Length: 0\r\n\r\n", 0),
+        ("200 OK\r\nContent-Length: 4\r\n\r\nbody", 4),
+    ] {
+        let url = server(Arc::new(move |stream, request| {
+            let answer = match request.starts_with("HEAD") {
+                true => "405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n",
+                false => answer,
+            };
+            stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).unwrap();
+        }));
+        assert_eq!(open(&url).size(), size, "{answer}");
+    }
+}
+
+#[test]
+fn an_object_store_that_slows_us_down_says_for_how_long() {
+    let url = server(Arc::new(|stream, _| {
+        let answer = "HTTP/1.1 503 Slow Down\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(answer.as_bytes()).unwrap();
+    }));
+    let endpoint = url.strip_suffix("/object").map(str::to_owned);
+    let options =
+        Options { endpoint, allow_http: true, credentials: Some(super::keys()), ..Options::default() };
+    let error = open_url("s3://bucket", &options).unwrap().open("x".as_ref()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Throttled, "{error}");
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
+}

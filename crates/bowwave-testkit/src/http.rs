@@ -1,0 +1,30 @@
+//! A web server with ranges, Last-Modified and (weak) ETags.
+
+use std::io;
+use std::path::Path;
+
+use hyper_staticfile::Static;
+
+use crate::serve::{self, Serving};
+
+/// Serves a folder's files over HTTP.
+#[derive(Debug)]
+pub struct HttpServer {
+    serving: Serving,
+}
+
+impl HttpServer {
+    /// Starts to serve `folder`.
+    ///
+    /// # Errors
+    /// If no port or thread is to be had.
+    pub fn start(folder: &Path) -> io::Result<Self> {
+        Ok(Self { serving: serve::start(Static::new(folder))? })
+    }
+
+    /// URL of the folder; ends in `/`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.serving.address)
+    }
+}

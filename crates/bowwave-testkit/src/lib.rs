@@ -1,0 +1,17 @@
+//! Real servers on loopback, for tests: a web server and an S3 server, each over a folder.
+//!
+//! ```
+//! let folder = std::env::temp_dir();
+//! let server = bowwave_testkit::HttpServer::start(&folder).unwrap();
+//! assert!(server.url().starts_with("http://127.0.0.1:"));
+//! ```
+//!
+//! A server takes a free port, and stops when it is dropped. Neither is a mock: both are other people's servers
+//! (`hyper-staticfile`, `s3s-fs`), so that they disagree with us where we are wrong.
+
+mod http;
+mod s3;
+mod serve;
+
+pub use http::HttpServer;
+pub use s3::S3Server;

@@ -1,0 +1,55 @@
+//! Accepting connections, on a runtime of the server's own.
+
+use std::error::Error;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+/// A server at work; dropping it breaks its connections.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+/// Serves on a free port of loopback.
+pub(crate) fn start<S, B>(service: S) -> io::Result<Serving>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let runtime =
+        Builder::new_multi_thread().worker_threads(2).thread_name("testkit").enable_all().build()?;
+    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = listener.local_addr()?;
+    runtime.spawn(async move {
+        // Ends with the runtime, or when the system has no descriptors left: then tests see a refused connection.
+        while let Ok((socket, _)) = listener.accept().await {
+            let service = service.clone();
+            tokio::spawn(async move {
+                let connection = hyper::server::conn::http1::Builder::new();
+                // A client that goes away is no concern of the server's.
+                connection.serve_connection(TokioIo::new(socket), service).await.ok();
+            });
+        }
+    });
+    Ok(Serving { address, runtime: Some(runtime) })
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
