@@ -1,6 +1,6 @@
 //! An open file: reads through the cache.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: Cell<Scratch> = Cell::default();
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 /// A part of a read that the cache is asked for at once.
@@ -78,20 +78,11 @@ impl File {
     /// `buf` then holds is unspecified.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let len = self.clip(offset, buf.len());
-        let mut done = 0;
-        while done < len {
-            let chunk = self.chunk(offset + done as u64, len - done);
-            let part = &mut buf[done..done + chunk.len];
-            self.check_stale()?;
-            let mut scratch = SCRATCH.take();
-            match self.start(chunk, &mut scratch) {
-                Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
-                Found::Later(slot) => self.finish(slot.wait(), chunk, part, &mut scratch)?,
-            }
-            SCRATCH.set(scratch);
-            done += chunk.len;
-        }
-        Ok(len)
+        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+            Ok(mut scratch) => self.read_chunks(offset, &mut buf[..len], &mut scratch),
+            // A backend on this thread reads through an engine itself.
+            Err(_) => self.read_chunks(offset, &mut buf[..len], &mut Scratch::default()),
+        })
     }
 
     /// As [`read_at`](Self::read_at), without blocking the thread: for any async runtime. May be dropped half-way.
@@ -105,18 +96,14 @@ impl File {
             let chunk = self.chunk(offset + done as u64, len - done);
             let part = &mut buf[done..done + chunk.len];
             self.check_stale()?;
-            let mut scratch = SCRATCH.take();
+            let mut scratch = Scratch::default();
             match self.start(chunk, &mut scratch) {
-                Found::Hit => {
-                    self.copy(&scratch.frames, chunk, part, &mut scratch.effects);
-                    SCRATCH.set(scratch);
-                }
+                Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
                 Found::Later(slot) => {
-                    SCRATCH.set(scratch);
                     let waiting = Waiting { file: self, slot: &slot };
                     let outcome = poll_fn(|context| waiting.slot.poll(context)).await;
                     std::mem::forget(waiting);
-                    self.finish(outcome, chunk, part, &mut Scratch::default())?;
+                    self.finish(outcome, chunk, part, &mut scratch)?;
                 }
             }
             done += chunk.len;
@@ -147,6 +134,21 @@ impl File {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.engine.shard(self.entry.shard).with_cache(|cache| cache.file_stats(self.entry.file))
+    }
+
+    fn read_chunks(&self, offset: u64, buf: &mut [u8], scratch: &mut Scratch) -> Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let chunk = self.chunk(offset + done as u64, buf.len() - done);
+            let part = &mut buf[done..done + chunk.len];
+            self.check_stale()?;
+            match self.start(chunk, scratch) {
+                Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
+                Found::Later(slot) => self.finish(slot.wait(), chunk, part, scratch)?,
+            }
+            done += chunk.len;
+        }
+        Ok(done)
     }
 
     fn clip(&self, offset: u64, len: usize) -> usize {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::frames::{Flag, State};
 use super::table::LEAF_PAGES;
-use super::{Cache, Pattern, StarvedRead, Wait};
+use super::{Cache, Handle, Pattern, StarvedRead, Wait};
 use crate::event::{Action, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -44,29 +44,45 @@ impl Cache {
         out: &mut Vec<Action>,
     ) -> ReadOutcome {
         self.tick(now);
-        frames.clear();
-        let file = self.handle(handle).file;
-        let entry = self.file_mut(file);
-        let range = clip_to_file(request, entry.pages);
-        entry.stats.reads += 1;
-        entry.stats.accesses += range.count().0;
-        if self.collect_hits(file, range, frames) {
-            self.stats_mut(file).hits += range.count().0;
-            let (seen, reuse) = self.seen_before(handle, range);
-            for (&frame, page) in frames.iter().zip(range.start.0..) {
-                self.frames.pin(frame);
-                if reuse && Some(PageIndex(page)) != seen {
-                    self.touch(frame);
-                }
-            }
-            self.walked(handle, range);
+        if self.hit(handle, request, frames) {
             return ReadOutcome::Hit;
         }
+        let file = self.handle(handle).file;
+        let entry = self.file_mut(file);
+        entry.stats.reads += 1;
+        entry.stats.accesses += clip_to_file(request, entry.pages).count().0;
         if !self.starved.is_empty() || !self.start_read(waiter, handle, request, out) {
             self.stats_mut(file).reads_starved += 1;
             self.starved.push_back(StarvedRead { waiter, handle, request });
         }
         ReadOutcome::Wait
+    }
+
+    /// The part of [`read`](Self::read) that needs no time, decides nothing and answers nothing: pins the pages of a
+    /// request if all are up to date and unmarked, and tells whether they are. If not, nothing has happened.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn hit(&mut self, handle: HandleId, request: PageRange, frames: &mut Vec<FrameId>) -> bool {
+        frames.clear();
+        let Handle { file, prev, no_reuse, .. } = *self.handle(handle);
+        let range = clip_to_file(request, self.file(file).pages);
+        if !self.collect_hits(file, range, frames) {
+            return false;
+        }
+        let stats = &mut self.file_mut(file).stats;
+        stats.reads += 1;
+        stats.accesses += range.count().0;
+        stats.hits += range.count().0;
+        let shared = shared_page(prev, range);
+        for (&frame, page) in frames.iter().zip(range.start.0..) {
+            self.frames.pin(frame);
+            if !no_reuse && shared != Some(PageIndex(page)) {
+                self.touch(frame);
+            }
+        }
+        self.walked(handle, range);
+        true
     }
 
     /// Frames are no longer in use; each is given as often as a hit or a wake handed it out.
@@ -143,11 +159,12 @@ impl Cache {
         let mut walk = Walk { handle, file, request, range, demand_left: absent };
         let frames = Vec::with_capacity(present.len());
         let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
-        let (seen, reuse) = self.seen_before(handle, range);
+        let Handle { prev, no_reuse, .. } = *self.handle(handle);
+        let shared = shared_page(prev, range);
         for (frame, page) in present.into_iter().zip(range.start.0..) {
             let page = PageIndex(page);
             let frame = self.visit(&mut walk, page, frame, out);
-            if reuse && Some(page) != seen {
+            if !no_reuse && shared != Some(page) {
                 self.touch(frame);
             }
             self.await_frame(wait, frame, out);
@@ -253,13 +270,6 @@ impl Cache {
         }
     }
 
-    /// The page that this read shares with the one before, which counts as one touch, and whether touches count.
-    fn seen_before(&self, handle: HandleId, range: PageRange) -> (Option<PageIndex>, bool) {
-        let handle = self.handle(handle);
-        let shared = handle.prev.map(|prev| PageIndex(prev.end.0 - 1)).filter(|&page| page == range.start);
-        (shared, !handle.no_reuse)
-    }
-
     /// Notes where a handle has been; drops what is behind it, if advised to.
     fn walked(&mut self, handle: HandleId, range: PageRange) {
         if range.is_empty() {
@@ -293,6 +303,12 @@ impl Cache {
             stats.pages_thrashed += u64::from(thrashed);
         }
     }
+}
+
+/// The page that a read shares with the one before, if it starts on the one where that ended: reads smaller than a page
+/// count as one touch.
+fn shared_page(prev: Option<PageRange>, range: PageRange) -> Option<PageIndex> {
+    prev.map(|prev| PageIndex(prev.end.0 - 1)).filter(|&page| page == range.start)
 }
 
 /// The part of a request that lies within a file; empty at the end of the file if none does.
