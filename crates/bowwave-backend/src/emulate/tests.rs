@@ -1,3 +1,5 @@
+//! Devices over memory: the contract, and that time is kept.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

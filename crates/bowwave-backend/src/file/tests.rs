@@ -1,3 +1,5 @@
+//! Local files: the contract by either reader, and what only file systems have.
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;

@@ -1,3 +1,5 @@
+//! Wrappers over memory: the contract, and what each one changes.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
