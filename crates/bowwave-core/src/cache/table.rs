@@ -83,6 +83,11 @@ impl Slot {
 }
 
 impl PageTable {
+    /// A table without pages.
+    pub(crate) const fn new() -> Self {
+        Self { buckets: Vec::new(), leaves: Vec::new(), free: Vec::new(), files: Vec::new() }
+    }
+
     /// What stands at `page`.
     pub(crate) fn get(&self, file: FileId, page: PageIndex) -> Slot {
         match self.leaf(file, page) {

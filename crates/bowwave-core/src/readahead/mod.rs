@@ -131,6 +131,13 @@ impl<'a> View<'a> {
         Self { table, file, ra_pages, file_pages, free, congested }
     }
 
+    /// A view of an endless file of which nothing is cached: to try a policy by itself.
+    #[must_use]
+    pub fn of_nothing(ra_pages: u64) -> View<'static> {
+        static NOTHING: PageTable = PageTable::new();
+        View::new(&NOTHING, FileId(0), ra_pages, PageCount(u64::MAX), u64::MAX, false)
+    }
+
     /// Whether a page is cached or in flight.
     #[must_use]
     pub fn is_cached(self, page: PageIndex) -> bool {

@@ -1,0 +1,128 @@
+//! What decisions cost: a policy's plan, a plain hit, and a whole miss with its fill.
+//!
+//! `cargo bench -p bowwave-core --bench decide` prints medians over rounds with the lowest and the highest.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+
+use std::hint::black_box;
+use std::time::Instant as Clock;
+
+use bowwave_core::{
+    Access, Action, Cache, Config, FileId, HandleId, Instant, PageCount, PageIndex, PageRange, Policy,
+    Trigger, View, Waiter,
+};
+
+const ROUNDS: usize = 31;
+const CALLS: u64 = 100_000;
+
+fn main() {
+    for policy in Policy::ALL {
+        plan(policy);
+    }
+    hits();
+    for policy in Policy::ALL {
+        misses(policy);
+    }
+}
+
+/// The policy alone.
+fn plan(policy: Policy) {
+    let mut state = policy.build();
+    report(&format!("plan {policy}"), |round| {
+        for call in 0..CALLS {
+            let page = PageIndex(round * CALLS + call * 3);
+            let request = PageRange::new(page.0, page.0 + 1);
+            let trigger = if call % 4 == 0 { Trigger::Mark } else { Trigger::Miss };
+            let access = Access {
+                now: Instant(call),
+                page,
+                request,
+                prev_page: Some(PageIndex(page.0 - page.0 % 2)),
+                trigger,
+            };
+            black_box(state.on_access(black_box(access), View::of_nothing(32)));
+        }
+    });
+}
+
+fn hits() {
+    let mut cache = warm();
+    let mut frames = Vec::new();
+    let mut out = Vec::new();
+    report("hit and unpin, 1 page", |round| {
+        for call in 0..CALLS {
+            let page = (round + call * 7) % 1024;
+            assert!(cache.hit(HandleId(0), PageRange::new(page, page + 1), &mut frames));
+            cache.unpin(Instant(0), &frames, &mut out);
+        }
+    });
+    report("hit and unpin, 32 pages, a page", |round| {
+        for call in 0..CALLS / 32 {
+            let page = (round + call * 7) % 992;
+            assert!(cache.hit(HandleId(0), PageRange::new(page, page + 32), &mut frames));
+            cache.unpin(Instant(0), &frames, &mut out);
+        }
+    });
+}
+
+/// Sequential reads of one page through a cache that holds a tenth, device instant: everything on the way to the fills.
+fn misses(policy: Policy) {
+    let config = Config { frames: 4096, reserve_frames: 256, policy, ..Config::default() };
+    let mut cache = Cache::new(config).expect("valid");
+    cache.open_file(FileId(0), PageCount(u64::MAX >> 12));
+    cache.open_handle(HandleId(0), FileId(0));
+    let (mut frames, mut out) = (Vec::new(), Vec::new());
+    report(&format!("sequential read of cold pages, {policy}, a page"), |round| {
+        for call in 0..CALLS {
+            let page = round * CALLS + call;
+            cache.read(
+                Instant(0),
+                Waiter(0),
+                HandleId(0),
+                PageRange::new(page, page + 1),
+                &mut frames,
+                &mut out,
+            );
+            let actions = std::mem::take(&mut out);
+            for action in &actions {
+                if let Action::Fill(fill) = action {
+                    cache.filled(Instant(0), fill.id, Ok(()), &mut out);
+                }
+            }
+            for action in actions.iter().chain(&std::mem::take(&mut out)) {
+                if let Action::Wake { result: Ok(pinned), .. } = action {
+                    frames.clone_from(pinned);
+                }
+            }
+            cache.unpin(Instant(0), &frames, &mut out);
+        }
+    });
+}
+
+fn warm() -> Cache {
+    let mut cache = Cache::new(Config::default()).expect("valid");
+    cache.open_file(FileId(0), PageCount(1024));
+    cache.open_handle(HandleId(0), FileId(0));
+    let (mut frames, mut out) = (Vec::new(), Vec::new());
+    for page in 0..1024 {
+        cache.read(Instant(0), Waiter(0), HandleId(0), PageRange::new(page, page + 1), &mut frames, &mut out);
+        for action in std::mem::take(&mut out) {
+            if let Action::Fill(fill) = action {
+                cache.filled(Instant(0), fill.id, Ok(()), &mut out);
+            }
+        }
+        out.clear();
+    }
+    cache
+}
+
+fn report(what: &str, mut run: impl FnMut(u64)) {
+    let mut rounds: Vec<f64> = (0..ROUNDS as u64)
+        .map(|round| {
+            let start = Clock::now();
+            run(round);
+            start.elapsed().as_nanos() as f64 / CALLS as f64
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    println!("{what:<56} {:>6.1} ns ({:.1}..{:.1})", rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
+}

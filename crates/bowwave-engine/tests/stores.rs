@@ -1,0 +1,150 @@
+//! Trees of awkward sizes, read by many at once through real stores that fail now and then, with a cache far smaller than
+//! the data.
+
+use std::fs::{self, File as StdFile};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use bowwave_backend::{Credentials, ErrorKind, Fault, Faults, Options as StoreOptions, open_url};
+use bowwave_engine::{Engine, Options, Store};
+use bowwave_testkit::{HttpServer, S3Server};
+
+const SIZES: [u64; 6] = [0, 1, 4095, 4096, 4097, 1_000_000];
+/// Mostly a hole, with bytes here and there.
+const SPARSE: u64 = 3_000_000_000;
+/// The same for the S3 server of the tests, which takes the MD5 sum of the whole object at each request.
+const SPARSE_S3: u64 = 5_000_000;
+
+/// A folder that goes when it is dropped.
+struct Folder {
+    path: PathBuf,
+    sparse: u64,
+}
+
+impl Folder {
+    /// Writes the tree: each size at the top and one folder down, and the sparse file.
+    fn with_tree(name: &str, sparse_size: u64) -> Self {
+        let path = std::env::temp_dir().join(format!("bowwave-{name}-{}", std::process::id()));
+        let _none_from_before = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("bucket/below")).expect("the temporary folder is writable");
+        let folder = Self { path, sparse: sparse_size };
+        for size in SIZES {
+            for name in [format!("{size}"), format!("below/{size}")] {
+                let mut bytes = vec![0; usize::try_from(size).expect("small")];
+                bowwave_backend::pattern::fill(size, 0, &mut bytes);
+                fs::write(folder.bucket().join(name), bytes).expect("room for a megabyte");
+            }
+        }
+        let mut sparse = StdFile::create(folder.bucket().join("sparse")).expect("writable");
+        sparse.write_all(b"begin").expect("room");
+        sparse.set_len(sparse_size).expect("a sparse file");
+        sparse.write_all_at(b"middle", sparse_size / 2).expect("room");
+        sparse.write_all_at(b"end", sparse_size - 3).expect("room");
+        folder
+    }
+
+    fn bucket(&self) -> PathBuf {
+        self.path.join("bucket")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _already_gone = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Reads everything through a store of which one request in forty goes wrong, sixteen readers at once.
+fn read_tree(url: &str, options: &StoreOptions, folder: &Folder) {
+    let engine = Engine::new(Options { cache_bytes: Some(2 << 20), seed: 7, ..Options::default() })
+        .expect("valid options");
+    let faults = Faults {
+        seed: 42,
+        errors: vec![(ErrorKind::Unavailable, 0.005), (ErrorKind::Throttled, 0.005)],
+        short: 0.01,
+        truncated: 0.005,
+        ..Faults::default()
+    };
+    let backend =
+        Arc::new(Fault::new(open_url(url, options).expect("a store"), faults).expect("chances below one"));
+    let store = engine.store_of(backend.clone());
+    thread::scope(|scope| {
+        for reader in 0..16 {
+            let store = &store;
+            scope.spawn(move || read_files(store, folder, reader));
+        }
+    });
+    assert!(backend.faults() > 0, "{} requests and no fault", backend.requests());
+    assert!(engine.stats().store.retries > 0);
+}
+
+fn read_files(store: &Store, folder: &Folder, reader: u64) {
+    for size in SIZES {
+        for name in [format!("{size}"), format!("below/{size}")] {
+            let source = fs::read(folder.bucket().join(&name)).expect("written above");
+            let file = store.open(Path::new(&name)).expect("the store has it");
+            assert_eq!(file.size(), size, "{name}");
+            let mut bytes = vec![0; 1 + usize::try_from(1000 * (reader + 1)).expect("small")];
+            let mut offset = 0;
+            loop {
+                let count = file.read_at(offset as u64, &mut bytes).expect("retries get through");
+                assert!(bytes[..count] == source[offset..offset + count], "{name} at {offset}");
+                offset += count;
+                if count < bytes.len() {
+                    break;
+                }
+            }
+            assert_eq!(offset, source.len(), "{name}");
+        }
+    }
+    let source = StdFile::open(folder.bucket().join("sparse")).expect("written above");
+    let file = store.open(Path::new("sparse")).expect("the store has it");
+    let size = folder.sparse;
+    assert_eq!(file.size(), size);
+    let scattered = (0..20).map(|step| (step * 16 + reader) * 7_919_111 % size);
+    for place in [0, size / 2 - 70_000, size - 100_000].into_iter().chain(scattered) {
+        let (mut ours, mut theirs) = (vec![1; 150_000], vec![2; 150_000]);
+        let count = file.read_at(place, &mut ours).expect("retries get through");
+        assert_eq!(count as u64, (size - place).min(150_000));
+        source.read_exact_at(&mut theirs[..count], place).expect("it is that long");
+        assert!(ours[..count] == theirs[..count], "sparse at {place}");
+    }
+}
+
+#[test]
+fn a_folder() {
+    let folder = Folder::with_tree("folder", SPARSE);
+    read_tree(
+        folder.bucket().to_str().expect("a temporary folder has a plain name"),
+        &StoreOptions::default(),
+        &folder,
+    );
+}
+
+#[test]
+fn a_web_server() {
+    let folder = Folder::with_tree("web", SPARSE);
+    let server = HttpServer::start(&folder.bucket()).expect("a loopback port");
+    read_tree(&server.url(), &StoreOptions::default(), &folder);
+}
+
+#[test]
+fn an_s3_server() {
+    let folder = Folder::with_tree("s3", SPARSE_S3);
+    let server = S3Server::start(&folder.path, &["bucket"]).expect("a loopback port");
+    let credentials = Credentials {
+        access_key_id: S3Server::ACCESS_KEY_ID.into(),
+        secret_access_key: S3Server::SECRET_ACCESS_KEY.into(),
+        session_token: None,
+    };
+    let options = StoreOptions {
+        endpoint: Some(server.endpoint()),
+        allow_http: true,
+        credentials: Some(credentials),
+        ..StoreOptions::default()
+    };
+    read_tree("s3://bucket/", &options, &folder);
+}
