@@ -12,6 +12,7 @@ use object_store::client::{
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
+use super::listing::without_odd_keys;
 use crate::{Error, ErrorKind, Result};
 
 /// A client that gives up after `timeout` without a byte and keeps up to `connections` open.
@@ -155,7 +156,8 @@ impl HttpConnector for Connector {
 impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
         // Requests for objects have no query; the library tells little of why others failed.
-        let listing = request.uri().query().is_some();
+        let query = request.uri().query().map(str::to_owned);
+        let listing = query.is_some();
         let response = self.client.call(request).await?;
         match response.status().as_u16() {
             404 if listing => {
@@ -167,6 +169,13 @@ impl HttpService for Connector {
                     Some(error) => Err(HttpError::new(HttpErrorKind::Unknown, error)),
                     None => Ok(response),
                 }
+            }
+            200 if query.is_some_and(|q| q.contains("list-type=2") || q.contains("comp=list")) => {
+                let (parts, body) = response.into_parts();
+                let body = body.bytes().await?;
+                let kept = std::str::from_utf8(&body).ok().and_then(without_odd_keys);
+                let body = kept.map_or_else(|| body.into(), Into::into);
+                Ok(HttpResponse::from_parts(parts, body))
             }
             // The library explains the others.
             _ => Ok(response),

@@ -4,6 +4,7 @@ pub(crate) mod client;
 pub(crate) mod credentials;
 pub(crate) mod http;
 mod intake;
+mod listing;
 pub(crate) mod object;
 pub(crate) mod open;
 pub(crate) mod runtime;

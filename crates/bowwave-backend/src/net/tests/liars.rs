@@ -234,3 +234,25 @@ fn an_object_store_that_slows_us_down_says_for_how_long() {
     assert_eq!(error.kind(), ErrorKind::Throttled, "{error}");
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
 }
+
+#[test]
+fn a_bucket_with_keys_that_are_no_paths_lists_the_others() {
+    let url = server(Arc::new(|stream, _| {
+        let time = "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;1&quot;</ETag>";
+        let keys = ["a", "b//c", "../d", "e"]
+            .map(|key| format!("<Contents><Key>{key}</Key>{time}<Size>1</Size></Contents>"));
+        let body = format!(
+            "<ListBucketResult><IsTruncated>false</IsTruncated>{}\
+             <CommonPrefixes><Prefix>/</Prefix></CommonPrefixes></ListBucketResult>",
+            keys.concat()
+        );
+        stream
+            .write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+            .unwrap();
+    }));
+    let endpoint = url.strip_suffix("/object").map(str::to_owned);
+    let options =
+        Options { endpoint, allow_http: true, credentials: Some(super::keys()), ..Options::default() };
+    let entries = open_url("s3://bucket", &options).unwrap().list("".as_ref()).unwrap();
+    assert_eq!(entries.iter().map(|entry| entry.name.to_str().unwrap()).collect::<Vec<_>>(), ["a", "e"]);
+}
