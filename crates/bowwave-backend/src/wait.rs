@@ -96,4 +96,4 @@ impl Drop for ChannelSink {
 }
 
 /// Calls of `progress` that are passed on; later ones are dropped, as each says what the ones before it said.
-const PROGRESS_MAX: usize = 4096;
+const PROGRESS_MAX: usize = 254;

@@ -36,6 +36,8 @@ where
         // Ends with the runtime, or when the system has no descriptors left: then tests see a refused connection.
         while let Ok((socket, _)) = listener.accept().await {
             let service = service.clone();
+            // Head and body go out as two writes; the second must not wait for the first's acknowledgement.
+            socket.set_nodelay(true).ok();
             tokio::spawn(async move {
                 let connection = hyper::server::conn::http1::Builder::new();
                 // A client that goes away is no concern of the server's.
