@@ -7,6 +7,47 @@
 //! A [`Backend`] is a tree of [`Object`]s. Metadata calls block; reads do not: the backend owns the
 //! threads, rings or connections that carry them out, fills the lent [`ReadBuf`] and answers through
 //! the [`ReadSink`], once. Offsets and bytes are all it knows: no pages, no cache, no policy, no retries.
+//!
+//! ```
+//! use bowwave_backend::{Options, open_url, read_exact};
+//! use std::time::Duration;
+//!
+//! // A made-up file behind an emulated object store: 2 ms to the first byte, then 90 MB/s.
+//! let store = open_url("emulate:s3,latency=2ms,metadata=0/1MiB", &Options::default())?;
+//! let object = store.open("".as_ref())?;
+//! let bytes = read_exact(&*object, 4096, 100, Duration::from_secs(10))?;
+//!
+//! let mut wanted = [0; 100];
+//! bowwave_backend::pattern::fill(bowwave_backend::pattern::seed("1MiB".as_ref()), 4096, &mut wanted);
+//! assert_eq!(bytes, wanted);
+//! # Ok::<(), bowwave_backend::Error>(())
+//! ```
+//!
+//! # Stores
+//!
+//! | URL | what | who carries reads out |
+//! |---|---|---|
+//! | a path, `file:` | [`FileBackend`] | an io_uring and its thread, or threads with `preadv` |
+//! | `http:`, `https:` | [`HttpBackend`] | two network threads of the crate |
+//! | `s3:`, `gs:`, `az:` | [`ObjectBackend`] | the same |
+//! | `memory:` | [`MemoryBackend`] | the caller up to 64 KiB, two copying threads beyond |
+//! | `pattern:` | [`PatternBackend`] | the same |
+//! | `emulate:` | [`Emulate`] over any of them | the store below, and a timer thread |
+//!
+//! Over any store: [`Throttle`], [`Limit`], [`Fault`], [`Trace`]. All of them, and yours, pass the suite of the module
+//! `conformance` (feature `conformance`).
+//!
+//! # Driving it
+//!
+//! Open a store with [`open_url`], ask its [`Profile`], keep no more reads in flight than it has slots and make them
+//! no larger than pays. Queues are bounded all the same: a read that finds thousands waiting fails as
+//! [`ErrorKind::Throttled`]. Errors say whether trying again may help ([`Error::is_retryable`]) and, where a server
+//! says so, when. Dropping a store or an object lets its reads in flight end.
+//!
+//! # What it does not do
+//!
+//! It writes nothing, lists no web server, follows no change (a changed object fails its readers, who open it again),
+//! and checks no content but its length and version.
 
 mod buf;
 mod chance;

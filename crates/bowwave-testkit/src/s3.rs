@@ -18,10 +18,12 @@ use crate::serve::{self, Serving};
 
 /// Serves a folder over S3: its folders are the buckets, the files below them the objects. Requests must be signed.
 ///
-/// Entity tags are MD5 sums, taken anew for each request: large objects are slow.
+/// Entity tags are MD5 sums, taken anew for each request: large objects are slow unless they are given a tag
+/// ([`S3Server::tag`]).
 #[derive(Debug)]
 pub struct S3Server {
     serving: Serving,
+    root: PathBuf,
 }
 
 impl S3Server {
@@ -42,7 +44,18 @@ impl S3Server {
         let mut builder = S3ServiceBuilder::new(files);
         builder.set_auth(SimpleAuth::from_single(Self::ACCESS_KEY_ID, Self::SECRET_ACCESS_KEY));
         let service = Keys { inner: builder.build(), root: folder.to_owned() };
-        Ok(Self { serving: serve::start(service)? })
+        Ok(Self { serving: serve::start(service)?, root: folder.to_owned() })
+    }
+
+    /// Gives an object the entity tag `tag` (without quotes), as an upload does; whoever changes the object then must
+    /// change its tag.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn tag(&self, bucket: &str, key: &str, tag: &str) -> io::Result<()> {
+        let (bucket, key) = (base64(bucket.as_bytes()), base64(key.as_bytes()));
+        let place = self.root.join(format!(".bucket-{bucket}.object-{key}.internal.json"));
+        fs::write(place, format!("{{\"e_tag\":\"{}\"}}", tag.escape_default()))
     }
 
     /// The endpoint's URL, for path-style requests.
@@ -73,5 +86,32 @@ impl Service<Request<Incoming>> for Keys {
             return Box::pin(std::future::ready(Ok(answer)));
         }
         Service::call(&self.inner, request)
+    }
+}
+
+/// Base64 for URLs, without padding: how the server names the files with what it knows of objects.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let word =
+            three.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - three.len()));
+        for digit in 0..=three.len() {
+            let index = word >> (18 - 6 * digit) & 63;
+            text.push(char::from(DIGITS[index as usize]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn base64_has_its_published_vectors() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("~~?", "fn4_")]
+        {
+            assert_eq!(super::base64(bytes.as_bytes()), text);
+        }
     }
 }

@@ -7,8 +7,22 @@
 //!        `-> schedule (Link or Drive) --timer thread--^
 //! ```
 //!
-//! The schedule is kept in exact time, so a late wake-up delays one step and never the rate. It is honest as long as
-//! the inner store is faster than the device.
+//! The schedule is kept in exact time, so a late wake-up delays one step and never the rate. Bytes are never early; they
+//! are late by up to 1/64 of the latency, at most 250 µs, so that many streams cost few wake-ups. It is honest as long
+//! as the inner store is faster than the device.
+//!
+//! Measured (2 cores, `cargo bench -p bowwave-backend`, over `pattern:`; the bound counts each request's first byte):
+//!
+//! | device | requests | bound | reached | processor time |
+//! |---|---|---|---|---|
+//! | `s3` | 16 × 16 MiB | 1240 MB/s | 99.8 % | 0.42 s for 2 GiB |
+//! | `s3` | 64 × 2 MiB | 2518 MB/s | 99.6 % | 0.46 s for 2 GiB |
+//! | `s3` | 64 × 16 MiB | 4962 MB/s | 94.9 %: the memory's bandwidth | 0.90 s for 4 GiB |
+//! | `s3,total=1GB/s` | 64 × 8 MiB | 1000 MB/s | 98.1 % | 0.48 s for 2 GiB |
+//! | `nvme` | 32 × 1 MiB | 3200 MB/s | 100.0 % | 1.01 s for 4 GiB |
+//! | `lustre` | 8 × 1 MiB | 1845 MB/s | 96.0 % | 0.24 s for 1 GiB |
+//!
+//! First bytes, p50 / p99: `nvme` 86 / 98 µs for 80, `lustre` 472 / 492 for 450, `s3` 30.3 / 30.3 ms for 30.
 
 mod device;
 mod disk;

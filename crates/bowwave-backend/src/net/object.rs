@@ -228,7 +228,8 @@ fn entry(name: OsString, object: &ObjectMeta) -> Entry {
         size: object.size,
         modified: Some(object.last_modified.into()),
         mode: None,
-        identity: Some(identity(object)),
+        // Listings without tags would give another identity than answers with them.
+        identity: object.e_tag.is_some().then(|| identity(object)),
     }
 }
 

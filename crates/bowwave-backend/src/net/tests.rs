@@ -128,6 +128,21 @@ fn an_object_as_root_is_a_store_of_one_object() {
 }
 
 #[test]
+fn large_objects_are_read_at_any_place_and_a_new_tag_is_a_change() {
+    let (server, served) = s3("s3://bucket", "bucket");
+    let file = fs::File::create(served.folder.path().join("bucket/large")).unwrap();
+    file.set_len(3_000_000_000).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"end", 2_999_999_997).unwrap();
+    server.tag("bucket", "large", "1").unwrap();
+    let object = served.store().open("large".as_ref()).unwrap();
+    assert_eq!((object.size(), object.identity().etag.as_deref()), (3_000_000_000, Some("\"1\"")));
+    assert_eq!(read_exact(&*object, 2_999_999_990, 100, PATIENCE).unwrap(), b"\0\0\0\0\0\0\0end");
+    server.tag("bucket", "large", "2").unwrap();
+    let error = read_exact(&*object, 0, 10, PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+}
+
+#[test]
 fn wrong_keys_and_missing_buckets_are_told_apart() {
     let (_server, served) = s3("s3://bucket", "bucket");
     served.put("file", b"bytes");
