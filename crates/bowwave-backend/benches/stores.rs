@@ -4,13 +4,16 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its purpose")]
 
+use std::ffi::OsStr;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Object, Options, ReadBuf, ReadSink, Result, open_url, read_once};
+use bowwave_testkit::HttpServer;
 
 fn main() {
     println!("{:44} {:>10} {:>10} {:>7} {:>6}", "case", "bound", "reached", "share", "cpu s");
@@ -45,7 +48,17 @@ fn files() {
     let url = format!("file://{}", place.display());
     throughput(&url, 16, 1 << 20, 512 << 20, None);
     latency(&url, 4096, 1000);
+    network(&place);
     fs::remove_file(&place).expect("was made above");
+}
+
+/// The same file over loopback, server and client on the same cores.
+fn network(file: &Path) {
+    let folder = file.parent().expect("a file is in a folder");
+    let name = file.file_name().and_then(OsStr::to_str).expect("a binary's name is plain");
+    let server = HttpServer::start(folder).expect("loopback is there");
+    throughput(&format!("{}{name}", server.url()), 8, 4 << 20, 512 << 20, None);
+    latency(&format!("{}{name}", server.url()), 4096, 500);
 }
 
 /// Reads `total` bytes in requests of `len`, `depth` in flight.
@@ -130,7 +143,10 @@ fn aligned(len: usize) -> ReadBuf {
 }
 
 fn short(url: &str) -> &str {
-    if url.starts_with("file:") { "file" } else { url }
+    match url.split_once(':') {
+        Some((scheme @ ("file" | "http"), _)) => scheme,
+        _ => url,
+    }
 }
 
 /// Processor time of this process so far.

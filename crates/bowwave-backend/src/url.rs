@@ -87,7 +87,9 @@ pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
         "emulate" => emulate(url, rest, options),
         "http" | "https" => Ok(Arc::new(HttpBackend::new(url, options)?)),
         "s3" | "gs" | "az" => Ok(Arc::new(crate::net::open::open(url, scheme, rest, options)?)),
-        _ => Err(invalid(format!("{url}: unknown scheme `{scheme}`; known: {SCHEMES}"))),
+        _ => {
+            Err(invalid(format!("{url}: unknown scheme `{scheme}`; known: {SCHEMES} (begin a path with ./)")))
+        }
     }
 }
 

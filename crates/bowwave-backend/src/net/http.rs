@@ -87,7 +87,7 @@ impl Backend for HttpBackend {
         let name = path.file_name().unwrap_or_default().to_owned();
         match self.look(path)? {
             Seen::Folder => Ok(Entry::directory(&name)),
-            Seen::File { size, modified, validator, .. } => {
+            Seen::File { size, modified, validator } => {
                 let identity = Some(validator.identity(size));
                 Ok(Entry { name, kind: EntryKind::File, size, modified, mode: None, identity })
             }
@@ -103,7 +103,9 @@ impl Backend for HttpBackend {
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         match self.look(path)? {
             Seen::Folder => Err(path::is_a_directory(&self.url, path)),
-            Seen::File { url, size, validator, .. } => {
+            Seen::File { size, validator, .. } => {
+                // The URL asked for, not the one that it led to: those may be signed, and expire.
+                let url = self.place(path)?.0;
                 let place: Arc<str> = path::place(&self.url, path).into();
                 let identity = validator.identity(size);
                 let target = Target { url, place, size, validator, client: self.client.clone() };
@@ -116,7 +118,7 @@ impl Backend for HttpBackend {
 /// What stands at a URL.
 enum Seen {
     Folder,
-    File { url: Url, size: u64, modified: Option<SystemTime>, validator: Validator },
+    File { size: u64, modified: Option<SystemTime>, validator: Validator },
 }
 
 async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
@@ -171,7 +173,7 @@ fn seen(answer: &Response, size: u64) -> Seen {
         return Seen::Folder;
     }
     let validator = Validator::of(answer.headers());
-    Seen::File { url: answer.url().clone(), size, modified: validator.modified(), validator }
+    Seen::File { size, modified: validator.modified(), validator }
 }
 
 async fn ask(

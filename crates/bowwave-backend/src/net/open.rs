@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::{ObjectStore, RetryConfig};
+use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
 
 use super::client::{self, Connector, chain};
 use super::credentials::{self, Aws, Environment, vendor};
 use super::object::ObjectBackend;
-use crate::{Error, ErrorKind, Options, Result};
+use crate::{Credentials, Error, ErrorKind, Options, Result};
 
 /// Opens `SCHEME://BUCKET[/PREFIX]`; asks the server nothing yet.
 ///
@@ -56,7 +56,9 @@ impl Setting<'_> {
         });
         if let Some(endpoint) = &endpoint {
             self.check_endpoint(endpoint, environment("AWS_ALLOW_HTTP"))?;
-            builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+            // Under both its names: the environment's may be the more special one, which would win.
+            let endpoint = endpoint.trim_end_matches('/');
+            builder = builder.with_endpoint(endpoint).with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
         }
         if let Some(region) = options.region.clone().or_else(|| environment("AWS_REGION")) {
             builder = builder.with_region(region);
@@ -77,12 +79,11 @@ impl Setting<'_> {
                 Aws::Library => None,
             },
         };
-        if let Some(keys) = keys {
-            builder =
-                builder.with_access_key_id(keys.access_key_id).with_secret_access_key(keys.secret_access_key);
-            if let Some(token) = keys.session_token {
-                builder = builder.with_token(token);
-            }
+        if let Some(Credentials { access_key_id, secret_access_key, session_token }) = keys {
+            // As one: a session's token left in the environment belongs to other keys.
+            let (key_id, secret_key, token) = (access_key_id, secret_access_key, session_token);
+            let credential = AwsCredential { key_id, secret_key, token };
+            builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
         }
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
         built.map(|store| Arc::new(store) as _).map_err(|error| self.refused(&error))

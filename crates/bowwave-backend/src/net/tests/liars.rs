@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -219,6 +220,25 @@ fn a_server_that_knows_no_head_is_asked_for_a_byte() {
         }));
         assert_eq!(open(&url).size(), size, "{answer}");
     }
+}
+
+#[test]
+fn redirections_are_followed_anew_for_each_read() {
+    let target = liar(|stream, _| {
+        stream.write_all(&partial(&format!("{RANGE}\r\n{TAG}\r\nContent-Length: 100"), 100)).unwrap();
+    });
+    let asked = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&asked);
+    let url = server(Arc::new(move |stream, _| {
+        let signed = counter.fetch_add(1, Ordering::SeqCst);
+        let answer =
+            format!("HTTP/1.1 302 Found\r\nLocation: {target}?signed={signed}\r\nContent-Length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).unwrap();
+    }));
+    let object = open(&url);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(read_once(&*object, 100, 100, PATIENCE).unwrap(), [b'x'; 100]);
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "a signed address may have expired since");
 }
 
 #[test]
