@@ -17,6 +17,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
 pub enum Command {
+    /// Read a store in this process and measure it
+    Read(commands::read::Args),
     /// Print the decisions of a readahead policy on a trace, one a line
     Explain(commands::explain::Args),
     /// Print the completion script of a shell
@@ -32,6 +34,7 @@ impl Command {
     /// As the command says.
     pub fn run(self) -> Result<(), Failure> {
         match self {
+            Self::Read(args) => commands::read::run(&args),
             Self::Explain(args) => commands::explain::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
             Self::Man(args) => commands::man::run(&args),

@@ -3,3 +3,4 @@
 pub mod completions;
 pub mod explain;
 pub mod man;
+pub mod read;

@@ -13,8 +13,10 @@
 pub mod cli;
 pub mod commands;
 pub mod failure;
+pub mod interrupt;
 pub mod output;
 pub mod progress;
+pub mod setup;
 pub mod table;
 pub mod values;
 

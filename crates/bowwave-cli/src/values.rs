@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use bowwave_core::Policy;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 /// A size in bytes: `4096`, `64k`, `1MiB`, `2GB`.
 ///
 /// A lone `k`, `M`, `G` or `T` and `KiB` … `TiB` count in 1024s, `kB` … `TB` in 1000s.
@@ -30,6 +33,12 @@ pub fn positive_size(text: &str) -> Result<u64, String> {
 pub fn duration(text: &str) -> Result<Duration, String> {
     bowwave_backend::parse_duration(text)
         .ok_or_else(|| "not a time of at most a day; write 500us, 30ms or 2s".to_owned())
+}
+
+/// A readahead policy, by name.
+pub fn policy() -> impl TypedValueParser<Value = Policy> {
+    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
+        .map(|name| name.parse().expect("the names are those of the policies"))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use bowwave_trace::{Op, Reader, Record};
 use crate::Failure;
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::values;
 use decisions::Explainer;
 use lines::Lines;
 
@@ -39,7 +40,7 @@ pub struct Args {
     trace: PathBuf,
 
     /// The readahead policy
-    #[arg(long, value_name = "POLICY", value_parser = policy_parser())]
+    #[arg(long, value_name = "POLICY", value_parser = values::policy())]
     policy: Policy,
 
     /// Most pages of a readahead window
@@ -134,11 +135,4 @@ impl Input {
         const BUFFER: usize = 64 << 10;
         Self { name, bytes: BufReader::with_capacity(BUFFER, Box::new(bytes)), total }
     }
-}
-
-/// Takes the policies that the core has, by name.
-fn policy_parser() -> impl clap::builder::TypedValueParser<Value = Policy> {
-    use clap::builder::{PossibleValuesParser, TypedValueParser};
-    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
-        .map(|name| name.parse().expect("the names are those of the policies"))
 }

@@ -1,0 +1,244 @@
+//! `bowwave read`: reads a store through a cache in this process, and measures it.
+
+mod check;
+mod jobs;
+mod pass;
+mod pattern;
+mod row;
+
+use bowwave_core::Policy;
+
+use crate::interrupt::{Interrupt, Second};
+use crate::output::{self, Output};
+use crate::setup::{CacheArgs, Opened, StoreArgs};
+use crate::{Failure, values};
+use check::Verify;
+use jobs::Share;
+use pass::Pass;
+use pattern::{Pattern, Shape};
+use row::{Latency, Row};
+
+/// Arguments of `bowwave read`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Of a file, each thread reads a part of its own; of a folder, threads take the files in turn. Every thread has a handle, \
+and with it a readahead state, of its own. With --verify, data of pattern: is compared byte by byte (in the time \
+measured); of other data the SHA-256 is shown.
+
+Examples:
+  bowwave read emulate:s3/256MiB --compare none,ondemand
+  bowwave read s3://bucket/file.parquet --region eu-west-1 --pattern random --bs 4k
+  bowwave read https://example.org/big.iso --size 1GiB --ra-pages 8192 --json
+  bowwave read /data --threads 8 --warm")]
+pub struct Args {
+    /// What to read: a path, file:, http(s):, s3:, gs:, az:, pattern:/SIZE, emulate:PROFILE/SIZE, emulate:PROFILE:URL
+    #[arg(value_name = "URL")]
+    url: String,
+
+    /// The order of reads
+    #[arg(long, value_enum, default_value_t = Pattern::Seq)]
+    pattern: Pattern,
+
+    /// Threads that read
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+
+    /// Bytes of a read, up to 1 GiB
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = block)]
+    bs: u64,
+
+    /// Bytes to read in all; without it, all there is, 1000 random reads, or 64 MiB of clusters
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    size: Option<u64>,
+
+    /// Bytes from block to block of the pattern stride; without it, 8 blocks
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    stride: Option<u64>,
+
+    /// Streams of the pattern interleaved
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    streams: u32,
+
+    /// Seed of the patterns random and clustered
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// The readahead policy
+    #[arg(long, value_name = "POLICY", default_value = "ondemand", value_parser = values::policy())]
+    policy: Policy,
+
+    /// Several policies, each with a fresh cache, a row each
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',', conflicts_with = "policy", value_parser = values::policy())]
+    compare: Vec<Policy>,
+
+    /// Passes; from the second on, the cache is warm
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+
+    /// A second pass over the warm cache: --repeat 2
+    #[arg(long, conflicts_with = "repeat")]
+    warm: bool,
+
+    /// Check every byte
+    #[arg(long)]
+    verify: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// Reads and prints what was measured.
+///
+/// # Errors
+/// If something cannot be opened or read, or if a byte is wrong. What was measured before is printed.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::watch(Second::Kills)?;
+    let mut rows = Vec::new();
+    let mut readahead = None;
+    let outcome = args.policies().iter().try_for_each(|&policy| {
+        let opened = Opened::new(&args.url, policy, &args.cache, &args.store)?;
+        readahead = Some(opened.readahead());
+        args.measure(policy, &opened, &interrupt, &mut rows)
+    });
+    let mut output = Output::stdout();
+    let printed = if args.json && (outcome.is_ok() || !rows.is_empty()) {
+        output.json_array(&rows)
+    } else if rows.is_empty() {
+        Ok(())
+    } else {
+        show(&mut output, &rows)
+    };
+    output.finish(printed)?;
+    if let (Ok(()), Some(readahead)) = (&outcome, readahead) {
+        output::note(readahead);
+    }
+    outcome
+}
+
+impl Args {
+    fn policies(&self) -> &[Policy] {
+        if self.compare.is_empty() { std::slice::from_ref(&self.policy) } else { &self.compare }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            pattern: self.pattern,
+            block: self.bs,
+            stride: self.stride.unwrap_or_else(|| self.bs.saturating_mul(8)),
+            streams: self.streams.into(),
+        }
+    }
+
+    /// Reads with one policy; a row for each pass.
+    fn measure(
+        &self,
+        policy: Policy,
+        opened: &Opened,
+        interrupt: &Interrupt,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), Failure> {
+        let share =
+            Share { shape: self.shape(), threads: self.threads.into(), size: self.size, seed: self.seed };
+        let jobs = jobs::jobs(&opened.store, share)?;
+        let verify = self.verification(opened)?;
+        let passes = if self.warm { 2 } else { self.repeat };
+        for number in 1..=passes {
+            let pass = Pass {
+                opened,
+                jobs: &jobs,
+                shape: self.shape(),
+                threads: self.threads as usize,
+                verify: &verify,
+                interrupt,
+            };
+            let outcome = pass.run()?;
+            rows.push(self.row(policy, opened, number, verify != Verify::No).measured(outcome));
+            if interrupt.is_set() {
+                return Err(Failure::failed("interrupted"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How to check what is read.
+    fn verification(&self, opened: &Opened) -> Result<Verify, Failure> {
+        let verify = if self.verify { Verify::of(opened.store.url()) } else { Verify::No };
+        if verify == Verify::Digest && (self.pattern != Pattern::Seq || self.threads > 1) {
+            return Err(Failure::usage(format_args!(
+                "--verify of {} shows the SHA-256 of the bytes in order, which only one thread that reads \
+                 sequentially has",
+                opened.store.url()
+            ))
+            .try_this("--pattern seq --threads 1, or data of pattern:"));
+        }
+        Ok(verify)
+    }
+
+    /// A row with what is known beforehand.
+    fn row(&self, policy: Policy, opened: &Opened, pass: u32, verified: bool) -> Row {
+        let options = opened.engine.options();
+        Row {
+            policy: policy.name(),
+            device: opened.store.profile().kind,
+            pattern: self.pattern.name(),
+            threads: self.threads as usize,
+            bs: self.bs,
+            page_bytes: options.page_bytes,
+            cache_bytes: options.cache_bytes.expect("set when it was opened"),
+            ra_pages: options.ra_pages,
+            pass,
+            seconds: 0.0,
+            throughput: 0.0,
+            reads: 0,
+            accesses: 0,
+            hits: 0,
+            late: 0,
+            misses: 0,
+            requests: 0,
+            requests_failed: 0,
+            bytes_fetched: 0,
+            bytes_wanted: 0,
+            amplification: 0.0,
+            pages_readahead: 0,
+            pages_wasted: 0,
+            pages_thrashed: 0,
+            avg_io_bytes: 0,
+            latency_ns: Latency { p50: 0, p90: 0, p99: 0, max: 0 },
+            verified,
+            sha256: None,
+            interrupted: false,
+        }
+    }
+}
+
+/// Prints the rows for people.
+fn show(output: &mut Output, rows: &[Row]) -> Result<(), Failure> {
+    output.line(row::table(rows).to_string().trim_end())?;
+    for row in rows {
+        if let Some(sha256) = &row.sha256 {
+            output.line(format_args!(
+                "sha256 {sha256} of {} bytes ({} pass {})",
+                row.bytes_wanted, row.policy, row.pass
+            ))?;
+        }
+    }
+    if rows.iter().all(|row| row.verified && row.sha256.is_none()) {
+        output.line("every byte was checked")?;
+    }
+    Ok(())
+}
+
+/// Bytes of a read, bounded by what a buffer may sensibly hold.
+fn block(text: &str) -> Result<u64, String> {
+    match values::positive_size(text)? {
+        bytes if bytes <= 1 << 30 => Ok(bytes),
+        _ => Err("must be at most 1GiB".to_owned()),
+    }
+}

@@ -1,0 +1,163 @@
+//! One pass over the jobs: threads that read, time and check.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bowwave_engine::EngineStats;
+use hdrhistogram::Histogram;
+
+use super::check::{Checker, Verify};
+use super::jobs::Job;
+use super::pattern::Shape;
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::setup::Opened;
+use crate::{Failure, setup};
+
+/// What a pass does.
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    pub(super) opened: &'a Opened,
+    pub(super) jobs: &'a [Job],
+    pub(super) shape: Shape,
+    pub(super) threads: usize,
+    pub(super) verify: &'a Verify,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// What a pass has done.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) elapsed: Duration,
+    pub(super) bytes: u64,
+    /// Of reads, in nanoseconds.
+    pub(super) latency: Histogram<u64>,
+    /// How the cache's counters moved: before, after.
+    pub(super) stats: (EngineStats, EngineStats),
+    pub(super) digest: Option<String>,
+    pub(super) interrupted: bool,
+}
+
+/// What the threads of a pass share.
+struct Shared {
+    next: AtomicUsize,
+    bytes: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// What a thread has to tell in the end.
+type Told = Result<(Histogram<u64>, Option<String>), Failure>;
+
+impl Pass<'_> {
+    /// Reads it all.
+    ///
+    /// # Errors
+    /// The first read that fails stops everyone.
+    pub(super) fn run(&self) -> Result<Outcome, Failure> {
+        let shared =
+            Shared { next: AtomicUsize::new(0), bytes: AtomicU64::new(0), stop: AtomicBool::new(false) };
+        let before = self.opened.engine.stats();
+        let started = Instant::now();
+        let told = thread::scope(|scope| {
+            let (tell, told) = sync_channel(self.threads);
+            for number in 0..self.threads {
+                let (tell, shared) = (tell.clone(), &shared);
+                thread::Builder::new()
+                    .name(format!("read-{number}"))
+                    .spawn_scoped(scope, move || self.tell(shared, &tell))
+                    .map_err(|error| {
+                        shared.stop.store(true, Ordering::Relaxed);
+                        Failure::failed(format_args!("cannot start a thread: {error}"))
+                            .try_this("fewer --threads")
+                    })?;
+            }
+            let mut all = Vec::with_capacity(self.threads);
+            let mut progress = Progress::bytes("reading", Some(self.total()));
+            while all.len() < self.threads {
+                match told.recv_timeout(GLANCE) {
+                    Ok(one) => all.push(one),
+                    Err(RecvTimeoutError::Timeout) => progress.at(shared.bytes.load(Ordering::Relaxed)),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                if self.interrupt.is_set() {
+                    shared.stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok::<Vec<Told>, Failure>(all)
+        })?;
+        let elapsed = started.elapsed();
+        let mut latency = histogram();
+        let mut digest = None;
+        for told in told {
+            let (of_thread, of_bytes) = told?;
+            latency.add(of_thread).expect("all have the same bounds");
+            digest = digest.or(of_bytes);
+        }
+        Ok(Outcome {
+            elapsed,
+            bytes: shared.bytes.into_inner(),
+            latency,
+            stats: (before, self.opened.engine.stats()),
+            digest,
+            interrupted: self.interrupt.is_set(),
+        })
+    }
+
+    fn tell(&self, shared: &Shared, tell: &SyncSender<Told>) {
+        let outcome = self.read(shared);
+        if outcome.is_err() {
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+        // There is room for every thread's word, and the listener stays for all of them.
+        let _there_is_room = tell.send(outcome);
+    }
+
+    /// Reads jobs until none is left.
+    fn read(&self, shared: &Shared) -> Told {
+        let mut latency = histogram();
+        let mut checker = Checker::new(self.verify);
+        let mut buffer = vec![0; usize::try_from(self.shape.block).expect("the block was bounded")];
+        while let Some(job) = self.jobs.get(shared.next.fetch_add(1, Ordering::Relaxed)) {
+            if shared.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let file = self.opened.store.open(&job.path).map_err(|error| setup::of_engine(&error))?;
+            checker.begin(job);
+            for (offset, len) in self.shape.accesses(job.span, job.budget, job.seed) {
+                if shared.stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let part = &mut buffer[..len as usize];
+                let asked = Instant::now();
+                let got = file.read_at(offset, part).map_err(|error| setup::of_engine(&error))?;
+                let waited = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                latency.saturating_record(waited);
+                if got < part.len() {
+                    return Err(Failure::failed(format_args!(
+                        "{}: {} bytes shorter than a moment ago",
+                        job.path.display(),
+                        part.len() - got
+                    ))
+                    .try_this("again"));
+                }
+                checker.take(job, offset, part)?;
+                shared.bytes.fetch_add(len, Ordering::Relaxed);
+            }
+        }
+        Ok((latency, checker.digest()))
+    }
+
+    fn total(&self) -> u64 {
+        self.jobs.iter().map(|job| job.budget.min(job.span.len())).fold(0, u64::saturating_add)
+    }
+}
+
+/// From a nanosecond to an hour, to three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constants that fit")
+}
+
+/// Time between two looks at progress and Ctrl-C.
+const GLANCE: Duration = Duration::from_millis(50);

@@ -1,0 +1,182 @@
+//! What a pass has shown, as a row.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::pass::Outcome;
+use crate::setup;
+use crate::table::{Align, Table};
+
+/// The row of a pass. Pages unless the name says otherwise.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    pub(super) policy: &'static str,
+    pub(super) device: String,
+    pub(super) pattern: &'static str,
+    pub(super) threads: usize,
+    /// Bytes of a read.
+    pub(super) bs: u64,
+    pub(super) page_bytes: u64,
+    pub(super) cache_bytes: u64,
+    pub(super) ra_pages: u32,
+    /// Counts from 1; later ones find a warm cache.
+    pub(super) pass: u32,
+    pub(super) seconds: f64,
+    /// Bytes a second.
+    pub(super) throughput: f64,
+    pub(super) reads: u64,
+    pub(super) accesses: u64,
+    pub(super) hits: u64,
+    pub(super) late: u64,
+    pub(super) misses: u64,
+    pub(super) requests: u64,
+    pub(super) requests_failed: u64,
+    pub(super) bytes_fetched: u64,
+    pub(super) bytes_wanted: u64,
+    /// Bytes fetched per byte wanted.
+    pub(super) amplification: f64,
+    pub(super) pages_readahead: u64,
+    pub(super) pages_wasted: u64,
+    pub(super) pages_thrashed: u64,
+    pub(super) avg_io_bytes: u64,
+    pub(super) latency_ns: Latency,
+    /// Whether every byte was compared with what it must be.
+    pub(super) verified: bool,
+    /// Of the bytes in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
+    /// Whether it was stopped before its end.
+    pub(super) interrupted: bool,
+}
+
+/// Of single reads, in nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Latency {
+    pub(super) p50: u64,
+    pub(super) p90: u64,
+    pub(super) p99: u64,
+    pub(super) max: u64,
+}
+
+impl Row {
+    /// Fills in what was measured.
+    pub(super) fn measured(self, outcome: Outcome) -> Self {
+        let (before, after) = outcome.stats;
+        let requests = after.store.requests - before.store.requests;
+        let bytes_fetched = after.store.bytes_fetched - before.store.bytes_fetched;
+        let seconds = outcome.elapsed.as_secs_f64();
+        Self {
+            seconds,
+            throughput: ratio(outcome.bytes as f64, seconds),
+            reads: after.cache.reads - before.cache.reads,
+            accesses: after.cache.accesses - before.cache.accesses,
+            hits: after.cache.hits - before.cache.hits,
+            late: after.cache.late - before.cache.late,
+            misses: after.cache.misses - before.cache.misses,
+            requests,
+            requests_failed: after.store.requests_failed - before.store.requests_failed,
+            bytes_fetched,
+            bytes_wanted: outcome.bytes,
+            amplification: ratio(bytes_fetched as f64, outcome.bytes as f64),
+            pages_readahead: after.cache.pages_readahead - before.cache.pages_readahead,
+            pages_wasted: after.cache.pages_wasted - before.cache.pages_wasted,
+            pages_thrashed: after.cache.pages_thrashed - before.cache.pages_thrashed,
+            avg_io_bytes: bytes_fetched.checked_div(requests).unwrap_or(0),
+            latency_ns: Latency::of(&outcome.latency),
+            sha256: outcome.digest,
+            interrupted: outcome.interrupted,
+            ..self
+        }
+    }
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        Self {
+            p50: histogram.value_at_quantile(0.50),
+            p90: histogram.value_at_quantile(0.90),
+            p99: histogram.value_at_quantile(0.99),
+            max: histogram.max(),
+        }
+    }
+}
+
+/// The rows for people.
+pub(super) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        ("policy", Align::Left),
+        ("pass", Align::Left),
+        ("seconds", Align::Right),
+        ("throughput", Align::Right),
+        ("hits", Align::Right),
+        ("late", Align::Right),
+        ("misses", Align::Right),
+        ("requests", Align::Right),
+        ("avg request", Align::Right),
+        ("fetched/wanted", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("max", Align::Right),
+    ]);
+    for row in rows {
+        let share = |pages: u64| format!("{:.1} %", 100.0 * ratio(pages as f64, row.accesses as f64));
+        table.row([
+            row.policy.to_owned(),
+            if row.pass == 1 { "cold".to_owned() } else { format!("warm {}", row.pass) },
+            format!("{:.3}", row.seconds),
+            rate(row.throughput),
+            share(row.hits),
+            share(row.late),
+            share(row.misses),
+            row.requests.to_string(),
+            setup::size(row.avg_io_bytes),
+            format!("{:.2}", row.amplification),
+            time(row.latency_ns.p50),
+            time(row.latency_ns.p99),
+            time(row.latency_ns.max),
+        ]);
+    }
+    table
+}
+
+/// Bytes a second, in powers of ten, as disks and networks are sold.
+pub(crate) fn rate(bytes_a_second: f64) -> String {
+    if bytes_a_second >= 999.5e6 {
+        format!("{:.2} GB/s", bytes_a_second / 1e9)
+    } else if bytes_a_second >= 9.95e6 {
+        format!("{:.0} MB/s", bytes_a_second / 1e6)
+    } else {
+        format!("{:.2} MB/s", bytes_a_second / 1e6)
+    }
+}
+
+/// Nanoseconds, to three digits or so.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..100_000 => format!("{:.1} us", ns as f64 / 1e3),
+        100_000..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        1_000_000..100_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        100_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// 0 where there is nothing to divide by.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_rates_keep_their_digits() {
+        assert_eq!(
+            [999, 1_500, 150_000, 31_200_000, 2_000_000_000].map(time),
+            ["999 ns", "1.5 us", "150 us", "31.2 ms", "2.00 s"]
+        );
+        assert_eq!([4.2e6, 85e6, 2.5e9].map(rate), ["4.20 MB/s", "85 MB/s", "2.50 GB/s"]);
+    }
+}

@@ -1,0 +1,52 @@
+//! Ctrl-C as a question that loops ask, so that what was done so far can still be shown and cleaned up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::Failure;
+
+/// Whether the user, or the system, has asked us to stop.
+#[derive(Debug, Clone)]
+pub struct Interrupt {
+    asked: Arc<AtomicBool>,
+}
+
+/// What asking a second time does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Second {
+    /// It ends the process at once: for work that leaves nothing behind.
+    Kills,
+    /// Nothing more: for work that must clean up.
+    Waits,
+}
+
+impl Interrupt {
+    /// Listens for Ctrl-C, SIGTERM and SIGHUP from now on.
+    ///
+    /// # Errors
+    /// If the system does not let us.
+    pub fn watch(second: Second) -> Result<Self, Failure> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // Handlers run in this order: the first signal finds the flag down, the second finds it up.
+            if second == Second::Kills {
+                flag::register_conditional_default(signal, Arc::clone(&asked)).map_err(refused)?;
+            }
+            flag::register(signal, Arc::clone(&asked)).map_err(refused)?;
+        }
+        Ok(Self { asked })
+    }
+
+    /// Whether to stop.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn refused(error: std::io::Error) -> Failure {
+    Failure::failed(format_args!("cannot listen for signals: {error}"))
+}

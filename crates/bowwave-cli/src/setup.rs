@@ -1,0 +1,222 @@
+//! Options that every command has which reads through the cache, and the engine that follows from them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowwave_backend::{Backend, ErrorKind, Profile};
+use bowwave_engine::{Engine, Options, Policy, Store, available_memory};
+
+use crate::{Failure, values};
+
+/// How stores are reached.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Store")]
+pub struct StoreArgs {
+    /// URL of the object store's server, in place of the cloud's own
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+
+    /// Region of the object store
+    #[arg(long)]
+    region: Option<String>,
+
+    /// Let the object store's endpoint be plain http
+    #[arg(long)]
+    allow_http: bool,
+
+    /// Send the object store's requests unsigned, for public data
+    #[arg(long)]
+    anonymous: bool,
+
+    /// Requests in flight at most; without it, what suits the store
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    connections: Option<u32>,
+
+    /// Longest wait for a connection, an answer, or between two bytes
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
+    timeout: Duration,
+
+    /// How often a failed request is tried again where that may help
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=100))]
+    retries: u32,
+}
+
+/// How the cache works.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Cache")]
+pub struct CacheArgs {
+    /// Memory for pages and their bookkeeping; without it, a quarter of what there is
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    cache: Option<u64>,
+
+    /// Size of a page: a power of two from 4 KiB to 2 MiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = values::positive_size)]
+    page_size: u64,
+
+    /// Most pages of a readahead window; without it, what suits the store
+    ///
+    /// That is 128 KiB for stores as near as a local disk (as in Linux), else half of the store's best request size,
+    /// which is about five times latency × bandwidth of one connection; at most a sixteenth of the cache.
+    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    ra_pages: Option<u32>,
+}
+
+/// A store behind a fresh cache.
+#[derive(Debug)]
+pub struct Opened {
+    /// The cache.
+    pub engine: Engine,
+    /// The store, read through it.
+    pub store: Store,
+    /// Whether `ra_pages` was chosen here.
+    pub chosen: bool,
+}
+
+impl Opened {
+    /// Opens `url` behind a cache of its own.
+    ///
+    /// # Errors
+    /// As the store or the options have it.
+    pub fn new(url: &str, policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Result<Self, Failure> {
+        let options = store.options();
+        let backend = bowwave_backend::open_url(url, &options).map_err(|error| of_store(&error))?;
+        let options = Options {
+            cache_bytes: cache.cache,
+            page_bytes: cache.page_size,
+            policy,
+            retries: store.retries,
+            store: options,
+            ..Options::default()
+        };
+        Self::over(backend, options, cache.ra_pages)
+    }
+
+    /// Puts a cache of its own before `backend`; `ra_pages` rules, or what suits the store.
+    ///
+    /// # Errors
+    /// As the options have it.
+    pub fn over(
+        backend: Arc<dyn Backend>,
+        mut options: Options,
+        ra_pages: Option<u32>,
+    ) -> Result<Self, Failure> {
+        let cache_bytes = options.cache_bytes.unwrap_or_else(|| available_memory() / 4);
+        options.cache_bytes = Some(cache_bytes);
+        options.ra_pages =
+            ra_pages.unwrap_or_else(|| ra_pages_for(&backend.profile(), options.page_bytes, cache_bytes));
+        let engine = Engine::new(options).map_err(|error| of_engine(&error))?;
+        let store = engine.store_of(backend);
+        Ok(Self { engine, store, chosen: ra_pages.is_none() })
+    }
+
+    /// What was chosen for readahead, as a sentence.
+    #[must_use]
+    pub fn readahead(&self) -> String {
+        let options = self.engine.options();
+        let (pages, bytes) = (options.ra_pages, u64::from(options.ra_pages) * options.page_bytes);
+        let why =
+            if self.chosen { format!(", which suits {}", self.store.profile().kind) } else { String::new() };
+        format!("readahead windows of up to {} (--ra-pages {pages}{why})", size(bytes))
+    }
+}
+
+impl StoreArgs {
+    fn options(&self) -> bowwave_backend::Options {
+        bowwave_backend::Options {
+            allow_http: self.allow_http,
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            anonymous: self.anonymous,
+            timeout: self.timeout,
+            connections: self.connections,
+            ..bowwave_backend::Options::default()
+        }
+    }
+}
+
+/// The readahead window that suits a store, in pages: enough to keep it busy while the reader works on what came.
+///
+/// Near stores get Linux's 128 KiB. For others half of the best request size is about five times latency × bandwidth of
+/// one connection, which the engine spreads over several connections. More than a sixteenth of the cache would let few
+/// readers push each other's pages out.
+#[must_use]
+pub fn ra_pages_for(profile: &Profile, page_bytes: u64, cache_bytes: u64) -> u32 {
+    let window = if profile.latency <= NEAR { NEAR_WINDOW } else { profile.request_bytes_best / 2 };
+    let pages = window.max(NEAR_WINDOW).min(cache_bytes / 16) / page_bytes.max(1);
+    u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
+}
+
+/// A failure of the engine in the words of the command line.
+#[must_use]
+pub fn of_engine(error: &bowwave_engine::Error) -> Failure {
+    match error {
+        bowwave_engine::Error::Options(_) => Failure::usage(error),
+        bowwave_engine::Error::Store(error) => of_store(error),
+    }
+}
+
+/// A failure of a store in the words of the command line.
+#[must_use]
+pub fn of_store(error: &bowwave_backend::Error) -> Failure {
+    let failure = Failure::failed(error);
+    match error.kind() {
+        ErrorKind::InvalidUrl => Failure::usage(error),
+        ErrorKind::NotFound => failure.try_this("a path or URL that exists"),
+        ErrorKind::PermissionDenied => failure.try_this("another user, or other credentials"),
+        ErrorKind::Unauthenticated => failure.try_this("credentials in the environment, or --anonymous"),
+        ErrorKind::TimedOut => failure.try_this("a longer --timeout"),
+        ErrorKind::Throttled => failure.try_this("fewer --connections, more --retries"),
+        ErrorKind::Unavailable | ErrorKind::Truncated => failure.try_this("again later, or more --retries"),
+        ErrorKind::Protocol => failure.try_this("a server that keeps to HTTP ranges, or without a proxy"),
+        ErrorKind::Changed => failure.try_this("again, when nobody writes to it"),
+        _ => failure,
+    }
+}
+
+/// Bytes as people read them: `16 MiB`, `1.5 GiB`.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    let scaled = bytes as f64 / (1u64 << (10 * unit)) as f64;
+    let digits = usize::from(unit > 0 && scaled < 100.0 && scaled.fract() != 0.0);
+    format!("{scaled:.digits$} {}", UNITS[unit])
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    values::duration(text)
+        .and_then(|time| if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) })
+}
+
+/// First bytes that come sooner than this are those of a local disk.
+const NEAR: Duration = Duration::from_micros(100);
+/// Linux's default window.
+const NEAR_WINDOW: u64 = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(latency: Duration, request_bytes_best: u64) -> Profile {
+        Profile { kind: "x".to_owned(), request_bytes_best, slots: 8, alignment: 1, latency }
+    }
+
+    #[test]
+    fn windows_suit_the_store_the_page_and_the_cache() {
+        let near = profile(Duration::from_micros(100), 1 << 20);
+        let far = profile(Duration::from_millis(30), 16 << 20);
+        assert_eq!(ra_pages_for(&near, 4096, 1 << 30), 32);
+        assert_eq!(ra_pages_for(&far, 4096, 1 << 30), 2048);
+        assert_eq!(ra_pages_for(&far, 2 << 20, 1 << 30), 4);
+        assert_eq!(ra_pages_for(&far, 4096, 16 << 20), 256);
+        assert_eq!(ra_pages_for(&far, 4096, 0), 1);
+    }
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        assert_eq!(
+            [0, 4096, 1536, 16 << 20, 1_288_490_189].map(size),
+            ["0 B", "4 KiB", "1.5 KiB", "16 MiB", "1.2 GiB"]
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! `bowwave read`: what it measures, checks and prints.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::{bowwave, failure, run};
+use serde_json::Value;
+
+fn read(arguments: &[&str]) -> Command {
+    let mut command = bowwave();
+    command.arg("read").args(arguments);
+    command
+}
+
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let text = run(read(arguments).arg("--json"));
+    serde_json::from_str(&text).expect("an array of rows")
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("no number {field} in {row}"))
+}
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bowwave-read-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory is writable");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("within the folder")).expect("writable");
+        fs::write(&path, bytes).expect("writable");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _best_effort = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_row_has_every_field_of_the_contract_and_they_agree() {
+    let rows = rows(&["pattern:/1MiB", "--bs", "16k", "--cache", "16MiB"]);
+    let [row] = rows.as_slice() else { panic!("one row, not {rows:?}") };
+    for (field, value) in [("policy", "ondemand"), ("device", "pattern"), ("pattern", "seq")]
+        .map(|(field, value)| (field, Value::from(value)))
+    {
+        assert_eq!(row[field], value);
+    }
+    for (field, value) in [
+        ("cache_bytes", 16 << 20),
+        ("ra_pages", 32),
+        ("reads", 64),
+        ("accesses", 256),
+        ("bytes_fetched", 1 << 20),
+        ("bytes_wanted", 1 << 20),
+        ("amplification", 1),
+        ("pages_wasted", 0),
+        ("pages_thrashed", 0),
+        ("threads", 1),
+        ("bs", 16 << 10),
+    ] {
+        assert_eq!(number(row, field), f64::from(value), "{field}");
+    }
+    assert_eq!(number(row, "hits") + number(row, "late") + number(row, "misses"), 256.0);
+    let requests = number(row, "requests");
+    assert!(requests > 0.0 && number(row, "avg_io_bytes") == (f64::from(1 << 20) / requests).floor());
+    let latency = ["p50", "p90", "p99", "max"].map(|point| number(&row["latency_ns"], point));
+    assert!(latency.is_sorted() && latency[0] > 0.0, "{latency:?}");
+    // The rate is that of the bytes and the seconds.
+    let rate = number(row, "throughput") * number(row, "seconds");
+    assert!((rate - f64::from(1 << 20)).abs() < 1.0, "{rate}");
+}
+
+#[test]
+fn readahead_needs_fewer_waits_than_none_on_a_slow_store() {
+    let rows =
+        rows(&["emulate:s3,latency=5ms/1MiB", "--compare", "none,ondemand", "--bs", "64k", "--verify"]);
+    let [none, ondemand] = rows.as_slice() else { panic!("two rows, not {rows:?}") };
+    assert_eq!((&none["policy"], &ondemand["policy"]), (&"none".into(), &"ondemand".into()));
+    assert_eq!(number(none, "misses"), 256.0);
+    assert!(number(ondemand, "misses") < 64.0 && number(ondemand, "requests") < number(none, "requests"));
+    // 16 reads one after the other wait 5 ms each, whatever the machine does.
+    assert!(number(none, "seconds") >= 0.08);
+    assert!(rows.iter().all(|row| row["verified"] == true));
+}
+
+#[test]
+fn a_second_pass_hits_and_asks_the_store_nothing() {
+    let rows = rows(&["pattern:/1MiB", "--warm", "--cache", "16MiB"]);
+    let [cold, warm] = rows.as_slice() else { panic!("two rows, not {rows:?}") };
+    assert!(number(cold, "requests") > 0.0);
+    assert_eq!((number(warm, "requests"), number(warm, "hits"), number(warm, "pass")), (0.0, 256.0, 2.0));
+}
+
+#[test]
+fn every_pattern_reads_right_bytes() {
+    for pattern in ["seq", "random", "stride", "backward", "interleaved", "clustered"] {
+        let arguments = [
+            "pattern:/3000001",
+            "--pattern",
+            pattern,
+            "--bs",
+            "20000",
+            "--verify",
+            "--threads",
+            "3",
+            "--cache",
+            "2MiB",
+        ];
+        let rows = rows(&arguments);
+        assert!(rows[0]["verified"] == true && number(&rows[0], "bytes_wanted") > 0.0, "{pattern}: {rows:?}");
+    }
+}
+
+#[test]
+fn random_reads_fetch_no_more_than_they_want() {
+    let rows =
+        rows(&["pattern:/64MiB", "--pattern", "random", "--bs", "4k", "--seed", "7", "--size", "400k"]);
+    assert_eq!(number(&rows[0], "reads"), 100.0);
+    assert!(number(&rows[0], "amplification") <= 1.0, "{}", rows[0]);
+}
+
+#[test]
+fn the_digest_of_a_file_is_that_of_its_bytes() {
+    let folder = Folder::new("digest");
+    let file = folder.file("abc", b"abc");
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!(rows(&[&file, "--verify"])[0]["sha256"], digest);
+    let table = run(&mut read(&[&file, "--verify"]));
+    assert!(
+        table.starts_with("policy ") && table.contains(&format!("\nsha256 {digest} of 3 bytes")),
+        "{table}"
+    );
+}
+
+#[test]
+fn threads_take_the_files_of_a_folder_in_turn() {
+    let folder = Folder::new("folder");
+    for (name, size) in [("a", 5000), ("b/c", 4096), ("b/d/e", 1), ("empty", 0)] {
+        folder.file(name, &vec![7; size]);
+    }
+    let path = folder.0.display().to_string();
+    let rows = rows(&[&path, "--threads", "2"]);
+    assert_eq!((number(&rows[0], "bytes_wanted"), number(&rows[0], "accesses")), (9097.0, 4.0));
+}
+
+#[test]
+fn a_digest_of_bytes_out_of_order_is_refused() {
+    let folder = Folder::new("order");
+    let file = folder.file("abc", b"abc");
+    let (code, line) = failure(&mut read(&[&file, "--verify", "--threads", "2"]));
+    assert!(code == 2 && line.contains("--threads 1"), "{line}");
+}
