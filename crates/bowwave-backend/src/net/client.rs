@@ -20,18 +20,26 @@ pub(crate) fn new(timeout: Duration, connections: u32) -> Result<reqwest::Client
     static PROVIDER: Once = Once::new();
     // Fails only if the program has installed another one: then that one is used.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-    reqwest::Client::builder()
-        .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
-        // One request a connection: streams that share one also share its window and its losses.
-        .http1_only()
-        .pool_max_idle_per_host(connections as usize)
-        .connect_timeout(timeout)
-        .read_timeout(timeout)
-        .tcp_nodelay(true)
-        .build()
-        .map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot set up the HTTP client: {}", chain(&error)))
-        })
+    let builder = || {
+        reqwest::Client::builder()
+            .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
+            // One request a connection: streams that share one also share its window and its losses.
+            .http1_only()
+            .pool_max_idle_per_host(connections as usize)
+            .connect_timeout(timeout)
+            .read_timeout(timeout)
+            .tcp_nodelay(true)
+    };
+    let built = builder().build().or_else(|_| {
+        // A machine without certificates can still speak plain http; https then fails, with a remedy.
+        let none = rustls::ClientConfig::builder()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        builder().tls_backend_preconfigured(none).build()
+    });
+    built.map_err(|error| {
+        Error::new(ErrorKind::Io, format!("cannot set up the HTTP client: {}", chain(&error)))
+    })
 }
 
 /// The error for an answer that is no success, if it is none.
@@ -75,6 +83,10 @@ pub(crate) fn transport_error(place: &str, error: &(dyn StdError + 'static)) -> 
 fn client_error(place: &str, error: &reqwest::Error) -> Error {
     let (kind, what) = if error.is_timeout() {
         (ErrorKind::TimedOut, "no answer in time")
+    } else if error.is_connect() && root(error).contains("certificate") {
+        let what = "the server's certificate is not trusted; install ca-certificates or set SSL_CERT_FILE";
+        let error = Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
+        return error.retryable(false);
     } else if error.is_connect() {
         (ErrorKind::Unavailable, "cannot connect; is the server up and the address right?")
     } else if (error.is_body() || error.is_decode()) && !broken_connection(error) {
