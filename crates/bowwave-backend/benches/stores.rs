@@ -21,9 +21,9 @@ fn main() {
     // A lane asks anew when its request has ended, so each request pays its first byte.
     let s3 = |depth: f64, len: f64| Some(depth * len / (0.030 + len / 90e6));
     let mib = 1048576.0;
-    throughput("emulate:s3/8GiB", 64, 16 << 20, 4 << 30, s3(64.0, 16.0 * mib));
-    throughput("emulate:s3/8GiB", 64, 2 << 20, 2 << 30, s3(64.0, 2.0 * mib));
-    throughput("emulate:s3,slots=16/4GiB", 16, 16 << 20, 2 << 30, s3(16.0, 16.0 * mib));
+    throughput("emulate:s3,total=none/8GiB", 64, 16 << 20, 4 << 30, s3(64.0, 16.0 * mib));
+    throughput("emulate:s3,total=none/8GiB", 64, 2 << 20, 2 << 30, s3(64.0, 2.0 * mib));
+    throughput("emulate:s3,total=none,slots=16/4GiB", 16, 16 << 20, 2 << 30, s3(16.0, 16.0 * mib));
     throughput("emulate:s3,total=1GB/s/4GiB", 64, 8 << 20, 2 << 30, Some(gb));
     throughput("emulate:nvme/8GiB", 32, 1 << 20, 4 << 30, Some(3.2 * gb));
     throughput("emulate:lustre/4GiB", 8, 1 << 20, 1 << 30, Some(8.0 * mib / (450e-6 + mib / 256e6)));

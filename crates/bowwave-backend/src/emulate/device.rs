@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result, parse_duration, parse_rate};
 ///
 /// | profile | first byte | a request | in total | slots | metadata |
 /// |---|---|---|---|---|---|
-/// | `s3` | 30 ms | 90 MB/s | – | 64 | 30 ms |
+/// | `s3` | 30 ms | 90 MB/s | 1.25 GB/s (10 Gbit/s) | 64 | 30 ms |
 /// | `lustre` | 450 µs | 256 MB/s (16 µs a page) | – | 8 | 450 µs |
 /// | `nvme` | 80 µs | – | 3.2 GB/s | 256 | – |
 /// | `hdd` | seek, rotation | 76 to 37 MB/s by zone | one head | 32 | – |
@@ -85,7 +85,13 @@ impl Device {
         let ms = Duration::from_millis;
         let us = Duration::from_micros;
         match profile {
-            "s3" => Ok(Self { latency: ms(30), bandwidth: Some(90_000_000), metadata: ms(30), ..base }),
+            "s3" => Ok(Self {
+                latency: ms(30),
+                bandwidth: Some(90_000_000),
+                total: Some(1_250_000_000),
+                metadata: ms(30),
+                ..base
+            }),
             "lustre" => Ok(Self {
                 latency: us(450),
                 bandwidth: Some(256_000_000),

@@ -15,9 +15,9 @@
 //!
 //! | device | requests | bound | reached | processor time |
 //! |---|---|---|---|---|
-//! | `s3` | 16 × 16 MiB | 1240 MB/s | 99.8 % | 0.42 s for 2 GiB |
-//! | `s3` | 64 × 2 MiB | 2518 MB/s | 99.6 % | 0.46 s for 2 GiB |
-//! | `s3` | 64 × 16 MiB | 4962 MB/s | 94.9 %: the memory's bandwidth | 0.90 s for 4 GiB |
+//! | `s3,total=none` | 16 × 16 MiB | 1240 MB/s | 99.8 % | 0.42 s for 2 GiB |
+//! | `s3,total=none` | 64 × 2 MiB | 2518 MB/s | 99.6 % | 0.46 s for 2 GiB |
+//! | `s3,total=none` | 64 × 16 MiB | 4962 MB/s | 91.5 to 94.9 % | 0.90 s for 4 GiB |
 //! | `s3,total=1GB/s` | 64 × 8 MiB | 1000 MB/s | 98.1 % | 0.48 s for 2 GiB |
 //! | `nvme` | 32 × 1 MiB | 3200 MB/s | 100.0 % | 1.01 s for 4 GiB |
 //! | `lustre` | 8 × 1 MiB | 1845 MB/s | 96.0 % | 0.24 s for 1 GiB |
