@@ -1,1 +1,35 @@
-//! bowwave fuse.
+//! The read-only mount: a tree as files, through FUSE.
+//!
+//! ```text
+//!   program --read()--> kernel's page cache --FUSE read--> receiver or worker --> OpenFile::read_at
+//! ```
+//!
+//! [`Mount::new`] shows a [`Tree`] at a directory until it is unmounted from either side. The kernel's page cache
+//! keeps what was read for as long as the object stays the same; its readahead is kept small, so that what to
+//! read ahead is decided beneath. Which of the kernel's switches are used, and why, with figures: ADR 3.
+//!
+//! The mount speaks FUSE by the system calls of the kernel; no C library is linked. Where the process may not
+//! mount, `fusermount3` does.
+
+mod attributes;
+mod buffers;
+mod checks;
+mod device;
+mod errno;
+mod error;
+mod filesystem;
+mod handles;
+mod inodes;
+mod lanes;
+mod layout;
+mod mount;
+mod mount_table;
+mod operations;
+mod options;
+mod tree;
+
+pub use checks::is_available;
+pub use error::{Error, Result};
+pub use mount::{Mount, Unmounter, unmount};
+pub use options::{KernelCache, MountOptions};
+pub use tree::{OpenFile, Tree};

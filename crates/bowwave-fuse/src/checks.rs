@@ -1,0 +1,116 @@
+//! Whether a mount can be made, asked before anything is done.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::mount_table;
+
+/// Checks that a mount can be made at `dir`, and gives its absolute form.
+pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf> {
+    let shown = dir.display();
+    let metadata = match fs::metadata(dir) {
+        Ok(metadata) => metadata,
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
+            return Err(Error::new(format!(
+                "{shown}: a mount whose process has died is in the way: \
+                 clear it with `bowwave umount {shown}` or `fusermount3 -u {shown}`"
+            )));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(Error::new(format!(
+                "{shown}: the mount point does not exist: make it with `mkdir -p {shown}`"
+            )));
+        }
+        Err(error) => return Err(Error::new(format!("{shown}: cannot look at the mount point: {error}"))),
+    };
+    if !metadata.is_dir() {
+        return Err(Error::new(format!(
+            "{shown}: the mount point is not a directory: choose an empty directory"
+        )));
+    }
+    let point = mount_table::absolute(dir).map_err(|error| Error::new(format!("{shown}: {error}")))?;
+    if let Some(mount) = mount_table::find(&point).map_err(|error| Error::new(format!("{shown}: {error}")))? {
+        let remedy = if is_ours(&mount.fs_type) {
+            format!("unmount it with `bowwave umount {shown}`")
+        } else {
+            "choose another directory".to_owned()
+        };
+        let fs_type = mount.fs_type.display();
+        return Err(Error::new(format!("{shown}: something is mounted there already ({fs_type}): {remedy}")));
+    }
+    match fs::read_dir(&point).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(point),
+        Ok(false) => Err(Error::new(format!(
+            "{shown}: the mount point is not empty: choose an empty directory, for what is in it would be hidden"
+        ))),
+        Err(error) => Err(Error::new(format!("{shown}: cannot read the mount point: {error}"))),
+    }
+}
+
+/// Whether this machine lets this process mount, or the reason why not.
+///
+/// # Errors
+/// One line with the cause and the remedy, for a program that goes on without a mount.
+pub fn is_available() -> std::result::Result<(), String> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(DEVICE)
+        .map_err(|error| device_error(&error).to_string())?;
+    if may_mount() || fusermount().is_some() {
+        return Ok(());
+    }
+    Err("mounting needs root or fusermount3: install it with `apt install fuse3`, or in a container add \
+         `--cap-add SYS_ADMIN`"
+        .to_owned())
+}
+
+/// What it means that the FUSE device cannot be opened.
+pub(crate) fn device_error(error: &io::Error) -> Error {
+    Error::new(match error.kind() {
+        ErrorKind::PermissionDenied => format!(
+            "{DEVICE}: no access: run as root, or allow it with `chmod 666 {DEVICE}`; in a container add \
+             `--device {DEVICE} --cap-add SYS_ADMIN`"
+        ),
+        ErrorKind::NotFound => format!(
+            "{DEVICE} is missing: load it with `modprobe fuse`; in a container add \
+             `--device {DEVICE} --cap-add SYS_ADMIN`"
+        ),
+        _ => format!("{DEVICE}: {error}: load FUSE with `modprobe fuse`"),
+    })
+}
+
+/// Whether a file system type in the table of mounts is ours.
+pub(crate) fn is_ours(fs_type: &std::ffi::OsStr) -> bool {
+    fs_type == FS_TYPE
+}
+
+/// The helper that mounts for users, if it is installed.
+pub(crate) fn fusermount() -> Option<&'static str> {
+    ["fusermount3", "fusermount"].into_iter().find(|program| {
+        let mut command = Command::new(program);
+        command.arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    })
+}
+
+/// Whether this process has `CAP_SYS_ADMIN`.
+fn may_mount() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|capabilities| capabilities >> CAP_SYS_ADMIN & 1 == 1)
+}
+
+/// The FUSE device.
+pub(crate) const DEVICE: &str = "/dev/fuse";
+
+/// The file system type that `mount` shows.
+pub(crate) const FS_TYPE: &str = "fuse.bowwave";

@@ -1,0 +1,214 @@
+//! The life of a mount.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use fuser::{Config, Session, SessionACL};
+
+use crate::attributes::Defaults;
+use crate::checks;
+use crate::device::{self, Force, Unmounted};
+use crate::error::{Error, Result};
+use crate::filesystem::Requests;
+use crate::lanes::Lanes;
+use crate::layout::Layout;
+use crate::mount_table;
+use crate::operations::Operations;
+use crate::options::MountOptions;
+use crate::tree::Tree;
+
+/// A mounted tree. Dropping it unmounts, by force if need be.
+#[derive(Debug)]
+pub struct Mount {
+    unmounter: Unmounter,
+    readahead_bytes: Option<u32>,
+}
+
+impl Mount {
+    /// Mounts `tree` at the directory `dir`, which must exist and be empty.
+    ///
+    /// # Errors
+    /// One line with cause and remedy: of the mount point, of this machine (see
+    /// [`is_available`](crate::is_available)), or of the store, whose root is looked at first. Nothing is left
+    /// mounted then.
+    pub fn new<T: Tree>(tree: T, dir: &Path, options: MountOptions) -> Result<Self> {
+        let point = checks::mount_point(dir)?;
+        let source = tree.url().to_owned();
+        let of_store = |error: bowwave_backend::Error| Error::new(format!("{source}: {error}"));
+        let defaults = Defaults {
+            uid: options.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
+            gid: options.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),
+            modified: SystemTime::now(),
+        };
+        let readahead_bytes = options.readahead_bytes();
+        let allow_other = options.allow_other;
+        let lanes = Lanes::new(RECEIVERS, options.requests_max.max(1));
+        let layout = Layout::new(tree).map_err(of_store)?;
+        let operations = Operations::new(layout, options, defaults).map_err(of_store)?;
+
+        let connection = device::mount(&point, &source, allow_other)?;
+        // From here on an early return unmounts: `unmounter` is dropped with `mount`.
+        let device = match mount_table::find(&point) {
+            Ok(Some(entry)) if checks::is_ours(&entry.fs_type) => entry.device,
+            _ => return Err(Error::new(format!("{}: the new mount is gone already", point.display()))),
+        };
+        let ended = Arc::new(Ended::default());
+        let mut mount =
+            Self { unmounter: Unmounter { point, device, ended: Arc::clone(&ended) }, readahead_bytes: None };
+        let failed = |error: io::Error| Error::new(format!("{source}: the mount failed: {error}"));
+        let mut config = Config::default();
+        config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+        config.n_threads = Some(RECEIVERS);
+        let requests = Requests::new(Arc::new(operations), lanes);
+        let session = Session::from_fd(requests, connection, config.acl, config).map_err(failed)?;
+        // Detached: on unmount it may still wait for a store that takes its time, and nobody waits for that.
+        thread::Builder::new()
+            .name("bowwave-fuse".to_owned())
+            .spawn(move || {
+                let result = session.run();
+                ended.set(result);
+            })
+            .map_err(failed)?;
+        mount.readahead_bytes = device::set_readahead(device, readahead_bytes);
+        Ok(mount)
+    }
+
+    /// Where it is mounted, absolute and without links.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.unmounter.point
+    }
+
+    /// The kernel's readahead window for this mount in bytes, as it turned out; `None` if it cannot be read.
+    #[must_use]
+    pub fn kernel_readahead_bytes(&self) -> Option<u32> {
+        self.readahead_bytes
+    }
+
+    /// A handle that unmounts from another thread, such as one that hears Ctrl-C.
+    #[must_use]
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Waits until the mount is gone: by `bowwave umount`, `fusermount3 -u`, `umount`, or [`Unmounter::unmount`].
+    ///
+    /// # Errors
+    /// If the connection to the kernel broke.
+    pub fn wait(&self) -> Result<()> {
+        self.unmounter.ended.wait(None).unwrap_or(Ok(()))
+    }
+
+    /// Unmounts, by force if somebody uses the mount: their reads then fail.
+    ///
+    /// # Errors
+    /// If it cannot be unmounted.
+    pub fn unmount(self) -> Result<()> {
+        self.unmounter.unmount()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Nobody is left to tell; `unmount` is for those who want to know.
+        let _ = self.unmounter.unmount();
+    }
+}
+
+/// Unmounts a [`Mount`] from any thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    point: PathBuf,
+    device: (u32, u32),
+    ended: Arc<Ended>,
+}
+
+impl Unmounter {
+    /// Unmounts if that has not happened yet, by force if somebody uses the mount, and waits for the requests in
+    /// flight, though not for long. Does nothing the second time.
+    ///
+    /// # Errors
+    /// If it cannot be unmounted.
+    pub fn unmount(&self) -> Result<()> {
+        if self.is_mounted() {
+            let unmounted = device::unmount(&self.point, self.device, Force::IfIdle)?;
+            if unmounted == Unmounted::Busy {
+                device::unmount(&self.point, self.device, Force::Always)?;
+            }
+        }
+        // A request that waits for its store may outlive this: its answer then goes nowhere.
+        self.ended.wait(Some(END_WAIT));
+        Ok(())
+    }
+
+    /// Whether the mount at our mount point is still this one: another may have taken its place.
+    fn is_mounted(&self) -> bool {
+        matches!(mount_table::find(&self.point), Ok(Some(entry)) if entry.device == self.device)
+    }
+}
+
+/// Unmounts the bowwave mount at `dir`, alive or dead, for example one of another process.
+///
+/// # Errors
+/// If there is none, if somebody uses it, or if this user may not.
+pub fn unmount(dir: &Path) -> Result<()> {
+    let shown = dir.display();
+    let of = |error: io::Error| Error::new(format!("{shown}: {error}"));
+    let point = mount_table::absolute(dir).map_err(of)?;
+    let Some(entry) = mount_table::find(&point).map_err(of)? else {
+        return Err(Error::new(format!(
+            "{shown}: nothing is mounted there: `mount -t fuse.bowwave` lists mounts"
+        )));
+    };
+    if !checks::is_ours(&entry.fs_type) {
+        let fs_type = entry.fs_type.display();
+        return Err(Error::new(format!("{shown}: not a bowwave mount ({fs_type}): use `umount {shown}`")));
+    }
+    match device::unmount(&point, entry.device, Force::IfIdle)? {
+        Unmounted::Done => Ok(()),
+        Unmounted::Busy => Err(Error::new(format!(
+            "{shown}: somebody uses the mount: end it (`fuser -vm {shown}` lists them), or detach it with \
+             `fusermount3 -uz {shown}`"
+        ))),
+    }
+}
+
+/// Tells those who wait that the session has ended.
+#[derive(Debug, Default)]
+struct Ended {
+    result: Mutex<Option<Result<()>>>,
+    changed: Condvar,
+}
+
+impl Ended {
+    fn set(&self, result: io::Result<()>) {
+        let result = result.map_err(|error| Error::new(format!("the mount ended: {error}")));
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        self.changed.notify_all();
+    }
+
+    /// How the session ended; `None` if it has not within `limit`.
+    fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        while result.is_none() {
+            result = match deadline {
+                None => self.changed.wait(result).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now())?;
+                    self.changed.wait_timeout(result, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        result.clone()
+    }
+}
+
+/// Threads that read requests. One reads while the others run; see `lanes`.
+const RECEIVERS: usize = 4;
+
+/// How long an unmount waits for requests in flight: longer than warm ones take, shorter than anyone's patience.
+const END_WAIT: Duration = Duration::from_secs(2);

@@ -1,0 +1,108 @@
+//! The kernel's table of mounts, as this process sees it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountEntry {
+    /// Major and minor number of the device.
+    pub(crate) device: (u32, u32),
+    /// Where it is mounted.
+    pub(crate) point: PathBuf,
+    /// File system type, such as `fuse.bowwave`.
+    pub(crate) fs_type: OsString,
+}
+
+/// The topmost mount at `point`, which must be absolute and without links.
+pub(crate) fn find(point: &Path) -> io::Result<Option<MountEntry>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(table.split(|&byte| byte == b'\n').filter_map(parse).rfind(|entry| entry.point == point))
+}
+
+/// `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw`
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let point = unescape(fields.nth(1)?);
+    let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
+    Some(MountEntry {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        point: PathBuf::from(OsString::from_vec(point)),
+        fs_type: OsString::from_vec(unescape(fs_type)),
+    })
+}
+
+/// Undoes the kernel's `\ooo` for blanks, newlines and backslashes.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let octal = |digits: &[u8]| {
+            digits.iter().try_fold(0u32, |value, digit| {
+                (b'0'..=b'7').contains(digit).then(|| value * 8 + u32::from(digit - b'0'))
+            })
+        };
+        match tail.get(..3).filter(|_| *first == b'\\').and_then(octal) {
+            Some(value) => {
+                out.push((value & 0xff) as u8);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// The absolute form of a mount point, without links: as the table shows it. Works for a dead mount too.
+pub(crate) fn absolute(point: &Path) -> io::Result<PathBuf> {
+    match point.canonicalize() {
+        Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOTCONN) => {
+            // What is mounted there answers no more: resolve the way to it only.
+            let point: PathBuf = std::path::absolute(point)?.components().collect();
+            match (point.parent(), point.file_name()) {
+                (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+                _ => Err(error),
+            }
+        }
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_table_are_understood() {
+        let line = br"71 28 0:45 / /tmp/a\040b\134 ro,nosuid shared:5 master:1 - fuse.bowwave file:///x ro,user_id=0";
+        let want = MountEntry {
+            device: (0, 45),
+            point: PathBuf::from(r"/tmp/a b\"),
+            fs_type: "fuse.bowwave".into(),
+        };
+        assert_eq!(parse(line), Some(want));
+    }
+
+    #[test]
+    fn broken_lines_are_skipped() {
+        for line in
+            [&b""[..], b"71 28", b"71 28 x:y / /tmp rw - t s o", b"71 28 0:1 / /tmp rw", b"71 28 0:1 / /a -"]
+        {
+            assert_eq!(parse(line), None);
+        }
+        assert_eq!(unescape(br"\9\04"), br"\9\04");
+    }
+
+    #[test]
+    fn the_root_is_always_mounted() {
+        assert!(find(Path::new("/")).expect("the table can be read").is_some());
+    }
+}

@@ -1,0 +1,68 @@
+//! How to mount.
+
+use std::time::Duration;
+
+/// What the kernel's page cache does with what is read through the mount.
+///
+/// Why `On` is the default, and what the choice costs, with figures: ADR 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum KernelCache {
+    /// The kernel keeps what was read, and drops it when the object has changed. Small reads that hit cost no
+    /// request. bowwave sees misses in the kernel's cache only.
+    #[default]
+    On,
+    /// Every `read` comes to bowwave with the offset and length that the program gave, and nothing is kept twice.
+    /// Small reads cost a request each; memory maps fault a page at a time.
+    Off,
+}
+
+/// Options of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What the kernel's page cache does. Default: [`KernelCache::On`].
+    pub kernel_cache: KernelCache,
+    /// Largest window of the kernel's own readahead in bytes, with [`KernelCache::On`]; at most 1 MiB. Larger
+    /// than the kernel's usual 128 KiB needs root; without, the kernel's limit stays. Default: 256 KiB.
+    pub kernel_readahead_bytes: u32,
+    /// How long the kernel may trust names and attributes, absent names included. Default: 1 s.
+    pub ttl: Duration,
+    /// Requests served at once; the same number again may wait. From 1 on. Default: 64.
+    pub requests_max: usize,
+    /// Whether other users may use the mount (for a mount by a user, `/etc/fuse.conf` must allow it). Default: no.
+    pub allow_other: bool,
+    /// Owner of everything. Default: the mounting user.
+    pub uid: Option<u32>,
+    /// Group of everything. Default: the mounting user's group.
+    pub gid: Option<u32>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            kernel_cache: KernelCache::On,
+            kernel_readahead_bytes: KERNEL_READAHEAD_BYTES,
+            ttl: Duration::from_secs(1),
+            requests_max: 64,
+            allow_other: false,
+            uid: None,
+            gid: None,
+        }
+    }
+}
+
+impl MountOptions {
+    /// The kernel's readahead window to ask for, in bytes.
+    pub(crate) fn readahead_bytes(&self) -> u32 {
+        match self.kernel_cache {
+            KernelCache::On => self.kernel_readahead_bytes.min(REQUEST_BYTES_MAX),
+            KernelCache::Off => 0,
+        }
+    }
+}
+
+/// Above 128 KiB, so that an unaligned 128 KiB read (33 pages) is one request and not an oversize read that pulls
+/// in three times its length; small enough that a fault in a memory map does not read far around itself.
+const KERNEL_READAHEAD_BYTES: u32 = 256 << 10;
+
+/// Largest request that the kernel sends: its limit without a sysctl (`fs.fuse.max_pages_limit`, 256 pages).
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;

@@ -1,0 +1,299 @@
+//! A tree in memory, and directories to mount it at.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use bowwave_backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result};
+use bowwave_fuse::{Mount, MountOptions, OpenFile, Tree};
+
+/// Whether mounts can be made here; prints the reason if not.
+#[expect(clippy::print_stdout, reason = "the harness shows it for skipped tests")]
+pub fn available() -> bool {
+    match bowwave_fuse::is_available() {
+        Ok(()) => true,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            false
+        }
+    }
+}
+
+/// An empty directory of its own, removed at the end.
+#[derive(Debug)]
+pub struct Dir(PathBuf);
+
+impl Dir {
+    pub fn new(name: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("bowwave-{name}-{}-{next}", std::process::id()));
+        fs::create_dir(&path).expect("the temporary directory is writable");
+        Self(path.canonicalize().expect("just made"))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        // Never recursive: something might still be mounted.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Whether the kernel has a mount at `dir`.
+pub fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("every Linux has it");
+    let dir = dir.to_str().expect("test directories are ASCII");
+    table.lines().any(|line| line.split(' ').nth(4) == Some(dir))
+}
+
+/// A tree in memory that counts, fails, waits and changes on demand. Clones share the content.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    pub shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+pub struct Shared {
+    nodes: Mutex<BTreeMap<PathBuf, Node>>,
+    /// Calls of `read_at`.
+    pub reads: AtomicU64,
+    /// Bytes that they wanted.
+    pub bytes: AtomicU64,
+    /// Error of every read, if set.
+    pub failure: Mutex<Option<ErrorKind>>,
+    /// Every read announces itself and waits to be let through, if set.
+    gate: Mutex<Option<Arc<Gate>>>,
+    /// What the mount complained of.
+    pub complaints: Mutex<Vec<String>>,
+}
+
+#[derive(Debug)]
+pub struct Gate {
+    pub arrived: Mutex<Receiver<()>>,
+    arrive: SyncSender<()>,
+    open: SyncSender<()>,
+    pass: Mutex<Receiver<()>>,
+}
+
+impl Gate {
+    /// Lets `count` reads through.
+    pub fn open(&self, count: usize) {
+        for _ in 0..count {
+            self.open.send(()).expect("the gate holds the receiver");
+        }
+    }
+
+    /// Waits for `count` reads to stand before the gate.
+    pub fn await_arrivals(&self, count: usize) {
+        let arrived = self.arrived.lock().expect("no panic holds it");
+        for _ in 0..count {
+            arrived.recv_timeout(Duration::from_secs(20)).expect("a read should have come");
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    File { data: Arc<Vec<u8>>, etag: String },
+    Directory,
+    Link(PathBuf),
+}
+
+/// When every file was modified.
+pub const MODIFIED: Duration = Duration::from_secs(1_000_000_000);
+
+impl Memory {
+    /// A tree with an empty root.
+    pub fn new() -> Self {
+        let memory = Self::default();
+        memory.insert("", Node::Directory);
+        memory
+    }
+
+    /// A store that is a single object.
+    pub fn single(data: &[u8]) -> Self {
+        let memory = Self::default();
+        memory.insert("", Node::File { data: Arc::new(data.to_vec()), etag: "1".to_owned() });
+        memory
+    }
+
+    pub fn file(&self, path: impl AsRef<Path>, data: &[u8]) -> &Self {
+        self.version(path, data, "1")
+    }
+
+    pub fn version(&self, path: impl AsRef<Path>, data: &[u8], etag: &str) -> &Self {
+        self.insert(path, Node::File { data: Arc::new(data.to_vec()), etag: etag.to_owned() })
+    }
+
+    pub fn folder(&self, path: impl AsRef<Path>) -> &Self {
+        self.insert(path, Node::Directory)
+    }
+
+    pub fn link(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> &Self {
+        self.insert(path, Node::Link(target.as_ref().to_owned()))
+    }
+
+    pub fn remove(&self, path: impl AsRef<Path>) {
+        self.shared.nodes.lock().expect("no panic holds it").remove(path.as_ref());
+    }
+
+    pub fn fail(&self, kind: Option<ErrorKind>) {
+        *self.shared.failure.lock().expect("no panic holds it") = kind;
+    }
+
+    /// From now on every read waits.
+    pub fn close_gate(&self) -> Arc<Gate> {
+        let (arrive, arrived) = sync_channel(4096);
+        let (open, pass) = sync_channel(4096);
+        let gate = Arc::new(Gate { arrived: Mutex::new(arrived), arrive, open, pass: Mutex::new(pass) });
+        *self.shared.gate.lock().expect("no panic holds it") = Some(Arc::clone(&gate));
+        gate
+    }
+
+    /// No later read waits.
+    pub fn remove_gate(&self) {
+        *self.shared.gate.lock().expect("no panic holds it") = None;
+    }
+
+    pub fn reads(&self) -> u64 {
+        self.shared.reads.load(Ordering::Relaxed)
+    }
+
+    pub fn complaints(&self) -> Vec<String> {
+        self.shared.complaints.lock().expect("no panic holds it").clone()
+    }
+
+    /// Mounts at `dir` with names and attributes never cached, so that changes show at once.
+    pub fn mount(&self, dir: &Dir) -> Mount {
+        self.mount_with(dir, MountOptions { ttl: Duration::ZERO, ..MountOptions::default() })
+    }
+
+    pub fn mount_with(&self, dir: &Dir, options: MountOptions) -> Mount {
+        Mount::new(self.clone(), dir.path(), options).expect("mounts can be made here")
+    }
+
+    fn insert(&self, path: impl AsRef<Path>, node: Node) -> &Self {
+        self.shared.nodes.lock().expect("no panic holds it").insert(path.as_ref().to_owned(), node);
+        self
+    }
+
+    fn node(&self, path: &Path) -> Result<Node> {
+        let nodes = self.shared.nodes.lock().expect("no panic holds it");
+        nodes.get(path).cloned().ok_or_else(|| Error::new(ErrorKind::NotFound, "nothing there"))
+    }
+}
+
+impl Tree for Memory {
+    type File = MemoryFile;
+
+    fn url(&self) -> &str {
+        "memory://test/only file.bin"
+    }
+
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        Ok(entry(path, &self.node(path)?))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        if !matches!(self.node(path)?, Node::Directory) {
+            return Err(Error::new(ErrorKind::NotADirectory, "not a folder"));
+        }
+        let nodes = self.shared.nodes.lock().expect("no panic holds it");
+        let children = nodes.iter().filter(|(child, _)| child.parent() == Some(path));
+        Ok(children.map(|(child, node)| entry(child, node)).collect())
+    }
+
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        match self.node(path)? {
+            Node::Link(target) => Ok(target),
+            _ => Err(Error::new(ErrorKind::Unsupported, "not a link")),
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<MemoryFile> {
+        match self.node(path)? {
+            Node::File { data, etag } => {
+                Ok(MemoryFile { tree: self.clone(), path: path.to_owned(), data, etag })
+            }
+            Node::Directory | Node::Link(_) => Err(Error::new(ErrorKind::IsADirectory, "not a file")),
+        }
+    }
+
+    fn bytes_total(&self) -> Option<u64> {
+        Some(8192)
+    }
+
+    fn failed(&self, path: &Path, error: &Error) {
+        let complaint = format!("{}: {error}", path.display());
+        self.shared.complaints.lock().expect("no panic holds it").push(complaint);
+    }
+}
+
+fn entry(path: &Path, node: &Node) -> Entry {
+    let (kind, size) = match node {
+        Node::File { data, .. } => (EntryKind::File, data.len() as u64),
+        Node::Directory => (EntryKind::Directory, 0),
+        Node::Link(target) => (EntryKind::Link, target.as_os_str().len() as u64),
+    };
+    let name = path.file_name().map_or_else(OsString::new, OsString::from);
+    let modified = Some(SystemTime::UNIX_EPOCH + MODIFIED);
+    Entry { name, kind, size, modified, mode: None, identity: None }
+}
+
+#[derive(Debug)]
+pub struct MemoryFile {
+    tree: Memory,
+    path: PathBuf,
+    data: Arc<Vec<u8>>,
+    etag: String,
+}
+
+impl OpenFile for MemoryFile {
+    fn size(&self) -> u64 {
+        self.data.len() as u64
+    }
+
+    fn identity(&self) -> Identity {
+        Identity { etag: Some(self.etag.clone()), size: self.size(), ..Identity::default() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let shared = &self.tree.shared;
+        shared.reads.fetch_add(1, Ordering::Relaxed);
+        shared.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        let gate = shared.gate.lock().expect("no panic holds it").clone();
+        if let Some(gate) = gate {
+            gate.arrive.send(()).expect("the gate holds the receiver");
+            gate.pass.lock().expect("no panic holds it").recv().expect("the gate holds the sender");
+        }
+        if let Some(kind) = *shared.failure.lock().expect("no panic holds it") {
+            return Err(Error::new(kind, "as the test wants"));
+        }
+        match self.tree.node(&self.path) {
+            Ok(Node::File { etag, .. }) if etag == self.etag => {}
+            _ => return Err(Error::new(ErrorKind::Changed, "another version now")),
+        }
+        let rest = &self.data[usize::try_from(offset).expect("small files").min(self.data.len())..];
+        // Short on purpose now and then: the mount must ask again.
+        let count = rest.len().min(buf.len()).min(100_000);
+        buf[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+}
+
+/// Bytes that differ from page to page and within pages.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 12) as u8 ^ seed).collect()
+}
