@@ -14,7 +14,7 @@ pub(crate) struct Budget {
 }
 
 /// How many unmet calls go by between looks at what each shard is worth.
-const REBALANCE_EVERY: u32 = 64;
+const REBALANCE_EVERY: u32 = 16;
 
 impl Budget {
     pub(crate) fn new(pool: u32, lot: u32) -> Self {
@@ -55,7 +55,8 @@ impl Budget {
         taken.map_or(0, |before| before.min(self.lot))
     }
 
-    /// Takes a lot from the shard with the fewest accesses a frame of late, if the needy one has at least twice as many.
+    /// Takes a lot from the shard with the fewest accesses a frame of late that has some to give, if the needy one has
+    /// at least twice as many.
     fn take_from_idlest(
         &self,
         shards: &[Shard],
@@ -63,12 +64,18 @@ impl Budget {
         perform: &mut impl FnMut(usize, Vec<Effect>),
     ) -> u32 {
         let worth: Vec<f64> = shards.iter().map(Shard::recent_accesses_per_frame).collect();
-        let idlest =
-            (0..shards.len()).filter(|&shard| shard != needy).min_by(|&a, &b| worth[a].total_cmp(&worth[b]));
-        let Some(idlest) = idlest.filter(|&shard| worth[shard] * 2.0 < worth[needy]) else { return 0 };
-        let mut effects = Vec::new();
-        let got = shards[idlest].revoke(self.lot, &mut effects);
-        perform(idlest, effects);
-        got
+        let mut others: Vec<usize> =
+            (0..shards.len()).filter(|&shard| worth[shard] * 2.0 < worth[needy]).collect();
+        others.sort_by(|&a, &b| worth[a].total_cmp(&worth[b]));
+        // The idlest may have nothing left to give.
+        for idle in others {
+            let mut effects = Vec::new();
+            let got = shards[idle].revoke(self.lot, &mut effects);
+            perform(idle, effects);
+            if got > 0 {
+                return got;
+            }
+        }
+        0
     }
 }

@@ -231,3 +231,57 @@ fn async_reads_give_the_same_bytes_and_may_be_dropped() {
     assert_eq!(count, 300_000);
     assert!(bytes == expected("1MiB", 100_000, 300_000));
 }
+
+#[test]
+fn memory_moves_to_the_shard_that_needs_it_and_never_grows() {
+    let cache_bytes = 32 << 20;
+    let engine = engine(Options { cache_bytes: Some(cache_bytes), shards: Some(4), ..Options::default() });
+    let store = engine.store("emulate:nvme:pattern:/").expect("a scheme of ours");
+    let read_all = |names: &[String]| {
+        thread::scope(|scope| {
+            for name in names {
+                let store = &store;
+                scope.spawn(move || {
+                    let file = store.open(Path::new(name)).expect("the pattern has every size");
+                    for offset in (0..file.size()).step_by(100_000) {
+                        assert_reads(&file, name, offset, 100_000);
+                    }
+                });
+            }
+        });
+    };
+    // Files go to the shards in turn: all shards are used, then one alone.
+    read_all(&(0..32).map(|number| format!("{}", 3_000_000 + number)).collect::<Vec<_>>());
+    let all = engine.stats();
+    assert!(all.frames * all.page_bytes + all.metadata_bytes <= cache_bytes, "{all:?}");
+    let hot = "20000000".to_string();
+    for _ in 0..12 {
+        read_all(std::slice::from_ref(&hot));
+    }
+    let before = engine.stats().cache.hits;
+    read_all(std::slice::from_ref(&hot));
+    let stats = engine.stats();
+    assert!(stats.frames * stats.page_bytes + stats.metadata_bytes <= cache_bytes, "{stats:?}");
+    let hits = stats.cache.hits - before;
+    // 20 MB of the 32 MiB, though a quarter of them was the shard's share.
+    assert!(hits > 4_800, "only {hits} hits; a file of 4883 pages should fit");
+}
+
+#[test]
+fn sixty_four_readers_of_a_tiny_cache_all_get_through() {
+    let engine = engine(Options { cache_bytes: Some(1 << 20), shards: Some(1), ..Options::default() });
+    let store = engine.store("pattern:/").expect("a scheme of ours");
+    thread::scope(|scope| {
+        for reader in 0..64u64 {
+            let store = &store;
+            scope.spawn(move || {
+                let name = format!("{}", 1_000_000 + reader);
+                let file = store.open(Path::new(&name)).expect("the pattern has every size");
+                for step in 0..40u64 {
+                    assert_reads(&file, &name, step * 37_123 % 1_000_000, 200_000);
+                }
+            });
+        }
+    });
+    assert!(engine.stats().cache.reads_starved > 0, "the cache was not tiny enough");
+}
