@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -139,13 +140,19 @@ impl Unmounter {
                 device::unmount(&self.point, self.device, Force::Always)?;
             }
         }
+        if self.ended.unmounted.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
         // A request that waits for its store may outlive this: its answer then goes nowhere.
         self.ended.wait(Some(END_WAIT));
         Ok(())
     }
 
-    /// Whether the mount at our mount point is still this one: another may have taken its place.
+    /// Whether the mount at our mount point is still this one: another may have taken its place, and its number.
     fn is_mounted(&self) -> bool {
+        if self.ended.unmounted.load(Ordering::Acquire) || matches!(self.ended.result(), Some(Ok(()))) {
+            return false;
+        }
         matches!(mount_table::find(&self.point), Ok(Some(entry)) if entry.device == self.device)
     }
 }
@@ -179,7 +186,10 @@ pub fn unmount(dir: &Path) -> Result<()> {
 /// Tells those who wait that the session has ended.
 #[derive(Debug, Default)]
 struct Ended {
+    /// `Ok` once the kernel has closed the connection.
     result: Mutex<Option<Result<()>>>,
+    /// Whether we have unmounted; requests may still be in flight.
+    unmounted: AtomicBool,
     changed: Condvar,
 }
 
@@ -188,6 +198,11 @@ impl Ended {
         let result = result.map_err(|error| Error::new(format!("the mount ended: {error}")));
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         self.changed.notify_all();
+    }
+
+    /// How the session ended, if it has.
+    fn result(&self) -> Option<Result<()>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How the session ended; `None` if it has not within `limit`.
