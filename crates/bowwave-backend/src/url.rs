@@ -61,6 +61,10 @@ impl Default for Options {
 ///   pattern:/SIZE                  a made-up file; pattern:/ all of them
 ///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device (hdd, lustre, nvme, s3)
 ///   emulate:PROFILE[,KEY=VALUE…]/SIZE  the same over pattern:/SIZE
+///   throttle:rate=RATE:URL         any store, with this many bytes a second at most
+///   limit:requests=N:URL           any store, with this many requests in flight at most
+///   fault:KEY=VALUE[,…]:URL        any store, with faults: errors=, short=, truncated=, stalled= (shares of requests),
+///                                  stall= (a time), seed=
 /// ```
 ///
 /// ```
@@ -85,6 +89,7 @@ pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
             Ok(Arc::new(PatternBackend::new(base)?))
         }
         "emulate" => emulate(url, rest, options),
+        "throttle" | "limit" | "fault" => crate::wrap::open(url, scheme, rest, options),
         "http" | "https" => Ok(Arc::new(HttpBackend::new(url, options)?)),
         "s3" | "gs" | "az" => Ok(Arc::new(crate::net::open::open(url, scheme, rest, options)?)),
         _ => {
@@ -146,15 +151,11 @@ fn percent_decoded(text: &str) -> Vec<u8> {
 fn emulate(url: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     let within = |error: Error| Error::new(error.kind(), format!("{url}: {error}"));
     let end = rest.find([',', ':', '/']).unwrap_or(rest.len());
-    let (profile, mut rest) = rest.split_at(end);
+    let (profile, rest) = rest.split_at(end);
     let mut device = Device::named(profile).map_err(within)?;
-    while let Some(option) = rest.strip_prefix(',') {
-        let end = option_end(option);
-        let (pair, after) = option.split_at(end);
-        let (key, value) =
-            pair.split_once('=').ok_or_else(|| invalid(format!("{url}: `{pair}` wants `key=value`")))?;
+    let (pairs, rest) = pairs(url, rest)?;
+    for (key, value) in pairs {
         device.set(key, value).map_err(within)?;
-        rest = after;
     }
     if let Some(slots) = options.connections {
         device.slots = slots.max(1);
@@ -166,6 +167,18 @@ fn emulate(url: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>>
         None => Arc::new(PatternBackend::new(rest.trim_matches('/'))?),
     };
     Ok(Arc::new(Emulate::new(inner, device)?))
+}
+
+/// The `,key=value` that `rest` begins with, and what follows them.
+pub(crate) fn pairs<'a>(url: &str, mut rest: &'a str) -> Result<(Vec<(&'a str, &'a str)>, &'a str)> {
+    let mut pairs = Vec::new();
+    while let Some(option) = rest.strip_prefix(',') {
+        let (pair, after) = option.split_at(option_end(option));
+        pairs
+            .push(pair.split_once('=').ok_or_else(|| invalid(format!("{url}: `{pair}` wants `key=value`")))?);
+        rest = after;
+    }
+    Ok((pairs, rest))
 }
 
 /// Where `key=value` ends: at a comma, a colon or a slash, but for the slash of `90MB/s`.
@@ -184,11 +197,12 @@ fn option_end(option: &str) -> usize {
     }
 }
 
-fn invalid(message: String) -> Error {
+pub(crate) fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidUrl, message)
 }
 
-const SCHEMES: &str = "a path, file:, http:, https:, s3:, gs:, az:, memory:, pattern:, emulate:";
+const SCHEMES: &str = "a path, file:, http:, https:, s3:, gs:, az:, memory:, pattern:, \
+                       emulate:, throttle:, limit:, fault:";
 
 #[cfg(test)]
 mod tests {
@@ -212,6 +226,13 @@ mod tests {
             ("emulate:s3,latency/1KiB", ErrorKind::InvalidUrl, "key=value"),
             ("emulate:s3,latency=soon/1KiB", ErrorKind::InvalidUrl, "10ms"),
             ("emulate:s3:", ErrorKind::InvalidUrl, "no store"),
+            ("throttle:rate=9MB/s", ErrorKind::InvalidUrl, "no store follows"),
+            ("throttle:rate=fast:pattern:/1KiB", ErrorKind::InvalidUrl, "90MB/s"),
+            ("throttle:pattern:/1KiB", ErrorKind::InvalidUrl, "key=value"),
+            ("limit:requests=0:pattern:/1KiB", ErrorKind::InvalidUrl, "at least 1"),
+            ("fault:errors=2:pattern:/1KiB", ErrorKind::InvalidUrl, "from 0 to 1"),
+            ("fault:luck=0.1:pattern:/1KiB", ErrorKind::InvalidUrl, "known: errors"),
+            ("fault:errors=0.1:/no/such", ErrorKind::NotFound, "/no/such"),
             ("pattern:/../x", ErrorKind::InvalidUrl, "`..`"),
         ] {
             let (found, message) = kind_and_message(url);
@@ -229,6 +250,17 @@ mod tests {
             assert_eq!(store.profile().slots, 3);
             assert_eq!(store.open("".as_ref()).expect(url).size(), 1024, "{url}");
         }
+    }
+
+    #[test]
+    fn wrappers_stand_before_any_store_and_before_each_other() {
+        let url = "limit:requests=3:throttle:rate=1GB/s:fault:errors=0.5,seed=9:pattern:/1KiB";
+        let store = open_url(url, &Options::default()).expect(url);
+        assert_eq!(store.profile().slots, 3);
+        let object = store.open("".as_ref()).expect(url);
+        let failed =
+            (0..200).filter(|_| crate::read_once(&*object, 0, 10, Duration::from_secs(10)).is_err()).count();
+        assert!((50..150).contains(&failed), "{failed} of 200 failed");
     }
 
     #[test]

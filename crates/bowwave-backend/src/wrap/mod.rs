@@ -4,6 +4,7 @@ mod fault;
 mod limit;
 mod throttle;
 mod trace;
+mod url;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ pub use fault::{Fault, Faults};
 pub use limit::Limit;
 pub use throttle::Throttle;
 pub use trace::{Record, Trace, TraceLog};
+pub(crate) use url::open;
 
 use crate::{Backend, Entry, Identity, Object, Profile, ReadBuf, ReadSink, Result};
 

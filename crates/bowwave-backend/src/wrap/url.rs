@@ -1,0 +1,84 @@
+//! Wrappers in URLs: `throttle:rate=9MB/s:URL`, `limit:requests=4:URL`, `fault:errors=0.01,seed=7:URL`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Fault, Faults, Limit, Throttle};
+use crate::url::{invalid, pairs};
+use crate::{Backend, ErrorKind, Options, Result, open_url, parse_duration, parse_rate};
+
+/// Opens the wrapper `scheme`, with the options and the URL behind it in `rest`.
+pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>> {
+    let with_comma = format!(",{rest}");
+    let (pairs, after) = pairs(url, &with_comma)?;
+    let inner = after.strip_prefix(':').filter(|inner| !inner.is_empty());
+    let inner = inner.ok_or_else(|| invalid(format!("{url}: no store follows; such as {scheme}:…:/data")))?;
+    let wrap = pairs
+        .into_iter()
+        .try_fold(Wrap::default(), |wrap, (key, value)| wrap.with(url, scheme, key, value))?;
+    let missing = |what: &str| invalid(format!("{url}: {scheme} wants `{what}`"));
+    // The bad option is told before the store is opened, which may take long.
+    match scheme {
+        "throttle" => {
+            let rate = wrap.rate.ok_or_else(|| missing("rate=9MB/s"))?;
+            Ok(Arc::new(Throttle::new(open_url(inner, options)?, rate)?))
+        }
+        "limit" => {
+            let requests = wrap.requests.ok_or_else(|| missing("requests=4"))?;
+            Ok(Arc::new(Limit::new(open_url(inner, options)?, requests)))
+        }
+        _ => Ok(Arc::new(Fault::new(open_url(inner, options)?, wrap.faults)?)),
+    }
+}
+
+/// What the options of any wrapper say.
+#[derive(Default)]
+struct Wrap {
+    rate: Option<u64>,
+    requests: Option<u32>,
+    faults: Faults,
+}
+
+impl Wrap {
+    fn with(mut self, url: &str, scheme: &str, key: &str, value: &str) -> Result<Self> {
+        let bad = |want: &str| invalid(format!("{url}: `{key}={value}` wants {want}"));
+        let share = || {
+            let parsed = value.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+            parsed.ok_or_else(|| bad("a share of requests from 0 to 1"))
+        };
+        match (scheme, key) {
+            ("throttle", "rate") => {
+                self.rate = Some(parse_rate(value).ok_or_else(|| bad("a rate such as 90MB/s"))?);
+            }
+            ("limit", "requests") => {
+                let requests = value.parse().ok().filter(|&requests: &u32| requests > 0);
+                self.requests = Some(requests.ok_or_else(|| bad("a number, at least 1"))?);
+            }
+            ("fault", "errors") => self.faults.errors = vec![(ErrorKind::Unavailable, share()?)],
+            ("fault", "short") => self.faults.short = share()?,
+            ("fault", "truncated") => self.faults.truncated = share()?,
+            ("fault", "stalled") => self.faults.stalled = share()?,
+            ("fault", "stall") => {
+                self.faults.stall = parse_duration(value).ok_or_else(|| bad("a time such as 2s"))?;
+            }
+            ("fault", "seed") => self.faults.seed = value.parse().map_err(|_| bad("a number"))?,
+            _ => {
+                let known = match scheme {
+                    "throttle" => "rate",
+                    "limit" => "requests",
+                    _ => "errors, seed, short, stall, stalled, truncated",
+                };
+                return Err(invalid(format!("{url}: {scheme} has no option `{key}`; known: {known}")));
+            }
+        }
+        let faults = &self.faults;
+        let sum: f64 = faults.errors.iter().map(|error| error.1).sum::<f64>()
+            + faults.short
+            + faults.truncated
+            + faults.stalled;
+        if sum > 1.0 {
+            return Err(bad("shares that add up to at most 1"));
+        }
+        Ok(self)
+    }
+}
