@@ -17,6 +17,12 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
 pub enum Command {
+    /// See what readahead does for a slow store, on this machine and without network
+    Demo(commands::demo::Args),
+    /// Show a store as files
+    Mount(commands::mount::Args),
+    /// End a mount
+    Umount(commands::umount::Args),
     /// Read a store in this process and measure it
     Read(commands::read::Args),
     /// Print the decisions of a readahead policy on a trace, one a line
@@ -34,6 +40,9 @@ impl Command {
     /// As the command says.
     pub fn run(self) -> Result<(), Failure> {
         match self {
+            Self::Demo(args) => commands::demo::run(&args),
+            Self::Mount(args) => commands::mount::run(&args),
+            Self::Umount(args) => commands::umount::run(&args),
             Self::Read(args) => commands::read::run(&args),
             Self::Explain(args) => commands::explain::run(&args),
             Self::Completions(args) => commands::completions::run(&args),

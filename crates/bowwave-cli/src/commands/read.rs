@@ -16,6 +16,7 @@ use check::Verify;
 use jobs::Share;
 use pass::Pass;
 use pattern::{Pattern, Shape};
+pub(crate) use row::rate;
 use row::{Latency, Row};
 
 /// Arguments of `bowwave read`.

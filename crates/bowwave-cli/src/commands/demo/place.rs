@@ -1,0 +1,102 @@
+//! Where the demo reads: a mount, or where there can be none, this process.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use bowwave_engine::Store;
+use bowwave_fuse::{Mount, MountOptions};
+
+use crate::mounted::StoreTree;
+use crate::{Failure, setup};
+
+/// Where files are opened.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Through the kernel, as any program reads.
+    Mounted(Mounted),
+    /// By calls of the engine.
+    Process(Store),
+}
+
+/// A mount at a directory of its own; both go away when dropped.
+#[derive(Debug)]
+pub(super) struct Mounted {
+    /// Only `None` while dropped.
+    mount: Option<Mount>,
+    dir: PathBuf,
+}
+
+/// An open file.
+pub(super) enum Reading<'a> {
+    Mounted(fs::File, &'a Path),
+    Process(bowwave_engine::File),
+}
+
+impl Place {
+    /// Mounts `store` at a new directory.
+    pub(super) fn mounted(store: Store) -> Result<Self, Failure> {
+        let dir = new_directory()?;
+        match Mount::new(StoreTree::new(store), &dir, MountOptions::default()) {
+            Ok(mount) => Ok(Self::Mounted(Mounted { mount: Some(mount), dir })),
+            Err(error) => {
+                let _best_effort = fs::remove_dir(&dir);
+                Err(Failure::failed(error))
+            }
+        }
+    }
+
+    /// Opens a file.
+    pub(super) fn open(&self, name: &Path) -> Result<Reading<'_>, Failure> {
+        match self {
+            Self::Mounted(mounted) => {
+                let path = mounted.dir.join(name);
+                let file = fs::File::open(&path).map_err(|error| of_system(&path, &error))?;
+                Ok(Reading::Mounted(file, &mounted.dir))
+            }
+            Self::Process(store) => {
+                store.open(name).map(Reading::Process).map_err(|error| setup::of_engine(&error))
+            }
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end.
+    pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Failure> {
+        match self {
+            Self::Mounted(file, dir) => file.read_at(buffer, offset).map_err(|error| of_system(dir, &error)),
+            Self::Process(file) => file.read_at(offset, buffer).map_err(|error| setup::of_engine(&error)),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.mount.take());
+        // Never recursive: if the unmount failed, something is still there.
+        let _best_effort = fs::remove_dir(&self.dir);
+    }
+}
+
+/// An empty directory that nobody else has.
+fn new_directory() -> Result<PathBuf, Failure> {
+    let base = std::env::temp_dir();
+    for number in 0..1000 {
+        let dir = base.join(format!("bowwave-demo-{}-{number}", std::process::id()));
+        match fs::create_dir(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(Failure::failed(format_args!("cannot make {}: {error}", dir.display()))
+                    .try_this("TMPDIR=/some/folder bowwave demo"));
+            }
+        }
+    }
+    Err(Failure::failed(format_args!("{}: too many directories of demos", base.display())))
+}
+
+fn of_system(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format_args!("{}: {error}", path.display()))
+}

@@ -1,0 +1,88 @@
+//! What the demo has shown: rows, a table, a sentence.
+
+use bowwave_engine::EngineStats;
+use serde::Serialize;
+
+use super::jobs::Job;
+use crate::commands::read;
+use crate::table::{Align, Table};
+
+/// The row of a job, read with or without readahead.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    pub(super) job: &'static str,
+    /// What is emulated.
+    pub(super) device: String,
+    /// `mount` or `process`.
+    pub(super) through: &'static str,
+    pub(super) readahead: bool,
+    pub(super) policy: &'static str,
+    /// Pages.
+    pub(super) ra_pages: u32,
+    pub(super) seconds: f64,
+    pub(super) requests: u64,
+    pub(super) bytes_fetched: u64,
+    pub(super) bytes_wanted: u64,
+    /// Bytes fetched per byte wanted.
+    pub(super) amplification: f64,
+    /// Bytes that were read and compared with what they must be.
+    pub(super) bytes_checked: u64,
+    /// Time without readahead over time with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) speedup: Option<f64>,
+}
+
+impl Row {
+    /// Fills in what was measured.
+    pub(super) fn measured(self, job: &Job, seconds: f64, stats: &EngineStats) -> Self {
+        let bytes = job.bytes();
+        Self {
+            seconds,
+            requests: stats.store.requests,
+            bytes_fetched: stats.store.bytes_fetched,
+            bytes_wanted: bytes,
+            amplification: stats.store.bytes_fetched as f64 / bytes as f64,
+            bytes_checked: bytes,
+            ..self
+        }
+    }
+}
+
+/// The rows for people.
+pub(super) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        ("what is read", Align::Left),
+        ("from", Align::Left),
+        ("readahead", Align::Left),
+        ("seconds", Align::Right),
+        ("throughput", Align::Right),
+        ("speed-up", Align::Right),
+        ("requests", Align::Right),
+        ("fetched/wanted", Align::Right),
+    ]);
+    for row in rows {
+        table.row([
+            row.job.to_owned(),
+            row.device.clone(),
+            if row.readahead { "on".to_owned() } else { "off".to_owned() },
+            format!("{:.2}", row.seconds),
+            read::rate(row.bytes_wanted as f64 / row.seconds),
+            row.speedup.map_or_else(String::new, |factor| format!("{factor:.1}x")),
+            row.requests.to_string(),
+            format!("{:.2}", row.amplification),
+        ]);
+    }
+    table
+}
+
+/// What the rows with readahead show, in a sentence made of their figures.
+pub(super) fn sentence(rows: &[Row]) -> Option<String> {
+    let with: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.speedup?))).collect();
+    let [(_, one), (_, several), (random, small)] = with.as_slice() else { return None };
+    Some(format!(
+        "Readahead made one sequential reader {one:.1} times as fast and eight at once {several:.1} times; random \
+         reads took {:.2} times as long and fetched {:.1} bytes per byte wanted. Every byte was checked.",
+        1.0 / small,
+        random.amplification
+    ))
+}

@@ -1,0 +1,184 @@
+//! `bowwave mount`: shows a store as files.
+
+mod background;
+mod stats;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bowwave_core::Policy;
+use bowwave_fuse::{KernelCache, Mount, MountOptions, Unmounter};
+use clap::ValueEnum;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+
+use crate::mounted::StoreTree;
+use crate::output::{self, Output};
+use crate::setup::{self, CacheArgs, Opened, StoreArgs};
+use crate::{Failure, values};
+
+/// Arguments of `bowwave mount`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The mount is read-only. It ends with Ctrl-C, SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or 'umount DIR'. A store \
+that is one file shows as a folder with that file.
+
+Examples:
+  bowwave mount s3://bucket/prefix /mnt/data --region eu-west-1
+  bowwave mount https://example.org/data/ /mnt/data --daemon
+  bowwave mount emulate:s3:/srv/data /mnt/data --policy none --stats-on-exit
+  bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 8192")]
+pub struct Args {
+    /// What to mount: a path, file:, http(s):, s3:, gs:, az:, pattern:/, emulate:PROFILE:URL
+    #[arg(value_name = "URL")]
+    url: String,
+
+    /// Where: an empty directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+
+    /// Stay in the foreground (the default)
+    #[arg(long, short, conflicts_with = "daemon")]
+    foreground: bool,
+
+    /// Go to the background once the mount is ready
+    #[arg(long, short)]
+    daemon: bool,
+
+    /// The readahead policy
+    #[arg(long, value_name = "POLICY", default_value = "ondemand", value_parser = values::policy())]
+    policy: Policy,
+
+    /// Requests of the kernel served at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+
+    /// Let other users read it
+    #[arg(long)]
+    allow_other: bool,
+
+    /// How long the kernel may trust names, sizes and times
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
+    ttl: Duration,
+
+    /// Whether the kernel keeps what was read, too
+    ///
+    /// off brings every read to bowwave with the offset and length that the program gave, and keeps nothing twice;
+    /// small reads then cost a request each.
+    #[arg(long, value_enum, default_value_t = Keep::On)]
+    kernel_cache: Keep,
+
+    /// At the end, print what the cache did
+    #[arg(long, conflicts_with = "daemon")]
+    stats_on_exit: bool,
+
+    /// Print that as JSON
+    #[arg(long, requires = "stats_on_exit")]
+    json: bool,
+
+    #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// We are the process in the background: say on standard output when the mount is ready
+    #[arg(long, hide = true)]
+    tell_ready: bool,
+}
+
+/// What the kernel's page cache does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Keep {
+    /// The kernel's page cache keeps what was read
+    On,
+    /// It does not
+    Off,
+}
+
+/// Mounts, and serves until the end.
+///
+/// # Errors
+/// If the store cannot be opened, or nothing can be mounted there: before anything is mounted.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.daemon && !args.tell_ready {
+        return background::start(&args.dir);
+    }
+    let opened = Opened::new(&args.url, args.policy, &args.cache, &args.store)?;
+    // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
+    opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
+    // From here on a signal must not end us with the mount left behind.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
+    let mount = Mount::new(StoreTree::new(opened.store.clone()), &args.dir, args.options())
+        .map_err(Failure::failed)?;
+    let listener = Listener::start(signals, mount.unmounter())?;
+    if args.tell_ready {
+        background::detach()?;
+    } else {
+        let dir = mount.point().display();
+        output::note(format_args!(
+            "{} is mounted at {dir}, {}; end it with Ctrl-C or 'bowwave umount {dir}'",
+            opened.store.url(),
+            opened.readahead()
+        ));
+    }
+    let ended = mount.wait().map_err(Failure::failed);
+    let unmounted = listener.outcome();
+    drop(mount);
+    if args.stats_on_exit {
+        let mut output = Output::stdout();
+        let printed = stats::print(&mut output, &opened.engine.stats(), args.json);
+        output.finish(printed)?;
+    }
+    ended.and(unmounted)
+}
+
+impl Args {
+    fn options(&self) -> MountOptions {
+        MountOptions {
+            kernel_cache: match self.kernel_cache {
+                Keep::On => KernelCache::On,
+                Keep::Off => KernelCache::Off,
+            },
+            ttl: self.ttl,
+            requests_max: self.threads as usize,
+            allow_other: self.allow_other,
+            ..MountOptions::default()
+        }
+    }
+}
+
+/// Unmounts when a signal comes.
+struct Listener {
+    handle: signal_hook::iterator::Handle,
+    thread: thread::JoinHandle<Result<(), Failure>>,
+}
+
+impl Listener {
+    fn start(mut signals: Signals, unmounter: Unmounter) -> Result<Self, Failure> {
+        let refused = |error| Failure::failed(format_args!("cannot listen for signals: {error}"));
+        let handle = signals.handle();
+        let thread = thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            let Some(_asked) = signals.forever().next() else { return Ok(()) };
+            // Should the unmount hang, a second Ctrl-C still ends the process.
+            let impatient = Arc::new(AtomicBool::new(false));
+            for signal in [SIGINT, SIGTERM] {
+                flag::register_conditional_default(signal, Arc::clone(&impatient)).map_err(refused)?;
+            }
+            impatient.store(true, Ordering::Relaxed);
+            unmounter.unmount().map_err(Failure::failed)
+        });
+        Ok(Self { handle, thread: thread.map_err(refused)? })
+    }
+
+    /// What became of it, once the mount has ended.
+    fn outcome(self) -> Result<(), Failure> {
+        self.handle.close();
+        self.thread.join().unwrap_or_else(|_| Err(Failure::failed("the unmount broke down")))
+    }
+}

@@ -1,0 +1,92 @@
+//! `bowwave demo`, on small sizes: that it reads and checks; what it measures then means nothing.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{bowwave, run};
+use serde_json::Value;
+
+fn demo(arguments: &[&str]) -> Command {
+    let mut command = bowwave();
+    command.args(["demo", "--quick"]).args(arguments);
+    command
+}
+
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    serde_json::from_str(&run(demo(arguments).arg("--json"))).expect("an array of rows")
+}
+
+fn check(rows: &[Value], through: &str) {
+    assert_eq!(rows.len(), 6, "three jobs, off and on");
+    for row in rows {
+        assert_eq!(row["bytes_checked"], row["bytes_wanted"], "{row}");
+        assert_eq!(row["through"], through, "{row}");
+        assert!(row["seconds"].as_f64() > Some(0.0) && row["requests"].as_u64() > Some(0), "{row}");
+    }
+    for pair in rows.chunks(2) {
+        assert_eq!((&pair[0]["readahead"], &pair[1]["readahead"]), (&false.into(), &true.into()));
+        assert_eq!(pair[0]["bytes_wanted"], pair[1]["bytes_wanted"], "like is compared with like");
+        assert!(pair[0]["speedup"].is_null() && pair[1]["speedup"].is_f64());
+    }
+    let requests = |row: &Value| row["requests"].as_u64().expect("a count");
+    assert!(requests(&rows[1]) < requests(&rows[0]), "readahead asks for more at once: {rows:?}");
+}
+
+#[test]
+fn in_this_process_every_byte_is_read_and_checked() {
+    check(&rows(&["--in-process"]), "process");
+}
+
+#[test]
+fn through_a_mount_every_byte_is_read_and_checked_and_nothing_stays() {
+    if let Err(reason) = bowwave_fuse::is_available() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("bowwave-demo-test-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("the temporary directory is writable");
+    let output = run(demo(&["--json"]).env("TMPDIR", &folder));
+    check(&serde_json::from_str::<Vec<Value>>(&output).expect("an array of rows"), "mount");
+    std::fs::remove_dir(&folder).expect("nothing is left in it");
+}
+
+#[test]
+fn the_table_ends_with_what_it_shows_and_what_to_do_next() {
+    let table = run(&mut demo(&["--in-process"]));
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("what is read") && lines.len() == 10, "{table}");
+    assert!(
+        table.contains("Every byte was checked.") && lines[9].starts_with("Next: bowwave mount"),
+        "{table}"
+    );
+}
+
+#[test]
+fn ctrl_c_ends_it_with_what_was_measured_and_leaves_nothing_behind() {
+    let folder = std::env::temp_dir().join(format!("bowwave-demo-stop-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("the temporary directory is writable");
+    // Full size: it is in its first job when the signal comes, however slow this machine.
+    let child = bowwave()
+        .args(["demo", "--json"])
+        .env("TMPDIR", &folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("bowwave starts");
+    // Its first word comes after it listens for signals.
+    let mut child = child;
+    let mut stderr = std::io::BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).expect("UTF-8");
+    assert!(line.starts_with("bowwave: note: "), "{line}");
+    let killed = Command::new("kill").arg("-INT").arg(child.id().to_string()).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stderr, &mut said).expect("UTF-8");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.ends_with("bowwave: error: interrupted\n"), "{said}");
+    assert!(serde_json::from_slice::<Vec<Value>>(&output.stdout).is_ok());
+    std::fs::remove_dir(&folder).expect("nothing is left in it");
+}

@@ -1,0 +1,258 @@
+//! `bowwave mount` and `bowwave umount`: files through the kernel, and every way to the end.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use common::{bowwave, failure, run};
+use serde_json::Value;
+
+/// Whether mounts can be made here; prints the reason if not.
+fn available() -> bool {
+    match bowwave_fuse::is_available() {
+        Ok(()) => true,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            false
+        }
+    }
+}
+
+/// A folder with sources in `from`, and an empty `at` to mount at. Goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bowwave-mount-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("from/below")).expect("the temporary directory is writable");
+        fs::create_dir(path.join("at")).expect("writable");
+        let path = path.canonicalize().expect("just made");
+        for (name, size) in [
+            ("empty", 0),
+            ("one", 1),
+            ("4095", 4095),
+            ("4096", 4096),
+            ("below/4097", 4097),
+            ("large", 1_000_003),
+        ] {
+            fs::write(path.join("from").join(name), bytes(size)).expect("writable");
+        }
+        Self(path)
+    }
+
+    fn from(&self) -> PathBuf {
+        self.0.join("from")
+    }
+
+    fn at(&self) -> PathBuf {
+        self.0.join("at")
+    }
+
+    fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("every Linux has it");
+        let at = self.at().display().to_string();
+        table.lines().any(|line| line.split(' ').nth(4) == Some(&at))
+    }
+
+    /// The files at `at` are those in `from`.
+    fn compare(&self) {
+        for name in ["empty", "one", "4095", "4096", "below/4097", "large"] {
+            let (from, at) = (fs::read(self.from().join(name)), fs::read(self.at().join(name)));
+            assert!(from.expect("a source") == at.expect("a file of the mount"), "{name} differs");
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            // A test has failed half-way.
+            let _best_effort = bowwave_fuse::unmount(&self.at());
+        }
+        if !self.is_mounted() {
+            let _best_effort = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Bytes that repeat late and nowhere near a page.
+fn bytes(size: usize) -> Vec<u8> {
+    (0..size).map(|index| (index % 251) as u8).collect()
+}
+
+/// A mount in the foreground that is ready.
+struct Served {
+    child: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+}
+
+impl Served {
+    fn start(folder: &Folder, options: &[&str]) -> Self {
+        Self::of(&folder.from().display().to_string(), folder, options)
+    }
+
+    fn of(url: &str, folder: &Folder, options: &[&str]) -> Self {
+        let mut child = bowwave()
+            .args(["mount", url])
+            .arg(folder.at())
+            .args(options)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("bowwave starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("UTF-8");
+        assert!(line.contains(" is mounted at "), "{line}");
+        Self { child, stderr }
+    }
+
+    fn signal(&self, name: &str) {
+        succeeds(Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()));
+    }
+
+    /// Waits for its end; exit status, standard output, and what it still said.
+    fn end(mut self) -> (ExitStatus, String, String) {
+        let (mut output, mut said) = (String::new(), String::new());
+        let mut stdout = self.child.stdout.take().expect("a pipe");
+        stdout.read_to_string(&mut output).expect("UTF-8");
+        self.stderr.read_to_string(&mut said).expect("UTF-8");
+        (self.child.wait().expect("it ends"), output, said)
+    }
+}
+
+fn succeeds(command: &mut Command) {
+    let status = command.status().expect("the program is there");
+    assert!(status.success(), "{command:?}: {status}");
+}
+
+fn umount(at: &Path) -> Command {
+    let mut command = bowwave();
+    command.arg("umount").arg(at);
+    command
+}
+
+#[test]
+fn files_are_the_same_and_every_way_of_unmounting_leaves_nothing_behind() {
+    if !available() {
+        return;
+    }
+    let folder = Folder::new("ways");
+    let ways: [(&str, &dyn Fn(&Served)); 5] = [
+        ("bowwave umount", &|_| assert_eq!(run(&mut umount(&folder.at())), "")),
+        ("fusermount3 -u", &|_| succeeds(Command::new("fusermount3").arg("-u").arg(folder.at()))),
+        ("umount", &|_| succeeds(Command::new("umount").arg(folder.at()))),
+        ("Ctrl-C", &|served| served.signal("INT")),
+        ("SIGTERM", &|served| served.signal("TERM")),
+    ];
+    for (way, unmount) in ways {
+        if way == "umount" && !rustix::process::getuid().is_root() {
+            continue;
+        }
+        let served = Served::start(&folder, &[]);
+        folder.compare();
+        unmount(&served);
+        let (status, output, said) = served.end();
+        assert!(status.success() && output.is_empty() && said.is_empty(), "{way}: {status} {output} {said}");
+        assert!(!folder.is_mounted(), "{way}");
+        assert_eq!(fs::read_dir(folder.at()).expect("a plain folder again").count(), 0, "{way}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_mount_that_is_in_use() {
+    if !available() {
+        return;
+    }
+    let folder = Folder::new("use");
+    let served = Served::start(&folder, &[]);
+    let file = fs::File::open(folder.at().join("large")).expect("a file of the mount");
+    let (code, line) = failure(&mut umount(&folder.at()));
+    assert!(code == 1 && line.contains("somebody uses the mount"), "{line}");
+    served.signal("INT");
+    let (status, ..) = served.end();
+    assert!(status.success() && !folder.is_mounted());
+    let mut byte = [0];
+    assert!(file.read_at(&mut byte, 900_000).is_err(), "what is open reads no more");
+}
+
+#[test]
+fn a_mount_in_the_background_is_ready_when_the_command_returns() {
+    if !available() {
+        return;
+    }
+    let folder = Folder::new("daemon");
+    let mut command = bowwave();
+    command.args(["mount", "--daemon"]).arg(folder.from()).arg(folder.at());
+    assert_eq!(run(&mut command), "");
+    folder.compare();
+    // It is there already: the second process must say so before it goes.
+    let (code, line) = failure(&mut command);
+    assert!(code == 1 && line.contains("mounted there already"), "{line}");
+    run(&mut umount(&folder.at()));
+    assert!(!folder.is_mounted());
+    let (code, line) = failure(bowwave().args(["mount", "-d", "gopher://x"]).arg(folder.at()));
+    assert!(code == 2 && line.contains("unknown scheme"), "{line}");
+}
+
+#[test]
+fn what_a_killed_process_leaves_behind_is_told_and_cleared() {
+    if !available() {
+        return;
+    }
+    let folder = Folder::new("stale");
+    let mut served = Served::start(&folder, &["--ttl", "0"]);
+    served.child.kill().expect("it runs");
+    served.child.wait().expect("it ends");
+    assert!(folder.is_mounted(), "the kernel keeps the mount");
+    let (code, line) = failure(bowwave().arg("mount").arg(folder.from()).arg(folder.at()));
+    assert!(code == 1 && line.contains("bowwave umount"), "{line}");
+    run(&mut umount(&folder.at()));
+    assert!(!folder.is_mounted());
+    let (code, line) = failure(&mut umount(&folder.at()));
+    assert!(code == 1 && line.contains("nothing is mounted"), "{line}");
+}
+
+#[test]
+fn the_counters_at_the_end_are_those_of_what_was_read() {
+    if !available() {
+        return;
+    }
+    let folder = Folder::new("stats");
+    let url = "emulate:s3,latency=1ms,metadata=0:pattern:/";
+    let served = Served::of(url, &folder, &["--stats-on-exit", "--json", "--cache", "16MiB"]);
+    let mut expected = vec![0; 1 << 20];
+    bowwave_backend::pattern::fill(bowwave_backend::pattern::seed("1MiB".as_ref()), 0, &mut expected);
+    assert!(fs::read(folder.at().join("1MiB")).expect("a made-up file") == expected);
+    run(&mut umount(&folder.at()));
+    let (status, output, _) = served.end();
+    let counters: Value = serde_json::from_str(&output).expect("an object");
+    assert!(status.success());
+    assert_eq!(counters["bytes_fetched"], 1 << 20);
+    assert_eq!(counters["pages_used"], counters["pages_readahead"]);
+    assert!(counters["hits"].as_u64() > Some(0) && counters["requests"].as_u64() < Some(256), "{counters}");
+}
+
+#[test]
+fn a_store_that_fails_gives_an_error_and_says_why() {
+    if !available() {
+        return;
+    }
+    let folder = Folder::new("fails");
+    let served = Served::start(&folder, &["--ttl", "0"]);
+    let file = fs::File::open(folder.at().join("large")).expect("a file of the mount");
+    // Another version of the file: what was opened is no more.
+    fs::write(folder.from().join("large"), bytes(5)).expect("writable");
+    let mut byte = [0];
+    let error = file.read_at(&mut byte, 900_000).expect_err("the old bytes are gone");
+    assert_eq!(error.raw_os_error(), Some(116), "ESTALE, not {error}");
+    drop(file);
+    assert_eq!(fs::read(folder.at().join("large")).expect("the new version"), bytes(5));
+    run(&mut umount(&folder.at()));
+    let (_, _, said) = served.end();
+    assert!(said.contains("has changed"), "{said}");
+}
