@@ -55,8 +55,8 @@ pub struct CacheArgs {
 
     /// Most pages of a readahead window; without it, what suits the store
     ///
-    /// That is 128 KiB for stores as near as a local disk (as in Linux), else half of the store's best request size,
-    /// which is about five times latency × bandwidth of one connection; at most a sixteenth of the cache.
+    /// That is 128 KiB for stores as near as a local disk (as in Linux), else the store's best request size, which is
+    /// about ten times latency × bandwidth of one connection; at most a sixteenth of the cache.
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ra_pages: Option<u32>,
 }
@@ -136,12 +136,12 @@ impl StoreArgs {
 
 /// The readahead window that suits a store, in pages: enough to keep it busy while the reader works on what came.
 ///
-/// Near stores get Linux's 128 KiB. For others half of the best request size is about five times latency × bandwidth of
-/// one connection, which the engine spreads over several connections. More than a sixteenth of the cache would let few
-/// readers push each other's pages out.
+/// Near stores get Linux's 128 KiB. For others the best request size is about ten times latency × bandwidth of one
+/// connection, which the engine spreads over several connections: a lone reader of an object store keeps about 20 of
+/// them busy. More than a sixteenth of the cache would let few readers push each other's pages out.
 #[must_use]
 pub fn ra_pages_for(profile: &Profile, page_bytes: u64, cache_bytes: u64) -> u32 {
-    let window = if profile.latency <= NEAR { NEAR_WINDOW } else { profile.request_bytes_best / 2 };
+    let window = if profile.latency <= NEAR { NEAR_WINDOW } else { profile.request_bytes_best };
     let pages = window.max(NEAR_WINDOW).min(cache_bytes / 16) / page_bytes.max(1);
     u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
@@ -206,8 +206,8 @@ mod tests {
         let near = profile(Duration::from_micros(100), 1 << 20);
         let far = profile(Duration::from_millis(30), 16 << 20);
         assert_eq!(ra_pages_for(&near, 4096, 1 << 30), 32);
-        assert_eq!(ra_pages_for(&far, 4096, 1 << 30), 2048);
-        assert_eq!(ra_pages_for(&far, 2 << 20, 1 << 30), 4);
+        assert_eq!(ra_pages_for(&far, 4096, 1 << 30), 4096);
+        assert_eq!(ra_pages_for(&far, 2 << 20, 1 << 30), 8);
         assert_eq!(ra_pages_for(&far, 4096, 16 << 20), 256);
         assert_eq!(ra_pages_for(&far, 4096, 0), 1);
     }

@@ -36,9 +36,9 @@ pub(super) enum Reading<'a> {
 
 impl Place {
     /// Mounts `store` at a new directory.
-    pub(super) fn mounted(store: Store) -> Result<Self, Failure> {
+    pub(super) fn mounted(store: Store, options: MountOptions) -> Result<Self, Failure> {
         let dir = new_directory()?;
-        match Mount::new(StoreTree::new(store), &dir, MountOptions::default()) {
+        match Mount::new(StoreTree::new(store), &dir, options) {
             Ok(mount) => Ok(Self::Mounted(Mounted { mount: Some(mount), dir })),
             Err(error) => {
                 let _best_effort = fs::remove_dir(&dir);

@@ -7,7 +7,7 @@ use super::jobs::Job;
 use crate::commands::read;
 use crate::table::{Align, Table};
 
-/// The row of a job, read with or without readahead.
+/// The row of a job, read with one kind of readahead.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) job: &'static str,
@@ -15,7 +15,8 @@ pub(super) struct Row {
     pub(super) device: String,
     /// `mount` or `process`.
     pub(super) through: &'static str,
-    pub(super) readahead: bool,
+    /// `off`, `kernel` or `on`.
+    pub(super) readahead: &'static str,
     pub(super) policy: &'static str,
     /// Pages.
     pub(super) ra_pages: u32,
@@ -64,7 +65,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
         table.row([
             row.job.to_owned(),
             row.device.clone(),
-            if row.readahead { "on".to_owned() } else { "off".to_owned() },
+            row.readahead.to_owned(),
             format!("{:.2}", row.seconds),
             read::rate(row.bytes_wanted as f64 / row.seconds),
             row.speedup.map_or_else(String::new, |factor| format!("{factor:.1}x")),
@@ -75,13 +76,23 @@ pub(super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What the rows with readahead show, in a sentence made of their figures.
+/// What the rows show, in a sentence made of their figures.
 pub(super) fn sentence(rows: &[Row]) -> Option<String> {
-    let with: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.speedup?))).collect();
-    let [(_, one), (_, several), (random, small)] = with.as_slice() else { return None };
+    let speedups = |kind: &str| -> Vec<(&Row, f64)> {
+        let rows = rows.iter().filter(|row| row.readahead == kind);
+        rows.filter_map(|row| Some((row, row.speedup?))).collect()
+    };
+    let on = speedups("on");
+    let [(_, one), (_, several), (random, small)] = on.as_slice() else { return None };
+    let kernel = match speedups("kernel").as_slice() {
+        [(_, kernel_one), (_, kernel_several), _] => {
+            format!(" (the kernel's own readahead: {kernel_one:.1} and {kernel_several:.1} times)")
+        }
+        _ => String::new(),
+    };
     Some(format!(
-        "Readahead made one sequential reader {one:.1} times as fast and eight at once {several:.1} times; random \
-         reads took {:.2} times as long and fetched {:.1} bytes per byte wanted. Every byte was checked.",
+        "Readahead made one sequential reader {one:.1} times as fast and eight at once {several:.1} times{kernel}; \
+         small random reads took {:.2} times as long and fetched {:.1} bytes per byte wanted. Every byte was checked.",
         1.0 / small,
         random.amplification
     ))
