@@ -4,7 +4,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{bowwave, run};
+use common::{bowwave, can_mount, run};
 use serde_json::Value;
 
 fn demo(arguments: &[&str]) -> Command {
@@ -43,8 +43,7 @@ fn in_this_process_every_byte_is_read_and_checked() {
 
 #[test]
 fn through_a_mount_every_byte_is_read_and_checked_and_nothing_stays() {
-    if let Err(reason) = bowwave_fuse::is_available() {
-        println!("skipped: {reason}");
+    if !can_mount() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("bowwave-demo-test-{}", std::process::id()));

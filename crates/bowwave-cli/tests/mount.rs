@@ -8,19 +8,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use common::{bowwave, failure, run};
+use common::{bowwave, can_mount, failure, run};
 use serde_json::Value;
-
-/// Whether mounts can be made here; prints the reason if not.
-fn available() -> bool {
-    match bowwave_fuse::is_available() {
-        Ok(()) => true,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            false
-        }
-    }
-}
 
 /// A folder with sources in `from`, and an empty `at` to mount at. Goes away with the test.
 struct Folder(PathBuf);
@@ -125,6 +114,9 @@ impl Served {
     }
 }
 
+/// A way to the end of a mount.
+type Unmount<'a> = &'a dyn Fn(&Served);
+
 fn succeeds(command: &mut Command) {
     let status = command.status().expect("the program is there");
     assert!(status.success(), "{command:?}: {status}");
@@ -138,11 +130,11 @@ fn umount(at: &Path) -> Command {
 
 #[test]
 fn files_are_the_same_and_every_way_of_unmounting_leaves_nothing_behind() {
-    if !available() {
+    if !can_mount() {
         return;
     }
     let folder = Folder::new("ways");
-    let ways: [(&str, &dyn Fn(&Served)); 5] = [
+    let ways: [(&str, Unmount<'_>); 5] = [
         ("bowwave umount", &|_| assert_eq!(run(&mut umount(&folder.at())), "")),
         ("fusermount3 -u", &|_| succeeds(Command::new("fusermount3").arg("-u").arg(folder.at()))),
         ("umount", &|_| succeeds(Command::new("umount").arg(folder.at()))),
@@ -165,7 +157,7 @@ fn files_are_the_same_and_every_way_of_unmounting_leaves_nothing_behind() {
 
 #[test]
 fn ctrl_c_ends_a_mount_that_is_in_use() {
-    if !available() {
+    if !can_mount() {
         return;
     }
     let folder = Folder::new("use");
@@ -182,7 +174,7 @@ fn ctrl_c_ends_a_mount_that_is_in_use() {
 
 #[test]
 fn a_mount_in_the_background_is_ready_when_the_command_returns() {
-    if !available() {
+    if !can_mount() {
         return;
     }
     let folder = Folder::new("daemon");
@@ -201,7 +193,7 @@ fn a_mount_in_the_background_is_ready_when_the_command_returns() {
 
 #[test]
 fn what_a_killed_process_leaves_behind_is_told_and_cleared() {
-    if !available() {
+    if !can_mount() {
         return;
     }
     let folder = Folder::new("stale");
@@ -219,7 +211,7 @@ fn what_a_killed_process_leaves_behind_is_told_and_cleared() {
 
 #[test]
 fn the_counters_at_the_end_are_those_of_what_was_read() {
-    if !available() {
+    if !can_mount() {
         return;
     }
     let folder = Folder::new("stats");
@@ -239,7 +231,7 @@ fn the_counters_at_the_end_are_those_of_what_was_read() {
 
 #[test]
 fn a_store_that_fails_gives_an_error_and_says_why() {
-    if !available() {
+    if !can_mount() {
         return;
     }
     let folder = Folder::new("fails");

@@ -42,3 +42,15 @@ pub(crate) fn failure(command: &mut Command) -> (i32, String) {
     assert!(stderr.starts_with("bowwave: error: ") && stderr.lines().count() == 1, "{command:?}: {stderr}");
     (output.status.code().expect("no signal"), stderr)
 }
+
+/// Whether mounts can be made here; says why not.
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+pub(crate) fn can_mount() -> bool {
+    match bowwave_fuse::is_available() {
+        Ok(()) => true,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            false
+        }
+    }
+}
