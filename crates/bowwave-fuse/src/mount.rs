@@ -131,6 +131,10 @@ impl Unmounter {
     /// Unmounts if that has not happened yet, by force if somebody uses the mount, and waits for the requests in
     /// flight, though not for long. Does nothing the second time.
     ///
+    /// Force makes the reads of others fail, where this process is root or the kernel's control file system is
+    /// mounted (`/sys/fs/fuse/connections`, as it is on most systems). Where neither holds, the mount leaves the
+    /// tree of files at once, and files that are open can be read until they are closed or this process ends.
+    ///
     /// # Errors
     /// If it cannot be unmounted.
     pub fn unmount(&self) -> Result<()> {

@@ -67,7 +67,10 @@ fn waiting_ends_however_the_mount_is_unmounted() {
         return;
     }
     let by_command = |dir: &Path| unmount(dir).expect("idle");
-    let by_kernel = |dir: &Path| rustix::mount::unmount(dir, UnmountFlags::empty()).expect("idle");
+    let by_kernel = |dir: &Path| match rustix::mount::unmount(dir, UnmountFlags::empty()) {
+        Err(Errno::PERM) => by_command(dir),
+        result => result.expect("idle"),
+    };
     let by_helper = |dir: &Path| {
         let Ok(status) = Command::new("fusermount3").arg("-u").arg(dir).status() else {
             return by_command(dir);
@@ -88,6 +91,13 @@ fn waiting_ends_however_the_mount_is_unmounted() {
     }
 }
 
+/// Whether a forced unmount makes the requests of others fail: root may, and users where the kernel's control
+/// files are.
+fn can_abort() -> bool {
+    let control = fs::read_dir("/sys/fs/fuse/connections").is_ok_and(|mut entries| entries.next().is_some());
+    rustix::process::geteuid().is_root() || control
+}
+
 #[test]
 fn a_mount_in_use_is_ended_by_its_owner_but_not_by_the_command() {
     if !available() {
@@ -100,7 +110,9 @@ fn a_mount_in_use_is_ended_by_its_owner_but_not_by_the_command() {
     assert!(error.contains("somebody uses the mount") && error.contains("fusermount3 -uz"), "{error}");
     mount.unmount().expect("by force");
     assert!(!is_mounted(dir.path()));
-    file.read_at(&mut [0; 10], 2_000_000).expect_err("the mount is gone");
+    if can_abort() {
+        file.read_at(&mut [0; 10], 2_000_000).expect_err("the mount is gone");
+    }
 }
 
 #[test]
@@ -126,8 +138,10 @@ fn requests_in_flight_do_not_hold_up_an_unmount() {
         mount.unmount().expect("by force");
         assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
         assert!(!is_mounted(dir.path()));
-        for reader in readers {
-            reader.join().expect("no panic").expect_err("the mount went away under it");
+        if can_abort() {
+            for reader in readers {
+                reader.join().expect("no panic").expect_err("the mount went away under it");
+            }
         }
         gate.open(12);
     });
