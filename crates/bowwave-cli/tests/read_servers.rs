@@ -1,0 +1,96 @@
+//! `bowwave read` and `bowwave mount` against other people's servers on loopback, by the options of the command line.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bowwave_testkit::{HttpServer, S3Server};
+use common::{bowwave, can_mount, failure, run};
+use serde_json::Value;
+
+/// SHA-256 of a million letters `a`.
+const DIGEST: &str = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
+
+/// A folder with `bucket/data/million` in it, and an empty `at`. Goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bowwave-servers-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("bucket/data")).expect("the temporary directory is writable");
+        fs::create_dir(path.join("at")).expect("writable");
+        fs::write(path.join("bucket/data/million"), vec![b'a'; 1_000_000]).expect("writable");
+        Self(path)
+    }
+
+    fn at(&self) -> PathBuf {
+        self.0.join("at")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _nothing_may_be_mounted = bowwave_fuse::unmount(&self.at());
+        if fs::remove_dir(self.at()).is_ok() {
+            let _best_effort = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// A command with the server's keys and nothing of the machine's own.
+fn signed(command: &str, server: &S3Server) -> Command {
+    let mut signed = bowwave();
+    signed.arg(command).args(["--endpoint", &server.endpoint(), "--region", "eu-west-1", "--allow-http"]);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
+        signed.env_remove(name);
+    }
+    signed.env("AWS_ACCESS_KEY_ID", S3Server::ACCESS_KEY_ID);
+    signed.env("AWS_SECRET_ACCESS_KEY", S3Server::SECRET_ACCESS_KEY);
+    signed
+}
+
+fn digest(command: &mut Command) -> Value {
+    let rows: Vec<Value> =
+        serde_json::from_str(&run(command.args(["--verify", "--json"]))).expect("an array");
+    rows[0]["sha256"].clone()
+}
+
+/// Mounts, compares the file at `path` in the mount, and unmounts.
+fn compare(mount: &mut Command, at: &Path, path: &str) {
+    mount.arg(at).arg("--daemon").stderr(Stdio::null());
+    assert_eq!(run(mount), "");
+    let read = fs::read(at.join(path)).expect("a file of the mount");
+    assert!(read == vec![b'a'; 1_000_000], "{} bytes of {path}", read.len());
+    run(bowwave().arg("umount").arg(at));
+}
+
+#[test]
+fn a_web_server_is_read_and_mounted() {
+    let folder = Folder::new("http");
+    let server = HttpServer::start(&folder.0.join("bucket")).expect("loopback has free ports");
+    let url = format!("{}data/million", server.url());
+    assert_eq!(digest(bowwave().args(["read", &url])), DIGEST);
+    if can_mount() {
+        compare(bowwave().args(["mount", &url]), &folder.at(), "million");
+    }
+    let (code, line) = failure(bowwave().args(["read", &format!("{}data/billion", server.url())]));
+    assert!(code == 1 && line.contains("data/billion"), "{line}");
+}
+
+#[test]
+fn an_s3_server_is_read_and_mounted_with_the_options_of_the_command_line() {
+    let folder = Folder::new("s3");
+    let server = S3Server::start(&folder.0, &["bucket"]).expect("loopback has free ports");
+    assert_eq!(digest(signed("read", &server).arg("s3://bucket/data/million")), DIGEST);
+    if can_mount() {
+        compare(signed("mount", &server).arg("s3://bucket"), &folder.at(), "data/million");
+    }
+    let (code, line) = failure(signed("read", &server).arg("s3://bucket/nothing"));
+    assert!(code == 1 && line.contains("s3://bucket/nothing"), "{line}");
+    let mut wrong = signed("read", &server);
+    wrong.env("AWS_SECRET_ACCESS_KEY", "wrong").arg("s3://bucket/data/million");
+    let (code, line) = failure(&mut wrong);
+    assert!(code == 1 && line.contains("(try "), "{line}");
+}
