@@ -4,23 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bowwave_backend::{Entry, Error, ErrorKind, Identity, Result};
+use bowwave_backend::{Entry, Error, Result};
 use bowwave_engine::{File, Store};
-use bowwave_fuse::{OpenFile, Tree};
+use bowwave_fuse::Tree;
 
 use crate::output;
 
-/// A [`Store`] for [`bowwave_fuse::Mount`]. What an errno cannot say is said on standard error.
+/// A [`Store`] whose mount says on standard error what an errno cannot.
 #[derive(Debug)]
 pub struct StoreTree {
     store: Store,
-    url: String,
     complaints: Mutex<Complaints>,
 }
-
-/// An open [`File`] for a mount.
-#[derive(Debug)]
-pub struct StoreFile(File);
 
 /// How much was said lately: a store that is down fails every read, and one line says as much as a thousand.
 #[derive(Debug)]
@@ -34,33 +29,32 @@ impl StoreTree {
     /// The tree of a store.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        let url = store.url().to_owned();
         let complaints = Mutex::new(Complaints { since: Instant::now(), said: 0, unsaid: 0 });
-        Self { store, url, complaints }
+        Self { store, complaints }
     }
 }
 
 impl Tree for StoreTree {
-    type File = StoreFile;
+    type File = File;
 
     fn url(&self) -> &str {
-        &self.url
+        self.store.url()
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
-        self.store.stat(path).map_err(of_store)
+        Tree::stat(&self.store, path)
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.store.list(path).map_err(of_store)
+        Tree::list(&self.store, path)
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.store.read_link(path).map_err(of_store)
+        Tree::read_link(&self.store, path)
     }
 
-    fn open(&self, path: &Path) -> Result<StoreFile> {
-        self.store.open(path).map(StoreFile).map_err(of_store)
+    fn open(&self, path: &Path) -> Result<File> {
+        Tree::open(&self.store, path)
     }
 
     fn failed(&self, _path: &Path, error: &Error) {
@@ -79,29 +73,6 @@ impl Tree for StoreTree {
         } else {
             complaints.unsaid += 1;
         }
-    }
-}
-
-impl OpenFile for StoreFile {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn identity(&self) -> Identity {
-        self.0.identity().clone()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.0.read_at(offset, buf).map_err(of_store)
-    }
-}
-
-/// The store's part of an error of the engine.
-fn of_store(error: bowwave_engine::Error) -> Error {
-    match error {
-        bowwave_engine::Error::Store(error) => error,
-        // Options are refused when the engine is made, long before.
-        bowwave_engine::Error::Options(message) => Error::new(ErrorKind::Io, message),
     }
 }
 

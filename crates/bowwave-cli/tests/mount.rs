@@ -7,15 +7,17 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::MutexGuard;
 
-use common::{bowwave, can_mount, failure, run};
+use common::{bowwave, can_mount, failure, one_at_a_time, run};
 use serde_json::Value;
 
 /// A folder with sources in `from`, and an empty `at` to mount at. Goes away with the test.
-struct Folder(PathBuf);
+struct Folder(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Folder {
     fn new(name: &str) -> Self {
+        let alone = one_at_a_time();
         let path = std::env::temp_dir().join(format!("bowwave-mount-{name}-{}", std::process::id()));
         fs::create_dir_all(path.join("from/below")).expect("the temporary directory is writable");
         fs::create_dir(path.join("at")).expect("writable");
@@ -30,7 +32,7 @@ impl Folder {
         ] {
             fs::write(path.join("from").join(name), bytes(size)).expect("writable");
         }
-        Self(path)
+        Self(path, alone)
     }
 
     fn from(&self) -> PathBuf {
@@ -120,6 +122,14 @@ type Unmount<'a> = &'a dyn Fn(&Served);
 fn succeeds(command: &mut Command) {
     let status = command.status().expect("the program is there");
     assert!(status.success(), "{command:?}: {status}");
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Of a test that has failed half-way; else it has ended.
+        let _may_have_ended = self.child.kill();
+        let _may_have_ended = self.child.wait();
+    }
 }
 
 fn umount(at: &Path) -> Command {
@@ -226,7 +236,9 @@ fn the_counters_at_the_end_are_those_of_what_was_read() {
     assert!(status.success());
     assert_eq!(counters["bytes_fetched"], 1 << 20);
     assert_eq!(counters["pages_used"], counters["pages_readahead"]);
-    assert!(counters["hits"].as_u64() > Some(0) && counters["requests"].as_u64() < Some(256), "{counters}");
+    // What was read ahead was there, or on its way, when the kernel asked.
+    let count = |name: &str| counters[name].as_u64().expect("a count");
+    assert!(count("hits") + count("late") > 0 && count("requests") < 256, "{counters}");
 }
 
 #[test]

@@ -5,24 +5,26 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::MutexGuard;
 
 use bowwave_testkit::{HttpServer, S3Server};
-use common::{bowwave, can_mount, failure, run};
+use common::{bowwave, can_mount, failure, one_at_a_time, run};
 use serde_json::Value;
 
 /// SHA-256 of a million letters `a`.
 const DIGEST: &str = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
 
 /// A folder with `bucket/data/million` in it, and an empty `at`. Goes away with the test.
-struct Folder(PathBuf);
+struct Folder(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Folder {
     fn new(name: &str) -> Self {
+        let alone = one_at_a_time();
         let path = std::env::temp_dir().join(format!("bowwave-servers-{name}-{}", std::process::id()));
         fs::create_dir_all(path.join("bucket/data")).expect("the temporary directory is writable");
         fs::create_dir(path.join("at")).expect("writable");
         fs::write(path.join("bucket/data/million"), vec![b'a'; 1_000_000]).expect("writable");
-        Self(path)
+        Self(path, alone)
     }
 
     fn at(&self) -> PathBuf {

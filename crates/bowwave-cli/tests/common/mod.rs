@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The program under test, without arguments.
 pub(crate) fn bowwave() -> Command {
@@ -53,4 +54,13 @@ pub(crate) fn can_mount() -> bool {
             false
         }
     }
+}
+
+/// Runs the tests of a program that read files of a mount one after the other.
+///
+/// A process that another test starts holds all open files until it has become another program; a mount with an open
+/// file is busy.
+pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
