@@ -38,6 +38,16 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The store's part of it, for interfaces that know stores only.
+impl From<Error> for bowwave_backend::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Store(error) => error,
+            Error::Options(message) => Self::new(ErrorKind::Io, message),
+        }
+    }
+}
+
 impl From<bowwave_backend::Error> for Error {
     fn from(error: bowwave_backend::Error) -> Self {
         Self::Store(error)

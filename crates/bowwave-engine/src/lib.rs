@@ -39,6 +39,8 @@ mod store;
 mod timer;
 mod wait;
 
+/// Stores, as the engine reads them: [`bowwave_backend`].
+pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};
 pub use bowwave_core::{Advice, PageSize, Policy};
 pub use engine::Engine;

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use bowwave_backend::{Entry, EntryKind};
+use bowwave_engine::backend::{Entry, EntryKind};
 use fuser::{FileAttr, FileType, INodeNo};
 
 /// What the store does not know about its entries.

@@ -1,6 +1,6 @@
 //! The one place where errors of a store become error numbers.
 
-use bowwave_backend::ErrorKind;
+use bowwave_engine::backend::ErrorKind;
 use fuser::Errno;
 
 /// The error number that a program sees for an error of this kind.

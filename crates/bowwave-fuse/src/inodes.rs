@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use bowwave_backend::{Entry, EntryKind, Identity};
+use bowwave_engine::backend::{Entry, EntryKind, Identity};
 
 /// Number of the root.
 pub(crate) const ROOT: u64 = 1;

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use bowwave_backend::{Entry, EntryKind, Error, ErrorKind, Result};
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Result};
 
 use crate::tree::Tree;
 

@@ -26,6 +26,7 @@ mod mount;
 mod mount_table;
 mod operations;
 mod options;
+mod store;
 mod tree;
 
 pub use checks::is_available;

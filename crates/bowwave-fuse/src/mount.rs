@@ -38,7 +38,7 @@ impl Mount {
     pub fn new<T: Tree>(tree: T, dir: &Path, options: MountOptions) -> Result<Self> {
         let point = checks::mount_point(dir)?;
         let source = tree.url().to_owned();
-        let of_store = |error: bowwave_backend::Error| Error::new(format!("{source}: {error}"));
+        let of_store = |error: bowwave_engine::backend::Error| Error::new(format!("{source}: {error}"));
         let defaults = Defaults {
             uid: options.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
             gid: options.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),

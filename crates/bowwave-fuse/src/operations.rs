@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bowwave_backend::{Entry, Error, ErrorKind};
+use bowwave_engine::backend::{Entry, Error, ErrorKind};
 use fuser::{Errno, FileAttr};
 
 use crate::attributes::Defaults;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bowwave_backend::{Entry, Error, Identity, Result};
+use bowwave_engine::backend::{Entry, Error, Identity, Result};
 
 /// A read-only tree of files; the engine's view of one store.
 ///

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use bowwave_backend::ErrorKind;
+use bowwave_engine::backend::ErrorKind;
 use bowwave_fuse::{KernelCache, MountOptions};
 use common::{Dir, MODIFIED, Memory, available, pattern};
 use rustix::io::Errno;

@@ -25,7 +25,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-engine/src/arena.rs",
     "crates/bowwave-engine/src/file.rs",
     "crates/bowwave-engine/src/request.rs",
-    "crates/bowwave-fuse/examples/kernel_cache.rs",
+    "crates/bowwave-fuse/examples/kernel_cache/patterns.rs",
     "crates/bowwave-fuse/src/sys.rs",
     "crates/bowwave-fuse/tests/reading.rs",
     "crates/bowwave-region/src/sys.rs",

@@ -1,7 +1,6 @@
 //! Wrappers in URLs: `throttle:rate=9MB/s:URL`, `limit:requests=4:URL`, `fault:errors=0.01,seed=7:URL`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Fault, Faults, Limit, Throttle};
 use crate::url::{invalid, pairs};

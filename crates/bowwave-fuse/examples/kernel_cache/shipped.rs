@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowwave_backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result};
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result};
 use bowwave_fuse::{KernelCache, Mount, MountOptions, OpenFile, Tree};
 
 use crate::choice::Choice;

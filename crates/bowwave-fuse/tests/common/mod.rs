@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use bowwave_backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result};
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result};
 use bowwave_fuse::{Mount, MountOptions, OpenFile, Tree};
 
 /// Whether mounts can be made here; prints the reason if not.
