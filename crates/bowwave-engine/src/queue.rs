@@ -18,7 +18,7 @@ const QUEUE_REQUESTS: u64 = 128;
 /// A readahead run is spread over free slots in requests no smaller than this part of the best size.
 const SPREAD: u64 = 32;
 /// One slot in this many is kept for demand.
-const DEMAND_SLOTS: u32 = 16;
+const DEMAND_SLOTS: u32 = 32;
 
 /// The queue of one store.
 #[derive(Debug)]
@@ -59,6 +59,7 @@ struct State {
     readahead: VecDeque<FillKey>,
     queued_pages: u64,
     in_flight: u32,
+    in_flight_pages: u64,
     /// Someone sends; whoever comes meanwhile leaves it to them. Also keeps a backend that answers at once from
     /// recursing.
     pumping: bool,
@@ -122,6 +123,7 @@ impl Queue {
                     return;
                 }
                 state.in_flight += 1;
+                state.in_flight_pages += pages_of(&parts);
                 state.stats.requests += 1;
                 state.stats.in_flight_max = state.stats.in_flight_max.max(state.in_flight.into());
                 parts
@@ -135,10 +137,11 @@ impl Queue {
         self.lock().stats.bytes_fetched += bytes;
     }
 
-    /// A request has ended.
-    pub(crate) fn ended(&self, tell: impl FnOnce(&mut StoreStats)) {
+    /// A request for so many pages has ended.
+    pub(crate) fn ended(&self, pages: u64, tell: impl FnOnce(&mut StoreStats)) {
         let mut state = self.lock();
         state.in_flight -= 1;
+        state.in_flight_pages -= pages;
         tell(&mut state.stats);
     }
 
@@ -162,8 +165,11 @@ impl Queue {
             return vec![first];
         }
         let best = self.profile.request_bytes_best.max(self.page_bytes);
-        let queued = (state.queued_pages + first.range.count().0) * self.page_bytes;
-        let target = (queued / u64::from(slots - state.in_flight)).clamp((best / SPREAD).max(1), best);
+        // What is queued and in flight, dealt out over all slots: if the slot that comes free first took all that is
+        // queued, the others would find nothing.
+        let pages = state.queued_pages + state.in_flight_pages + first.range.count().0;
+        let share = pages * self.page_bytes / u64::from(slots);
+        let target = share.clamp((best / SPREAD).max(1), best);
         let (file, mut end) = (first.entry.uid, first.range.end.0);
         let mut bytes = first.range.count().0 * self.page_bytes;
         let mut parts = vec![first];
@@ -189,6 +195,11 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Pages of the fills of a request.
+pub(crate) fn pages_of(parts: &[QueuedFill]) -> u64 {
+    parts.iter().map(|part| part.range.count().0).sum()
 }
 
 impl State {

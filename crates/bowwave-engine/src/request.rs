@@ -8,7 +8,7 @@ use bowwave_core::{FillError, FillId};
 
 use crate::arena::Arena;
 use crate::engine::Inner;
-use crate::queue::{Queue, QueuedFill};
+use crate::queue::{Queue, QueuedFill, pages_of};
 use crate::store::FileEntry;
 
 /// The first pause before a request is tried again; doubles from try to try.
@@ -23,6 +23,8 @@ struct Sink {
     entry: Arc<FileEntry>,
     /// Fills not answered yet, in page order; what is left of the front is in `answered_bytes`.
     parts: std::vec::IntoIter<QueuedFill>,
+    /// Pages of all fills.
+    pages: u64,
     /// Bytes of the buffer that belong to fills answered already.
     answered_bytes: usize,
     /// Bytes that the store has for this request: the buffer, or less at the end of the file.
@@ -44,6 +46,7 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
         engine: Arc::clone(engine),
         queue: Arc::clone(queue),
         entry,
+        pages: pages_of(&parts),
         parts: parts.into_iter(),
         answered_bytes: 0,
         wanted: usize::try_from(wanted).expect("a request fits into memory"),
@@ -98,12 +101,12 @@ impl ReadSink for Sink {
         drop(buf);
         let short = stopped_early && error.is_some();
         let latency = self.started.elapsed();
-        let Self { engine, queue, entry, parts, .. } = *self;
+        let Self { engine, queue, entry, parts, pages, .. } = *self;
         let retries = match &error {
             Some(error) => retry_or_fail(&engine, &entry, parts, error),
             None => 0,
         };
-        queue.ended(|stats| {
+        queue.ended(pages, |stats| {
             stats.requests_failed += u64::from(error.is_some() && !short);
             stats.requests_short += u64::from(short);
             stats.retries += retries;
