@@ -287,7 +287,11 @@ impl Fetch {
         }
         if found.range != Some((self.offset, end)) {
             let (from, last) = (self.offset, end - 1);
-            return Err(protocol(format!("asked for bytes {from}-{last}, the server sends {found:?}")));
+            let sent = match found.range {
+                Some((first, end)) => format!("bytes {first}-{}", end.saturating_sub(1)),
+                None => "no range".to_owned(),
+            };
+            return Err(protocol(format!("asked for bytes {from}-{last}, the server sends {sent}")));
         }
         Ok(())
     }

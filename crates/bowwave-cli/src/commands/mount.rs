@@ -68,9 +68,16 @@ pub struct Args {
     /// Whether the kernel keeps what was read, too
     ///
     /// off brings every read to bowwave with the offset and length that the program gave, and keeps nothing twice;
-    /// small reads then cost a request each.
-    #[arg(long, value_enum, default_value_t = Keep::On)]
+    /// small reads then cost a request each. auto is on, but off with '--policy none': where the kernel keeps pages it
+    /// also reads ahead by itself.
+    #[arg(long, value_enum, default_value_t = Keep::Auto)]
     kernel_cache: Keep,
+
+    /// Largest window of the kernel's own readahead, which only joins small sequential reads into larger requests
+    ///
+    /// From 0 to 1 MiB; more than 128 KiB needs root. 0 makes each page a request of its own.
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = values::size)]
+    kernel_readahead: u64,
 
     /// At the end, print what the cache did
     #[arg(long, conflicts_with = "daemon")]
@@ -94,6 +101,8 @@ pub struct Args {
 /// What the kernel's page cache does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Keep {
+    /// On, but off without readahead
+    Auto,
     /// The kernel's page cache keeps what was read
     On,
     /// It does not
@@ -141,8 +150,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 impl Args {
     fn options(&self) -> MountOptions {
         MountOptions {
+            kernel_readahead_bytes: u32::try_from(self.kernel_readahead).unwrap_or(u32::MAX),
             kernel_cache: match self.kernel_cache {
-                Keep::On => KernelCache::On,
+                Keep::Auto if self.policy == Policy::None => KernelCache::Off,
+                Keep::Auto | Keep::On => KernelCache::On,
                 Keep::Off => KernelCache::Off,
             },
             ttl: self.ttl,
