@@ -51,3 +51,8 @@ pub use memory::available_memory;
 pub use options::Options;
 pub use stats::{EngineStats, StoreStats};
 pub use store::Store;
+
+/// The README's example runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
