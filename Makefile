@@ -38,9 +38,13 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
 bench:
-	@tools/setup.sh build
+	@tools/setup.sh build fuse python
+	$(CARGO) build --locked --release --package bowwave-cli
 	$(CARGO) run --locked --release --package bowwave-trace --example read_speed
-	$(CARGO) bench --locked --workspace --benches
+	$(CARGO) bench --locked --package bowwave-core --bench decide
+	$(CARGO) bench --locked --package bowwave-engine --bench warm
+	$(CARGO) bench --locked --package bowwave-backend --bench stores
+	python3 -B tools/bench.py --bowwave $(TARGET)/release/bowwave
 
 doc:
 	@tools/setup.sh build
