@@ -9,6 +9,8 @@ use crate::shard::{Effect, Shard};
 pub(crate) struct Budget {
     pool: AtomicU32,
     lot: u32,
+    /// Frames that a shard keeps however idle: enough for its largest read.
+    floor: u32,
     /// Counts calls for frames that the pool could not meet.
     calls: AtomicU32,
 }
@@ -17,8 +19,8 @@ pub(crate) struct Budget {
 const REBALANCE_EVERY: u32 = 16;
 
 impl Budget {
-    pub(crate) fn new(pool: u32, lot: u32) -> Self {
-        Self { pool: AtomicU32::new(pool), lot: lot.max(1), calls: AtomicU32::new(0) }
+    pub(crate) fn new(pool: u32, lot: u32, floor: u32) -> Self {
+        Self { pool: AtomicU32::new(pool), lot: lot.max(1), floor, calls: AtomicU32::new(0) }
     }
 
     /// Lends a shard that is short of frames a lot more, if there is one to be had.
@@ -70,7 +72,7 @@ impl Budget {
         // The idlest may have nothing left to give.
         for idle in others {
             let mut effects = Vec::new();
-            let got = shards[idle].revoke(self.lot, &mut effects);
+            let got = shards[idle].revoke(self.lot, self.floor, &mut effects);
             perform(idle, effects);
             if got > 0 {
                 return got;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::journal::Journal;
 use crate::options::Options;
 use crate::queue::{Queue, QueuedFill};
 use crate::shard::{Effect, Shard};
-use crate::stats::EngineStats;
+use crate::stats::{EngineStats, StoreStats};
 use crate::store::{FileEntry, Store};
 use crate::timer::Timer;
 
@@ -35,6 +35,11 @@ pub(crate) struct Inner {
     budget: Budget,
     timer: Arc<Timer>,
     queues: Mutex<Vec<Arc<Queue>>>,
+    /// Of stores that are gone.
+    past_stores: Mutex<StoreStats>,
+    /// Files of stores that are gone, with requests still on their way.
+    orphans: Mutex<Vec<Arc<FileEntry>>>,
+    has_orphans: AtomicBool,
     next_shard: AtomicUsize,
     next_uid: AtomicU64,
     chance: AtomicU64,
@@ -59,17 +64,23 @@ impl Engine {
             .map(|number| Shard::new(number, &config, plan.frames, options.journal_events))
             .collect::<Result<_>>()?;
         let lot = (plan.frames / 64).clamp(16, 4096);
+        // Reads hold their frames while they wait: none may hold more than a quarter of what a shard has at first.
+        let chunk_pages = u64::from(share / 4).clamp(1, (8 << 20) / plan.page_size.bytes());
+        // Memory that goes to other shards must leave room for that, or large reads would fail.
+        let floor = share.min(u32::try_from(chunk_pages).unwrap_or(u32::MAX) + config.reserve_frames + 1);
         let inner = Arc::new(Inner {
             page_size: plan.page_size,
             shards,
-            budget: Budget::new(plan.frames - share * count, lot),
+            budget: Budget::new(plan.frames - share * count, lot, floor),
+            orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
+            past_stores: Mutex::default(),
             timer: Arc::default(),
             queues: Mutex::default(),
             next_shard: AtomicUsize::new(0),
             next_uid: AtomicU64::new(0),
             chance: AtomicU64::new(options.seed),
-            // Reads hold their frames while they wait: none may hold more than a quarter of what a shard has.
-            chunk_pages: u64::from(share / 4).clamp(1, (8 << 20) / plan.page_size.bytes()),
+            chunk_pages,
             options,
         });
         inner.timer.start(Arc::downgrade(&inner)).map_err(|error| {
@@ -114,6 +125,7 @@ impl Engine {
                 stats.metadata_bytes += cache.metadata_bytes() as u64;
             });
         }
+        stats.store += *self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner);
         for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
             stats.store += queue.stats();
         }
@@ -181,6 +193,23 @@ impl Inner {
         let mut effects = Vec::new();
         self.shards[shard].filled(answers, &mut effects);
         self.perform(shard, effects);
+        if self.has_orphans.load(Ordering::Relaxed) {
+            self.adopt(Vec::new());
+        }
+    }
+
+    /// Forgets files that nobody can open any more, as soon as no request for them is on its way.
+    pub(crate) fn adopt(&self, entries: Vec<Arc<FileEntry>>) {
+        let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        orphans.extend(entries);
+        orphans.retain(|entry| !self.shards[entry.shard].close_file(entry.file));
+        self.has_orphans.store(!orphans.is_empty(), Ordering::Relaxed);
+    }
+
+    /// A store is gone; its counters stay.
+    pub(crate) fn forget_queue(&self, queue: &Arc<Queue>) {
+        *self.past_stores.lock().unwrap_or_else(PoisonError::into_inner) += queue.stats();
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, queue));
     }
 
     /// Sends a fill again at `due`.
@@ -222,7 +251,6 @@ impl Inner {
                             unwanted.extend(frames);
                         }
                     }
-                    Effect::Retire(frames) => self.shards[shard].arena.release(&frames),
                 }
             }
             if !answers.is_empty() {

@@ -57,7 +57,7 @@ pub(crate) struct Plan {
 
 /// Bookkeeping of a frame, in the worst case of single pages far apart: its entry, its leaf in the page table, the shadow of
 /// a page that it held before. Counted against the cache, so that it stays within its bytes.
-const METADATA_BYTES: u64 = 256;
+const METADATA_BYTES: u64 = 320;
 /// Bytes of a fill: readers wake when theirs is done, and the queue joins neighbours again.
 const FILL_BYTES: u64 = 256 << 10;
 

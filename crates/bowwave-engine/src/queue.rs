@@ -45,8 +45,10 @@ pub(crate) struct QueuedFill {
     pub(crate) urgency: Urgency,
     pub(crate) frames: Vec<FrameId>,
     pub(crate) arena: Arc<Arena>,
-    /// How often it was sent.
+    /// How often it was sent in vain.
     pub(crate) tries: u32,
+    /// Bytes at its start that an earlier request has brought.
+    pub(crate) have_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -160,8 +162,7 @@ impl Queue {
             (state.in_flight + kept < slots).then(|| state.pop(Urgency::Readahead)).flatten()
         });
         let Some(first) = first else { return Vec::new() };
-        // What failed is tried again by itself, so that one bad page does not fail its neighbours again.
-        if first.tries > 0 {
+        if first.is_left_over() {
             return vec![first];
         }
         let best = self.profile.request_bytes_best.max(self.page_bytes);
@@ -175,7 +176,7 @@ impl Queue {
         let mut parts = vec![first];
         while bytes < target {
             let Some(&key) = state.places.get(&(file, end)) else { break };
-            if state.fills.get(&key).is_none_or(|fill| fill.tries > 0) {
+            if state.fills.get(&key).is_none_or(QueuedFill::is_left_over) {
                 break;
             }
             let Some(fill) = state.take(key) else { break };
@@ -194,6 +195,14 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueuedFill {
+    /// Whether a request has failed it or left it half done. It is then sent by itself, so that one bad page does not
+    /// fail its neighbours again.
+    fn is_left_over(&self) -> bool {
+        self.tries > 0 || self.have_bytes > 0
     }
 }
 

@@ -21,12 +21,14 @@ struct Sink {
     engine: Arc<Inner>,
     queue: Arc<Queue>,
     entry: Arc<FileEntry>,
-    /// Fills not answered yet, in page order; what is left of the front is in `answered_bytes`.
+    /// Fills not answered yet, in page order.
     parts: std::vec::IntoIter<QueuedFill>,
     /// Pages of all fills.
     pages: u64,
     /// Bytes of the buffer that belong to fills answered already.
     answered_bytes: usize,
+    /// Bytes of the buffer that are final.
+    final_bytes: usize,
     /// Bytes that the store has for this request: the buffer, or less at the end of the file.
     wanted: usize,
     started: Instant,
@@ -37,7 +39,8 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
     let entry = Arc::clone(&first.entry);
     let page_size = engine.page_size();
-    let offset = first.range.start.0 << page_size.shift();
+    let have = first.have_bytes;
+    let offset = (first.range.start.0 << page_size.shift()) + have;
     let end = last.range.end.0 << page_size.shift();
     let wanted = entry.size.min(end) - offset;
     let buf = lend(&parts);
@@ -49,6 +52,7 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
         pages: pages_of(&parts),
         parts: parts.into_iter(),
         answered_bytes: 0,
+        final_bytes: 0,
         wanted: usize::try_from(wanted).expect("a request fits into memory"),
         started: Instant::now(),
     });
@@ -72,6 +76,15 @@ fn lend(parts: &[QueuedFill]) -> ReadBuf {
             _ => segments.push((base, len)),
         }
     }
+    // An earlier request has brought the first bytes.
+    let mut have = usize::try_from(parts[0].have_bytes).expect("a fill fits into memory");
+    segments.retain_mut(|(base, len)| {
+        let skip = have.min(*len);
+        have -= skip;
+        *base = base.wrapping_add(skip);
+        *len -= skip;
+        *len > 0
+    });
     let owner: Arc<Arena> = Arc::clone(&parts[0].arena);
     // SAFETY: segments lie in the arena, which `owner` keeps mapped (all parts are of one file, so of one shard and
     // arena); frames of a fill in flight belong to that fill alone until it is answered, and it is answered only when
@@ -101,9 +114,18 @@ impl ReadSink for Sink {
         drop(buf);
         let short = stopped_early && error.is_some();
         let latency = self.started.elapsed();
-        let Self { engine, queue, entry, parts, pages, .. } = *self;
+        let left_over = self.final_bytes - self.answered_bytes.min(self.final_bytes);
+        let Self { engine, queue, entry, mut parts, pages, .. } = *self;
+        if let Some(part) = parts.as_mut_slice().first_mut()
+            && left_over > 0
+        {
+            // The rest of it is asked for, and that something came counts as a fresh start.
+            queue.arrived(left_over as u64);
+            part.have_bytes += left_over as u64;
+            part.tries = 0;
+        }
         let retries = match &error {
-            Some(error) => retry_or_fail(&engine, &entry, parts, error),
+            Some(error) => retry_or_fail(&engine, &entry, parts, error, short && left_over > 0),
             None => 0,
         };
         queue.ended(pages, |stats| {
@@ -120,9 +142,12 @@ impl Sink {
     /// Answers the fills whose bytes are among the first `bytes` of the buffer.
     fn answer_through(&mut self, bytes: usize) {
         let mut answers: Vec<(FillId, Result<(), FillError>)> = Vec::new();
+        self.final_bytes = self.final_bytes.max(bytes.min(self.wanted));
         let before = self.answered_bytes;
         while let Some(part) = self.parts.as_slice().first() {
-            let end = self.answered_bytes + part.frames.len() * self.engine.page_size().bytes() as usize;
+            let fill_bytes = part.frames.len() * self.engine.page_size().bytes() as usize;
+            let have = usize::try_from(part.have_bytes).expect("a fill fits into memory");
+            let end = self.answered_bytes + fill_bytes - have;
             if bytes < end.min(self.wanted) {
                 break;
             }
@@ -137,18 +162,20 @@ impl Sink {
     }
 }
 
-/// Tries again the fills that got no bytes, where that may help, and fails the others. Returns how many are tried again.
+/// Tries again the fills that are not done, where that may help, and fails the others. Returns how many are tried again.
+/// `at_once` without a pause: the store works, it only gives little at a time.
 fn retry_or_fail(
     engine: &Arc<Inner>,
     entry: &Arc<FileEntry>,
     parts: impl Iterator<Item = QueuedFill>,
     error: &StoreError,
+    at_once: bool,
 ) -> u64 {
     let mut failed = Vec::new();
     let mut retries = 0;
     for mut part in parts {
         if error.is_retryable() && part.tries < engine.retries() && !entry.is_stale() {
-            let pause = pause(engine, part.tries, error.retry_after());
+            let pause = if at_once { Duration::ZERO } else { pause(engine, part.tries, error.retry_after()) };
             part.tries += 1;
             retries += 1;
             engine.later(Instant::now() + pause, part);

@@ -56,8 +56,6 @@ pub(crate) enum Effect {
     Cancel(Arc<FileEntry>, FillKey),
     /// Tell a reader.
     Wake(Arc<Slot>, Outcome),
-    /// Give memory back.
-    Retire(Vec<FrameId>),
 }
 
 /// What a read found.
@@ -239,10 +237,11 @@ impl Shard {
         self.collect(&mut state, effects);
     }
 
-    /// Takes back up to `frames` frames; returns how many it got.
-    pub(crate) fn revoke(&self, frames: u32, effects: &mut Vec<Effect>) -> u32 {
+    /// Takes back up to `frames` frames, but leaves `floor`; returns how many it got.
+    pub(crate) fn revoke(&self, frames: u32, floor: u32, effects: &mut Vec<Effect>) -> u32 {
         let mut state = self.lock();
         let before = state.cache.frame_limit();
+        let frames = frames.min(before.saturating_sub(floor));
         state.step(Event::Revoked { frames });
         self.collect(&mut state, effects);
         before - state.cache.frame_limit()
@@ -294,7 +293,9 @@ impl Shard {
                         .expect("each read registers before its wake is looked at");
                     effects.push(Effect::Wake(slot, result));
                 }
-                Action::Retired { frames } => effects.push(Effect::Retire(frames)),
+                // Under the lock, for once: outside it the frames could be lent again, and filled, before their memory
+                // is given away.
+                Action::Retired { frames } => self.arena.release(&frames),
             }
         }
         state.actions = actions;
@@ -313,6 +314,7 @@ impl Shard {
             frames,
             arena: Arc::clone(&self.arena),
             tries: 0,
+            have_bytes: 0,
         }
     }
 

@@ -1,8 +1,8 @@
 //! A store and its files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::{Backend, Entry, Error as StoreError, ErrorKind, Identity, Object, Profile};
@@ -14,7 +14,7 @@ use crate::file::File;
 use crate::queue::Queue;
 use crate::stats::StoreStats;
 
-/// Files that are closed but whose pages stay, most recently closed last; beyond this many the oldest are forgotten.
+/// Files whose pages stay when they are closed; with more, those closed longest ago are forgotten.
 const CLOSED_FILES: usize = 16_384;
 
 /// A tree of objects read through the cache. Cheap to clone.
@@ -37,8 +37,9 @@ struct Files {
     by_path: HashMap<PathBuf, Arc<FileEntry>>,
     /// No longer what their path names; forgotten with their last handle.
     detached: Vec<Arc<FileEntry>>,
-    /// Closed, by the order of closing; may name files open again.
-    closed: std::collections::VecDeque<Arc<FileEntry>>,
+    /// Closed, by the order of closing, with the number of the closing; stale if the file was closed again since.
+    closed: VecDeque<(u64, Arc<FileEntry>)>,
+    closings: u64,
 }
 
 /// One version of one object, as the cache knows it.
@@ -54,6 +55,8 @@ pub(crate) struct FileEntry {
     path: PathBuf,
     /// Open handles. Changes only under the lock of `Files`.
     handles: AtomicU32,
+    /// Number of its last closing. Changes only under the lock of `Files`.
+    closing: AtomicU64,
     /// The open object, while there are handles.
     object: Mutex<Option<Arc<dyn Object>>>,
     stale: AtomicBool,
@@ -145,16 +148,11 @@ impl StoreInner {
             return;
         }
         *entry.object.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        files.closed.push_back(Arc::clone(entry));
-        while files.closed.len() > CLOSED_FILES {
-            let Some(oldest) = files.closed.pop_front() else { break };
-            if files.by_path.get(&oldest.path).is_some_and(|entry| Arc::ptr_eq(entry, &oldest))
-                && oldest.handles.load(Ordering::Relaxed) == 0
-            {
-                files.by_path.remove(&oldest.path);
-                files.detached.push(oldest);
-            }
-        }
+        files.closings += 1;
+        let closing = files.closings;
+        entry.closing.store(closing, Ordering::Relaxed);
+        files.closed.push_back((closing, Arc::clone(entry)));
+        files.forget_oldest();
         files.sweep(&self.engine);
     }
 
@@ -171,6 +169,7 @@ impl StoreInner {
             identity: object.identity().clone(),
             path: path.to_owned(),
             handles: AtomicU32::new(0),
+            closing: AtomicU64::new(0),
             object: Mutex::default(),
             stale: AtomicBool::new(false),
             last_error: Mutex::default(),
@@ -186,13 +185,30 @@ impl Drop for StoreInner {
     /// Files hold the store, so none is open: all pages go.
     fn drop(&mut self) {
         let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let entries = files.by_path.drain().map(|(_, entry)| entry).collect::<Vec<_>>();
-        files.detached.extend(entries);
-        files.sweep(&self.engine);
+        let mut entries = std::mem::take(&mut files.detached);
+        entries.extend(files.by_path.drain().map(|(_, entry)| entry));
+        // In the order of opening, whatever the order of the table.
+        entries.sort_by_key(|entry| entry.uid);
+        self.engine.adopt(entries);
+        self.engine.forget_queue(&self.queue);
     }
 }
 
 impl Files {
+    /// Keeps no more than so many closed files, and no more than twice as many notes of closings.
+    fn forget_oldest(&mut self) {
+        while self.by_path.len() > CLOSED_FILES || self.closed.len() > 2 * CLOSED_FILES {
+            let Some((closing, oldest)) = self.closed.pop_front() else { break };
+            let is_last = oldest.closing.load(Ordering::Relaxed) == closing;
+            let is_closed = oldest.handles.load(Ordering::Relaxed) == 0;
+            let is_current = self.by_path.get(&oldest.path).is_some_and(|entry| Arc::ptr_eq(entry, &oldest));
+            if is_last && is_closed && is_current {
+                self.by_path.remove(&oldest.path);
+                self.detached.push(oldest);
+            }
+        }
+    }
+
     /// Forgets detached files that nobody has open and for which no request is on its way.
     fn sweep(&mut self, engine: &Inner) {
         self.detached.retain(|entry| {

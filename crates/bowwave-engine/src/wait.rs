@@ -30,13 +30,16 @@ impl Slot {
     /// Delivers the outcome; returns it if nobody wants it any more.
     pub(crate) fn deliver(&self, outcome: Outcome) -> Option<Outcome> {
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Abandoned) {
-            State::Abandoned => return Some(outcome),
-            State::Polled(waker) => waker.wake(),
-            State::Waiting | State::Done(_) => {}
+        let before = std::mem::replace(&mut *state, State::Abandoned);
+        if matches!(before, State::Abandoned) {
+            return Some(outcome);
         }
         *state = State::Done(outcome);
         drop(state);
+        // Outside the lock: an executor may poll the task right here.
+        if let State::Polled(waker) = before {
+            waker.wake();
+        }
         self.ready.notify_one();
         None
     }

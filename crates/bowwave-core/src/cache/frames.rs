@@ -167,6 +167,10 @@ impl Frames {
             self.frames[id as usize] = frame;
             Some(FrameId(id))
         } else {
+            // As the leaves of the page table.
+            if self.frames.len() == self.frames.capacity() {
+                self.frames.reserve_exact(64.max(self.frames.len() / 8));
+            }
             self.frames.push(frame);
             Some(FrameId((self.frames.len() - 1) as u32))
         }

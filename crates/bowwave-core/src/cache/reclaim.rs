@@ -152,6 +152,9 @@ impl Cache {
         self.frames.list_del(id);
         self.frames.free(id);
         self.stats_mut(file).pages_evicted += 1;
+        if self.reclaim.shadows.len() == self.reclaim.shadows.capacity() {
+            self.reclaim.shadows.reserve_exact(64.max(self.reclaim.shadows.len() / 8));
+        }
         self.reclaim.shadows.push_back((file, index, shadow));
         while self.reclaim.shadows.len() > self.limit as usize {
             self.expire_shadow();

@@ -1,0 +1,184 @@
+//! Bugs that were, each with what broke and why the input finds it.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use bowwave_engine::backend::{
+    Backend, Entry, Identity, MemoryBackend, Object, Profile, ReadBuf, ReadSink, Result,
+};
+use bowwave_engine::{Advice, Engine, Options};
+
+fn engine(cache_bytes: u64, shards: usize) -> Engine {
+    let options = Options { cache_bytes: Some(cache_bytes), shards: Some(shards), ..Options::default() };
+    Engine::new(options).expect("valid options")
+}
+
+/// Gives at most 20 000 bytes a read.
+#[derive(Debug)]
+struct Sips(MemoryBackend);
+
+#[derive(Debug)]
+struct Sip(Arc<dyn Object>);
+
+/// Gives the whole buffer back after a read of its head.
+struct Rejoin(Box<dyn ReadSink>, ReadBuf);
+
+impl Backend for Sips {
+    fn url(&self) -> &str {
+        "sips:"
+    }
+    fn profile(&self) -> Profile {
+        self.0.profile()
+    }
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        self.0.stat(path)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.0.list(path)
+    }
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        Ok(Arc::new(Sip(self.0.open(path)?)))
+    }
+}
+
+impl Object for Sip {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn identity(&self) -> &Identity {
+        self.0.identity()
+    }
+    fn read(&self, offset: u64, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        let tail = buf.split_off(buf.len().min(20_000));
+        self.0.read(offset, buf, Box::new(Rejoin(sink, tail)));
+    }
+}
+
+impl ReadSink for Rejoin {
+    fn progress(&mut self, bytes: usize) {
+        self.0.progress(bytes);
+    }
+    fn done(self: Box<Self>, mut buf: ReadBuf, result: Result<usize>) {
+        let Self(sink, tail) = *self;
+        buf.unsplit(tail);
+        sink.done(buf, result);
+    }
+}
+
+/// A short answer was asked for again from its beginning, so a store that never gives a whole fill at once failed after a
+/// few tries. The contract lets a store stop early every time.
+#[test]
+fn a_store_that_always_stops_early_is_asked_for_the_rest() {
+    let memory = MemoryBackend::new();
+    let bytes: Vec<u8> = (0..1_000_003u32).map(|at| (at * 7 >> 3) as u8).collect();
+    memory.insert("a", bytes.clone());
+    let engine = engine(8 << 20, 1);
+    let store = engine.store_of(Arc::new(Sips(memory)));
+    let file = store.open(Path::new("a")).expect("it is there");
+    let mut read = vec![0; 1_100_000];
+    assert_eq!(file.read_at(0, &mut read).expect("each answer brings something"), bytes.len());
+    assert!(read[..bytes.len()] == bytes);
+    assert_eq!(store.stats().bytes_fetched, bytes.len() as u64, "nothing is fetched twice");
+}
+
+/// Memory went to a busy shard until the idle one had less than a large read takes, and that read failed.
+#[test]
+fn a_large_read_succeeds_on_a_shard_whose_memory_was_lent_to_another() {
+    let engine = engine(64 << 20, 2);
+    let store = engine.store("pattern:/").expect("a scheme of ours");
+    // Files go to the shards in turn.
+    let idle = store.open(Path::new("16MiB")).expect("the pattern has every size");
+    let busy = store.open(Path::new("100MiB")).expect("the pattern has every size");
+    let mut bytes = vec![0; 8 << 20];
+    idle.read_at(0, &mut bytes).expect("the pattern never fails");
+    let mut small = vec![0; 64 << 10];
+    for _ in 0..4 {
+        for offset in (0..busy.size()).step_by(small.len()) {
+            busy.read_at(offset, &mut small).expect("the pattern never fails");
+        }
+    }
+    assert_eq!(idle.read_at(0, &mut bytes).expect("frames are elsewhere, but not all"), bytes.len());
+}
+
+/// Files of a dropped store whose requests were on their way kept their pages for ever.
+#[test]
+fn pages_of_a_store_that_is_dropped_with_reads_in_flight_go() {
+    let engine = engine(8 << 20, 1);
+    let store = engine.store("emulate:s3,latency=20ms,metadata=0ms:pattern:/").expect("a scheme of ours");
+    let file = store.open(Path::new("2MiB")).expect("the pattern has every size");
+    file.advise(0, 0, Advice::WillNeed);
+    drop((file, store));
+    let patience = Instant::now() + Duration::from_secs(20);
+    while engine.stats().frames_used > 0 {
+        assert!(Instant::now() < patience, "{} frames are still in use", engine.stats().frames_used);
+        std::thread::yield_now();
+    }
+    assert!(engine.stats().store.requests > 0, "the counters of a store outlive it");
+}
+
+/// Each closing of a file was noted, and after 16384 of them the file itself was forgotten, though it was in use.
+#[test]
+fn a_file_in_use_again_and_again_stays_cached() {
+    let engine = engine(8 << 20, 1);
+    let store = engine.store("pattern:/").expect("a scheme of ours");
+    let mut byte = [0];
+    for _ in 0..40_000 {
+        let file = store.open(Path::new("4096")).expect("the pattern has every size");
+        file.read_at(0, &mut byte).expect("the pattern never fails");
+    }
+    assert_eq!(store.stats().requests, 1);
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A task that is dropped when it is woken, as by an executor that has been shut down.
+struct DropOnWake(Mutex<Option<Task>>, mpsc::SyncSender<()>);
+
+impl Wake for DropOnWake {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().expect("no panic").take());
+        self.1.send(()).expect("the test listens");
+    }
+}
+
+/// Tasks were woken under the lock that dropping them takes.
+#[test]
+fn a_task_may_be_dropped_by_its_own_wake() {
+    let engine = engine(2 << 20, 1);
+    let file = engine.open("emulate:s3,latency=20ms,metadata=0ms:pattern:/1MiB").expect("a scheme of ours");
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let task = Arc::new(DropOnWake(Mutex::new(None), sender));
+    let mut future: Task = Box::pin(async move {
+        let mut bytes = [0; 4096];
+        file.read_at_async(0, &mut bytes).await.expect("never gets here");
+    });
+    let waker = Waker::from(Arc::clone(&task));
+    {
+        let mut place = task.0.lock().expect("no panic");
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        *place = Some(future);
+    }
+    receiver.recv_timeout(Duration::from_secs(20)).expect("the wake returns");
+}
+
+/// What was set aside for bookkeeping did not cover single pages far apart: each has a leaf of the page table to itself, and
+/// so has the shadow of each page evicted before it.
+#[test]
+fn bookkeeping_of_scattered_pages_stays_within_the_cache() {
+    let cache_bytes = 16 << 20;
+    let engine = engine(cache_bytes, 1);
+    let file = engine.open("pattern:/1TiB").expect("a scheme of ours");
+    let mut state = 1u64;
+    let mut byte = [0];
+    for _ in 0..20_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        file.read_at((state >> 20) % (1 << 40), &mut byte).expect("the pattern never fails");
+    }
+    let stats = engine.stats();
+    assert!(stats.cache.pages_evicted > stats.frames, "the shadows are as many as the frames");
+    assert!(stats.frames * stats.page_bytes + stats.metadata_bytes <= cache_bytes, "{stats:?}");
+}
