@@ -74,7 +74,7 @@ impl ReadSink for Rejoin {
 #[test]
 fn a_store_that_always_stops_early_is_asked_for_the_rest() {
     let memory = MemoryBackend::new();
-    let bytes: Vec<u8> = (0..1_000_003u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..1_000_003u32).map(|at| ((at * 7) >> 3) as u8).collect();
     memory.insert("a", bytes.clone());
     let engine = engine(8 << 20, 1);
     let store = engine.store_of(Arc::new(Sips(memory)));

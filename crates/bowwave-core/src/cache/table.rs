@@ -253,7 +253,7 @@ const fn slot_of(page: PageIndex) -> usize {
 
 /// The finisher of SplitMix64, so that neither many files nor far-off pages fall together; the same on every run.
 const fn hash(file: u32, chunk: u64) -> usize {
-    let key = chunk ^ ((file as u64) << 40 | (file as u64) >> 24);
+    let key = chunk ^ (file as u64).rotate_left(40);
     let mixed = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     (mixed ^ (mixed >> 31)) as usize
