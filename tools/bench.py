@@ -11,8 +11,8 @@ are emulated in the process, so no network and no disk is measured. The parts:
             a share of min(1.25 GB/s, connections * 90 MB/s)
     mount   reads of a mount that come from bowwave's memory: POSIX_FADV_DONTNEED empties the kernel's cache of the
             file before each (no root needed), and the counters at the end prove that it did
-    md5sum  md5sum of 256 MiB on a mounted emulate:s3, with readahead and without (of a shorter file, or it would
-            take minutes a round; --whole takes them)
+    md5sum  md5sum of 256 MiB on a mounted emulate:s3, with readahead and without (with neither readahead nor the
+            kernel's cache of a shorter file, or it would take four minutes a round; --whole takes them)
     hdd     8 readers of 8 files on emulate:hdd, with readahead and without, in process and mounted
 
 Mounts end with the program, Ctrl-C and SIGTERM included. Without /dev/fuse, only what needs no mount is measured.
@@ -135,8 +135,8 @@ class Bench:
     def md5sum(self):
         whole = (64 if self.quick else 256) * MIB
         short = whole if self.whole else (4 if self.quick else 16) * MIB
-        # (readahead, kernel's cache, bytes). Without readahead a round takes a first byte for each request.
-        cases = [("ondemand", "on", whole), ("ondemand", "off", whole), ("none", "on", short), ("none", "off", short)]
+        # (readahead, kernel's cache, bytes). With neither, each of md5sum's reads of 32 KiB waits for a first byte.
+        cases = [("ondemand", "on", whole), ("ondemand", "off", whole), ("none", "on", whole), ("none", "off", short)]
         figures = {case: [] for case in cases}
         for _ in range(self.rounds):
             for case in cases:
@@ -262,7 +262,7 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="write all samples there")
     short = parser.add_mutually_exclusive_group()
     short.add_argument("--quick", action="store_true", help="smaller files and two rounds: shows that it runs")
-    short.add_argument("--whole", action="store_true", help="md5sum the whole file without readahead, too")
+    short.add_argument("--whole", action="store_true", help="md5sum the whole file with neither readahead nor the kernel's cache, too")
     options = parser.parse_args()
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds must be at least 1")
