@@ -89,9 +89,13 @@ impl Arena {
 
     /// Gives the memory of frames that hold nothing back to the system; they read as zeros when used again.
     pub(crate) fn release(&self, frames: &[FrameId]) {
-        for &frame in frames {
-            let (base, len) = self.segment(frame);
-            // SAFETY: the frame is retired, so nobody reads or writes it. If it fails the memory merely stays.
+        let mut frames = frames.to_vec();
+        frames.sort_unstable();
+        for run in frames.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let (base, bytes) = self.segment(run[0]);
+            self.segment(run[run.len() - 1]);
+            let len = run.len() * bytes;
+            // SAFETY: the frames are inside the mapping and retired, so nobody reads or writes them. If it fails the memory merely stays.
             let _memory_stays = unsafe { madvise(base.cast::<c_void>(), len, Advice::LinuxDontNeed) };
         }
     }

@@ -23,6 +23,11 @@ impl Budget {
         Self { pool: AtomicU32::new(pool), lot: lot.max(1), floor, calls: AtomicU32::new(0) }
     }
 
+    /// Frames that no shard has.
+    pub(crate) fn pool(&self) -> u32 {
+        self.pool.load(Ordering::Relaxed)
+    }
+
     /// Lends a shard that is short of frames a lot more, if there is one to be had.
     pub(crate) fn relieve(
         &self,

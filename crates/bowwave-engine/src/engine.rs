@@ -125,6 +125,7 @@ impl Engine {
                 stats.metadata_bytes += cache.metadata_bytes() as u64;
             });
         }
+        stats.frames += u64::from(self.inner.budget.pool());
         stats.store += *self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner);
         for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
             stats.store += queue.stats();
@@ -202,6 +203,8 @@ impl Inner {
     pub(crate) fn adopt(&self, entries: Vec<Arc<FileEntry>>) {
         let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
         orphans.extend(entries);
+        // Before looking: a fill that ends meanwhile looks again.
+        self.has_orphans.store(true, Ordering::Relaxed);
         orphans.retain(|entry| !self.shards[entry.shard].close_file(entry.file));
         self.has_orphans.store(!orphans.is_empty(), Ordering::Relaxed);
     }
@@ -220,7 +223,7 @@ impl Inner {
     /// The object behind a file is another one now: nothing cached of it counts any more.
     pub(crate) fn make_stale(&self, entry: &FileEntry) {
         if entry.set_stale() {
-            self.shards[entry.shard].invalidate(entry.file);
+            self.shards[entry.shard].invalidate(entry);
         }
     }
 

@@ -78,14 +78,16 @@ impl File {
     /// `buf` then holds is unspecified.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let len = self.clip(offset, buf.len());
-        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
-            Ok(mut scratch) => self.read_chunks(offset, &mut buf[..len], &mut scratch),
-            // A backend on this thread reads through an engine itself.
-            Err(_) => self.read_chunks(offset, &mut buf[..len], &mut Scratch::default()),
-        })
+        let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
+        let result = self.read_chunks(offset, &mut buf[..len], &mut scratch);
+        // Where the thread is about to end, or reads within a read, the buffers are simply dropped.
+        let _no_reuse = SCRATCH.try_with(|kept| kept.replace(scratch));
+        result
     }
 
     /// As [`read_at`](Self::read_at), without blocking the thread: for any async runtime. May be dropped half-way.
+    ///
+    /// Poll it when it wakes: until then its pages stay pinned, and others may have to wait for their frames.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).

@@ -1,5 +1,6 @@
 //! Fills on their way to a store: demand before readahead, neighbours joined, no more in flight than the store serves.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +44,8 @@ pub(crate) struct QueuedFill {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
+    /// Set when a reader comes to wait for it, wherever it is then: here, between two tries, or not here yet.
+    pub(crate) demanded: Arc<AtomicBool>,
     pub(crate) frames: Vec<FrameId>,
     pub(crate) arena: Arc<Arena>,
     /// How often it was sent in vain.
@@ -62,10 +65,35 @@ struct State {
     queued_pages: u64,
     in_flight: u32,
     in_flight_pages: u64,
-    /// Someone sends; whoever comes meanwhile leaves it to them. Also keeps a backend that answers at once from
-    /// recursing.
-    pumping: bool,
     stats: StoreStats,
+}
+
+thread_local! {
+    /// Queues that this thread sends for, so that a backend that answers at once does not recurse.
+    static PUMPED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While it lives, this thread sends for a queue. (Not a flag of the queue: one reader would send what all others ask
+/// for, and a backend that panics would leave it set.)
+struct Pumping(usize);
+
+impl Pumping {
+    /// `None` if this thread sends for the queue already.
+    fn enter(queue: usize) -> Option<Self> {
+        PUMPED.with_borrow_mut(|pumped| {
+            let is_new = !pumped.contains(&queue);
+            if is_new {
+                pumped.push(queue);
+            }
+            is_new.then(|| Self(queue))
+        })
+    }
+}
+
+impl Drop for Pumping {
+    fn drop(&mut self) {
+        PUMPED.with_borrow_mut(|pumped| pumped.retain(|&queue| queue != self.0));
+    }
 }
 
 impl Queue {
@@ -80,7 +108,12 @@ impl Queue {
 
     /// Adds a fill behind those of its urgency.
     pub(crate) fn push(&self, fill: QueuedFill) {
+        let mut fill = fill;
         let mut state = self.lock();
+        if fill.demanded.load(Ordering::Relaxed) {
+            fill.urgency = Urgency::Demand;
+        }
+        state.drop_stale_keys();
         state.queued_pages += fill.range.count().0;
         state.places.insert((fill.entry.uid, fill.range.start.0), fill.key);
         match fill.urgency {
@@ -112,16 +145,13 @@ impl Queue {
 
     /// Sends what the store has room for.
     pub(crate) fn pump(self: &Arc<Self>, engine: &Arc<Inner>) {
-        if std::mem::replace(&mut self.lock().pumping, true) {
-            return;
-        }
+        let Some(_pumping) = Pumping::enter(Arc::as_ptr(self).addr()) else { return };
         loop {
             let parts = {
                 let mut state = self.lock();
                 let parts = self.next_request(&mut state);
                 self.note_congestion(&state);
                 if parts.is_empty() {
-                    state.pumping = false;
                     return;
                 }
                 state.in_flight += 1;
@@ -145,6 +175,11 @@ impl Queue {
         state.in_flight -= 1;
         state.in_flight_pages -= pages;
         tell(&mut state.stats);
+    }
+
+    /// Alignment in bytes that the store wants offsets to have.
+    pub(crate) fn alignment(&self) -> u64 {
+        u64::from(self.profile.alignment.max(1))
     }
 
     pub(crate) fn stats(&self) -> StoreStats {
@@ -221,6 +256,18 @@ impl State {
             }?;
             if self.fills.get(&key).is_some_and(|fill| fill.urgency == urgency) {
                 return self.take(key);
+            }
+        }
+    }
+
+    /// Keeps the orders of service from growing with keys of fills that went another way.
+    fn drop_stale_keys(&mut self) {
+        let (fills, most) = (&self.fills, 2 * self.fills.len() + 64);
+        for (order, urgency) in
+            [(&mut self.demand, Urgency::Demand), (&mut self.readahead, Urgency::Readahead)]
+        {
+            if order.len() > most {
+                order.retain(|key| fills.get(key).is_some_and(|fill| fill.urgency == urgency));
             }
         }
     }

@@ -32,6 +32,8 @@ struct Sink {
     /// Bytes that the store has for this request: the buffer, or less at the end of the file.
     wanted: usize,
     started: Instant,
+    /// It has been seen to its end.
+    ended: bool,
 }
 
 /// Sends fills as one read. They are of one file and follow each other.
@@ -55,6 +57,7 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
         final_bytes: 0,
         wanted: usize::try_from(wanted).expect("a request fits into memory"),
         started: Instant::now(),
+        ended: false,
     });
     match object {
         Some(object) => object.read(offset, buf, sink),
@@ -98,47 +101,83 @@ impl ReadSink for Sink {
     }
 
     fn done(mut self: Box<Self>, buf: ReadBuf, result: bowwave_backend::Result<usize>) {
-        let wanted = self.wanted;
-        let stopped_early = result.is_ok();
-        let error = match result {
+        // Before its frames can be used for anything else.
+        drop(buf);
+        let outcome = match result {
             Ok(bytes) => {
                 self.answer_through(bytes);
-                (bytes < wanted).then(|| {
-                    let message =
-                        format!("{}: the store stopped {} bytes early", self.entry.name(), wanted - bytes);
-                    StoreError::new(ErrorKind::Truncated, message)
-                })
+                if bytes >= self.wanted { Outcome::Done } else { Outcome::Short(self.wanted - bytes) }
             }
-            Err(error) => Some(error),
+            Err(error) => Outcome::Failed(error),
         };
-        drop(buf);
-        let short = stopped_early && error.is_some();
-        let latency = self.started.elapsed();
-        let left_over = self.final_bytes - self.answered_bytes.min(self.final_bytes);
-        let Self { engine, queue, entry, mut parts, pages, .. } = *self;
-        if let Some(part) = parts.as_mut_slice().first_mut()
-            && left_over > 0
-        {
-            // The rest of it is asked for, and that something came counts as a fresh start.
-            queue.arrived(left_over as u64);
-            part.have_bytes += left_over as u64;
-            part.tries = 0;
+        self.end(outcome);
+    }
+}
+
+/// A backend that panics, or loses the request in another way, must not leave readers waiting for ever.
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if !self.ended {
+            let message = format!("{}: the store dropped a request", self.entry.name());
+            self.end(Outcome::Failed(StoreError::new(ErrorKind::Io, message).retryable(true)));
         }
+    }
+}
+
+/// How a request has ended.
+enum Outcome {
+    /// Every byte is there.
+    Done,
+    /// So many bytes are missing, for no reason given.
+    Short(usize),
+    /// It failed.
+    Failed(StoreError),
+}
+
+impl Sink {
+    /// Tries again or fails what is not answered, and makes room for the next request.
+    fn end(&mut self, outcome: Outcome) {
+        self.ended = true;
+        let left_over = self.keep_left_over();
+        let (error, short) = match outcome {
+            Outcome::Done => (None, false),
+            Outcome::Short(missing) => {
+                let message = format!("{}: the store stopped {missing} bytes early", self.entry.name());
+                (Some(StoreError::new(ErrorKind::Truncated, message)), true)
+            }
+            Outcome::Failed(error) => (Some(error), false),
+        };
+        let parts = std::mem::take(&mut self.parts);
         let retries = match &error {
-            Some(error) => retry_or_fail(&engine, &entry, parts, error, short && left_over > 0),
+            Some(error) => retry_or_fail(&self.engine, &self.entry, parts, error, short && left_over > 0),
             None => 0,
         };
-        queue.ended(pages, |stats| {
+        let latency = self.started.elapsed();
+        self.queue.ended(self.pages, |stats| {
             stats.requests_failed += u64::from(error.is_some() && !short);
             stats.requests_short += u64::from(short);
             stats.retries += retries;
             stats.latency_ns_total += u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         });
-        queue.pump(&engine);
+        self.queue.pump(&self.engine);
     }
-}
 
-impl Sink {
+    /// Notes what came of the first fill that is not answered, so that only its rest is asked for, from where the store's
+    /// alignment allows. Returns the bytes kept.
+    fn keep_left_over(&mut self) -> u64 {
+        let came = self.final_bytes.saturating_sub(self.answered_bytes) as u64;
+        let Some(part) = self.parts.as_mut_slice().first_mut() else { return 0 };
+        let have = (part.have_bytes + came) / self.queue.alignment() * self.queue.alignment();
+        let kept = have.saturating_sub(part.have_bytes);
+        if kept > 0 {
+            part.have_bytes = have;
+            // The store gives something: a fresh start.
+            part.tries = 0;
+            self.queue.arrived(kept);
+        }
+        kept
+    }
+
     /// Answers the fills whose bytes are among the first `bytes` of the buffer.
     fn answer_through(&mut self, bytes: usize) {
         let mut answers: Vec<(FillId, Result<(), FillError>)> = Vec::new();

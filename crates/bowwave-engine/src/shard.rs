@@ -1,7 +1,7 @@
 //! One shard: a cache under a lock, its memory, and the translation of actions into things to do outside the lock.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_core::{
@@ -37,8 +37,9 @@ pub(crate) struct State {
     waiting: HashMap<Waiter, Arc<Slot>>,
     next_waiter: u64,
     files: Vec<Option<Arc<FileEntry>>>,
-    /// Fills in flight and whose they are.
-    fills: HashMap<FillId, Arc<FileEntry>>,
+    /// Fills in flight, whose they are, and whether a reader waits for them.
+    fills: HashMap<FillId, (Arc<FileEntry>, Arc<AtomicBool>)>,
+    free_files: Vec<FileId>,
     free_handles: Vec<HandleId>,
     next_handle: u32,
     journal: Option<Journal>,
@@ -86,6 +87,7 @@ impl Shard {
                 waiting: HashMap::new(),
                 next_waiter: 0,
                 files: Vec::new(),
+                free_files: Vec::new(),
                 fills: HashMap::new(),
                 free_handles: Vec::new(),
                 next_handle: 0,
@@ -179,9 +181,14 @@ impl Shard {
         self.collect(&mut state, effects);
     }
 
-    /// Forgets all pages of a file.
-    pub(crate) fn invalidate(&self, file: FileId) {
-        self.lock().step(Event::Invalidate { file, range: PageRange::new(0, u64::MAX) });
+    /// Forgets all pages of a file, if it is still known.
+    pub(crate) fn invalidate(&self, entry: &FileEntry) {
+        let mut state = self.lock();
+        let known = state.files.get(entry.file.0 as usize).and_then(Option::as_ref);
+        // The number may be another file's by now.
+        if known.is_some_and(|known| known.uid == entry.uid) {
+            state.step(Event::Invalidate { file: entry.file, range: PageRange::new(0, u64::MAX) });
+        }
     }
 
     /// Enters a file, which `make` builds once its number is known.
@@ -191,13 +198,12 @@ impl Shard {
         make: impl FnOnce(FileId) -> FileEntry,
     ) -> Arc<FileEntry> {
         let mut state = self.lock();
-        let free = state.files.iter().position(Option::is_none).unwrap_or(state.files.len());
-        let file = FileId(u32::try_from(free).expect("fewer than 2^32 files"));
-        let entry = Arc::new(make(file));
-        if free == state.files.len() {
+        let file = state.free_files.pop().unwrap_or_else(|| {
             state.files.push(None);
-        }
-        state.files[free] = Some(Arc::clone(&entry));
+            FileId(u32::try_from(state.files.len() - 1).expect("fewer than 2^32 files"))
+        });
+        let entry = Arc::new(make(file));
+        state.files[file.0 as usize] = Some(Arc::clone(&entry));
         state.step(Event::OpenFile { file, pages });
         entry
     }
@@ -205,11 +211,12 @@ impl Shard {
     /// Forgets a file, unless requests for it are on their way; tells whether it did.
     pub(crate) fn close_file(&self, file: FileId) -> bool {
         let mut state = self.lock();
-        if state.fills.values().any(|entry| entry.file == file) {
+        if state.fills.values().any(|(entry, _)| entry.file == file) {
             return false;
         }
         state.step(Event::CloseFile { file });
         state.files[file.0 as usize] = None;
+        state.free_files.push(file);
         true
     }
 
@@ -258,7 +265,7 @@ impl Shard {
 
     /// Pages accessed of late for each frame lent: what memory here is worth. Each look halves what came before.
     pub(crate) fn recent_accesses_per_frame(&self) -> f64 {
-        let (accesses, frames) = self.with_cache(|cache| (cache.stats().accesses, cache.frame_limit()));
+        let (accesses, frames) = self.with_cache(|cache| (cache.accesses(), cache.frame_limit()));
         let recent = accesses.saturating_sub(self.accesses_seen.load(Ordering::Relaxed));
         self.accesses_seen.store(accesses - recent / 2, Ordering::Relaxed);
         recent as f64 / f64::from(frames.max(1))
@@ -277,12 +284,13 @@ impl Shard {
                 Action::Decided(_) => {}
                 Action::Fill(fill) => effects.push(Effect::Fill(self.queued(state, fill))),
                 Action::Promote { fill } => {
-                    if let Some(entry) = state.fills.get(&fill) {
+                    if let Some((entry, demanded)) = state.fills.get(&fill) {
+                        demanded.store(true, Ordering::Relaxed);
                         effects.push(Effect::Promote(Arc::clone(entry), self.key(fill)));
                     }
                 }
                 Action::Cancel { fill } => {
-                    if let Some(entry) = state.fills.get(&fill) {
+                    if let Some((entry, _)) = state.fills.get(&fill) {
                         effects.push(Effect::Cancel(Arc::clone(entry), self.key(fill)));
                     }
                 }
@@ -304,13 +312,15 @@ impl Shard {
     fn queued(&self, state: &mut State, fill: Fill) -> QueuedFill {
         let entry = state.files[fill.file.0 as usize].as_ref().expect("fills are of open files");
         let entry = Arc::clone(entry);
-        state.fills.insert(fill.id, Arc::clone(&entry));
+        let demanded = Arc::new(AtomicBool::new(false));
+        state.fills.insert(fill.id, (Arc::clone(&entry), Arc::clone(&demanded)));
         let frames = state.cache.fill_frames(fill.id).collect();
         QueuedFill {
             key: self.key(fill.id),
             entry,
             range: fill.range,
             urgency: fill.urgency,
+            demanded,
             frames,
             arena: Arc::clone(&self.arena),
             tries: 0,

@@ -14,7 +14,7 @@ use crate::file::File;
 use crate::queue::Queue;
 use crate::stats::StoreStats;
 
-/// Files whose pages stay when they are closed; with more, those closed longest ago are forgotten.
+/// Closed files whose pages stay; with twice as many, those closed longest ago are forgotten.
 const CLOSED_FILES: usize = 16_384;
 
 /// A tree of objects read through the cache. Cheap to clone.
@@ -110,10 +110,14 @@ impl Store {
     /// As the store says.
     pub fn open(&self, path: &Path) -> Result<File> {
         let object = self.inner.backend.open(path)?;
+        if i64::try_from(object.size()).is_err() {
+            let message = format!("{}: the store says it has {} bytes", path.display(), object.size());
+            return Err(StoreError::new(ErrorKind::Protocol, message).into());
+        }
         let engine = &self.inner.engine;
         let mut files = self.inner.files();
         let entry = match files.by_path.get(path) {
-            Some(entry) if entry.identity == *object.identity() && !entry.is_stale() => Arc::clone(entry),
+            Some(entry) if entry.is_still(object.identity()) => Arc::clone(entry),
             old => {
                 let old = old.map(Arc::clone);
                 let entry = self.inner.new_entry(path, &*object);
@@ -195,14 +199,17 @@ impl Drop for StoreInner {
 }
 
 impl Files {
-    /// Keeps no more than so many closed files, and no more than twice as many notes of closings.
+    /// Now and then drops stale notes of closings, and forgets the files closed longest ago if there are too many.
     fn forget_oldest(&mut self) {
-        while self.by_path.len() > CLOSED_FILES || self.closed.len() > 2 * CLOSED_FILES {
-            let Some((closing, oldest)) = self.closed.pop_front() else { break };
-            let is_last = oldest.closing.load(Ordering::Relaxed) == closing;
-            let is_closed = oldest.handles.load(Ordering::Relaxed) == 0;
-            let is_current = self.by_path.get(&oldest.path).is_some_and(|entry| Arc::ptr_eq(entry, &oldest));
-            if is_last && is_closed && is_current {
+        if self.closed.len() <= 2 * CLOSED_FILES {
+            return;
+        }
+        self.closed.retain(|(closing, entry)| {
+            entry.closing.load(Ordering::Relaxed) == *closing && entry.handles.load(Ordering::Relaxed) == 0
+        });
+        while self.closed.len() > CLOSED_FILES {
+            let Some((_, oldest)) = self.closed.pop_front() else { break };
+            if self.by_path.get(&oldest.path).is_some_and(|entry| Arc::ptr_eq(entry, &oldest)) {
                 self.by_path.remove(&oldest.path);
                 self.detached.push(oldest);
             }
@@ -220,6 +227,15 @@ impl Files {
 impl FileEntry {
     pub(crate) fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    /// Whether pages of this file are those of an object with this identity. A size alone, or a weak tag, proves nothing:
+    /// then only readers of the same time share.
+    fn is_still(&self, identity: &Identity) -> bool {
+        let strong_tag = identity.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
+        let proves = strong_tag || identity.modified_ns.is_some() || identity.inode.is_some();
+        let in_use = self.handles.load(Ordering::Relaxed) > 0;
+        self.identity == *identity && !self.is_stale() && (proves || in_use)
     }
 
     pub(crate) fn identity(&self) -> &Identity {

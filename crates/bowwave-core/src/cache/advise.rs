@@ -34,6 +34,8 @@ impl Cache {
             Advice::Sequential => entry.pattern = Pattern::Sequential,
             Advice::Random => entry.pattern = Pattern::Random,
             Advice::NoReuse => entry.no_reuse = true,
+            // Reads wait for frames: readahead must not take the next ones.
+            Advice::WillNeed if !self.starved.is_empty() => {}
             Advice::WillNeed => {
                 let nothing = PageRange { start: range.start, end: range.start };
                 let mut walk = Walk { handle, file, request: range, range: nothing, demand_left: 0 };

@@ -64,6 +64,8 @@ pub struct Cache {
     reclaim: reclaim::Reclaim,
     /// Of files that are closed.
     closed_stats: Stats,
+    /// Pages that reads asked for, of all files.
+    accesses: u64,
 }
 
 #[derive(Debug)]
@@ -148,6 +150,7 @@ impl Cache {
             starved: VecDeque::new(),
             reclaim: reclaim::Reclaim::default(),
             closed_stats: Stats::default(),
+            accesses: 0,
         })
     }
 
@@ -277,6 +280,12 @@ impl Cache {
             .get(file.0 as usize)
             .and_then(Option::as_ref)
             .map_or_else(Stats::default, |file| file.stats)
+    }
+
+    /// Pages that reads asked for so far, as [`stats`](Self::stats) tells, but without adding up all files.
+    #[must_use]
+    pub fn accesses(&self) -> u64 {
+        self.accesses
     }
 
     /// Frames lent to the cache now.

@@ -47,7 +47,8 @@ impl Cache {
             }
             let demanded = walk.range.contains(page);
             let Some(frame) = self.frame_for(walk, page, demanded) else {
-                self.stats_mut(file).pages_refused += window.end.0 - page.0;
+                let refused = &mut self.stats_mut(file).pages_refused;
+                *refused = refused.saturating_add(window.end.0 - page.0);
                 break;
             };
             if mark_at == Some(page) {

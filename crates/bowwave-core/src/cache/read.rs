@@ -49,8 +49,10 @@ impl Cache {
         }
         let file = self.handle(handle).file;
         let entry = self.file_mut(file);
+        let count = clip_to_file(request, entry.pages).count().0;
         entry.stats.reads += 1;
-        entry.stats.accesses += clip_to_file(request, entry.pages).count().0;
+        entry.stats.accesses += count;
+        self.accesses += count;
         if !self.starved.is_empty() || !self.start_read(waiter, handle, request, out) {
             self.stats_mut(file).reads_starved += 1;
             self.starved.push_back(StarvedRead { waiter, handle, request });
@@ -74,6 +76,7 @@ impl Cache {
         stats.reads += 1;
         stats.accesses += range.count().0;
         stats.hits += range.count().0;
+        self.accesses += range.count().0;
         let shared = shared_page(prev, range);
         for (&frame, page) in frames.iter().zip(range.start.0..) {
             self.frames.pin(frame);

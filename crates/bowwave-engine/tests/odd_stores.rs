@@ -1,0 +1,153 @@
+//! Stores that behave oddly: each test says what went wrong with them once.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bowwave_engine::backend::{
+    Backend, Entry, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
+};
+use bowwave_engine::{Engine, Options, Policy, Store};
+
+type Read = dyn Fn(u64, ReadBuf, Box<dyn ReadSink>) + Send + Sync;
+
+/// A store of one object that reads as the test says.
+#[derive(Clone)]
+struct Odd {
+    identity: Identity,
+    read: Arc<Read>,
+}
+
+impl Odd {
+    fn store(size: u64, read: impl Fn(u64, ReadBuf, Box<dyn ReadSink>) + Send + Sync + 'static) -> Store {
+        let options = Options { cache_bytes: Some(8 << 20), policy: Policy::None, ..Options::default() };
+        let odd = Self { identity: Identity { size, ..Identity::default() }, read: Arc::new(read) };
+        Engine::new(options).expect("valid options").store_of(Arc::new(odd))
+    }
+}
+
+impl fmt::Debug for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Odd")
+    }
+}
+
+impl Backend for Odd {
+    fn url(&self) -> &str {
+        "odd:"
+    }
+    fn profile(&self) -> Profile {
+        Profile {
+            kind: "odd".into(),
+            request_bytes_best: 1 << 20,
+            slots: 1,
+            alignment: 1,
+            latency: Duration::ZERO,
+        }
+    }
+    fn stat(&self, _path: &Path) -> Result<Entry> {
+        unreachable!("the tests only open")
+    }
+    fn list(&self, _path: &Path) -> Result<Vec<Entry>> {
+        unreachable!("the tests only open")
+    }
+    fn open(&self, _path: &Path) -> Result<Arc<dyn Object>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Object for Odd {
+    fn size(&self) -> u64 {
+        self.identity.size
+    }
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        (self.read)(offset, buf, sink);
+    }
+}
+
+fn serve(byte: u8, mut buf: ReadBuf, sink: Box<dyn ReadSink>) {
+    let len = buf.len();
+    buf.copy_in(0, &vec![byte; len]);
+    sink.done(buf, Ok(len));
+}
+
+/// A request whose sink was dropped was never answered: its reader hung, and its slot was lost.
+#[test]
+fn a_request_that_the_store_drops_is_tried_again() {
+    let requests = AtomicU64::new(0);
+    let store = Odd::store(1 << 20, move |_, buf, sink| {
+        if requests.fetch_add(1, Ordering::Relaxed) > 0 {
+            serve(7, buf, sink);
+        }
+    });
+    let mut bytes = [0; 10];
+    store.open(Path::new("a")).expect("opens").read_at(0, &mut bytes).expect("the second try succeeds");
+    assert_eq!(bytes, [7; 10]);
+}
+
+/// A store that panicked left the queue marked as busy, and every later read hung.
+#[test]
+fn a_store_that_panics_does_not_take_later_reads_with_it() {
+    let requests = AtomicU64::new(0);
+    let store = Odd::store(1 << 20, move |_, buf, sink| {
+        assert!(requests.fetch_add(1, Ordering::Relaxed) > 0, "a bug of the store");
+        serve(7, buf, sink);
+    });
+    let file = store.open(Path::new("a")).expect("opens");
+    let mut bytes = [0; 10];
+    let first = catch_unwind(AssertUnwindSafe(|| file.read_at(0, &mut [0; 10]).is_ok()));
+    assert!(first.is_err(), "the panic is the reader's who sent the request");
+    file.read_at(500_000, &mut bytes).expect("the store works again");
+    assert_eq!(bytes, [7; 10]);
+}
+
+/// An identity that is a size alone counted as proof that nothing has changed, so a fresh open read old bytes.
+#[test]
+fn without_validators_each_open_reads_anew() {
+    let byte = Arc::new(AtomicU8::new(1));
+    let now = Arc::clone(&byte);
+    let store = Odd::store(4096, move |_, buf, sink| serve(now.load(Ordering::Relaxed), buf, sink));
+    let mut read = [0];
+    store.open(Path::new("a")).expect("opens").read_at(0, &mut read).expect("it reads");
+    byte.store(2, Ordering::Relaxed);
+    store.open(Path::new("a")).expect("opens").read_at(0, &mut read).expect("it reads");
+    assert_eq!(read, [2]);
+}
+
+/// The last page's end wrapped to zero for sizes near 2^64, as a server can claim them.
+#[test]
+fn sizes_that_no_file_has_are_refused() {
+    for size in [u64::MAX, u64::MAX - 4095, 1 << 63] {
+        let store = Odd::store(size, |_, buf, sink| serve(7, buf, sink));
+        let error = store.open(Path::new("a")).expect_err("no file is that long");
+        assert_eq!(error.kind(), Some(ErrorKind::Protocol));
+    }
+    let store = Odd::store((1 << 63) - 1, |_, buf, sink| serve(7, buf, sink));
+    let file = store.open(Path::new("a")).expect("just below");
+    let mut bytes = [0; 100];
+    assert_eq!(file.read_at((1 << 63) - 11, &mut bytes).expect("it reads"), 10);
+    assert_eq!(file.read_at(u64::MAX, &mut bytes).expect("past the end"), 0);
+}
+
+/// Notes of the closings of one busy file pushed out a file that was closed once.
+#[test]
+fn a_file_closed_once_stays_while_another_is_opened_again_and_again() {
+    let engine =
+        Engine::new(Options { cache_bytes: Some(8 << 20), ..Options::default() }).expect("valid options");
+    let store = engine.store("pattern:/").expect("a scheme of ours");
+    let read =
+        |name: &str| store.open(Path::new(name)).expect("opens").read_at(0, &mut [0]).expect("it reads");
+    read("4097");
+    for _ in 0..40_000 {
+        read("4096");
+    }
+    let before = store.stats().requests;
+    read("4097");
+    assert_eq!(store.stats().requests, before, "two files fit into any cache");
+}
