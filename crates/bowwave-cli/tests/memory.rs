@@ -22,6 +22,16 @@ fn memory_stays_within_the_cache_and_64_mib_under_64_readers_of_a_far_store() {
     holds(&["--kernel-cache", "on"], true);
 }
 
+#[test]
+fn memory_stays_within_the_cache_and_64_mib_under_64_readers_where_the_kernel_keeps_none() {
+    holds(&["--kernel-cache", "off"], false);
+}
+
+#[test]
+fn memory_stays_within_the_cache_and_64_mib_under_64_readers_of_a_far_store_where_the_kernel_keeps_none() {
+    holds(&["--kernel-cache", "off"], true);
+}
+
 fn holds(options: &[&str], far: bool) {
     if !can_mount() {
         return;
