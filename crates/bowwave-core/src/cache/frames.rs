@@ -202,6 +202,16 @@ impl Frames {
         }
     }
 
+    /// Pins a frame that is up to date; returns whether a touch would change anything about it. The loop over the pages
+    /// of a hit is the hottest there is.
+    pub(crate) fn pin_hit(&mut self, id: FrameId) -> bool {
+        let frame = &mut self.frames[id.0 as usize];
+        frame.pins += 1;
+        self.pinned += u32::from(frame.pins == 1);
+        let settled = Flag::Referenced as u8;
+        frame.state != State::Active || frame.flags & (settled | Flag::Unused as u8) != settled
+    }
+
     /// Drops one pin; returns whether it was the last one.
     pub(crate) fn unpin(&mut self, id: FrameId) -> bool {
         let frame = self.get_mut(id);

@@ -79,8 +79,8 @@ impl Cache {
         self.accesses += range.count().0;
         let shared = shared_page(prev, range);
         for (&frame, page) in frames.iter().zip(range.start.0..) {
-            self.frames.pin(frame);
-            if !no_reuse && shared != Some(PageIndex(page)) {
+            let is_touch = !no_reuse && shared != Some(PageIndex(page));
+            if self.frames.pin_hit(frame) && is_touch {
                 self.touch(frame);
             }
         }
