@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::pool::{self, Job};
-use crate::{Error, ReadBuf, ReadSink, Result};
+use crate::{Error, Identity, Object, ReadBuf, ReadSink, Result};
 
 /// Bytes at hand.
 pub(crate) trait Source: Debug + Send + Sync {
@@ -18,8 +18,35 @@ pub(crate) trait Source: Debug + Send + Sync {
     fn check(&self) -> Result<()>;
 }
 
+/// An open object whose bytes are at hand.
+#[derive(Debug)]
+pub(crate) struct Made {
+    identity: Identity,
+    source: Arc<dyn Source>,
+}
+
+impl Made {
+    pub(crate) fn new(identity: Identity, source: Arc<dyn Source>) -> Self {
+        Self { identity, source }
+    }
+}
+
+impl Object for Made {
+    fn size(&self) -> u64 {
+        self.identity.size
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        read(&self.source, offset, buf, sink);
+    }
+}
+
 /// Reads `buf.len()` bytes at `offset` of `source`: small reads at once, larger ones in slices on the pool.
-pub(crate) fn read(source: &Arc<dyn Source>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+fn read(source: &Arc<dyn Source>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
     let len = within(source.size(), offset, buf.len());
     let mut job = Box::new(Generate { source: Arc::clone(source), offset, buf, len, done: 0, sink });
     if len <= INLINE_BYTES_MAX {

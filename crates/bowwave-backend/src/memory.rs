@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime};
 
-use crate::generate::{self, Source};
-use crate::{Backend, Entry, EntryKind, Identity, Object, Profile, ReadBuf, ReadSink, Result, path};
+use crate::generate::{Made, Source};
+use crate::{Backend, Entry, EntryKind, Identity, Object, Profile, ReadBuf, Result, path};
 
 /// Objects in memory by path; folders are there as soon as something is in them.
 ///
@@ -106,27 +106,7 @@ impl Backend for MemoryBackend {
         let version = version.ok_or_else(|| path::not_found(URL, path))?;
         let identity = version.identity();
         let source = Held { path: path.to_owned(), version, shared: Arc::clone(&self.shared) };
-        Ok(Arc::new(MemoryObject { identity, source: Arc::new(source) }))
-    }
-}
-
-#[derive(Debug)]
-struct MemoryObject {
-    identity: Identity,
-    source: Arc<dyn Source>,
-}
-
-impl Object for MemoryObject {
-    fn size(&self) -> u64 {
-        self.identity.size
-    }
-
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        generate::read(&self.source, offset, buf, sink);
+        Ok(Arc::new(Made::new(identity, Arc::new(source))))
     }
 }
 

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::generate::{self, Source};
-use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
-};
+use crate::generate::{Made, Source};
+use crate::{Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, Result};
 use crate::{path, units};
 
 /// The made-up files below one path; its folders list as empty, yet every fitting name in them opens.
@@ -107,7 +105,7 @@ impl Backend for PatternBackend {
         }
         let full = self.full(path);
         let source = Synthetic { seed: seed(&full), size: entry.size };
-        Ok(Arc::new(PatternObject { identity: identity(&full, entry.size), source: Arc::new(source) }))
+        Ok(Arc::new(Made::new(identity(&full, entry.size), Arc::new(source))))
     }
 }
 
@@ -157,26 +155,6 @@ fn word(seed: u64, index: u64) -> u64 {
 
 fn identity(full: &Path, size: u64) -> Identity {
     Identity { etag: Some(format!("\"{:016x}-{size:x}\"", seed(full))), size, ..Identity::default() }
-}
-
-#[derive(Debug)]
-struct PatternObject {
-    identity: Identity,
-    source: Arc<dyn Source>,
-}
-
-impl Object for PatternObject {
-    fn size(&self) -> u64 {
-        self.identity.size
-    }
-
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        generate::read(&self.source, offset, buf, sink);
-    }
 }
 
 #[derive(Debug)]
