@@ -1,0 +1,13 @@
+//! The laboratory: the very cache and policies of the engine, driven in virtual time.
+//!
+//! ```text
+//!   readers ──► machine ──► core::Cache ──► machine ──► device queue ──► device model
+//!      ▲                                                                     │
+//!      └──────────────── heap of events, in order of time ◄──────────────────┘
+//! ```
+//!
+//! Nothing here decides what to read or to keep: that is `bowwave-core`, as in production. Nothing here looks at a clock
+//! either: a run with the same input gives the same output, to the digit.
+
+pub mod device;
+pub mod record;
