@@ -10,4 +10,5 @@
 //! either: a run with the same input gives the same output, to the digit.
 
 pub mod device;
+pub mod queue;
 pub mod record;

@@ -1,29 +1,47 @@
-//! Devices in virtual time: how long a request takes, given what came before it.
+//! Devices in virtual time: how long requests take, given what came before them.
 //!
-//! A model is asked once for each request, when the request starts, and answers when it will end. What a device does
-//! between requests (a disk that reads on, a link that drains) it works out from the time that has passed.
+//! A device holds up to [`depth`](Device::depth) requests, works on them in an order of its own, and says when each
+//! ended. [`Queue`](crate::queue::Queue) stands before it and never gives it more.
+
+mod instant;
 
 use std::fmt::Debug;
 
 use bowwave_core::{Instant, Urgency};
 
-/// A device model: state that each request changes.
+pub use instant::InstantDevice;
+
+/// A device model: state that requests and time change.
+///
+/// The caller's part: times never go back; no more than `depth` requests are held; every time that
+/// [`next_event`](Self::next_event) names is visited by [`advance`](Self::advance) before a later `submit`.
 pub trait Device: Debug + Send {
-    /// Most requests that it works on at once.
+    /// Most requests that it holds at once, begun or not. At least 1.
     fn depth(&self) -> usize;
 
-    /// Most bytes of one request; longer ones are split before they come here.
+    /// Most bytes of one request; longer ones are split before they come here. At least 1.
     fn request_bytes_max(&self) -> u64;
 
-    /// Starts a request and tells when it will end. Calls come in order of time, and no more than
-    /// [`depth`](Self::depth) requests run at once.
-    fn start(&mut self, now: Instant, request: &Request) -> Instant;
+    /// Bytes that it stores, if that is limited. Addresses past it wrap around.
+    fn capacity_bytes(&self) -> Option<u64>;
+
+    /// Takes a request.
+    fn submit(&mut self, now: Instant, request: &Request);
+
+    /// When something ends or begins inside, so that [`advance`](Self::advance) must be called.
+    fn next_event(&self) -> Option<Instant>;
+
+    /// Lets happen what is due by `now` and adds the requests that ended by then, in order of their ends.
+    fn advance(&mut self, now: Instant, ended: &mut Vec<Done>);
+
+    /// Where its time went so far.
+    fn service(&self) -> Service;
 }
 
 /// What a device is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its name.
+    /// Its name, unique among the requests that have not ended.
     pub id: RequestId,
     /// Read or write.
     pub direction: Direction,
@@ -44,7 +62,7 @@ pub struct Request {
 pub struct RequestId(pub u64);
 
 /// Which way the bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From the device.
     Read,
@@ -52,10 +70,74 @@ pub enum Direction {
     Write,
 }
 
+/// A request that a device has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Which.
+    pub id: RequestId,
+    /// When the device began to work on it.
+    pub started: Instant,
+    /// When its last byte had moved.
+    pub ended: Instant,
+}
+
+/// Where the time of a device's requests went, summed over those that have begun, in nanoseconds.
+///
+/// Of a disk the parts add up to its busy time. Of devices that work on several requests at once they are sums over
+/// requests, and can exceed the time that has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Requests begun.
+    pub requests: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Requests served from the device's buffer alone: no head moved, no cell was read.
+    pub buffer_hits: u64,
+    /// Requests that went on where the head or the stream was, without a new access.
+    pub continued: u64,
+    /// Commands and other costs a request.
+    pub overhead_ns: u64,
+    /// Seeks.
+    pub seek_ns: u64,
+    /// Waiting for the sector to come round.
+    pub rotation_ns: u64,
+    /// Waiting inside the device: for a chip, a slot, a retry.
+    pub wait_ns: u64,
+    /// From the medium: tracks with their skews; cells; the first byte of a store.
+    pub media_ns: u64,
+    /// On the bus or the link, where that was not hidden behind the medium.
+    pub bus_ns: u64,
+}
+
 impl Request {
     /// One past the last byte.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.start + self.bytes
+    }
+}
+
+impl Service {
+    /// All parts together, in nanoseconds.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.overhead_ns + self.seek_ns + self.rotation_ns + self.wait_ns + self.media_ns + self.bus_ns
+    }
+
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests - earlier.requests,
+            bytes: self.bytes - earlier.bytes,
+            buffer_hits: self.buffer_hits - earlier.buffer_hits,
+            continued: self.continued - earlier.continued,
+            overhead_ns: self.overhead_ns - earlier.overhead_ns,
+            seek_ns: self.seek_ns - earlier.seek_ns,
+            rotation_ns: self.rotation_ns - earlier.rotation_ns,
+            wait_ns: self.wait_ns - earlier.wait_ns,
+            media_ns: self.media_ns - earlier.media_ns,
+            bus_ns: self.bus_ns - earlier.bus_ns,
+        }
     }
 }

@@ -1,0 +1,148 @@
+//! How a queue is set up, checked once.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Knobs of a [`Queue`](super::Queue).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// In which order requests go to the device.
+    pub elevator: Elevator,
+    /// Most requests of a direction after merging, those at the device included; further ones wait outside, in order
+    /// of arrival. At least 1.
+    pub requests_max: usize,
+    /// Requests of a direction from which it counts as congested: at most `requests_max`, at least 1.
+    pub congested_on: usize,
+    /// Requests of a direction below which it no longer does: at most `congested_on`, at least 1.
+    pub congested_off: usize,
+    /// Whether neighbouring requests become one.
+    pub merge: bool,
+    /// How long [`Elevator::Anticipatory`] waits for the same owner's next request, in nanoseconds.
+    pub idle_ns: u64,
+    /// How far from the end of the owner's last request its next may begin to be worth the wait, in bytes.
+    pub near_bytes: u64,
+}
+
+/// In which order requests go to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Elevator {
+    /// In order of arrival.
+    Noop,
+    /// The next one upwards from where the last one ended; from the highest back to the lowest.
+    ///
+    /// Fair to addresses, not to owners: every request is served before the head comes past its address again, but an
+    /// owner that always has its next request queued before its last has ended keeps the head until it stops.
+    Clook,
+    /// As [`Clook`](Self::Clook), but after a demand read the device stays idle for a short time, if the owner's next
+    /// read nearby is likely to come within it.
+    ///
+    /// An owner whose requests came later than that on average (decaying over some eight requests) is not waited for.
+    Anticipatory,
+}
+
+/// A knob of [`QueueConfig`] that is out of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfigError {
+    /// Name of the knob.
+    pub field: &'static str,
+    /// Its value.
+    pub value: usize,
+    /// What it must be.
+    pub bound: &'static str,
+}
+
+impl QueueConfig {
+    /// Checks every knob.
+    ///
+    /// # Errors
+    /// The first knob that is out of bounds.
+    pub fn validate(&self) -> Result<(), QueueConfigError> {
+        let Self { requests_max, congested_on, congested_off, .. } = *self;
+        let checks = [
+            ("requests_max", requests_max, requests_max >= 1, "at least 1"),
+            (
+                "congested_on",
+                congested_on,
+                (1..=requests_max).contains(&congested_on),
+                "from 1 to requests_max",
+            ),
+            (
+                "congested_off",
+                congested_off,
+                (1..=congested_on).contains(&congested_off),
+                "from 1 to congested_on",
+            ),
+        ];
+        match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
+            Some((field, value, _, bound)) => Err(QueueConfigError { field, value, bound }),
+            None => Ok(()),
+        }
+    }
+
+    /// As many requests as come, in order, unmerged: a device without a queue before it.
+    #[must_use]
+    pub fn open() -> Self {
+        Self {
+            elevator: Elevator::Noop,
+            requests_max: usize::MAX,
+            congested_on: usize::MAX,
+            congested_off: usize::MAX,
+            merge: false,
+            ..Self::default()
+        }
+    }
+}
+
+/// Linux's of the time of the source documents: 128 requests, congested at 7/8, merging, C-LOOK.
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            elevator: Elevator::Clook,
+            requests_max: 128,
+            congested_on: 112,
+            congested_off: 112,
+            merge: true,
+            idle_ns: 6_000_000,
+            near_bytes: 2 << 20,
+        }
+    }
+}
+
+impl Elevator {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Noop, Self::Clook, Self::Anticipatory];
+
+    /// Its name on the command line and in plans.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Noop => "noop",
+            Self::Clook => "clook",
+            Self::Anticipatory => "anticipatory",
+        }
+    }
+}
+
+impl fmt::Display for Elevator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Elevator {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|elevator| elevator.name() == name);
+        found.ok_or_else(|| format!("unknown elevator `{name}`; known: {known}"))
+    }
+}
+
+impl fmt::Display for QueueConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, but must be {}", self.field, self.value, self.bound)
+    }
+}
+
+impl std::error::Error for QueueConfigError {}
