@@ -8,15 +8,27 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a trace cannot be read, and where.
 ///
-/// Prints as one line: `trace.csv:17: offset: '12x' is not a whole number of bytes`.
+/// Prints as one line: `trace.csv:17: offset: '12x' is not a whole number of bytes`, or for formats without lines
+/// `trace.bwt: row 17: there is no operation 12`.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     source_name: String,
-    line: u64,
+    place: Place,
     column: Option<&'static str>,
     message: String,
     io: Option<io::Error>,
+}
+
+/// Where in its file a trace is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// From 1, as editors count.
+    Line(u64),
+    /// From 0, in formats without lines.
+    Row(u64),
+    /// The file as a whole.
+    Whole,
 }
 
 /// What sort of thing is wrong.
@@ -34,7 +46,11 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, source_name: &str, line: u64, message: String) -> Self {
-        Self { kind, source_name: source_name.to_owned(), line, column: None, message, io: None }
+        Self::at(kind, source_name, Place::Line(line), message)
+    }
+
+    pub(crate) fn at(kind: ErrorKind, source_name: &str, place: Place, message: String) -> Self {
+        Self { kind, source_name: source_name.to_owned(), place, column: None, message, io: None }
     }
 
     pub(crate) fn in_column(mut self, column: &'static str) -> Self {
@@ -43,8 +59,12 @@ impl Error {
     }
 
     pub(crate) fn from_io(source_name: &str, line: u64, error: io::Error) -> Self {
+        Self::from_io_at(source_name, Place::Line(line), error)
+    }
+
+    pub(crate) fn from_io_at(source_name: &str, place: Place, error: io::Error) -> Self {
         let message = error.to_string();
-        Self { io: Some(error), ..Self::new(ErrorKind::Io, source_name, line, message) }
+        Self { io: Some(error), ..Self::at(ErrorKind::Io, source_name, place, message) }
     }
 
     /// What sort of thing is wrong.
@@ -53,10 +73,17 @@ impl Error {
         self.kind
     }
 
-    /// The line it is on, counted from 1 as editors do; inside a quoted name, the line where the value begins.
+    /// The line it is on, counted from 1 as editors do; inside a quoted name, the line where the value begins. 0 if the
+    /// format has no lines.
     #[must_use]
     pub fn line(&self) -> u64 {
-        self.line
+        if let Place::Line(line) = self.place { line } else { 0 }
+    }
+
+    /// The row it is in, counted from 0, if the format has rows and no lines.
+    #[must_use]
+    pub fn row(&self) -> Option<u64> {
+        if let Place::Row(row) = self.place { Some(row) } else { None }
     }
 
     /// The column it is in, if it is one column's fault.
@@ -68,7 +95,12 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.source_name, self.line)?;
+        write!(f, "{}:", self.source_name)?;
+        match self.place {
+            Place::Line(line) => write!(f, "{line}: ")?,
+            Place::Row(row) => write!(f, " row {row}: ")?,
+            Place::Whole => f.write_str(" ")?,
+        }
         if let Some(column) = self.column {
             write!(f, "{column}: ")?;
         }
