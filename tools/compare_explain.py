@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares `bowwave explain`, decision by decision, with the model of tools/model_ondemand.py on random traces.
+"""Compares `bowwave explain`, decision by decision, with the models of tools/model_*.py on random traces.
 
     tools/compare_explain.py --bowwave target/release/bowwave -n 100000
 
@@ -15,8 +15,9 @@ import random
 import subprocess
 import sys
 
-import model_ondemand
+import models
 import random_traces
+from model_ondemand import HEADER
 
 # Traces in one call of explain.
 BATCH = 100
@@ -37,7 +38,7 @@ def rows_of(seed):
 
 
 def csv_of(rows):
-    lines = [",".join(model_ondemand.HEADER)]
+    lines = [",".join(HEADER)]
     lines += [f"{time},{pid},{op},{file},{offset},{length}"
               for time, (pid, op, file, offset, length) in enumerate(rows)]
     return "\n".join(lines) + "\n"
@@ -58,7 +59,7 @@ def compare(bowwave, policy, seeds):
     """Compares the traces of one batch; the number of decisions, or exits with the first difference."""
     options = batch_options(seeds[0])
     rows = [row for seed in seeds for row in rows_of(seed)]
-    model = model_ondemand.Model(policy, *options)
+    model = models.model(policy, *options)
     expected = [decision for row in rows for decision in model.access(*row)]
     found = explain(bowwave, policy, options, csv_of(rows))
     for want, got in itertools.zip_longest(expected, found):
@@ -74,13 +75,13 @@ def main():
     parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to check")
     parser.add_argument("-n", type=int, default=300, help="how many traces")
     parser.add_argument("--seed", type=int, default=0, help="the first trace's seed; each next one has the next")
-    parser.add_argument("--policy", action="append", choices=model_ondemand.POLICIES, help="only this one")
+    parser.add_argument("--policy", action="append", choices=models.POLICIES, help="only this one")
     parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
     options = parser.parse_args()
     if options.print:
         sys.stdout.write(csv_of(rows_of(options.seed)))
         return
-    policies = options.policy or model_ondemand.POLICIES
+    policies = options.policy or models.POLICIES
     print(f"comparing {options.n} traces from seed {options.seed} for {', '.join(policies)}", file=sys.stderr)
     decisions = 0
     seeds = range(options.seed, options.seed + options.n)

@@ -120,6 +120,21 @@ def reread(rng, pages):
         length += rng.randint(0, 30) * PAGE
 
 
+def cached_run(rng, pages):
+    """Reads a stretch, then reads it again in smaller pieces and goes on past it."""
+    at, stretch = start(rng, pages), rng.randint(200, 900) * PAGE
+    yield at, stretch
+    length = rng.choice((PAGE, 3 * PAGE, 10000, 16 * PAGE, 40 * PAGE))
+    # Not more than a few hundred reads a trace.
+    skip = max(stretch - rng.randint(20, 100) * length, 0) if rng.random() < 0.5 else 0
+    end, at = at + stretch + rng.randint(-3, 40) * length, at + skip
+    for _ in range(200):
+        if at >= end:
+            break
+        yield at, length
+        at += length
+
+
 def far_away(rng, _pages):
     at = rng.choice((2**32, 2**44, 2**63 // PAGE)) * PAGE % 2**63
     for _ in range(count(rng)):
@@ -128,4 +143,4 @@ def far_away(rng, _pages):
 
 
 KINDS = (sequential, sequential, unaligned, at_random, clustered, interleaved, strided, backward, retried, oversize,
-         reread, far_away)
+         reread, cached_run, far_away)

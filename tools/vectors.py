@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Golden vectors for `bowwave explain`: small traces, each about one thing, with the decisions expected.
 
-    tools/vectors.py            check that the model of tools/model_ondemand.py still gives what is on disk
-    tools/vectors.py --write    write the traces, and what the model decides on them
+    tools/vectors.py            check that the models of tools/model_*.py still give what is on disk
+    tools/vectors.py --write    write the traces, and what the models decide on them
 
-The expected decisions come from the model, which was written from the published descriptions; bowwave's own tests
+The expected decisions come from the models, which were written from the published descriptions; bowwave's own tests
 run `explain` on the same files. Change them only together with the reason why the description was misread.
 """
 
@@ -13,7 +13,7 @@ import json
 import pathlib
 import sys
 
-import model_ondemand
+import models
 from model_ondemand import HEADER, PAGE
 
 FOLDER = pathlib.Path(__file__).parent.parent / "crates" / "bowwave-cli" / "tests" / "vectors"
@@ -94,6 +94,18 @@ VECTORS = {
         "single bytes at the edges of pages; an eviction by bytes takes every page it touches; nothing is no access",
         32, None, [read_bytes(4095, 1), read_bytes(4096, 1), read_bytes(8191, 2), read_bytes(12288, 0),
                    (1, "evict", "a", 4095, 2), read_bytes(0, 1), read_bytes(4096, 4097), read_bytes(2**63 - 1, 1)]),
+    "evicted-under-the-reader": (
+        "pages of the current window vanish before the reader comes: on-demand readahead starts anew, 2.6.20 reads them "
+        "back one by one and makes its next window two pages smaller",
+        32, None, [*[read(step) for step in range(20)], evict(22, 3), *[read(step) for step in range(20, 120)]]),
+    "cached-file": (
+        "a second process reads what the first has read, and goes on: after 256 pages of windows found cached 2.6.20 is "
+        "asked at each page and does nothing until one is absent",
+        32, None, [*[read(100 * step, 100, pid=2) for step in range(5)], *[read(7 * step, 7) for step in range(90)]]),
+    "cached-small-pieces": (
+        "the count of cached pages goes on over seeks and starts anew at any page that is sent",
+        32, None, [read(0, 200), *[read(step * 12 % 200, 12) for step in range(30)], read(500, 2), read(502, 4),
+                   *[read(step * 12 % 200, 12) for step in range(30)], read(160, 100)]),
     "small-window": (
         "the least window of Linux's old rules, 8 pages: two doublings and it is full",
         8, None, [read(step) for step in range(40)]),
@@ -112,7 +124,7 @@ def trace_of(rows):
 
 
 def expected_of(policy, ra_pages, file_pages, rows):
-    model = model_ondemand.Model(policy, ra_pages, file_pages)
+    model = models.model(policy, ra_pages, file_pages)
     decisions = [decision for row in rows for decision in model.access(*row)]
     return "".join(json.dumps(decision, separators=(",", ":")) + "\n" for decision in decisions)
 
@@ -124,7 +136,7 @@ def files():
     yield "index.json", json.dumps(index, indent=1) + "\n"
     for name, (_, ra_pages, file_pages, rows) in VECTORS.items():
         yield f"{name}.csv", trace_of(rows)
-        for policy in model_ondemand.POLICIES:
+        for policy in models.POLICIES:
             yield f"{name}.{policy}.jsonl", expected_of(policy, ra_pages, file_pages, rows)
 
 
@@ -140,8 +152,8 @@ def main():
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
     differing = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if differing:
-        sys.exit(f"vectors: {len(differing)} files differ from the model, the first is {differing[0]}")
-    print(f"vectors: {len(wanted)} files are as the model has them", file=sys.stderr)
+        sys.exit(f"vectors: {len(differing)} files differ from the models, the first is {differing[0]}")
+    print(f"vectors: {len(wanted)} files are as the models have them", file=sys.stderr)
 
 
 if __name__ == "__main__":

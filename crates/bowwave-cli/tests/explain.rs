@@ -26,7 +26,7 @@ fn golden_vectors_are_met_decision_by_decision() {
     assert!(!index.is_empty());
     for vector in &index {
         let name = vector["name"].as_str().expect("a name");
-        for policy in ["ondemand", "ondemand-patch"] {
+        for policy in ["ondemand", "ondemand-patch", "legacy"] {
             let trace = vectors().join(format!("{name}.csv"));
             let mut command = bowwave();
             command.args([

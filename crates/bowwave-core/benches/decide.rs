@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use bowwave_core::{
-    Access, Action, Cache, Config, FileId, HandleId, Instant, PageCount, PageIndex, PageRange, Policy,
+    Access, Action, Cache, Config, FileId, HandleId, Instant, PageCount, PageIndex, PageRange, Plans, Policy,
     Trigger, View, Waiter,
 };
 
@@ -19,6 +19,7 @@ fn main() {
         plan(policy);
     }
     hits();
+    walked_hits();
     for policy in Policy::ALL {
         misses(policy);
     }
@@ -39,13 +40,19 @@ fn plan(policy: Policy) {
                 prev_page: Some(PageIndex(page.0 - page.0 % 2)),
                 trigger,
             };
-            black_box(state.on_access(black_box(access), View::of_nothing(32)));
+            if state.walks() {
+                let mut plans = Plans::default();
+                black_box(state.on_walk(black_box(access), View::of_nothing(32), &mut plans));
+                black_box(plans);
+            } else {
+                black_box(state.on_access(black_box(access), View::of_nothing(32)));
+            }
         }
     });
 }
 
 fn hits() {
-    let mut cache = warm();
+    let mut cache = warm(Policy::OnDemand);
     let mut frames = Vec::new();
     let mut out = Vec::new();
     report("hit and unpin, 1 page", |round| {
@@ -62,6 +69,23 @@ fn hits() {
             cache.unpin(Instant(0), &frames, &mut out);
         }
     });
+}
+
+/// Reads of cached pages by a policy that is asked even then.
+fn walked_hits() {
+    for pages in [1, 32] {
+        let mut cache = warm(Policy::Legacy);
+        let (mut frames, mut out) = (Vec::new(), Vec::new());
+        report(&format!("cached read and unpin, {pages} pages, legacy, a page"), |round| {
+            for call in 0..CALLS / pages {
+                let page = (round + call * 7) % 992;
+                let range = PageRange::new(page, page + pages);
+                cache.read(Instant(0), Waiter(0), HandleId(0), range, &mut frames, &mut out);
+                out.clear();
+                cache.unpin(Instant(0), &frames, &mut out);
+            }
+        });
+    }
 }
 
 /// Sequential reads of one page through a cache that holds a tenth, device instant: everything on the way to the fills.
@@ -98,8 +122,8 @@ fn misses(policy: Policy) {
     });
 }
 
-fn warm() -> Cache {
-    let mut cache = Cache::new(Config::default()).expect("valid");
+fn warm(policy: Policy) -> Cache {
+    let mut cache = Cache::new(Config { policy, ..Config::default() }).expect("valid");
     cache.open_file(FileId(0), PageCount(1024));
     cache.open_handle(HandleId(0), FileId(0));
     let (mut frames, mut out) = (Vec::new(), Vec::new());

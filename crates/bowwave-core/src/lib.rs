@@ -59,6 +59,6 @@ pub use config::{Config, ConfigError};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
-pub use readahead::{Access, Plan, Policy, Readahead, Reason, View, Window};
+pub use readahead::{Access, Plan, Plans, Policy, Readahead, Reason, View, Window};
 pub use stats::Stats;
 pub use time::Instant;

@@ -43,6 +43,11 @@ pub struct Stats {
     pub refaults_activated: u64,
     /// Reads that had to wait for a frame.
     pub reads_starved: u64,
+    /// Times that a readahead policy was asked to decide (not pages): on a miss, on a mark, and, of a policy that is asked as
+    /// readers walk, wherever it wanted to be; that it is told of a miss, too, does not count.
+    pub policy_calls: u64,
+    /// Page-cache look-ups beyond the first of each page that reads asked for. See [`lookups`](Self::lookups).
+    pub lookups_more: u64,
     /// Decisions by reason, in the order of [`Reason::ALL`].
     pub decisions: [u64; Reason::ALL.len()],
 }
@@ -52,6 +57,21 @@ impl Stats {
     #[must_use]
     pub fn decided(&self, reason: Reason) -> u64 {
         self.decisions[reason as usize]
+    }
+
+    /// Page-cache look-ups that Linux would have made for the same reads and decisions, with the same policy:
+    ///
+    /// - one for each page of a read, in the reader's loop;
+    /// - one more for each page that was absent, after on-demand readahead has been asked: it looks for the page again.
+    ///   2.6.20 is asked before the look-up, and has no second one;
+    /// - one for each page of a window that exists in the file, cached or not, when it is submitted
+    ///   (`do_page_cache_readahead`). None for a page read singly (reason `demand`): that is entered without looking.
+    ///
+    /// What a policy looks at of its own accord, such as the history of a context readahead, is not counted, and neither
+    /// are the look-ups that bowwave's page table makes: it finds 16 neighbouring pages at once.
+    #[must_use]
+    pub fn lookups(&self) -> u64 {
+        self.accesses + self.lookups_more
     }
 }
 
@@ -75,6 +95,8 @@ impl AddAssign for Stats {
         self.refaults += other.refaults;
         self.refaults_activated += other.refaults_activated;
         self.reads_starved += other.reads_starved;
+        self.policy_calls += other.policy_calls;
+        self.lookups_more += other.lookups_more;
         for (mine, theirs) in self.decisions.iter_mut().zip(other.decisions) {
             *mine += theirs;
         }

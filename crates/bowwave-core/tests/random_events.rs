@@ -79,7 +79,7 @@ impl Run {
             reserve_frames: rng.below(u64::from(frames.min(40)) / 2) as u32,
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
-            policy: Policy::ALL[rng.below(3) as usize],
+            policy: Policy::ALL[rng.index(Policy::ALL.len()).expect("there are some")],
             ..Config::default()
         };
         let cache = Cache::new(config.clone()).expect("within bounds");

@@ -127,11 +127,15 @@ impl Shard {
             }
             journal.record(now, Event::Read { waiter, handle, range }, &state.actions);
             if outcome == ReadOutcome::Hit {
-                state.actions.clear();
+                state.actions.pop();
             }
             state.next_waiter += 1;
         }
         if outcome == ReadOutcome::Hit {
+            // A policy that is asked as the reader walks may read ahead even then.
+            if !state.actions.is_empty() {
+                self.collect(state, effects);
+            }
             return Found::Hit;
         }
         state.next_waiter = waiter.0 + 1;

@@ -38,7 +38,14 @@ impl Cache {
             Advice::WillNeed if !self.starved.is_empty() => {}
             Advice::WillNeed => {
                 let nothing = PageRange { start: range.start, end: range.start };
-                let mut walk = Walk { handle, file, request: range, range: nothing, demand_left: 0 };
+                let mut walk = Walk {
+                    handle,
+                    file,
+                    request: range,
+                    range: nothing,
+                    demand_left: 0,
+                    next: PageIndex(u64::MAX),
+                };
                 let plan = Plan::new(range.start, range.count().0, 0, Reason::Forced);
                 self.carry_out(&mut walk, range.start, Trigger::Advice, plan, out);
             }

@@ -79,6 +79,8 @@ struct File {
 struct Handle {
     file: FileId,
     policy: Box<dyn Readahead>,
+    /// Whether the policy is asked as the reader walks.
+    walks: bool,
     pattern: Pattern,
     /// Drop pages behind the reader.
     no_reuse: bool,
@@ -213,7 +215,8 @@ impl Cache {
         let policy = self.config.policy.build();
         let entry = slot(&mut self.handles, handle.0);
         assert!(entry.is_none(), "handle {} is open", handle.0);
-        *entry = Some(Handle { file, policy, pattern: Pattern::Normal, no_reuse: false, prev: None });
+        let walks = policy.walks();
+        *entry = Some(Handle { file, policy, walks, pattern: Pattern::Normal, no_reuse: false, prev: None });
     }
 
     /// The handle's readahead state is forgotten; its file's pages stay. With the last handle of a file, readahead that

@@ -9,7 +9,7 @@ use super::{Cache, FillState};
 use crate::event::{Action, Decision, Fill, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId};
 use crate::page::{PageIndex, PageRange};
-use crate::readahead::Plan;
+use crate::readahead::{Plan, Reason};
 
 /// A run of frames that will become one fill.
 struct Run {
@@ -34,9 +34,12 @@ impl Cache {
         let decided = out.len();
         let req_pages = request.end - page;
         out.push(Action::Decided(Decision { handle, file, page, req_pages, trigger, plan, mark: None }));
-        self.stats_mut(file).decisions[plan.reason as usize] += 1;
-
         let window = plan.window.range().clip(PageIndex(self.file(file).pages.0));
+        let stats = self.stats_mut(file);
+        stats.decisions[plan.reason as usize] += 1;
+        if plan.reason != Reason::Demand {
+            stats.lookups_more += window.count().0;
+        }
         let mark_at = plan.window.mark();
         let mut mark = None;
         let mut run: Option<Run> = None;

@@ -8,7 +8,7 @@ use super::{Cache, Handle, Pattern, StarvedRead, Wait};
 use crate::event::{Action, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Access, Plan, Reason, View};
+use crate::readahead::{Access, Plan, Plans, Readahead, Reason, View};
 use crate::time::Instant;
 
 /// What a walk knows about itself.
@@ -21,12 +21,15 @@ pub(super) struct Walk {
     pub(super) range: PageRange,
     /// Pages of `range` that still need a frame.
     pub(super) demand_left: u64,
+    /// Where a walking policy is asked next.
+    pub(super) next: PageIndex,
 }
 
 impl Cache {
     /// A demand read, the hot part of [`step`](Self::step).
     ///
-    /// On a hit `frames` holds the pinned frames of the pages within the file, in order. After [`ReadOutcome::Wait`]
+    /// On a hit `frames` holds the pinned frames of the pages within the file, in order; there are actions only if the
+    /// policy is asked as the reader walks. After [`ReadOutcome::Wait`]
     /// exactly one [`Action::Wake`] follows, perhaps among this call's actions. No more is read than the file has.
     ///
     /// The read fails with [`FillError::TOO_LARGE`] if it wants more pages than the cache has frames; it never fails
@@ -44,7 +47,7 @@ impl Cache {
         out: &mut Vec<Action>,
     ) -> ReadOutcome {
         self.tick(now);
-        if self.hit(handle, request, frames) {
+        if self.hit(handle, request, frames) || self.walk_over_hit(handle, request, frames, out) {
             return ReadOutcome::Hit;
         }
         let file = self.handle(handle).file;
@@ -61,16 +64,60 @@ impl Cache {
     }
 
     /// The part of [`read`](Self::read) that needs no time, decides nothing and answers nothing: pins the pages of a
-    /// request if all are up to date and unmarked, and tells whether they are. If not, nothing has happened.
+    /// request if all are up to date and unmarked, and tells whether they are. If not, nothing has happened. Never for a
+    /// policy that is asked as the reader walks.
     ///
     /// # Panics
     /// If `handle` is not open.
     pub fn hit(&mut self, handle: HandleId, request: PageRange, frames: &mut Vec<FrameId>) -> bool {
+        if self.handle(handle).walks {
+            return false;
+        }
+        let hit = self.pin_all(handle, request, frames);
+        hit.is_some_and(|range| {
+            self.walked(handle, range);
+            true
+        })
+    }
+
+    /// A read of which everything is there, with the policy asked on the way.
+    fn walk_over_hit(
+        &mut self,
+        handle: HandleId,
+        request: PageRange,
+        frames: &mut Vec<FrameId>,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        // Reads wait for frames: readahead must not take the next ones, so this one gets in line.
+        if !self.handle(handle).walks || !self.starved.is_empty() {
+            return false;
+        }
+        let Some(range) = self.pin_all(handle, request, frames) else { return false };
+        let mut walk = Walk::new(handle, self.handle(handle), request, range, 0);
+        let mut at = range.start;
+        while range.contains(at) {
+            self.ask(&mut walk, at, Trigger::Mark, out);
+            if walk.next <= at {
+                break;
+            }
+            at = walk.next;
+        }
+        self.walked(handle, range);
+        true
+    }
+
+    /// Pins, counts and touches the pages of a request, if all are up to date and unmarked; which they are.
+    fn pin_all(
+        &mut self,
+        handle: HandleId,
+        request: PageRange,
+        frames: &mut Vec<FrameId>,
+    ) -> Option<PageRange> {
         frames.clear();
         let Handle { file, prev, no_reuse, .. } = *self.handle(handle);
         let range = clip_to_file(request, self.file(file).pages);
         if !self.collect_hits(file, range, frames) {
-            return false;
+            return None;
         }
         let stats = &mut self.file_mut(file).stats;
         stats.reads += 1;
@@ -84,8 +131,7 @@ impl Cache {
                 self.touch(frame);
             }
         }
-        self.walked(handle, range);
-        true
+        Some(range)
     }
 
     /// Frames are no longer in use; each is given as often as a hit or a wake handed it out.
@@ -159,13 +205,17 @@ impl Cache {
             self.drop_pins(&pinned);
             return false;
         }
-        let mut walk = Walk { handle, file, request, range, demand_left: absent };
+        let mut walk = Walk::new(handle, self.handle(handle), request, range, absent);
         let frames = Vec::with_capacity(present.len());
         let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
         let Handle { prev, no_reuse, .. } = *self.handle(handle);
         let shared = shared_page(prev, range);
         for (frame, page) in present.into_iter().zip(range.start.0..) {
             let page = PageIndex(page);
+            if page == walk.next {
+                let cached = self.table.get(file, page).frame().is_some();
+                self.ask(&mut walk, page, if cached { Trigger::Mark } else { Trigger::Miss }, out);
+            }
             let frame = self.visit(&mut walk, page, frame, out);
             if !no_reuse && shared != Some(page) {
                 self.touch(frame);
@@ -214,6 +264,9 @@ impl Cache {
     /// Brings in a page that is not there; the policy decides what else.
     fn miss(&mut self, walk: &mut Walk, page: PageIndex, out: &mut Vec<Action>) -> FrameId {
         self.decide(walk, page, Trigger::Miss, out);
+        // What on-demand readahead costs more: the page is looked up again. A walking policy was asked before the look-up.
+        let walks = self.handle(walk.handle).walks;
+        self.stats_mut(walk.file).lookups_more += u64::from(!walks);
         if let Some(frame) = self.table.get(walk.file, page).frame() {
             return frame;
         }
@@ -226,8 +279,8 @@ impl Cache {
     }
 
     fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, out: &mut Vec<Action>) {
-        let handle = self.handle(walk.handle);
-        if handle.pattern == Pattern::Random {
+        let Handle { pattern, walks, .. } = *self.handle(walk.handle);
+        if pattern == Pattern::Random && !walks {
             // As Linux does with POSIX_FADV_RANDOM: exactly the request, whatever the policy.
             if trigger == Trigger::Miss {
                 let plan = Plan::new(page, (walk.request.end - page).0, 0, Reason::Forced);
@@ -235,21 +288,51 @@ impl Cache {
             }
             return;
         }
+        // A walking policy is only told of misses here.
+        self.stats_mut(walk.file).policy_calls += u64::from(!walks);
         if trigger == Trigger::Mark && self.congested {
             let plan = Plan::new(page, 0, 0, Reason::Deferred);
             self.carry_out(walk, page, trigger, plan, out);
             return;
         }
-        let ra_pages =
-            u64::from(self.config.ra_pages) * if handle.pattern == Pattern::Sequential { 2 } else { 1 };
-        let prev_page = handle.prev.map(|prev| PageIndex(prev.end.0 - 1));
-        let access = Access { now: self.now, page, request: walk.request, prev_page, trigger };
+        let (access, view, policy) = self.question(walk, page, trigger);
+        let plan = policy.on_access(access, view);
+        self.carry_out(walk, page, trigger, plan, out);
+    }
+
+    /// Asks a walking policy before a page is looked up.
+    fn ask(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, out: &mut Vec<Action>) {
+        self.stats_mut(walk.file).policy_calls += 1;
+        let (access, view, policy) = self.question(walk, page, trigger);
+        let mut plans = Plans::default();
+        walk.next = policy.on_walk(access, view, &mut plans);
+        for plan in plans.iter() {
+            self.carry_out(walk, page, trigger, plan, out);
+        }
+    }
+
+    /// What a policy is asked about a page, and the policy.
+    fn question(
+        &mut self,
+        walk: &Walk,
+        page: PageIndex,
+        trigger: Trigger,
+    ) -> (Access, View<'_>, &mut dyn Readahead) {
         let free = self.readahead_allowance(walk.demand_left);
         let pages = self.file(walk.file).pages;
+        let handle =
+            self.handles[walk.handle.0 as usize].as_mut().expect("the driver names open handles only");
+        let ra_pages = u64::from(self.config.ra_pages)
+            * match handle.pattern {
+                Pattern::Normal => 1,
+                Pattern::Sequential => 2,
+                // Only walking policies are asked then.
+                Pattern::Random => 0,
+            };
+        let prev_page = handle.prev.map(|prev| PageIndex(prev.end.0 - 1));
+        let access = Access { now: self.now, page, request: walk.request, prev_page, trigger };
         let view = View::new(&self.table, walk.file, ra_pages, pages, free, self.congested);
-        let handle = self.handles[walk.handle.0 as usize].as_mut().expect("looked up above");
-        let plan = handle.policy.on_access(access, view);
-        self.carry_out(walk, page, trigger, plan, out);
+        (access, view, &mut *handle.policy)
     }
 
     /// Hands a pinned frame to a waiting read, and makes the read wait for its fill if it has one.
@@ -305,6 +388,14 @@ impl Cache {
             stats.pages_used += 1;
             stats.pages_thrashed += u64::from(thrashed);
         }
+    }
+}
+
+impl Walk {
+    /// A walk over the pages `range` of a request, `demand_left` of them absent.
+    fn new(id: HandleId, handle: &Handle, request: PageRange, range: PageRange, demand_left: u64) -> Self {
+        let next = if handle.walks { range.start } else { PageIndex(u64::MAX) };
+        Self { handle: id, file: handle.file, request, range, demand_left, next }
     }
 }
 

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::id::{FileId, FrameId};
-use crate::page::PageIndex;
+use crate::page::{PageIndex, PageRange};
 
 /// Pages of a leaf.
 pub(crate) const LEAF_PAGES: u64 = 16;
@@ -99,6 +99,24 @@ impl PageTable {
     /// The slots of the leaf that holds `page`, if it has any.
     pub(crate) fn leaf(&self, file: FileId, page: PageIndex) -> Option<&[Slot; LEAF_PAGES as usize]> {
         self.find(file.0, page.0 / LEAF_PAGES).map(|(_, leaf)| &self.leaves[leaf as usize].slots)
+    }
+
+    /// The first page of a range that has no frame.
+    pub(crate) fn next_absent(&self, file: FileId, range: PageRange) -> Option<PageIndex> {
+        let mut page = range.start.0;
+        while page < range.end.0 {
+            let Some(slots) = self.leaf(file, PageIndex(page)) else { return Some(PageIndex(page)) };
+            let leaf_start = page - page % LEAF_PAGES;
+            // Both are offsets within a leaf.
+            let (from, to) = (page - leaf_start, LEAF_PAGES.min(range.end.0 - leaf_start));
+            if let Some(past) =
+                slots[from as usize..to as usize].iter().position(|slot| slot.frame().is_none())
+            {
+                return Some(PageIndex(page + past as u64));
+            }
+            page = leaf_start.saturating_add(LEAF_PAGES);
+        }
+        None
     }
 
     /// Puts `slot` at `page` and returns what stood there.

@@ -48,9 +48,10 @@ impl Scene {
         let range = PageRange::new(start, end);
         match self.cache.read(NOW, Waiter(start), HANDLE, range, &mut frames, &mut out) {
             ReadOutcome::Hit => {
-                assert!(out.is_empty());
                 self.held.push(frames);
-                ["hit".to_string()].into()
+                let mut said = ["hit".to_string()].into();
+                Vec::append(&mut said, &mut self.tell(out));
+                said
             }
             ReadOutcome::Wait => self.tell(out),
         }
@@ -392,4 +393,68 @@ fn long_plans_become_several_fills() {
     scene.fill(8, Ok(()));
     assert_eq!(scene.fill(0, Ok(())), ["wake 0 ok 9"], "without waiting for the rest");
     assert_eq!(scene.cache.stats().decided(Reason::Initial), 1);
+}
+
+#[test]
+fn a_policy_that_walks_reads_ahead_at_hits_too() {
+    let mut scene = Scene::with_frames(Config::UNLIMITED, 0, Policy::Legacy);
+    assert_eq!(scene.read(0, 1), ["initial 0+4/0", "fill 0..4 demand"]);
+    assert_eq!(scene.fill(0, Ok(())), ["wake 0 ok 1"]);
+    assert_eq!(scene.read(1, 2), ["hit", "ahead 4+8/0", "fill 4..12 readahead"]);
+    // In flight, so this is no hit: it waits, and still the policy is asked.
+    assert_eq!(scene.read(2, 5), ["ahead 12+16/0", "fill 12..28 readahead", "promote 4"]);
+    assert_eq!(scene.fill(4, Ok(())), ["wake 2 ok 3"]);
+}
+
+#[test]
+fn what_a_walking_policy_left_out_is_read_page_by_page() {
+    let mut scene = Scene::with_frames(Config::UNLIMITED, 0, Policy::Legacy);
+    scene.advise(0, 0, Advice::Random);
+    let said = scene.read(7, 9);
+    assert_eq!(said, ["demand 7+1/0", "fill 7..8 demand", "demand 8+1/0", "fill 8..9 demand"]);
+    assert_eq!(scene.cache.stats().policy_calls, 2);
+}
+
+#[test]
+fn policy_calls_and_look_ups_count_what_linux_makes() {
+    let walk = |policy| {
+        let mut scene = Scene::with_frames(Config::UNLIMITED, 0, policy);
+        let mut counts = Vec::new();
+        for page in [0, 1, 2, 3] {
+            scene.read(page, page + 1);
+            while let Some(&(_, first)) = scene.fills.first() {
+                scene.fill(first, Ok(()));
+            }
+            let stats = scene.cache.stats();
+            counts.push((stats.policy_calls, stats.lookups()));
+        }
+        counts
+    };
+    // On demand: a miss looks the page up twice and the window of 4 once; the mark at page 1 only the next window, 8.
+    assert_eq!(walk(Policy::OnDemand), [(1, 1 + 1 + 4), (2, 6 + 1 + 8), (2, 16), (2, 17)]);
+    // 2.6.20 is asked at every read, before the page is looked up.
+    assert_eq!(walk(Policy::Legacy), [(1, 1 + 4), (2, 5 + 1 + 8), (3, 15), (4, 16)]);
+}
+
+#[test]
+fn reading_a_cached_file_again_costs_2_6_20_calls_and_look_ups_and_on_demand_none() {
+    let reread = |policy| {
+        let mut scene = Scene::with_frames(Config::UNLIMITED, 0, policy);
+        scene.advise(0, 1000, Advice::WillNeed);
+        while let Some(&(_, first)) = scene.fills.first() {
+            scene.fill(first, Ok(()));
+        }
+        let before = scene.cache.stats();
+        for page in (0..800).step_by(4) {
+            assert_eq!(scene.read(page, page + 4)[0], "hit");
+        }
+        let after = scene.cache.stats();
+        (after.policy_calls - before.policy_calls, after.lookups() - before.lookups())
+    };
+    assert_eq!(reread(Policy::OnDemand), (0, 800));
+    // Windows of 8, 16 and eight times 32 pages are found cached until they make 256, the last of them when the reader
+    // crosses into the window at 216. A call for each read up to that one, then one for each page.
+    let windows = 8 + 16 + 8 * 32;
+    let reads = (8 + 16 + 6 * 32) / 4 + 1;
+    assert_eq!(reread(Policy::Legacy), (reads + (800 - 4 * reads), 800 + windows));
 }

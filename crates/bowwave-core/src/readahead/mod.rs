@@ -1,12 +1,14 @@
-//! Readahead policies: given an access that missed or met a mark, plan what to read.
+//! Readahead policies: given an access that missed or met a mark, or a reader that walks, plan what to read.
 //!
 //! A policy plans and does nothing. It sees an [`Access`] and a read-only [`View`] of the cache and returns a
 //! [`Plan`]; the cache skips resident pages, cuts at the end of the file, applies the budget and sets the mark. So a policy
 //! cannot break an invariant, only choose badly.
 
+mod legacy;
 mod none;
 mod on_demand;
 
+pub use legacy::Legacy;
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, Variant};
 
@@ -24,6 +26,19 @@ use crate::time::Instant;
 pub trait Readahead: fmt::Debug + Send {
     /// Plans the I/O for an access that missed or met the lookahead mark.
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan;
+
+    /// Whether the policy wants [`on_walk`](Self::on_walk) calls as well. Asked once, when the handle is opened, so that
+    /// reads of cached pages cost nothing more for policies that do not.
+    fn walks(&self) -> bool {
+        false
+    }
+
+    /// The reader is about to look up `access.page`, which may be cached (the trigger says): the first page of a request,
+    /// or the page that the last call named. Appends what is to be read, in order; returns at which page to ask next in
+    /// this request. A page not above `access.page`, or outside the request, means not again.
+    fn on_walk(&mut self, _access: Access, _view: View<'_>, _plans: &mut Plans) -> PageIndex {
+        PageIndex(u64::MAX)
+    }
 }
 
 /// What a handle's reader does now.
@@ -37,7 +52,7 @@ pub struct Access {
     pub request: PageRange,
     /// Last page of the previous request through this handle.
     pub prev_page: Option<PageIndex>,
-    /// Whether the page is missing or bears the mark.
+    /// Whether the page is missing or bears the mark; as the reader walks, whether it is missing or cached.
     pub trigger: Trigger,
 }
 
@@ -82,6 +97,13 @@ pub struct Plan {
     pub reason: Reason,
 }
 
+/// What a walking policy wants read: [`Plans::MAX`] windows at most, in order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plans {
+    plans: [Option<Plan>; Self::MAX],
+    len: usize,
+}
+
 /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
@@ -99,6 +121,8 @@ pub enum Reason {
     Miss,
     /// A mark of a window that this state does not know: an interleaved stream.
     Interleaved,
+    /// The window ahead of the one that the reader is in (2.6.20).
+    Ahead,
     /// The accessed page itself, because the decision before left it out or there is no readahead.
     Demand,
     /// Async readahead on a congested device: dropped, and comes back as a sync one (paper 3.2).
@@ -112,6 +136,8 @@ pub enum Reason {
 pub enum Policy {
     /// No readahead: each miss reads what the request wants and no more.
     None,
+    /// Linux 2.6.20: the baseline of the OLS'07 paper (002).
+    Legacy,
     /// On-demand readahead as the OLS'07 paper (002) has it: figure 4, tables 2 and 3.
     OnDemand,
     /// On-demand readahead as the patch (000) has it, to the letter.
@@ -147,7 +173,7 @@ impl<'a> View<'a> {
     /// The first page from `from` on that is not cached, looking at `max` pages at most.
     #[must_use]
     pub fn next_miss(self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
-        (from.0..(from + max).0).map(PageIndex).find(|&page| !self.is_cached(page))
+        self.table.next_absent(self.file, PageRange::from_start(from, max))
     }
 
     /// The last page down from `from` that is not cached, looking at `max` pages at most.
@@ -175,6 +201,25 @@ impl Plan {
     }
 }
 
+impl Plans {
+    /// Most plans of one call.
+    pub const MAX: usize = 2;
+
+    /// Adds a plan behind the others.
+    ///
+    /// # Panics
+    /// If there are [`MAX`](Self::MAX).
+    pub fn push(&mut self, plan: Plan) {
+        self.plans[self.len] = Some(plan);
+        self.len += 1;
+    }
+
+    /// The plans, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Plan> {
+        self.plans.into_iter().flatten()
+    }
+}
+
 impl Window {
     /// The pages of the window.
     #[must_use]
@@ -192,7 +237,7 @@ impl Window {
 
 impl Reason {
     /// Every reason, in the order of [`Stats::decisions`](crate::Stats::decisions).
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Initial,
         Self::Oversize,
         Self::Random,
@@ -200,6 +245,7 @@ impl Reason {
         Self::Readahead,
         Self::Miss,
         Self::Interleaved,
+        Self::Ahead,
         Self::Demand,
         Self::Deferred,
         Self::Forced,
@@ -216,6 +262,7 @@ impl Reason {
             Self::Readahead => "readahead",
             Self::Miss => "miss",
             Self::Interleaved => "interleaved",
+            Self::Ahead => "ahead",
             Self::Demand => "demand",
             Self::Deferred => "deferred",
             Self::Forced => "forced",
@@ -225,13 +272,14 @@ impl Reason {
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 3] = [Self::None, Self::OnDemand, Self::OnDemandPatch];
+    pub const ALL: [Self; 4] = [Self::None, Self::Legacy, Self::OnDemand, Self::OnDemandPatch];
 
     /// A fresh state of this policy.
     #[must_use]
     pub fn build(self) -> Box<dyn Readahead> {
         match self {
             Self::None => Box::new(NoReadahead),
+            Self::Legacy => Box::new(Legacy::new()),
             Self::OnDemand => Box::new(OnDemand::new(Variant::Paper)),
             Self::OnDemandPatch => Box::new(OnDemand::new(Variant::Patch)),
         }
@@ -242,6 +290,7 @@ impl Policy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Legacy => "legacy",
             Self::OnDemand => "ondemand",
             Self::OnDemandPatch => "ondemand-patch",
         }
@@ -261,6 +310,6 @@ impl FromStr for Policy {
         Self::ALL
             .into_iter()
             .find(|policy| policy.name() == name)
-            .ok_or("no such policy; there are none, ondemand, ondemand-patch")
+            .ok_or("no such policy; there are none, legacy, ondemand, ondemand-patch")
     }
 }

@@ -98,6 +98,8 @@ impl Explainer {
             self.cache.read(self.now, Waiter(0), handle, range, &mut self.frames, &mut self.actions);
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(self.now, &self.frames, &mut self.actions);
+            // A policy that is asked as the reader walks may read ahead even then.
+            self.act();
             return Ok(());
         }
         if self.act() {
