@@ -27,19 +27,13 @@ fn main() {
 
 /// The policy alone.
 fn plan(policy: Policy) {
-    let mut state = policy.build();
+    let mut state = policy.build(&Config::default());
     report(&format!("plan {policy}"), |round| {
         for call in 0..CALLS {
             let page = PageIndex(round * CALLS + call * 3);
             let request = PageRange::new(page.0, page.0 + 1);
             let trigger = if call % 4 == 0 { Trigger::Mark } else { Trigger::Miss };
-            let access = Access {
-                now: Instant(call),
-                page,
-                request,
-                prev_page: Some(PageIndex(page.0 - page.0 % 2)),
-                trigger,
-            };
+            let access = Access::read(request, Some(PageIndex(page.0 - page.0 % 2)), trigger);
             if state.walks() {
                 let mut plans = Plans::default();
                 black_box(state.on_walk(black_box(access), View::of_nothing(32), &mut plans));

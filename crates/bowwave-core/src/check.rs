@@ -88,7 +88,7 @@ impl Checker {
             Event::Invalidate { file, range } => {
                 self.in_flight.retain(|&(of, page), _| of != *file || !range.contains(page));
             }
-            Event::Read { waiter, .. } => {
+            Event::Read { waiter, .. } | Event::Fault { waiter, .. } => {
                 ensure(self.reads.insert(*waiter), || format!("driver: waiter {} reads twice", waiter.0))?;
             }
             Event::Unpin { frames } => {
@@ -155,7 +155,7 @@ impl Checker {
     fn check_mark(&self, decided: &Decision) -> Result<(), Violation> {
         let Some(mark) = decided.mark else { return Ok(()) };
         let window = decided.plan.window;
-        ensure(window.mark() == Some(mark), || format!("I5: mark {} is not that of {window:?}", mark.0))?;
+        ensure(decided.plan.mark == Some(mark), || format!("I5: mark {} is not that of {window:?}", mark.0))?;
         let end = self.files.get(&decided.file).map_or(0, |pages| pages.0);
         ensure(mark.0 < end, || format!("I5: mark {} is past the end of the file", mark.0))?;
         let old = self.in_flight.contains_key(&(decided.file, mark));

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::page::PageSize;
-use crate::readahead::Policy;
+use crate::readahead::{LinuxConfig, Policy};
 
 /// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Config {
     pub fill_pages_max: u32,
     /// The readahead policy of handles opened from now on.
     pub policy: Policy,
+    /// The finer points of [`Policy::Linux`].
+    pub linux: LinuxConfig,
 }
 
 /// A field of [`Config`] that is out of bounds.
@@ -47,6 +49,12 @@ impl Config {
             ("frames", self.frames, (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
             ("reserve_frames", self.reserve_frames, self.reserve_frames < self.frames, "below frames"),
             ("ra_pages", self.ra_pages, (1..=1 << 20).contains(&self.ra_pages), "from 1 to 1048576 pages"),
+            (
+                "linux.folio_order_max",
+                self.linux.folio_order_max.into(),
+                self.linux.folio_order_max <= 20,
+                "at most 20 (2^20 pages)",
+            ),
             ("fill_pages_max", self.fill_pages_max, self.fill_pages_max >= 1, "at least 1 page"),
         ];
         match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
@@ -66,6 +74,7 @@ impl Default for Config {
             ra_pages: 32,
             fill_pages_max: u32::MAX,
             policy: Policy::OnDemand,
+            linux: LinuxConfig::default(),
         }
     }
 }

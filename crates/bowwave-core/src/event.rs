@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Plan;
+use crate::request::{Fault, Request};
 
 /// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,16 @@ pub enum Event {
         /// Through which handle.
         handle: HandleId,
         /// What; may reach past the end of the file.
-        range: PageRange,
+        request: Request,
+    },
+    /// A mapped page was touched and must be there. See [`Cache::fault`](crate::Cache::fault).
+    Fault {
+        /// Who.
+        waiter: Waiter,
+        /// Through which handle.
+        handle: HandleId,
+        /// Which page, and what is known of its mapping.
+        fault: Fault,
     },
     /// A fill has ended. See [`Cache::filled`](crate::Cache::filled).
     Filled {

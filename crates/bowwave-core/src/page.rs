@@ -4,6 +4,7 @@ use core::fmt;
 use core::ops::{Add, Sub};
 
 use crate::config::ConfigError;
+use crate::request::Request;
 
 /// Position of a page in its file, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +160,13 @@ impl PageSize {
         let end = if length == 0 { start } else { (offset.saturating_add(length - 1) >> self.shift) + 1 };
         PageRange { start: PageIndex(start), end: PageIndex(end) }
     }
+
+    /// The request for the bytes `offset..offset + length`.
+    #[must_use]
+    pub const fn request_of(self, offset: u64, length: u64) -> Request {
+        let ends_inside = length > 0 && offset.saturating_add(length) & (self.bytes() - 1) != 0;
+        Request { range: self.range_of(offset, length), ends_inside }
+    }
 }
 
 impl fmt::Debug for PageSize {
@@ -189,5 +197,13 @@ mod tests {
         assert_eq!(page.range_of(4095, 2), PageRange::new(0, 2));
         assert_eq!(page.range_of(10000, 10000), PageRange::new(2, 5));
         assert_eq!(page.range_of(u64::MAX, 1), PageRange::new(u64::MAX >> 12, (u64::MAX >> 12) + 1));
+    }
+
+    #[test]
+    fn requests_tell_whether_they_end_inside_a_page() {
+        let ends_inside = |offset, length| PageSize::KIB_4.request_of(offset, length).ends_inside;
+        assert!(ends_inside(0, 10_000) && ends_inside(4095, 2));
+        assert!(!ends_inside(0, 4096) && !ends_inside(100, 3996) && !ends_inside(100, 0));
+        assert_eq!(PageSize::KIB_4.request_of(0, 8192), Request::from(PageRange::new(0, 2)));
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
-    Action, Advice, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
-    PageRange, Policy, Waiter,
+    Action, Advice, Cache, Config, Event, Fault, FileId, FillError, FillId, FrameId, HandleId, Instant,
+    LinuxConfig, PageCount, PageIndex, PageRange, Pattern, Policy, Request, Waiter,
 };
 
 const SEEDS: u64 = 240;
@@ -79,7 +79,13 @@ impl Run {
             reserve_frames: rng.below(u64::from(frames.min(40)) / 2) as u32,
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
-            policy: Policy::ALL[rng.index(Policy::ALL.len()).expect("there are some")],
+            policy: Policy::ALL[rng.below(Policy::ALL.len() as u64) as usize],
+            linux: LinuxConfig {
+                io_pages: rng.below(100) as u32,
+                align_end: rng.chance(50),
+                folio_order_max: rng.below(10) as u8,
+                mark_at_eof: rng.chance(50),
+            },
             ..Config::default()
         };
         let cache = Cache::new(config.clone()).expect("within bounds");
@@ -188,7 +194,16 @@ impl Run {
         let waiter = Waiter(self.next_waiter);
         self.next_waiter += 1;
         self.waiting.insert(waiter, handle);
-        Some(Event::Read { waiter, handle, range: PageRange::new(start, start + length) })
+        if self.rng.chance(10) {
+            let pattern = [Pattern::Normal, Pattern::Sequential, Pattern::Random][self.rng.below(3) as usize];
+            return Some(Event::Fault { waiter, handle, fault: Fault { page: PageIndex(start), pattern } });
+        }
+        let ends_inside = self.rng.chance(20);
+        Some(Event::Read {
+            waiter,
+            handle,
+            request: Request { range: PageRange::new(start, start + length), ends_inside },
+        })
     }
 
     fn pick_answer(&mut self) -> Option<Event> {

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bowwave_backend::Identity;
-use bowwave_core::{Advice, FrameId, HandleId, PageIndex, PageRange, Stats};
+use bowwave_core::{Advice, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
 
 use crate::engine::Inner;
 use crate::error::Result;
@@ -37,7 +37,7 @@ thread_local! {
 /// A part of a read that the cache is asked for at once.
 #[derive(Clone, Copy)]
 struct Chunk {
-    pages: PageRange,
+    request: Request,
     /// Bytes before the wanted ones in the first page.
     skip: usize,
     len: usize,
@@ -163,7 +163,7 @@ impl File {
         let skip = (offset & (page.bytes() - 1)) as usize;
         let most = (self.engine.chunk_pages() * page.bytes()) as usize - skip;
         let len = len.min(most);
-        Chunk { pages: page.range_of(offset, len as u64), skip, len }
+        Chunk { request: page.request_of(offset, len as u64), skip, len }
     }
 
     fn check_stale(&self) -> Result<()> {
@@ -175,7 +175,7 @@ impl File {
         let shard = self.engine.shard(self.entry.shard);
         let found = shard.read(
             self.handle,
-            chunk.pages,
+            chunk.request,
             self.entry.queue.is_congested(),
             &mut scratch.frames,
             &mut scratch.effects,

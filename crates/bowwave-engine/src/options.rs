@@ -79,6 +79,7 @@ impl Options {
             ra_pages: self.ra_pages,
             fill_pages_max: u32::try_from((FILL_BYTES / page_size.bytes()).max(1)).expect("at most 64"),
             policy: self.policy,
+            ..Config::default()
         };
         if self.ra_pages > 0 && u64::from(frames) < u64::from(self.ra_pages) + u64::from(reserve(frames)) + 1
         {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
-    PageRange, ReadOutcome, Waiter,
+    PageRange, ReadOutcome, Request, Waiter,
 };
 
 use crate::arena::Arena;
@@ -102,7 +102,7 @@ impl Shard {
     pub(crate) fn read(
         &self,
         handle: HandleId,
-        range: PageRange,
+        request: Request,
         congested: bool,
         frames: &mut Vec<FrameId>,
         effects: &mut Vec<Effect>,
@@ -110,7 +110,7 @@ impl Shard {
         let mut state = self.lock();
         let state = &mut *state;
         // Most reads end here: no clock, no waiter.
-        if state.journal.is_none() && state.cache.hit(handle, range, frames) {
+        if state.journal.is_none() && state.cache.hit(handle, request, frames) {
             return Found::Hit;
         }
         if congested != state.congested {
@@ -119,13 +119,13 @@ impl Shard {
         }
         let now = state.tick();
         let waiter = Waiter(state.next_waiter);
-        let outcome = state.cache.read(now, waiter, handle, range, frames, &mut state.actions);
+        let outcome = state.cache.read(now, waiter, handle, request, frames, &mut state.actions);
         if let Some(journal) = &mut state.journal {
             if outcome == ReadOutcome::Hit {
                 // As `step` would answer.
                 state.actions.push(Action::Wake { waiter, result: Ok(frames.clone()) });
             }
-            journal.record(now, Event::Read { waiter, handle, range }, &state.actions);
+            journal.record(now, Event::Read { waiter, handle, request }, &state.actions);
             if outcome == ReadOutcome::Hit {
                 state.actions.pop();
             }

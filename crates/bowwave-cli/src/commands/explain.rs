@@ -27,7 +27,8 @@ const ROWS_A_REPORT: u64 = 4096;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The trace is CSV with the header time_ns,pid,op,file,offset,length; offsets and lengths count bytes. Reads are walked \
-page by page (4096 bytes), with one readahead state for each (pid, file). Memory is unlimited and the device instant: \
+page by page (4096 bytes), with one readahead state for each (pid, file). Each page of a 'load' or 'store' faults, as if \
+it were not mapped. Memory is unlimited and the device instant: \
 only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded; other rows only count.
 
 Examples:
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let left_out = output.finish(outcome)?;
     if left_out > 0 {
         output::note(format_args!(
-            "{left_out} rows are neither reads, advice nor evictions and were left out"
+            "{left_out} rows are neither reads, memory accesses, advice nor evictions and were left out"
         ));
     }
     Ok(())
@@ -87,13 +88,13 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
     while reader.read(&mut record).map_err(Failure::failed)? {
         let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));
         match record.op {
-            Op::Read | Op::Evict | Op::WillNeed | Op::Random | Op::Sequential => {
+            Op::Read | Op::Load | Op::Store | Op::Evict | Op::WillNeed | Op::Random | Op::Sequential => {
                 explainer.access(&record).map_err(at)?;
                 for decision in explainer.decisions() {
                     lines.decision(access, &record, decision)?;
                 }
             }
-            Op::Write | Op::Load | Op::Store | Op::Fsync | Op::DontNeed => left_out += 1,
+            Op::Write | Op::Fsync | Op::DontNeed => left_out += 1,
         }
         access += 1;
         if access % ROWS_A_REPORT == 0 {

@@ -2,19 +2,19 @@
 
 use alloc::vec::Vec;
 
+use super::Cache;
 use super::frames::{Flag, State};
 use super::read::Walk;
 use super::table::Slot;
-use super::{Cache, Pattern};
 use crate::event::{Action, Advice, Trigger};
 use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageIndex, PageRange};
-use crate::readahead::{Plan, Reason};
+use crate::request::Pattern;
 use crate::time::Instant;
 
 impl Cache {
     /// Takes the user's advice, as `posix_fadvise` on Linux does, with one difference: `WillNeed` reads all of its range
-    /// that the budget lets readahead have, not just one window of it.
+    /// that the budget lets readahead have, not just one window of it (unless the policy is that of Linux).
     ///
     /// # Panics
     /// If `handle` is not open.
@@ -45,8 +45,10 @@ impl Cache {
                     range: nothing,
                     demand_left: 0,
                     next: PageIndex(u64::MAX),
+                    mapped: None,
                 };
-                let plan = Plan::new(range.start, range.count().0, 0, Reason::Forced);
+                let (_, view, policy) = self.question(&walk, range.start, Trigger::Advice);
+                let plan = policy.on_will_need(range, view);
                 self.carry_out(&mut walk, range.start, Trigger::Advice, plan, out);
             }
             Advice::DontNeed => {

@@ -5,6 +5,7 @@
 //! | `table` | which page is where |
 //! | `frames` | what holds a page, and the active and inactive lists |
 //! | `read` | a demand read: hit, or walk page by page, decide, wait |
+//! | `fault` | a touch of a mapped page |
 //! | `plan` | from a policy's plan to fills |
 //! | `fill` | the end of a fill: wake, or fail |
 //! | `reclaim` | room: eviction, shadows, grants |
@@ -13,6 +14,7 @@
 
 mod advise;
 mod check;
+mod fault;
 mod fill;
 mod frames;
 mod plan;
@@ -35,6 +37,7 @@ use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Readahead;
+use crate::request::{Pattern, Request};
 use crate::stats::Stats;
 use crate::time::Instant;
 use frames::Frames;
@@ -84,16 +87,10 @@ struct Handle {
     pattern: Pattern,
     /// Drop pages behind the reader.
     no_reuse: bool,
-    /// Pages of the last request that were walked.
-    prev: Option<PageRange>,
-}
-
-/// How the user said a handle will be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pattern {
-    Normal,
-    Sequential,
-    Random,
+    /// The last read, as far as it was walked.
+    prev: Option<Request>,
+    /// The last page that faulted.
+    prev_fault: Option<PageIndex>,
 }
 
 #[derive(Debug)]
@@ -128,7 +125,9 @@ struct Wait {
 struct StarvedRead {
     waiter: Waiter,
     handle: HandleId,
-    request: PageRange,
+    request: Request,
+    /// It is a fault of one page, of a mapping so advised.
+    mapped: Option<Pattern>,
 }
 
 impl Cache {
@@ -168,12 +167,13 @@ impl Cache {
             Event::CloseFile { file } => self.close_file(file),
             Event::OpenHandle { handle, file } => self.open_handle(handle, file),
             Event::CloseHandle { handle } => self.close_handle(now, handle, out),
-            Event::Read { waiter, handle, range } => {
+            Event::Read { waiter, handle, request } => {
                 let mut frames = Vec::new();
-                if self.read(now, waiter, handle, range, &mut frames, out) == ReadOutcome::Hit {
+                if self.read(now, waiter, handle, request, &mut frames, out) == ReadOutcome::Hit {
                     out.push(Action::Wake { waiter, result: Ok(frames) });
                 }
             }
+            Event::Fault { waiter, handle, fault } => self.fault(now, waiter, handle, fault, out),
             Event::Filled { fill, result } => self.filled(now, fill, result, out),
             Event::Unpin { frames } => self.unpin(now, &frames, out),
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
@@ -212,11 +212,19 @@ impl Cache {
     /// If `handle` is open or `file` is not.
     pub fn open_handle(&mut self, handle: HandleId, file: FileId) {
         self.file_mut(file).handles += 1;
-        let policy = self.config.policy.build();
+        let policy = self.config.policy.build(&self.config);
         let entry = slot(&mut self.handles, handle.0);
         assert!(entry.is_none(), "handle {} is open", handle.0);
         let walks = policy.walks();
-        *entry = Some(Handle { file, policy, walks, pattern: Pattern::Normal, no_reuse: false, prev: None });
+        *entry = Some(Handle {
+            file,
+            policy,
+            walks,
+            pattern: Pattern::Normal,
+            no_reuse: false,
+            prev: None,
+            prev_fault: None,
+        });
     }
 
     /// The handle's readahead state is forgotten; its file's pages stay. With the last handle of a file, readahead that

@@ -40,7 +40,7 @@ impl Cache {
         if plan.reason != Reason::Demand {
             stats.lookups_more += window.count().0;
         }
-        let mark_at = plan.window.mark();
+        let mark_at = plan.mark;
         let mut mark = None;
         let mut run: Option<Run> = None;
         for page in (window.start.0..window.end.0).map(PageIndex) {

@@ -4,11 +4,12 @@ use alloc::vec::Vec;
 
 use super::frames::{Flag, State};
 use super::table::LEAF_PAGES;
-use super::{Cache, Handle, Pattern, StarvedRead, Wait};
+use super::{Cache, Handle, StarvedRead, Wait};
 use crate::event::{Action, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Access, Plan, Plans, Readahead, Reason, View};
+use crate::request::{Pattern, Request};
 use crate::time::Instant;
 
 /// What a walk knows about itself.
@@ -23,6 +24,8 @@ pub(super) struct Walk {
     pub(super) demand_left: u64,
     /// Where a walking policy is asked next.
     pub(super) next: PageIndex,
+    /// It is a fault of one page, of a mapping so advised.
+    pub(super) mapped: Option<Pattern>,
 }
 
 impl Cache {
@@ -42,25 +45,31 @@ impl Cache {
         now: Instant,
         waiter: Waiter,
         handle: HandleId,
-        request: PageRange,
+        request: impl Into<Request>,
         frames: &mut Vec<FrameId>,
         out: &mut Vec<Action>,
     ) -> ReadOutcome {
         self.tick(now);
+        let request = request.into();
         if self.hit(handle, request, frames) || self.walk_over_hit(handle, request, frames, out) {
             return ReadOutcome::Hit;
         }
-        let file = self.handle(handle).file;
+        self.read_or_queue(StarvedRead { waiter, handle, request, mapped: None }, out);
+        ReadOutcome::Wait
+    }
+
+    /// Counts a read that is not a plain hit, and starts it or puts it in line.
+    pub(super) fn read_or_queue(&mut self, read: StarvedRead, out: &mut Vec<Action>) {
+        let file = self.handle(read.handle).file;
         let entry = self.file_mut(file);
-        let count = clip_to_file(request, entry.pages).count().0;
+        let count = clip_to_file(read.request.range, entry.pages).count().0;
         entry.stats.reads += 1;
         entry.stats.accesses += count;
         self.accesses += count;
-        if !self.starved.is_empty() || !self.start_read(waiter, handle, request, out) {
+        if !self.starved.is_empty() || !self.start_read(read, out) {
             self.stats_mut(file).reads_starved += 1;
-            self.starved.push_back(StarvedRead { waiter, handle, request });
+            self.starved.push_back(read);
         }
-        ReadOutcome::Wait
     }
 
     /// The part of [`read`](Self::read) that needs no time, decides nothing and answers nothing: pins the pages of a
@@ -69,13 +78,14 @@ impl Cache {
     ///
     /// # Panics
     /// If `handle` is not open.
-    pub fn hit(&mut self, handle: HandleId, request: PageRange, frames: &mut Vec<FrameId>) -> bool {
+    pub fn hit(&mut self, handle: HandleId, request: impl Into<Request>, frames: &mut Vec<FrameId>) -> bool {
         if self.handle(handle).walks {
             return false;
         }
-        let hit = self.pin_all(handle, request, frames);
+        let request = request.into();
+        let hit = self.pin_all(handle, request.range, frames);
         hit.is_some_and(|range| {
-            self.walked(handle, range);
+            self.walked(handle, Request { range, ..request });
             true
         })
     }
@@ -84,7 +94,7 @@ impl Cache {
     fn walk_over_hit(
         &mut self,
         handle: HandleId,
-        request: PageRange,
+        request: Request,
         frames: &mut Vec<FrameId>,
         out: &mut Vec<Action>,
     ) -> bool {
@@ -92,8 +102,8 @@ impl Cache {
         if !self.handle(handle).walks || !self.starved.is_empty() {
             return false;
         }
-        let Some(range) = self.pin_all(handle, request, frames) else { return false };
-        let mut walk = Walk::new(handle, self.handle(handle), request, range, 0);
+        let Some(range) = self.pin_all(handle, request.range, frames) else { return false };
+        let mut walk = Walk::new(handle, self.handle(handle), request.range, range, 0);
         let mut at = range.start;
         while range.contains(at) {
             self.ask(&mut walk, at, Trigger::Mark, out);
@@ -102,7 +112,7 @@ impl Cache {
             }
             at = walk.next;
         }
-        self.walked(handle, range);
+        self.walked(handle, Request { range, ..request });
         true
     }
 
@@ -146,8 +156,8 @@ impl Cache {
 
     /// Lets reads that wait for frames try again, oldest first.
     pub(super) fn retry_starved(&mut self, out: &mut Vec<Action>) {
-        while let Some(&StarvedRead { waiter, handle, request }) = self.starved.front() {
-            if !self.start_read(waiter, handle, request, out) {
+        while let Some(&read) = self.starved.front() {
+            if !self.start_read(read, out) {
                 break;
             }
             self.starved.pop_front();
@@ -183,15 +193,10 @@ impl Cache {
 
     /// Starts a read that is not a plain hit; tells whether there were frames enough. All or nothing: a read that holds
     /// pins never waits for frames, so two reads cannot wait for each other.
-    fn start_read(
-        &mut self,
-        waiter: Waiter,
-        handle: HandleId,
-        request: PageRange,
-        out: &mut Vec<Action>,
-    ) -> bool {
+    fn start_read(&mut self, read: StarvedRead, out: &mut Vec<Action>) -> bool {
+        let StarvedRead { waiter, handle, request, mapped } = read;
         let file = self.handle(handle).file;
-        let range = clip_to_file(request, self.file(file).pages);
+        let range = clip_to_file(request.range, self.file(file).pages);
         if range.count().0 > u64::from(self.limit) {
             out.push(Action::Wake { waiter, result: Err(FillError::TOO_LARGE) });
             return true;
@@ -205,7 +210,8 @@ impl Cache {
             self.drop_pins(&pinned);
             return false;
         }
-        let mut walk = Walk::new(handle, self.handle(handle), request, range, absent);
+        let mut walk =
+            Walk { mapped, ..Walk::new(handle, self.handle(handle), request.range, range, absent) };
         let frames = Vec::with_capacity(present.len());
         let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
         let Handle { prev, no_reuse, .. } = *self.handle(handle);
@@ -222,7 +228,11 @@ impl Cache {
             }
             self.await_frame(wait, frame, out);
         }
-        self.walked(handle, range);
+        match mapped {
+            None => self.walked(handle, Request { range, ..request }),
+            Some(_) if range.is_empty() => {}
+            Some(_) => self.handle_mut(handle).prev_fault = Some(range.start),
+        }
         self.finish_wait(wait, out);
         true
     }
@@ -238,6 +248,9 @@ impl Cache {
     ) -> FrameId {
         let frame = if let Some(frame) = present {
             let in_flight = self.frames.get(frame).state == State::InFlight;
+            if let Some(pattern) = walk.mapped {
+                self.handle_mut(walk.handle).policy.on_mapped_hit(pattern, in_flight);
+            }
             let stats = self.stats_mut(walk.file);
             if in_flight {
                 stats.late += 1
@@ -255,7 +268,8 @@ impl Cache {
             self.frames.pin(frame);
             frame
         };
-        if self.frames.get_mut(frame).take(Flag::Mark) {
+        // A fault in a mapping advised to be random leaves marks for others.
+        if walk.mapped != Some(Pattern::Random) && self.frames.get_mut(frame).take(Flag::Mark) {
             self.decide(walk, page, Trigger::Mark, out);
         }
         frame
@@ -280,14 +294,6 @@ impl Cache {
 
     fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, out: &mut Vec<Action>) {
         let Handle { pattern, walks, .. } = *self.handle(walk.handle);
-        if pattern == Pattern::Random && !walks {
-            // As Linux does with POSIX_FADV_RANDOM: exactly the request, whatever the policy.
-            if trigger == Trigger::Miss {
-                let plan = Plan::new(page, (walk.request.end - page).0, 0, Reason::Forced);
-                self.carry_out(walk, page, trigger, plan, out);
-            }
-            return;
-        }
         // A walking policy is only told of misses here.
         self.stats_mut(walk.file).policy_calls += u64::from(!walks);
         if trigger == Trigger::Mark && self.congested {
@@ -295,9 +301,12 @@ impl Cache {
             self.carry_out(walk, page, trigger, plan, out);
             return;
         }
+        let random = pattern == Pattern::Random && walk.mapped.is_none() && !walks;
         let (access, view, policy) = self.question(walk, page, trigger);
-        let plan = policy.on_access(access, view);
-        self.carry_out(walk, page, trigger, plan, out);
+        let plan = if random { policy.on_random(access, view) } else { Some(policy.on_access(access, view)) };
+        if let Some(plan) = plan {
+            self.carry_out(walk, page, trigger, plan, out);
+        }
     }
 
     /// Asks a walking policy before a page is looked up.
@@ -312,7 +321,7 @@ impl Cache {
     }
 
     /// What a policy is asked about a page, and the policy.
-    fn question(
+    pub(super) fn question(
         &mut self,
         walk: &Walk,
         page: PageIndex,
@@ -324,13 +333,24 @@ impl Cache {
             self.handles[walk.handle.0 as usize].as_mut().expect("the driver names open handles only");
         let ra_pages = u64::from(self.config.ra_pages)
             * match handle.pattern {
-                Pattern::Normal => 1,
                 Pattern::Sequential => 2,
-                // Only walking policies are asked then.
-                Pattern::Random => 0,
+                // A walking policy is asked all the same, so it must be told.
+                Pattern::Random if handle.walks => 0,
+                Pattern::Normal | Pattern::Random => 1,
             };
-        let prev_page = handle.prev.map(|prev| PageIndex(prev.end.0 - 1));
-        let access = Access { now: self.now, page, request: walk.request, prev_page, trigger };
+        let prev_page = match walk.mapped {
+            None => handle.prev.map(|prev| PageIndex(prev.range.end.0 - 1)),
+            Some(_) => handle.prev_fault,
+        };
+        let access = Access {
+            now: self.now,
+            page,
+            request: walk.request,
+            prev_page,
+            prev_end: handle.prev.map(|prev| PageIndex(prev.range.end.0 - u64::from(prev.ends_inside))),
+            trigger,
+            mapped: walk.mapped,
+        };
         let view = View::new(&self.table, walk.file, ra_pages, pages, free, self.congested);
         (access, view, &mut *handle.policy)
     }
@@ -357,14 +377,15 @@ impl Cache {
     }
 
     /// Notes where a handle has been; drops what is behind it, if advised to.
-    fn walked(&mut self, handle: HandleId, range: PageRange) {
+    fn walked(&mut self, handle: HandleId, walked: Request) {
+        let range = walked.range;
         if range.is_empty() {
             return;
         }
         let entry = self.handle_mut(handle);
-        let behind = entry.prev.replace(range).filter(|_| entry.no_reuse);
+        let behind = entry.prev.replace(walked).filter(|_| entry.no_reuse);
         let file = entry.file;
-        if let Some(behind) = behind {
+        if let Some(Request { range: behind, .. }) = behind {
             for page in (behind.start.0..behind.end.0).map(PageIndex).filter(|&page| !range.contains(page)) {
                 self.drop_idle(file, page);
             }
@@ -395,14 +416,14 @@ impl Walk {
     /// A walk over the pages `range` of a request, `demand_left` of them absent.
     fn new(id: HandleId, handle: &Handle, request: PageRange, range: PageRange, demand_left: u64) -> Self {
         let next = if handle.walks { range.start } else { PageIndex(u64::MAX) };
-        Self { handle: id, file: handle.file, request, range, demand_left, next }
+        Self { handle: id, file: handle.file, request, range, demand_left, next, mapped: None }
     }
 }
 
 /// The page that a read shares with the one before, if it starts on the one where that ended: reads smaller than a page
 /// count as one touch.
-fn shared_page(prev: Option<PageRange>, range: PageRange) -> Option<PageIndex> {
-    prev.map(|prev| PageIndex(prev.end.0 - 1)).filter(|&page| page == range.start)
+fn shared_page(prev: Option<Request>, range: PageRange) -> Option<PageIndex> {
+    prev.map(|prev| PageIndex(prev.range.end.0 - 1)).filter(|&page| page == range.start)
 }
 
 /// The part of a request that lies within a file; empty at the end of the file if none does.

@@ -244,13 +244,11 @@ mod tests {
 
     use super::*;
     use crate::event::Trigger;
-    use crate::time::Instant;
 
     /// Asks at `page` for `req` pages of a file of which nothing is cached; the windows planned, and where to ask next.
     fn ask(policy: &mut Legacy, page: u64, req: u64, view: View<'_>) -> (Vec<(Reason, u64, u64)>, u64) {
         let request = PageRange::new(page, page + req);
-        let access =
-            Access { now: Instant(0), page: request.start, request, prev_page: None, trigger: Trigger::Miss };
+        let access = Access::read(request, None, Trigger::Miss);
         let mut plans = Plans::default();
         let next = policy.on_walk(access, view, &mut plans);
         let plans = plans.iter().map(|plan| (plan.reason, plan.window.start.0, plan.window.size.0)).collect();
@@ -336,13 +334,7 @@ mod tests {
     fn a_miss_shrinks_the_next_window_by_two_pages_to_no_less_than_four() {
         let mut policy = Legacy::new();
         ask(&mut policy, 0, 4, free(32));
-        let miss = Access {
-            now: Instant(0),
-            page: PageIndex(2),
-            request: PageRange::new(0, 4),
-            prev_page: None,
-            trigger: Trigger::Miss,
-        };
+        let miss = Access { page: PageIndex(2), ..Access::read(PageRange::new(0, 4), None, Trigger::Miss) };
         let plan = policy.on_access(miss, free(32));
         assert_eq!((plan.reason, plan.window.start.0, plan.window.size.0), (Reason::Demand, 2, 1));
         assert_eq!(ask(&mut policy, 4, 4, free(32)).0, [(Reason::Ahead, 8, 6)]);

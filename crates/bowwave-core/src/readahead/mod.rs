@@ -5,10 +5,12 @@
 //! cannot break an invariant, only choose badly.
 
 mod legacy;
+mod linux;
 mod none;
 mod on_demand;
 
 pub use legacy::Legacy;
+pub use linux::{Linux, LinuxConfig};
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, Variant};
 
@@ -17,9 +19,11 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::cache::PageTable;
+use crate::config::Config;
 use crate::event::Trigger;
 use crate::id::FileId;
 use crate::page::{PageCount, PageIndex, PageRange};
+use crate::request::Pattern;
 use crate::time::Instant;
 
 /// A readahead policy: the state of one open handle.
@@ -39,6 +43,20 @@ pub trait Readahead: fmt::Debug + Send {
     fn on_walk(&mut self, _access: Access, _view: View<'_>, _plans: &mut Plans) -> PageIndex {
         PageIndex(u64::MAX)
     }
+    /// As [`on_access`](Self::on_access), for a handle advised to be read in no order. Unless a policy knows better, a
+    /// miss reads exactly the rest of the request, and a mark nothing.
+    fn on_random(&mut self, access: Access, _view: View<'_>) -> Option<Plan> {
+        let missing = access.trigger == Trigger::Miss;
+        missing.then(|| Plan::new(access.page, access.req_pages(), 0, Reason::Forced))
+    }
+
+    /// Plans for a range that the user says will be wanted soon. Unless a policy knows better, all of it.
+    fn on_will_need(&mut self, range: PageRange, _view: View<'_>) -> Plan {
+        Plan::new(range.start, range.count().0, 0, Reason::Forced)
+    }
+
+    /// A fault in a mapping so advised found its page: up to date, or in flight.
+    fn on_mapped_hit(&mut self, _pattern: Pattern, _in_flight: bool) {}
 }
 
 /// What a handle's reader does now.
@@ -50,10 +68,15 @@ pub struct Access {
     pub page: PageIndex,
     /// The whole request, not clipped at the end of the file; `page` is in it.
     pub request: PageRange,
-    /// Last page of the previous request through this handle.
+    /// Last page of the previous request through this handle (for a fault: of the fault before).
     pub prev_page: Option<PageIndex>,
+    /// The page that holds the byte after the last *read* through this handle: `prev_page` if that ended inside it, else the
+    /// page after it.
+    pub prev_end: Option<PageIndex>,
     /// Whether the page is missing or bears the mark; as the reader walks, whether it is missing or cached.
     pub trigger: Trigger,
+    /// If this is a fault of a mapped page: how the mapping is advised to be used. `request` is then that page.
+    pub mapped: Option<Pattern>,
 }
 
 /// What a policy may look at: the cached pages of its file, and the limits in force.
@@ -93,6 +116,8 @@ pub struct Window {
 pub struct Plan {
     /// The window, before clipping to what is missing and exists.
     pub window: Window,
+    /// The page to mark, if it is new: the first of the asynchronous part, unless a policy knows better.
+    pub mark: Option<PageIndex>,
     /// Why.
     pub reason: Reason,
 }
@@ -117,6 +142,10 @@ pub enum Reason {
     Lookahead,
     /// The reader reached the end of the last window (its mark was passed over or deferred).
     Readahead,
+    /// Not in order after the last read, but enough cached pages lie before it: one of several streams.
+    Context,
+    /// A mapped page faulted: the pages around it.
+    Around,
     /// A sequential read missed: a new window.
     Miss,
     /// A mark of a window that this state does not know: an interleaved stream.
@@ -142,6 +171,8 @@ pub enum Policy {
     OnDemand,
     /// On-demand readahead as the patch (000) has it, to the letter.
     OnDemandPatch,
+    /// Today's Linux (6.18), as [`Config::linux`] sets it up.
+    Linux,
 }
 
 impl<'a> View<'a> {
@@ -185,6 +216,14 @@ impl<'a> View<'a> {
 }
 
 impl Access {
+    /// A read at the first page of `request`, at the beginning of time, after one that ended with the last byte of
+    /// `prev_page`: to try a policy by itself.
+    #[must_use]
+    pub fn read(request: PageRange, prev_page: Option<PageIndex>, trigger: Trigger) -> Self {
+        let prev_end = prev_page.map(|page| page + PageCount(1));
+        Self { now: Instant(0), page: request.start, request, prev_page, prev_end, trigger, mapped: None }
+    }
+
     /// Pages from the accessed one to the end of the request.
     #[must_use]
     pub fn req_pages(&self) -> u64 {
@@ -197,7 +236,7 @@ impl Plan {
     #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
-        Self { window, reason }
+        Self { window, mark: window.mark(), reason }
     }
 }
 
@@ -237,12 +276,14 @@ impl Window {
 
 impl Reason {
     /// Every reason, in the order of [`Stats::decisions`](crate::Stats::decisions).
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Initial,
         Self::Oversize,
         Self::Random,
         Self::Lookahead,
         Self::Readahead,
+        Self::Context,
+        Self::Around,
         Self::Miss,
         Self::Interleaved,
         Self::Ahead,
@@ -260,6 +301,8 @@ impl Reason {
             Self::Random => "random",
             Self::Lookahead => "lookahead",
             Self::Readahead => "readahead",
+            Self::Context => "context",
+            Self::Around => "around",
             Self::Miss => "miss",
             Self::Interleaved => "interleaved",
             Self::Ahead => "ahead",
@@ -272,16 +315,17 @@ impl Reason {
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 4] = [Self::None, Self::Legacy, Self::OnDemand, Self::OnDemandPatch];
+    pub const ALL: [Self; 5] = [Self::None, Self::Legacy, Self::OnDemand, Self::OnDemandPatch, Self::Linux];
 
     /// A fresh state of this policy.
     #[must_use]
-    pub fn build(self) -> Box<dyn Readahead> {
+    pub fn build(self, config: &Config) -> Box<dyn Readahead> {
         match self {
             Self::None => Box::new(NoReadahead),
             Self::Legacy => Box::new(Legacy::new()),
             Self::OnDemand => Box::new(OnDemand::new(Variant::Paper)),
             Self::OnDemandPatch => Box::new(OnDemand::new(Variant::Patch)),
+            Self::Linux => Box::new(Linux::new(config.linux)),
         }
     }
 
@@ -293,6 +337,7 @@ impl Policy {
             Self::Legacy => "legacy",
             Self::OnDemand => "ondemand",
             Self::OnDemandPatch => "ondemand-patch",
+            Self::Linux => "linux",
         }
     }
 }
@@ -310,6 +355,6 @@ impl FromStr for Policy {
         Self::ALL
             .into_iter()
             .find(|policy| policy.name() == name)
-            .ok_or("no such policy; there are none, legacy, ondemand, ondemand-patch")
+            .ok_or("no such policy; there are none, legacy, ondemand, ondemand-patch, linux")
     }
 }

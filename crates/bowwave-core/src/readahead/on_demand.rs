@@ -160,14 +160,12 @@ mod tests {
     use crate::cache::PageTable;
     use crate::id::FileId;
     use crate::page::PageRange;
-    use crate::time::Instant;
 
     fn decide(policy: &mut OnDemand, trigger: Trigger, request: (u64, u64), prev: Option<u64>) -> Plan {
         let table = PageTable::default();
         let view = View::new(&table, FileId(0), 32, PageCount(1 << 40), 1000, false);
         let request = PageRange::new(request.0, request.1);
-        let access =
-            Access { now: Instant(0), page: request.start, request, prev_page: prev.map(PageIndex), trigger };
+        let access = Access::read(request, prev.map(PageIndex), trigger);
         policy.on_access(access, view)
     }
 

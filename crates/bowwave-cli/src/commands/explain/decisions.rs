@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use bowwave_core::{
-    Action, Advice, Cache, Config, Decision, FileId, Fill, FrameId, HandleId, Instant, PageCount, PageRange,
-    PageSize, Policy, ReadOutcome, Waiter,
+    Action, Advice, Cache, Config, Decision, Fault, FileId, Fill, FrameId, HandleId, Instant, PageCount,
+    PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Waiter,
 };
 use bowwave_trace::{Op, Record};
 
@@ -70,18 +70,20 @@ impl Explainer {
         // Rows of several processes need not be in order of time; the cache's time never runs back.
         self.now = self.now.max(Instant(record.time_ns));
         let file = self.file(&record.file);
-        let range = PAGE.range_of(record.offset, record.length);
+        let request = PAGE.request_of(record.offset, record.length);
+        let range = request.range;
         if record.op == Op::Evict {
             self.cache.invalidate(file, range);
             return Ok(());
         }
         let handle = self.handle(record.pid, file);
         let wanted = range.intersect(PageRange::new(0, self.file_pages.0)).count().0;
-        if wanted > ROW_PAGES_MAX && matches!(record.op, Op::Read | Op::WillNeed) {
+        if wanted > ROW_PAGES_MAX && record.op != Op::Evict {
             return Err(format!("{wanted} pages at once; a row may touch {ROW_PAGES_MAX} at most"));
         }
         match record.op {
-            Op::Read if !range.is_empty() => return self.read(handle, range),
+            Op::Read if !range.is_empty() => return self.read(handle, request),
+            Op::Load | Op::Store => return self.touch(handle, range),
             Op::WillNeed => self.cache.advise(self.now, handle, range, Advice::WillNeed, &mut self.actions),
             Op::Random => self.cache.advise(self.now, handle, range, Advice::Random, &mut self.actions),
             Op::Sequential => {
@@ -93,19 +95,31 @@ impl Explainer {
         Ok(())
     }
 
-    fn read(&mut self, handle: HandleId, range: PageRange) -> Result<(), String> {
+    fn read(&mut self, handle: HandleId, request: Request) -> Result<(), String> {
         let outcome =
-            self.cache.read(self.now, Waiter(0), handle, range, &mut self.frames, &mut self.actions);
+            self.cache.read(self.now, Waiter(0), handle, request, &mut self.frames, &mut self.actions);
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(self.now, &self.frames, &mut self.actions);
             // A policy that is asked as the reader walks may read ahead even then.
             self.act();
             return Ok(());
         }
-        if self.act() {
-            return Ok(());
+        self.woken()
+    }
+
+    /// Touches mapped pages, one by one.
+    fn touch(&mut self, handle: HandleId, range: PageRange) -> Result<(), String> {
+        for page in (range.start.0..range.end.0.min(self.file_pages.0)).map(PageIndex) {
+            let fault = Fault { page, pattern: Pattern::Normal };
+            self.cache.fault(self.now, Waiter(0), handle, fault, &mut self.actions);
+            self.woken()?;
         }
-        Err(format!("more than {} pages in all", Config::UNLIMITED))
+        Ok(())
+    }
+
+    /// Carries out what a read leads to, which must end with its pages.
+    fn woken(&mut self) -> Result<(), String> {
+        if self.act() { Ok(()) } else { Err(format!("more than {} pages in all", Config::UNLIMITED)) }
     }
 
     /// Carries out what the cache asks for, each fill at once; tells whether the read that waits was woken with its pages.
