@@ -67,7 +67,11 @@ fn collect(root: &Path, folder: &str, tree: &mut Tree) -> io::Result<()> {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
         let kind = entry.file_type()?;
-        if kind.is_dir() && !policy::is_built(&name) {
+        // Also files: in a second working tree, .git is one, with a path of the machine.
+        if policy::is_built(&name) {
+            continue;
+        }
+        if kind.is_dir() {
             collect(root, &path, tree)?;
         } else if kind.is_file()
             && let Ok(text) = String::from_utf8(fs::read(entry.path())?)

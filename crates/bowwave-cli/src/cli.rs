@@ -27,6 +27,8 @@ pub enum Command {
     Read(commands::read::Args),
     /// Print the decisions of a readahead policy on a trace, one a line
     Explain(commands::explain::Args),
+    /// Make a trace up: sequential, random, zipf, database-like and other access patterns
+    Generate(commands::generate::Args),
     /// Print the completion script of a shell
     Completions(commands::completions::Args),
     /// Print the manual page
@@ -45,6 +47,7 @@ impl Command {
             Self::Umount(args) => commands::umount::run(&args),
             Self::Read(args) => commands::read::run(&args),
             Self::Explain(args) => commands::explain::run(&args),
+            Self::Generate(args) => commands::generate::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
             Self::Man(args) => commands::man::run(&args),
         }

@@ -3,6 +3,7 @@
 pub mod completions;
 pub mod demo;
 pub mod explain;
+pub mod generate;
 pub mod man;
 pub mod mount;
 pub mod read;

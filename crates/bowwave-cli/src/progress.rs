@@ -20,11 +20,21 @@ impl Progress {
     /// Work of `total` bytes; `None` if the end is not known.
     #[must_use]
     pub fn bytes(what: &'static str, total: Option<u64>) -> Self {
+        let template = match total {
+            Some(_) => "{msg} {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
+            None => "{msg} {spinner} {bytes} {binary_bytes_per_sec}",
+        };
+        Self::new(what, total, template)
+    }
+
+    /// Work of `total` rows.
+    #[must_use]
+    pub fn rows(what: &'static str, total: u64) -> Self {
+        Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} rows {per_sec} {eta}")
+    }
+
+    fn new(what: &'static str, total: Option<u64>, template: &'static str) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
-            let template = match total {
-                Some(_) => "{msg} {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
-                None => "{msg} {spinner} {bytes} {binary_bytes_per_sec}",
-            };
             let style =
                 ProgressStyle::with_template(template).expect("the template is a constant of valid form");
             ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())

@@ -19,13 +19,14 @@
 //! # Ok::<(), bowwave_trace::Error>(())
 //! ```
 //!
-//! [`binary`] is a second form of the same rows, for traces of many millions.
+//! [`binary`] is a second form of the same rows, for traces of many millions; [`generate`] makes traces up.
 //!
 //! The crate knows no pages and no policy, keeps no index and does not sort: rows come in the order of the file.
 
 pub mod binary;
 mod csv;
 mod error;
+pub mod generate;
 pub mod oracle_general;
 mod reader;
 mod record;

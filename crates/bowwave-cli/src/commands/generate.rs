@@ -1,0 +1,244 @@
+//! `bowwave generate`: makes a trace up, as CSV or in the binary form.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bowwave_trace::binary::{self, Row};
+use bowwave_trace::generate::{FILE, Generator, PID, Pattern, Spec, SpecError};
+use bowwave_trace::{Record, Writer};
+use clap::ValueEnum;
+
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::{Failure, values};
+
+/// Rows between two reports to the progress bar.
+const ROWS_A_REPORT: u64 = 1 << 16;
+
+/// Arguments of `bowwave generate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+One process reads the file 'data' block by block. The same options give the same trace. The binary form takes 24 bytes a \
+row and is read at hundreds of millions of rows a second.
+
+  sequential   block after block          backward     block before block
+  random       any block, evenly          interleaved  --streams readers in turn, through one descriptor
+  strided      each --stride bytes        clustered    runs of a quarter of --cluster bytes to all of it, anywhere
+  zipf         rank k with weight 1/k^exponent, ranks scattered over the file
+  oltp         64 regions, hot by zipf's law; a random block of one, and after 1 of 8 the next block, too
+  phases       the patterns of --phases one after the other, for equal shares of the rows
+
+Examples:
+  bowwave generate zipf --rows 1000000 --file-size 4GiB --exponent 0.9 -o zipf.bwt
+  bowwave generate oltp --seed 7 -o oltp.csv
+  bowwave generate phases --phases sequential,random,sequential --rows 3000 | bowwave explain - --policy ondemand")]
+pub struct Args {
+    /// The order of reads
+    #[arg(value_enum, value_name = "PATTERN")]
+    pattern: Name,
+
+    /// Rows
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    rows: u64,
+
+    /// Bytes of the file
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = values::positive_size)]
+    file_size: u64,
+
+    /// Bytes of a read; without it 4 KiB, and 16 KiB (a database page) for oltp
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    bs: Option<u64>,
+
+    /// Another seed, another trace
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// Time from one read to the next
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
+    gap: Duration,
+
+    /// Streams of the pattern interleaved
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    streams: u32,
+
+    /// Bytes from block to block of the pattern strided; without it, 8 blocks
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    stride: Option<u64>,
+
+    /// Longest run of the pattern clustered
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = values::positive_size)]
+    cluster: u64,
+
+    /// Exponent of Zipf's law, from 0 (even) to 10, of the patterns zipf and oltp
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    exponent: f64,
+
+    /// Patterns of the pattern phases
+    #[arg(long, value_enum, value_name = "PATTERNS", value_delimiter = ',')]
+    phases: Vec<Name>,
+
+    /// Where to write: FILE.csv or FILE.bwt (the binary form); without it, CSV to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Patterns by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    Sequential,
+    Random,
+    Interleaved,
+    Strided,
+    Backward,
+    Clustered,
+    Zipf,
+    Oltp,
+    Phases,
+}
+
+/// Writes the trace.
+///
+/// # Errors
+/// If the options contradict each other, or the file or standard output cannot be written.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let spec = args.spec()?;
+    let rows = spec.generate().map_err(|error| usage(&error))?;
+    let Some(path) = &args.output else {
+        let mut output = Output::stdout();
+        let outcome = csv(rows, &mut output, output::written);
+        return output.finish(outcome);
+    };
+    let is_binary = match path.extension().and_then(|extension| extension.to_str()) {
+        Some(binary::EXTENSION) => true,
+        Some("csv") => false,
+        _ => {
+            let message = format!("the ending of {} names no form of a trace", path.display());
+            return Err(Failure::usage(message).try_this("FILE.csv or FILE.bwt"));
+        }
+    };
+    let failed = |result: io::Result<()>| {
+        result.map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))
+    };
+    into_file(path, |file| match is_binary {
+        true => failed(compact(rows, file)),
+        false => {
+            let mut output = BufWriter::with_capacity(1 << 20, file);
+            csv(rows, &mut output, failed).and_then(|()| failed(output.flush()))
+        }
+    })
+}
+
+impl Args {
+    fn spec(&self) -> Result<Spec, Failure> {
+        if (self.pattern == Name::Phases) == self.phases.is_empty() {
+            let message = "the pattern phases and the option --phases need each other";
+            return Err(Failure::usage(message).try_this("generate phases --phases sequential,random"));
+        }
+        let has_oltp = self.pattern == Name::Oltp || self.phases.contains(&Name::Oltp);
+        let block_bytes = self.bs.unwrap_or(if has_oltp { 16 << 10 } else { 4 << 10 });
+        let pattern = match self.pattern {
+            Name::Phases => {
+                Pattern::Phases(self.phases.iter().map(|&phase| self.pattern(phase, block_bytes)).collect())
+            }
+            other => self.pattern(other, block_bytes),
+        };
+        Ok(Spec {
+            pattern,
+            rows: self.rows,
+            file_bytes: self.file_size,
+            block_bytes,
+            // A day has fewer nanoseconds than fit.
+            gap_ns: self.gap.as_nanos() as u64,
+            seed: self.seed,
+        })
+    }
+
+    fn pattern(&self, name: Name, block_bytes: u64) -> Pattern {
+        match name {
+            Name::Sequential => Pattern::Sequential,
+            Name::Random => Pattern::Random,
+            Name::Interleaved => Pattern::Interleaved { streams: self.streams },
+            Name::Strided => Pattern::Strided {
+                stride_bytes: self.stride.unwrap_or_else(|| block_bytes.saturating_mul(8)),
+            },
+            Name::Backward => Pattern::Backward,
+            Name::Clustered => Pattern::Clustered { cluster_bytes: self.cluster },
+            Name::Zipf => Pattern::Zipf { exponent: self.exponent },
+            Name::Oltp => Pattern::Oltp { exponent: self.exponent },
+            // Within phases, which the generator refuses to nest.
+            Name::Phases => Pattern::Phases(Vec::new()),
+        }
+    }
+}
+
+/// What is wrong with the options, in their own names.
+fn usage(error: &SpecError) -> Failure {
+    let option = match error.field {
+        "block_bytes" => "--bs",
+        "file_bytes" => "--file-size",
+        "stride_bytes" => "--stride",
+        "cluster_bytes" => "--cluster",
+        "streams" => "--streams",
+        "exponent" => "--exponent",
+        other => {
+            return Failure::usage(format_args!("--{other} is {}, but must be {}", error.value, error.bound));
+        }
+    };
+    Failure::usage(format_args!("{option} is {}, but must be {}", error.value, error.bound))
+}
+
+/// Writes a file beside the one at `path` and puts it in its place when it is whole, so that nobody reads half a trace and
+/// no map of the old one is cut short.
+fn into_file(path: &Path, write: impl FnOnce(&mut File) -> Result<(), Failure>) -> Result<(), Failure> {
+    let refused =
+        |error: io::Error| Failure::failed(format_args!("cannot write {}: {error}", path.display()));
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let mut file = File::create_new(&part).map_err(refused)?;
+    let outcome = write(&mut file).and_then(|()| fs::rename(&part, path).map_err(refused));
+    if outcome.is_err() {
+        // What went wrong is what we report; a leftover would only take room.
+        let _second_failure = fs::remove_file(&part);
+    }
+    outcome
+}
+
+fn csv(
+    rows: Generator,
+    output: &mut impl Write,
+    outcome: impl Fn(io::Result<()>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut record = Record { pid: PID, file: FILE.to_owned(), ..Record::default() };
+    let written = || {
+        let mut writer = Writer::new(output)?;
+        each(rows, |row| {
+            (record.time_ns, record.op) = (row.time_ns, row.op);
+            (record.offset, record.length) = (row.offset, row.length);
+            writer.write(&record)
+        })
+    };
+    outcome(written())
+}
+
+fn compact(rows: Generator, output: &mut File) -> io::Result<()> {
+    let mut writer = binary::Writer::new(output)?;
+    let file = writer.file(FILE)?;
+    let stream = writer.stream(PID, file)?;
+    each(rows, |row| writer.row(Row { stream, ..row }))?;
+    writer.finish().map(drop)
+}
+
+/// Hands the rows on, and shows how far they are.
+fn each(rows: Generator, mut write: impl FnMut(Row) -> io::Result<()>) -> io::Result<()> {
+    let mut progress = Progress::rows("generating", rows.size_hint().0 as u64);
+    for (row, index) in rows.zip(1u64..) {
+        write(row)?;
+        if index % ROWS_A_REPORT == 0 {
+            progress.at(index);
+        }
+    }
+    Ok(())
+}

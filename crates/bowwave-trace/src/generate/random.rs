@@ -1,0 +1,79 @@
+//! Random numbers that depend on a seed alone.
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a counter through a mixing function. Every seed gives a good sequence of 2^64
+/// numbers, the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The sequence of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        // Neighbouring seeds must not give sequences that are the same but for a shift.
+        Self { state: mix(seed ^ 0x6a09_e667_f3bc_c908) }
+    }
+
+    /// Any number, each as likely.
+    pub fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.state)
+    }
+
+    /// A number below `bound`, each exactly as likely (Lemire 2019).
+    ///
+    /// # Panics
+    /// If `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0, "no number is below 0");
+        let mut product = u128::from(self.bits()) * u128::from(bound);
+        // The low half tells whether this draw belongs to a share that is one too large.
+        if (product as u64) < bound {
+            let uneven = bound.wrapping_neg() % bound;
+            while (product as u64) < uneven {
+                product = u128::from(self.bits()) * u128::from(bound);
+            }
+        }
+        (product >> 64) as u64
+    }
+
+    /// A number from 0 up to but not including 1, in steps of 2^-53.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// The finisher of SplitMix64: a bijection without visible pattern.
+pub(super) fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_below_a_bound_are_equally_likely() {
+        let mut random = Random::new(1);
+        let mut counts = [0u32; 6];
+        for _ in 0..60_000 {
+            counts[random.below(6) as usize] += 1;
+        }
+        // Five deviations of a binomial with mean 10000.
+        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 460), "{counts:?}");
+    }
+
+    #[test]
+    fn neighbouring_seeds_share_no_run() {
+        let draws = |seed| {
+            let mut random = Random::new(seed);
+            (0..100).map(|_| random.bits()).collect::<Vec<_>>()
+        };
+        let (a, b) = (draws(0), draws(1));
+        assert!(a.iter().all(|number| !b.contains(number)));
+        assert_eq!(a, draws(0));
+    }
+}
