@@ -10,5 +10,7 @@
 //! either: a run with the same input gives the same output, to the digit.
 
 pub mod device;
+pub mod fast;
+pub mod oracle;
 pub mod queue;
 pub mod record;

@@ -47,6 +47,9 @@ pub struct Run {
 pub struct Row {
     /// Readahead policy.
     pub policy: String,
+    /// Which pages go first; empty if it is the cache's default.
+    #[serde(default)]
+    pub eviction: String,
     /// Device model.
     pub device: String,
     /// Bytes of the cache; none if it is unlimited.

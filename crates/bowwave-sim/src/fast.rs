@@ -1,0 +1,368 @@
+//! The fast replay: a trace through the very cache of the engine, every read of the device done at once.
+//!
+//! ```text
+//!   rows ──► pages ──► core::Cache::read ──► fills ──┐ nothing takes time:
+//!    ▲                        ▲                      │ no page is ever late
+//!    └────────────────────────┴──────────────────────┘
+//! ```
+//!
+//! What a cache misses and what readahead reads do not need a device model, as long as nobody asks when. Without one, a
+//! hundred million rows take seconds, so that policies, cache sizes and evictions can be compared on traces that are too
+//! long for the machine in [`crate::machine`]. Times, queues and lateness are that machine's business: here `seconds`,
+//! `late` and latencies are 0.
+//!
+//! There is one readahead state for each stream (process and file). Reads and loads are read, `evict` rows drop pages,
+//! advice is given; writes are left out or count as reads ([`Writes`]). A read of more than half the cache's frames is done
+//! in pieces.
+
+use std::fmt;
+
+use bowwave_core::{
+    Action, Advice, Cache, Config, ConfigError, Fault, FileId, Fill, FrameId, HandleId, Instant, PageCount,
+    PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Stats, Waiter,
+};
+use bowwave_trace::Op;
+use bowwave_trace::binary::{self, Trace};
+
+use crate::record::Row;
+
+/// Most pages that one row may touch: twice the 2 GiB that Linux reads in a call. More is a mistake in the trace.
+const ROW_PAGES_MAX: u64 = 1 << 20;
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Readahead policy.
+    pub policy: Policy,
+    /// Frames of the cache; none for one that never evicts.
+    pub cache_pages: Option<u32>,
+    /// Most pages of a window.
+    pub ra_pages: u32,
+    /// Bytes of a page.
+    pub page_size: PageSize,
+    /// What writes are.
+    pub writes: Writes,
+}
+
+/// What the writes and stores of a trace are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// Nothing.
+    #[default]
+    LeftOut,
+    /// Reads: what traces of disks are given to caches as, to compare with published miss ratios.
+    AsReads,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Rows that were reads, or taken for such.
+    pub reads: u64,
+    /// Rows that were nothing here: writes that are left out, and syncs.
+    pub left_out: u64,
+    /// Bytes that the reads asked for.
+    pub bytes_wanted: u64,
+    /// What the cache counted.
+    pub stats: Stats,
+}
+
+/// Why a trace was not replayed to its end.
+#[derive(Debug)]
+pub enum Error {
+    /// A row is bad.
+    Trace(bowwave_trace::Error),
+    /// The cache refused its configuration.
+    Config(ConfigError),
+    /// A row touches more pages than a call of any system does.
+    RowTooLong {
+        /// Name of the trace.
+        trace: String,
+        /// The row, from 0.
+        row: u64,
+        /// Its pages.
+        pages: u64,
+    },
+    /// The cache without end is full: its pages have no more numbers.
+    OutOfFrames {
+        /// Name of the trace.
+        trace: String,
+        /// The row, from 0.
+        row: u64,
+    },
+    /// The trace has more accesses to pages than the oracle can number, or than there is memory for.
+    TooManyAccesses {
+        /// Name of the trace.
+        trace: String,
+        /// How many it has.
+        accesses: u64,
+    },
+}
+
+impl Default for Setup {
+    /// On-demand readahead of 32 pages of 4 KiB in a cache that never evicts; writes left out.
+    fn default() -> Self {
+        Self {
+            policy: Policy::OnDemand,
+            cache_pages: None,
+            ra_pages: 32,
+            page_size: PageSize::KIB_4,
+            writes: Writes::LeftOut,
+        }
+    }
+}
+
+/// Replays a trace.
+///
+/// # Errors
+/// If a row is bad or touches more than 2^20 pages, or the cache refuses its configuration.
+pub fn replay<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Outcome, Error> {
+    let mut machine = Machine::new(trace, setup)?;
+    for (row, number) in trace.rows().zip(0..) {
+        let row = row.map_err(|bad| trace.error(bad))?;
+        let outcome = machine.row(&row);
+        outcome.map_err(|problem| match problem {
+            Problem::TooLong(pages) => {
+                Error::RowTooLong { trace: trace.name().to_owned(), row: number, pages }
+            }
+            Problem::OutOfFrames => Error::OutOfFrames { trace: trace.name().to_owned(), row: number },
+        })?;
+    }
+    machine.outcome.stats = machine.cache.stats();
+    Ok(machine.outcome)
+}
+
+/// The pages that a row reads, if it is a read or taken for one.
+#[must_use]
+pub fn pages(row: &binary::Row, page_size: PageSize, writes: Writes) -> Option<PageRange> {
+    let reads = match row.op {
+        Op::Read | Op::Load => true,
+        Op::Write | Op::Store => writes == Writes::AsReads,
+        _ => false,
+    };
+    reads.then(|| page_size.range_of(row.offset, row.length))
+}
+
+impl Outcome {
+    /// A row of a table.
+    #[must_use]
+    pub fn row(&self, setup: &Setup) -> Row {
+        let Stats { accesses, hits, late, misses, fills, pages_filled, .. } = self.stats;
+        let page = setup.page_size.bytes();
+        let bytes_fetched = pages_filled * page;
+        let per = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        Row {
+            policy: setup.policy.name().to_owned(),
+            device: "instant".to_owned(),
+            cache_bytes: setup.cache_pages.map(|pages| u64::from(pages) * page),
+            ra_pages: setup.ra_pages,
+            accesses,
+            hits,
+            late,
+            misses,
+            requests: fills,
+            bytes_fetched,
+            bytes_wanted: self.bytes_wanted,
+            amplification: per(bytes_fetched, self.bytes_wanted),
+            pages_used: self.stats.pages_used,
+            pages_wasted: self.stats.pages_readahead - self.stats.pages_used,
+            pages_thrashed: self.stats.pages_thrashed,
+            avg_io_bytes: per(bytes_fetched, fills),
+            ..Row::default()
+        }
+    }
+}
+
+/// A cache and a device that takes no time.
+struct Machine {
+    cache: Cache,
+    setup: Setup,
+    /// Most pages of one read of the cache.
+    piece: u64,
+    /// The file of each stream.
+    files: Vec<FileId>,
+    outcome: Outcome,
+    // Lent to the cache, kept for their memory.
+    frames: Vec<FrameId>,
+    actions: Vec<Action>,
+    fills: Vec<Fill>,
+}
+
+/// What is wrong with a row.
+enum Problem {
+    TooLong(u64),
+    OutOfFrames,
+}
+
+impl Machine {
+    /// With all files and handles of the trace open.
+    fn new<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Self, Error> {
+        let Setup { policy, cache_pages, ra_pages, page_size, .. } = *setup;
+        let frames = cache_pages.unwrap_or(Config::UNLIMITED);
+        let mut cache = Cache::new(Config { page_size, frames, ra_pages, policy, ..Config::default() })?;
+        for file in 0..trace.file_count() {
+            cache.open_file(FileId(file), page_size.count_for(trace.file_end(file)));
+        }
+        let files: Vec<FileId> = trace.streams().iter().map(|stream| FileId(stream.file)).collect();
+        for (&file, handle) in files.iter().zip(0..) {
+            cache.open_handle(HandleId(handle), file);
+        }
+        Ok(Self {
+            cache,
+            setup: *setup,
+            piece: u64::from(frames / 2).max(1),
+            files,
+            outcome: Outcome { reads: 0, left_out: 0, bytes_wanted: 0, stats: Stats::default() },
+            frames: Vec::new(),
+            actions: Vec::new(),
+            fills: Vec::new(),
+        })
+    }
+
+    fn row(&mut self, row: &binary::Row) -> Result<(), Problem> {
+        let Setup { page_size, writes, .. } = self.setup;
+        let (handle, file) = (HandleId(row.stream), self.files[row.stream as usize]);
+        let request = page_size.request_of(row.offset, row.length);
+        if pages(row, page_size, writes).is_some() {
+            let count = request.range.count().0;
+            if count > ROW_PAGES_MAX {
+                return Err(Problem::TooLong(count));
+            }
+            self.outcome.reads += 1;
+            self.outcome.bytes_wanted = self.outcome.bytes_wanted.saturating_add(row.length);
+            return match row.op {
+                Op::Load | Op::Store => self.touch(handle, request.range),
+                _ => self.read(handle, request),
+            };
+        }
+        let advice = match row.op {
+            Op::WillNeed => Advice::WillNeed,
+            Op::DontNeed => Advice::DontNeed,
+            Op::Random => Advice::Random,
+            Op::Sequential => Advice::Sequential,
+            Op::Evict => {
+                self.cache.invalidate(file, request.range);
+                return Ok(());
+            }
+            Op::Read | Op::Load | Op::Write | Op::Store | Op::Fsync => {
+                self.outcome.left_out += 1;
+                return Ok(());
+            }
+        };
+        self.cache.advise(Instant(0), handle, request.range, advice, &mut self.actions);
+        self.act();
+        Ok(())
+    }
+
+    fn read(&mut self, handle: HandleId, request: Request) -> Result<(), Problem> {
+        if request.range.count().0 <= self.piece {
+            return self.read_piece(handle, request);
+        }
+        let mut left = request.range;
+        while !left.is_empty() {
+            let range = PageRange::from_start(left.start, PageCount(self.piece)).intersect(left);
+            left.start = range.end;
+            self.read_piece(handle, Request { range, ends_inside: request.ends_inside && left.is_empty() })?;
+        }
+        Ok(())
+    }
+
+    fn read_piece(&mut self, handle: HandleId, request: Request) -> Result<(), Problem> {
+        let Self { cache, frames, actions, .. } = self;
+        if cache.read(Instant(0), Waiter(0), handle, request, frames, actions) == ReadOutcome::Hit {
+            cache.unpin(Instant(0), frames, actions);
+            // A policy that is asked as the reader walks may read ahead even then.
+            if !actions.is_empty() {
+                self.act();
+            }
+            return Ok(());
+        }
+        if self.act() { Ok(()) } else { Err(Problem::OutOfFrames) }
+    }
+
+    /// Touches mapped pages, one by one.
+    fn touch(&mut self, handle: HandleId, range: PageRange) -> Result<(), Problem> {
+        for page in (range.start.0..range.end.0).map(PageIndex) {
+            let fault = Fault { page, pattern: Pattern::Normal };
+            self.cache.fault(Instant(0), Waiter(0), handle, fault, &mut self.actions);
+            if !self.act() {
+                return Err(Problem::OutOfFrames);
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what the cache asks for, each fill at once; tells whether the read that waits was woken with its pages.
+    fn act(&mut self) -> bool {
+        let mut woken = false;
+        while !self.actions.is_empty() {
+            for action in self.actions.drain(..) {
+                match action {
+                    Action::Fill(fill) => self.fills.push(fill),
+                    Action::Wake { result: Ok(pinned), .. } => {
+                        woken = true;
+                        self.frames = pinned;
+                    }
+                    _ => {}
+                }
+            }
+            for fill in self.fills.drain(..) {
+                self.cache.filled(Instant(0), fill.id, Ok(()), &mut self.actions);
+            }
+        }
+        if woken {
+            self.cache.unpin(Instant(0), &self.frames, &mut self.actions);
+        }
+        woken
+    }
+}
+
+impl From<bowwave_trace::Error> for Error {
+    fn from(error: bowwave_trace::Error) -> Self {
+        Self::Trace(error)
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trace(error) => write!(f, "{error}"),
+            Self::Config(error) => write!(f, "{error}"),
+            Self::RowTooLong { trace, row, pages } => {
+                write!(
+                    f,
+                    "{trace}: row {row}: {pages} pages at once; a row may touch {ROW_PAGES_MAX} at most"
+                )
+            }
+            Self::OutOfFrames { trace, row } => {
+                write!(
+                    f,
+                    "{trace}: row {row}: more than {} pages in all; set a cache size",
+                    Config::UNLIMITED
+                )
+            }
+            Self::TooManyAccesses { trace, accesses } => {
+                write!(
+                    f,
+                    "{trace}: {accesses} accesses to pages are more than the oracle has memory for; use larger pages"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Trace(error) => Some(error),
+            Self::Config(error) => Some(error),
+            _ => None,
+        }
+    }
+}

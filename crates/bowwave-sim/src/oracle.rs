@@ -1,0 +1,264 @@
+//! What no policy can beat: Belady's eviction, and perfect readahead with it.
+//!
+//! The one part of this crate that does not drive the engine's cache: it decides with knowledge of the future, which no
+//! state machine fed with events has. It is for judging policies, never for running one.
+//!
+//! Belady (1966): when a page must go, the one that is wanted again last goes. Mattson and others (1970) proved that no
+//! choice of evictions gives fewer misses. Reading ahead does not help either, as far as the number of pages read goes:
+//! putting off each read until its page is wanted, and the eviction for it until then, costs no more reads. So the misses
+//! of this eviction without readahead are also the fewest pages that a cache of this size reads with it; what perfect
+//! readahead can save is all of the waiting.
+//!
+//! As in the engine's cache, a page that is read takes a frame, be it for a moment. Rows that tell of evictions or give
+//! advice are passed over, which can only make the bound looser, and so do pages of one request: here they are wanted
+//! one after the other, where the engine's cache pins all of them at once.
+
+use std::collections::{BinaryHeap, HashMap};
+
+use bowwave_core::PageSize;
+use bowwave_trace::binary::Trace;
+
+use crate::fast::{Error, Writes, pages};
+use crate::record::Row;
+
+/// No later access.
+const NEVER: u32 = u32::MAX;
+
+/// A trace with, for each access to a page, the next one to the same page.
+///
+/// Memory: 4 bytes an access and, while it is made, some 30 bytes a page.
+#[derive(Clone, Debug)]
+pub struct Future {
+    /// By access: the next to the same page, or `NEVER`.
+    next: Vec<u32>,
+    page_size: PageSize,
+    /// Pages that are accessed at all.
+    distinct: u64,
+}
+
+/// The least that any policy with a cache of this size does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Accesses to pages.
+    pub accesses: u64,
+    /// Of these, misses without readahead: the fewest pages read, with or without it.
+    pub misses: u64,
+    /// Bytes of these pages.
+    pub bytes_fetched: u64,
+}
+
+/// What a device can do at best, whatever it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Bytes a second, of all requests together; not 0.
+    pub bytes_per_second: u64,
+    /// Most bytes of one request; not 0.
+    pub request_bytes_max: u64,
+    /// Requests at once; not 0.
+    pub depth: u32,
+    /// Shortest time from the start of a request to its end, nanoseconds.
+    pub request_ns_min: u64,
+}
+
+impl Future {
+    /// Looks at the whole trace once, from its end.
+    ///
+    /// # Errors
+    /// If a row is bad, or the trace has 2^32 - 1 accesses to pages or more.
+    pub fn of<B: AsRef<[u8]>>(trace: &Trace<B>, page_size: PageSize, writes: Writes) -> Result<Self, Error> {
+        let mut accesses = 0u64;
+        for row in trace.rows() {
+            let row = row.map_err(|bad| trace.error(bad))?;
+            accesses += pages(&row, page_size, writes).map_or(0, |range| range.count().0);
+            // Within the loop, so that the sum of absurd lengths cannot overflow.
+            if accesses >= u64::from(NEVER) {
+                return Err(Error::TooManyAccesses { trace: trace.name().to_owned(), accesses });
+            }
+        }
+        let mut next = Vec::new();
+        if next.try_reserve_exact(accesses as usize).is_err() {
+            return Err(Error::TooManyAccesses { trace: trace.name().to_owned(), accesses });
+        }
+        next.resize(accesses as usize, NEVER);
+        // Checked above: fits.
+        let mut at = accesses as u32;
+        let mut later: HashMap<(u32, u64), u32> = HashMap::new();
+        for row in trace.rows().rev() {
+            let row = row.map_err(|bad| trace.error(bad))?;
+            let Some(range) = pages(&row, page_size, writes) else { continue };
+            let file = trace.stream(row.stream).file;
+            for page in (range.start.0..range.end.0).rev() {
+                at -= 1;
+                if let Some(later) = later.insert((file, page), at) {
+                    next[at as usize] = later;
+                }
+            }
+        }
+        Ok(Self { next, page_size, distinct: later.len() as u64 })
+    }
+
+    /// Pages that are accessed at all: the misses of a cache that never evicts.
+    #[must_use]
+    pub fn distinct_pages(&self) -> u64 {
+        self.distinct
+    }
+
+    /// The bound for a cache of `frames` frames.
+    ///
+    /// # Panics
+    /// If `frames` is 0.
+    #[must_use]
+    pub fn bound(&self, frames: u32) -> Bound {
+        assert!(frames > 0, "a cache has frames");
+        // Whether the page of an access will still be there when the access comes.
+        let mut kept = vec![false; self.next.len()];
+        // Next accesses of the pages that are there, soon or late; and those that have passed, until thrown out.
+        let mut wanted: BinaryHeap<u32> = BinaryHeap::new();
+        // Pages that are there and will never be wanted again.
+        let mut spare = 0u32;
+        let (mut used, mut misses) = (0u32, 0u64);
+        for (&next, now) in self.next.iter().zip(0u32..) {
+            // On a hit, the page's entry in `wanted` lies in the past from now on.
+            if !kept[now as usize] {
+                misses += 1;
+                if used < frames {
+                    used += 1;
+                } else if spare > 0 {
+                    spare -= 1;
+                } else {
+                    // All frames are used and none is spare, so the latest entry is of a page that is there.
+                    let latest = wanted.pop().expect("a used frame that is not spare has an entry");
+                    kept[latest as usize] = false;
+                }
+            }
+            if next == NEVER {
+                spare += 1;
+            } else {
+                kept[next as usize] = true;
+                wanted.push(next);
+            }
+            if wanted.len() > 2 * frames as usize + 1024 {
+                wanted.retain(|&at| at > now);
+            }
+        }
+        Bound { accesses: self.next.len() as u64, misses, bytes_fetched: misses * self.page_size.bytes() }
+    }
+}
+
+impl Bound {
+    /// Least time, in nanoseconds, in which a device reads what must be read, if nothing else ever holds it up.
+    ///
+    /// # Panics
+    /// If a limit that must not be 0 is.
+    #[must_use]
+    pub fn device_ns(&self, limits: &DeviceLimits) -> u64 {
+        let transfer = u128::from(self.bytes_fetched) * 1_000_000_000 / u128::from(limits.bytes_per_second);
+        let rounds = self.requests(limits).div_ceil(limits.depth.into());
+        let requests = u128::from(rounds) * u128::from(limits.request_ns_min);
+        u64::try_from(transfer.max(requests)).unwrap_or(u64::MAX)
+    }
+
+    /// Fewest requests that carry what must be read.
+    ///
+    /// # Panics
+    /// If a limit that must not be 0 is.
+    #[must_use]
+    pub fn requests(&self, limits: &DeviceLimits) -> u64 {
+        self.bytes_fetched.div_ceil(limits.request_bytes_max)
+    }
+
+    /// The rows of a table: Belady's eviction without readahead (`none`, `opt`), and with perfect readahead (`oracle`,
+    /// `opt`), both with the device's least time.
+    #[must_use]
+    pub fn rows(&self, cache_bytes: Option<u64>, limits: &DeviceLimits) -> [Row; 2] {
+        let requests = self.requests(limits).max(1);
+        let row = |policy: &str, misses, requests: u64| Row {
+            policy: policy.to_owned(),
+            eviction: "opt".to_owned(),
+            device: "least".to_owned(),
+            cache_bytes,
+            seconds: self.device_ns(limits) as f64 / 1e9,
+            accesses: self.accesses,
+            hits: self.accesses - misses,
+            misses,
+            requests,
+            bytes_fetched: self.bytes_fetched,
+            avg_io_bytes: self.bytes_fetched as f64 / requests.max(1) as f64,
+            ..Row::default()
+        };
+        [row("none", self.misses, self.misses), row("oracle", 0, requests)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowwave_trace::Op;
+    use bowwave_trace::binary::{self, Writer};
+    use bowwave_trace::generate::Random;
+
+    fn future(pages: &[u64]) -> Future {
+        let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+        let file = writer.file("a").expect("a name");
+        let stream = writer.stream(0, file).expect("a file");
+        for &page in pages {
+            let row = binary::Row { time_ns: 0, op: Op::Read, stream, offset: page << 12, length: 4096 };
+            writer.row(row).expect("in bounds");
+        }
+        let trace = Trace::new(writer.finish().expect("memory takes all"), "t").expect("whole");
+        Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).expect("good rows")
+    }
+
+    /// The fewest pages read by any schedule at all: readahead of any page at any time, any evictions.
+    fn fewest_reads(pages: &[u64], frames: u32) -> u64 {
+        // By set of resident pages, one bit each.
+        let sets: Vec<u32> = (0..32u32).filter(|set| set.count_ones() <= frames).collect();
+        let mut reads = [u64::MAX; 32];
+        reads[0] = 0;
+        for &page in pages {
+            let mut after = [u64::MAX; 32];
+            for &to in sets.iter().filter(|&&set| set & 1 << page != 0) {
+                let least = sets.iter().filter(|&&from| reads[from as usize] < u64::MAX);
+                let least = least.map(|&from| reads[from as usize] + u64::from((to & !from).count_ones()));
+                after[to as usize] = least.min().unwrap_or(u64::MAX);
+            }
+            reads = after;
+        }
+        reads.into_iter().min().expect("not empty")
+    }
+
+    #[test]
+    fn no_schedule_of_reads_and_evictions_reads_fewer_pages() {
+        let mut random = Random::new(11);
+        for round in 0..300 {
+            let pages: Vec<u64> = (0..1 + round % 14).map(|_| random.below(5)).collect();
+            let future = future(&pages);
+            for frames in 1..=5 {
+                let bound = future.bound(frames);
+                assert_eq!(bound.misses, fewest_reads(&pages, frames), "{pages:?} in {frames} frames");
+                assert_eq!(bound.accesses, pages.len() as u64);
+            }
+            assert_eq!(future.bound(5).misses, future.distinct_pages());
+        }
+    }
+
+    #[test]
+    fn entries_of_the_past_do_not_pile_up_or_change_the_answer() {
+        // Page 0 is hit thousands of times, each leaving an entry behind, between pages that need its frame least.
+        let pages: Vec<u64> = (0..20_000).map(|at| if at % 5 == 4 { 1 + at % 3 } else { 0 }).collect();
+        assert_eq!(future(&pages).bound(4).misses, 4);
+        // With 2 frames, page 0 stays and the other frame serves the three others: a new one each time.
+        assert_eq!(future(&pages).bound(2).misses, 1 + 4000);
+    }
+
+    #[test]
+    fn the_least_time_is_that_of_the_tighter_limit() {
+        let bound = Bound { accesses: 9, misses: 5, bytes_fetched: 5 * 4096 };
+        let limits =
+            DeviceLimits { bytes_per_second: 4096, request_bytes_max: 8192, depth: 2, request_ns_min: 100 };
+        assert_eq!((bound.requests(&limits), bound.device_ns(&limits)), (3, 5_000_000_000));
+        assert_eq!(bound.device_ns(&DeviceLimits { bytes_per_second: u64::MAX, ..limits }), 200);
+        let [none, oracle] = bound.rows(Some(8192), &limits);
+        assert_eq!((none.misses, none.hits, oracle.misses, oracle.requests), (5, 4, 0, 3));
+    }
+}

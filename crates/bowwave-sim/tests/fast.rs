@@ -1,0 +1,144 @@
+//! The fast replay counts what an independent look at the trace counts, and no policy beats the oracle.
+
+use std::collections::BTreeSet;
+
+use bowwave_core::{PageSize, Policy};
+use bowwave_sim::fast::{self, Outcome, Setup, Writes};
+use bowwave_sim::oracle::Future;
+use bowwave_trace::binary::{Row, Trace, Writer};
+use bowwave_trace::generate::{Pattern, Spec};
+use bowwave_trace::{Op, Record};
+
+fn made(pattern: Pattern, rows: u64, blocks: u64, block_bytes: u64) -> Trace<Vec<u8>> {
+    let spec =
+        Spec { pattern, rows, file_bytes: blocks * block_bytes, block_bytes, seed: 9, ..Spec::default() };
+    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+    let file = writer.file("data").expect("a name");
+    let stream = writer.stream(1, file).expect("a file");
+    for row in spec.generate().expect("in bounds") {
+        writer.row(Row { stream, ..row }).expect("in bounds");
+    }
+    whole(writer)
+}
+
+fn of_records(records: &[(u64, &str, Op, u64, u64)]) -> Trace<Vec<u8>> {
+    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+    for &(pid, file, op, offset, length) in records {
+        let record = Record { time_ns: 0, pid, op, file: file.to_owned(), offset, length };
+        writer.write(&record).expect("in bounds");
+    }
+    whole(writer)
+}
+
+fn whole(writer: Writer<Vec<u8>>) -> Trace<Vec<u8>> {
+    Trace::new(writer.finish().expect("memory takes all"), "made").expect("whole")
+}
+
+fn replay(trace: &Trace<Vec<u8>>, setup: Setup) -> Outcome {
+    fast::replay(trace, &setup).expect("good rows")
+}
+
+fn patterns() -> Vec<Pattern> {
+    vec![
+        Pattern::Sequential,
+        Pattern::Random,
+        Pattern::Interleaved { streams: 3 },
+        Pattern::Strided { stride_bytes: 20_000 },
+        Pattern::Backward,
+        Pattern::Clustered { cluster_bytes: 1 << 16 },
+        Pattern::Zipf { exponent: 0.9 },
+        Pattern::Oltp { exponent: 1.0 },
+    ]
+}
+
+#[test]
+fn a_cache_that_never_evicts_misses_each_page_once() {
+    let trace = made(Pattern::Zipf { exponent: 0.8 }, 20_000, 5_000, 8192);
+    let pages: BTreeSet<u64> =
+        trace.rows().map(|row| row.expect("good").offset / 4096).flat_map(|page| [page, page + 1]).collect();
+    let outcome = replay(&trace, Setup { policy: Policy::None, ..Setup::default() });
+    assert_eq!((outcome.reads, outcome.bytes_wanted), (20_000, 20_000 * 8192));
+    let stats = outcome.stats;
+    assert_eq!((stats.accesses, stats.misses, stats.late), (40_000, pages.len() as u64, 0));
+    assert_eq!(stats.pages_filled, pages.len() as u64);
+}
+
+#[test]
+fn no_policy_misses_less_than_the_oracle_without_readahead_or_reads_less_than_it_at_all() {
+    for pattern in patterns() {
+        let trace = made(pattern.clone(), 10_000, 3_000, 4096);
+        let future = Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).expect("good rows");
+        for cache_pages in [64, 512, 4096] {
+            let bound = future.bound(cache_pages);
+            for policy in Policy::ALL {
+                let setup = Setup { policy, cache_pages: Some(cache_pages), ..Setup::default() };
+                let stats = replay(&trace, setup).stats;
+                assert_eq!(stats.accesses, bound.accesses);
+                let what = format!("{pattern:?} {cache_pages} {policy}: {stats:?} {bound:?}");
+                assert!(stats.pages_filled >= bound.misses, "{what}");
+                assert!(policy != Policy::None || stats.misses >= bound.misses, "{what}");
+                assert_eq!(stats.hits + stats.misses, stats.accesses);
+            }
+            assert_eq!(future.bound(4096).misses, future.distinct_pages());
+        }
+    }
+}
+
+#[test]
+fn rows_do_what_their_operation_says() {
+    let page = 4096;
+    let trace = of_records(&[
+        (1, "a", Op::Read, 0, 2 * page),
+        (2, "a", Op::Read, 0, 1),
+        (1, "b", Op::Load, 0, page),
+        (1, "a", Op::Write, 4 * page, page),
+        (1, "a", Op::Fsync, 0, 0),
+        (1, "a", Op::Evict, 0, page),
+        (1, "a", Op::Read, 0, 2 * page),
+        (1, "a", Op::WillNeed, 3 * page, page),
+        (1, "a", Op::Read, 3 * page, page),
+        (1, "a", Op::Read, 7, 0),
+    ]);
+    let setup = Setup { policy: Policy::None, ..Setup::default() };
+    let outcome = replay(&trace, setup);
+    assert_eq!((outcome.reads, outcome.left_out, outcome.bytes_wanted), (6, 2, 6 * page + 1));
+    let stats = outcome.stats;
+    // Hits: page 0 through the other process, page 1 after page 0 was dropped, and what was advised to be needed.
+    assert_eq!((stats.accesses, stats.hits, stats.misses), (7, 3, 4));
+    let with_writes = replay(&trace, Setup { writes: Writes::AsReads, ..setup });
+    assert_eq!((with_writes.stats.accesses, with_writes.left_out), (8, 1));
+}
+
+#[test]
+fn a_read_larger_than_the_cache_is_done_in_pieces() {
+    let trace = of_records(&[(1, "a", Op::Read, 0, 1 << 20)]);
+    for policy in Policy::ALL {
+        let stats = replay(&trace, Setup { policy, cache_pages: Some(10), ..Setup::default() }).stats;
+        assert_eq!(stats.accesses, 256, "{policy}");
+        assert!(stats.pages_evicted >= 246, "{policy}: {stats:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_replayed_is_said_with_its_row() {
+    let trace = of_records(&[(1, "a", Op::Read, 0, 1), (1, "a", Op::Read, 0, 1 << 40)]);
+    let error = fast::replay(&trace, &Setup::default()).expect_err("too long").to_string();
+    assert_eq!(error, "made: row 1: 268435456 pages at once; a row may touch 1048576 at most");
+    let setup = Setup { ra_pages: 0, ..Setup::default() };
+    assert!(fast::replay(&trace, &setup).expect_err("no window").to_string().contains("ra_pages is 0"));
+    let far = of_records(&[(1, "a", Op::Read, 0, u64::MAX)]);
+    let error = Future::of(&far, PageSize::KIB_4, Writes::LeftOut).expect_err("too many").to_string();
+    assert!(error.starts_with("made: 4503599627370496 accesses"), "{error}");
+}
+
+#[test]
+fn a_table_row_adds_up() {
+    let trace = made(Pattern::Sequential, 1000, 1000, 4096);
+    let setup = Setup { cache_pages: Some(100), ..Setup::default() };
+    let row = replay(&trace, setup).row(&setup);
+    assert_eq!((row.policy.as_str(), row.device.as_str()), ("ondemand", "instant"));
+    assert_eq!(row.cache_bytes, Some(409_600));
+    assert_eq!((row.accesses, row.hits + row.misses, row.bytes_fetched), (1000, 1000, 4_096_000));
+    assert!((row.amplification - 1.0).abs() < 1e-9);
+    assert!((row.avg_io_bytes * row.requests as f64 - 4_096_000.0).abs() < 1.0);
+}
