@@ -1,6 +1,7 @@
 //! Configuration of a cache, checked once.
 
 use core::fmt;
+use core::str::FromStr;
 
 use crate::page::PageSize;
 use crate::readahead::{LinuxConfig, Policy};
@@ -23,6 +24,19 @@ pub struct Config {
     pub policy: Policy,
     /// The finer points of [`Policy::Linux`].
     pub linux: LinuxConfig,
+    /// Which page gives way when frames are used up.
+    pub eviction: Eviction,
+}
+
+/// Which page gives way when frames are used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Eviction {
+    /// As Linux does it: an inactive list, an active list for pages touched twice, and shadows of evicted pages that bring
+    /// back straight to the active list what went too soon.
+    #[default]
+    TwoList,
+    /// The page that was used or came least recently. A yardstick: one scan of a file empties it of everything else.
+    Lru,
 }
 
 /// A field of [`Config`] that is out of bounds.
@@ -75,7 +89,39 @@ impl Default for Config {
             fill_pages_max: u32::MAX,
             policy: Policy::OnDemand,
             linux: LinuxConfig::default(),
+            eviction: Eviction::TwoList,
         }
+    }
+}
+
+impl Eviction {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::TwoList, Self::Lru];
+
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TwoList => "linux",
+            Self::Lru => "lru",
+        }
+    }
+}
+
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Parses the name on the command line; the error lists the names there are.
+impl FromStr for Eviction {
+    type Err = &'static str;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|eviction| eviction.name() == name)
+            .ok_or("no such eviction; there are linux, lru")
     }
 }
 

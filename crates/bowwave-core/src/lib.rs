@@ -55,8 +55,8 @@ mod stats;
 mod time;
 pub mod window;
 
-pub use cache::{Cache, Violation};
-pub use config::{Config, ConfigError};
+pub use cache::{Cache, Observer, Violation};
+pub use config::{Config, ConfigError, Eviction};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};

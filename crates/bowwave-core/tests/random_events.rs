@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
-    Action, Advice, Cache, Config, Event, Fault, FileId, FillError, FillId, FrameId, HandleId, Instant,
-    LinuxConfig, PageCount, PageIndex, PageRange, Pattern, Policy, Request, Waiter,
+    Action, Advice, Cache, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId, HandleId,
+    Instant, LinuxConfig, PageCount, PageIndex, PageRange, Pattern, Policy, Request, Waiter,
 };
 
 const SEEDS: u64 = 240;
@@ -79,6 +79,7 @@ impl Run {
             reserve_frames: rng.below(u64::from(frames.min(40)) / 2) as u32,
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
+            eviction: if rng.chance(80) { Eviction::TwoList } else { Eviction::Lru },
             policy: Policy::ALL[rng.below(Policy::ALL.len() as u64) as usize],
             linux: LinuxConfig {
                 io_pages: rng.below(100) as u32,

@@ -38,15 +38,7 @@ impl Cache {
             Advice::WillNeed if !self.starved.is_empty() => {}
             Advice::WillNeed => {
                 let nothing = PageRange { start: range.start, end: range.start };
-                let mut walk = Walk {
-                    handle,
-                    file,
-                    request: range,
-                    range: nothing,
-                    demand_left: 0,
-                    next: PageIndex(u64::MAX),
-                    mapped: None,
-                };
+                let mut walk = Walk::new(handle, self.handle(handle), range.into(), nothing);
                 let (_, view, policy) = self.question(&walk, range.start, Trigger::Advice);
                 let plan = policy.on_will_need(range, view);
                 self.carry_out(&mut walk, range.start, Trigger::Advice, plan, out);

@@ -60,7 +60,7 @@ impl Cache {
         let result = match wait.error {
             None => Ok(wait.frames),
             Some(error) => {
-                self.drop_pins(&wait.frames);
+                self.drop_pins(wait.frames);
                 Err(error)
             }
         };
@@ -68,7 +68,13 @@ impl Cache {
     }
 
     fn succeed(&mut self, fill: &FillState, out: &mut Vec<Action>) {
-        let mut next = Some(fill.first);
+        self.arrive(fill.first);
+        self.end_waits(fill, None, out);
+    }
+
+    /// The frames chained from `first` on hold their pages' bytes.
+    pub(super) fn arrive(&mut self, first: FrameId) {
+        let mut next = Some(first);
         while let Some(id) = next {
             next = self.frames.chained(id);
             let frame = self.frames.get_mut(id);
@@ -83,7 +89,6 @@ impl Cache {
                 self.frames.list_add(id, State::Inactive);
             }
         }
-        self.end_waits(fill, None, out);
     }
 
     fn fail(&mut self, fill: FillState, error: FillError, out: &mut Vec<Action>) {
@@ -129,6 +134,9 @@ impl Cache {
                 self.frames.chain(previous, id);
                 previous = Some(id);
             }
+            let stats = self.stats_mut(failed.file);
+            stats.fills += 1;
+            stats.pages_filled += range.count().0;
             let id = self.start_fill(failed.file, range, Urgency::Demand, run[0], true, out);
             for &wait_id in &failed.waits {
                 let wait = self.waits.get_mut(wait_id).expect("a wait outlives its fills");

@@ -261,6 +261,14 @@ impl Frames {
         (frame.state, frame.prev, frame.next) = (State::InFlight, NONE, NONE);
     }
 
+    /// Moves an inactive frame to the head of its list.
+    pub(crate) fn move_to_head(&mut self, id: FrameId) {
+        if self.inactive.head != id.0 {
+            self.list_del(id);
+            self.list_add(id, State::Inactive);
+        }
+    }
+
     /// The coldest frame of a list.
     pub(crate) fn tail(&self, state: State) -> Option<FrameId> {
         let list = if state == State::Active { self.active } else { self.inactive };
@@ -283,6 +291,11 @@ impl Frames {
             self.get_mut(after).next = id.0;
         }
         self.get_mut(id).next = NONE;
+    }
+
+    /// Links a chain of frames in flight, from `first` on, behind `last`.
+    pub(crate) fn link(&mut self, last: FrameId, first: FrameId) {
+        self.get_mut(last).next = first.0;
     }
 
     /// The frame behind this one on its fill's list.

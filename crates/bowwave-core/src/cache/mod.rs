@@ -7,6 +7,7 @@
 //! | `read` | a demand read: hit, or walk page by page, decide, wait |
 //! | `fault` | a touch of a mapped page |
 //! | `plan` | from a policy's plan to fills |
+//! | `instant` | a read whose device takes no time |
 //! | `fill` | the end of a fill: wake, or fail |
 //! | `reclaim` | room: eviction, shadows, grants |
 //! | `advise` | what users say about ranges; invalidation |
@@ -17,6 +18,7 @@ mod check;
 mod fault;
 mod fill;
 mod frames;
+mod instant;
 mod plan;
 mod read;
 mod reclaim;
@@ -26,6 +28,7 @@ mod table;
 mod tests;
 
 pub use check::Violation;
+pub use instant::Observer;
 pub(crate) use table::PageTable;
 
 use alloc::boxed::Box;
@@ -69,6 +72,8 @@ pub struct Cache {
     closed_stats: Stats,
     /// Pages that reads asked for, of all files.
     accesses: u64,
+    /// Lent to the walk of an instant read, kept for its memory.
+    scratch: instant::Scratch,
 }
 
 #[derive(Debug)]
@@ -152,6 +157,7 @@ impl Cache {
             reclaim: reclaim::Reclaim::default(),
             closed_stats: Stats::default(),
             accesses: 0,
+            scratch: instant::Scratch::default(),
         })
     }
 

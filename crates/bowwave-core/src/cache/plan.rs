@@ -8,15 +8,52 @@ use super::table::Slot;
 use super::{Cache, FillState};
 use crate::event::{Action, Decision, Fill, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId};
-use crate::page::{PageIndex, PageRange};
+use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Plan, Reason};
 
-/// A run of frames that will become one fill.
-struct Run {
-    start: PageIndex,
-    len: u64,
-    first: FrameId,
-    last: FrameId,
+/// A run of new frames, chained, that will become one fill.
+pub(super) struct Run {
+    pub(super) start: PageIndex,
+    pub(super) len: u64,
+    pub(super) first: FrameId,
+    pub(super) last: FrameId,
+}
+
+/// Where the decisions and fills of a walk go.
+pub(super) trait Sink {
+    /// A decision is about to be carried out; the answer is handed back at its end.
+    fn begin(&mut self, decision: &Decision) -> usize;
+
+    /// It was carried out, with the fills in between.
+    fn end(&mut self, place: usize, decision: &Decision);
+
+    /// A run is to be read into its frames.
+    fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency);
+
+    /// The reader gets this frame, which is pinned.
+    fn reached(&mut self, _cache: &mut Cache, _frame: FrameId) {}
+}
+
+/// Asks the driver.
+impl Sink for Vec<Action> {
+    fn begin(&mut self, decision: &Decision) -> usize {
+        self.push(Action::Decided(*decision));
+        self.len() - 1
+    }
+
+    fn end(&mut self, place: usize, decision: &Decision) {
+        self[place] = Action::Decided(*decision);
+    }
+
+    fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
+        cache.start_fill(file, run.range(), urgency, run.first, false, self);
+    }
+}
+
+impl Run {
+    pub(super) fn range(&self) -> PageRange {
+        PageRange::from_start(self.start, PageCount(self.len))
+    }
 }
 
 impl Cache {
@@ -28,12 +65,12 @@ impl Cache {
         page: PageIndex,
         trigger: Trigger,
         plan: Plan,
-        out: &mut Vec<Action>,
+        sink: &mut impl Sink,
     ) {
         let Walk { handle, file, request, .. } = *walk;
-        let decided = out.len();
         let req_pages = request.end - page;
-        out.push(Action::Decided(Decision { handle, file, page, req_pages, trigger, plan, mark: None }));
+        let mut decision = Decision { handle, file, page, req_pages, trigger, plan, mark: None };
+        let place = sink.begin(&decision);
         let window = plan.window.range().clip(PageIndex(self.file(file).pages.0));
         let stats = self.stats_mut(file);
         stats.decisions[plan.reason as usize] += 1;
@@ -41,11 +78,10 @@ impl Cache {
             stats.lookups_more += window.count().0;
         }
         let mark_at = plan.mark;
-        let mut mark = None;
         let mut run: Option<Run> = None;
         for page in (window.start.0..window.end.0).map(PageIndex) {
             if self.table.get(file, page).frame().is_some() {
-                self.submit(walk, run.take(), out);
+                self.submit(walk, run.take(), sink);
                 continue;
             }
             let demanded = walk.range.contains(page);
@@ -56,20 +92,18 @@ impl Cache {
             };
             if mark_at == Some(page) {
                 self.frames.get_mut(frame).set(Flag::Mark);
-                mark = mark_at;
+                decision.mark = mark_at;
             }
             if run.as_ref().is_some_and(|run| run.len >= u64::from(self.config.fill_pages_max)) {
-                self.submit(walk, run.take(), out);
+                self.submit(walk, run.take(), sink);
             }
             let run = run.get_or_insert(Run { start: page, len: 0, first: frame, last: frame });
             self.frames.chain((run.len > 0).then_some(run.last), frame);
             run.last = frame;
             run.len += 1;
         }
-        self.submit(walk, run, out);
-        if let Action::Decided(decision) = &mut out[decided] {
-            decision.mark = mark;
-        }
+        self.submit(walk, run, sink);
+        sink.end(place, &decision);
     }
 
     /// A frame for a page about to be read, entered in the page table.
@@ -91,14 +125,16 @@ impl Cache {
         Some(frame)
     }
 
-    /// Asks the driver for a run of frames.
-    fn submit(&mut self, walk: &Walk, run: Option<Run>, out: &mut Vec<Action>) {
-        let Some(Run { start, len, first, .. }) = run else { return };
-        let range = PageRange::new(start.0, start.0 + len);
+    /// Has a run of frames read.
+    fn submit(&mut self, walk: &Walk, run: Option<Run>, sink: &mut impl Sink) {
+        let Some(run) = run else { return };
         // Readers wait only for pages of the request, so what reaches beyond it is readahead.
         let urgency =
-            if range.intersect(walk.range).is_empty() { Urgency::Readahead } else { Urgency::Demand };
-        self.start_fill(walk.file, range, urgency, first, false, out);
+            if run.range().intersect(walk.range).is_empty() { Urgency::Readahead } else { Urgency::Demand };
+        let stats = self.stats_mut(walk.file);
+        stats.fills += 1;
+        stats.pages_filled += run.len;
+        sink.fill(self, walk.file, &run, urgency);
     }
 
     /// Enters a fill whose frames are chained from `first`, and asks the driver for it.
@@ -125,9 +161,6 @@ impl Cache {
             self.frames.set_fill(current, id);
             frame = self.frames.chained(current);
         }
-        let stats = self.stats_mut(file);
-        stats.fills += 1;
-        stats.pages_filled += range.count().0;
         out.push(Action::Fill(Fill { id: FillId(id), file, range, urgency }));
         id
     }

@@ -3,9 +3,11 @@
 use alloc::vec::Vec;
 
 use super::frames::{Flag, State};
+use super::plan::{Run, Sink};
 use super::table::LEAF_PAGES;
 use super::{Cache, Handle, StarvedRead, Wait};
-use crate::event::{Action, FillError, ReadOutcome, Trigger, Urgency};
+use crate::config::Eviction;
+use crate::event::{Action, Decision, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Access, Plan, Plans, Readahead, Reason, View};
@@ -18,6 +20,8 @@ pub(super) struct Walk {
     pub(super) file: FileId,
     /// The request as made; may reach past the end of the file.
     pub(super) request: PageRange,
+    /// Whether it ends before its last page does.
+    pub(super) ends_inside: bool,
     /// The part within the file.
     pub(super) range: PageRange,
     /// Pages of `range` that still need a frame.
@@ -60,14 +64,9 @@ impl Cache {
 
     /// Counts a read that is not a plain hit, and starts it or puts it in line.
     pub(super) fn read_or_queue(&mut self, read: StarvedRead, out: &mut Vec<Action>) {
-        let file = self.handle(read.handle).file;
-        let entry = self.file_mut(file);
-        let count = clip_to_file(read.request.range, entry.pages).count().0;
-        entry.stats.reads += 1;
-        entry.stats.accesses += count;
-        self.accesses += count;
+        self.count_read(read.handle, read.request.range);
         if !self.starved.is_empty() || !self.start_read(read, out) {
-            self.stats_mut(file).reads_starved += 1;
+            self.stats_mut(self.handle(read.handle).file).reads_starved += 1;
             self.starved.push_back(read);
         }
     }
@@ -91,22 +90,22 @@ impl Cache {
     }
 
     /// A read of which everything is there, with the policy asked on the way.
-    fn walk_over_hit(
+    pub(super) fn walk_over_hit(
         &mut self,
         handle: HandleId,
         request: Request,
         frames: &mut Vec<FrameId>,
-        out: &mut Vec<Action>,
+        sink: &mut impl Sink,
     ) -> bool {
         // Reads wait for frames: readahead must not take the next ones, so this one gets in line.
         if !self.handle(handle).walks || !self.starved.is_empty() {
             return false;
         }
         let Some(range) = self.pin_all(handle, request.range, frames) else { return false };
-        let mut walk = Walk::new(handle, self.handle(handle), request.range, range, 0);
+        let mut walk = Walk::new(handle, self.handle(handle), request, range);
         let mut at = range.start;
         while range.contains(at) {
-            self.ask(&mut walk, at, Trigger::Mark, out);
+            self.ask(&mut walk, at, Trigger::Mark, sink);
             if walk.next <= at {
                 break;
             }
@@ -124,24 +123,40 @@ impl Cache {
         frames: &mut Vec<FrameId>,
     ) -> Option<PageRange> {
         frames.clear();
-        let Handle { file, prev, no_reuse, .. } = *self.handle(handle);
+        let file = self.handle(handle).file;
         let range = clip_to_file(request, self.file(file).pages);
         if !self.collect_hits(file, range, frames) {
             return None;
         }
-        let stats = &mut self.file_mut(file).stats;
-        stats.reads += 1;
-        stats.accesses += range.count().0;
-        stats.hits += range.count().0;
-        self.accesses += range.count().0;
-        let shared = shared_page(prev, range);
+        self.count_hits(file, range);
+        let touches = self.touches(handle, range);
         for (&frame, page) in frames.iter().zip(range.start.0..) {
-            let is_touch = !no_reuse && shared != Some(PageIndex(page));
-            if self.frames.pin_hit(frame) && is_touch {
+            if self.frames.pin_hit(frame) && touches.contains(PageIndex(page)) {
                 self.touch(frame);
             }
         }
         Some(range)
+    }
+
+    /// Counts a read of which something may not be there; the pages of it that exist.
+    pub(super) fn count_read(&mut self, handle: HandleId, request: PageRange) -> PageRange {
+        let file = self.handle(handle).file;
+        let entry = self.file_mut(file);
+        let range = clip_to_file(request, entry.pages);
+        entry.stats.reads += 1;
+        entry.stats.accesses += range.count().0;
+        self.accesses += range.count().0;
+        range
+    }
+
+    /// Counts a read of which everything is there.
+    pub(super) fn count_hits(&mut self, file: FileId, range: PageRange) {
+        let count = range.count().0;
+        let stats = &mut self.file_mut(file).stats;
+        stats.reads += 1;
+        stats.accesses += count;
+        stats.hits += count;
+        self.accesses += count;
     }
 
     /// Frames are no longer in use; each is given as often as a hit or a wake handed it out.
@@ -150,7 +165,7 @@ impl Cache {
     /// If a frame is not pinned.
     pub fn unpin(&mut self, now: Instant, frames: &[FrameId], out: &mut Vec<Action>) {
         self.tick(now);
-        self.drop_pins(frames);
+        self.drop_pins(frames.iter().copied());
         self.retry_starved(out);
     }
 
@@ -164,8 +179,8 @@ impl Cache {
         }
     }
 
-    pub(super) fn drop_pins(&mut self, frames: &[FrameId]) {
-        for &frame in frames {
+    pub(super) fn drop_pins(&mut self, frames: impl IntoIterator<Item = FrameId>) {
+        for frame in frames {
             if self.frames.unpin(frame) && self.frames.get(frame).state == State::Doomed {
                 self.frames.free(frame);
             }
@@ -173,7 +188,7 @@ impl Cache {
     }
 
     /// Appends the frames of a range if each page is up to date and unmarked; tells whether they are.
-    fn collect_hits(&self, file: FileId, range: PageRange, frames: &mut Vec<FrameId>) -> bool {
+    pub(super) fn collect_hits(&self, file: FileId, range: PageRange, frames: &mut Vec<FrameId>) -> bool {
         let mut page = range.start.0;
         while page < range.end.0 {
             let Some(slots) = self.table.leaf(file, PageIndex(page)) else { return false };
@@ -201,40 +216,67 @@ impl Cache {
             out.push(Action::Wake { waiter, result: Err(FillError::TOO_LARGE) });
             return true;
         }
-        let present: Vec<Option<FrameId>> =
-            (range.start.0..range.end.0).map(|page| self.table.get(file, PageIndex(page)).frame()).collect();
+        let mut present = Vec::new();
+        let walk = Walk { mapped, ..Walk::new(handle, self.handle(handle), request, range) };
+        let Some(mut walk) = self.set_out(walk, &mut present) else { return false };
+        let frames = Vec::with_capacity(present.len());
+        let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
+        self.walk(&mut walk, &mut present, &mut Waiting { wait, out });
+        self.finish_wait(wait, out);
+        true
+    }
+
+    /// Begins a walk, if there are frames enough for what is absent: pins what is present and notes it, a place for each
+    /// page.
+    pub(super) fn set_out(&mut self, walk: Walk, present: &mut Vec<Option<FrameId>>) -> Option<Walk> {
+        present.clear();
+        let pages = (walk.range.start.0..walk.range.end.0).map(PageIndex);
+        present.extend(pages.map(|page| self.table.get(walk.file, page).frame()));
         present.iter().flatten().for_each(|&frame| self.frames.pin(frame));
         let absent = present.iter().filter(|frame| frame.is_none()).count() as u64;
         if self.available() < absent {
-            let pinned: Vec<FrameId> = present.into_iter().flatten().collect();
-            self.drop_pins(&pinned);
-            return false;
+            self.drop_pins(present.drain(..).flatten());
+            return None;
         }
-        let mut walk =
-            Walk { mapped, ..Walk::new(handle, self.handle(handle), request.range, range, absent) };
-        let frames = Vec::with_capacity(present.len());
-        let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
-        let Handle { prev, no_reuse, .. } = *self.handle(handle);
-        let shared = shared_page(prev, range);
-        for (frame, page) in present.into_iter().zip(range.start.0..) {
+        Some(Walk { demand_left: absent, ..walk })
+    }
+
+    /// Walks over the pages of a request; in the end `present` has the frames of all, pinned.
+    pub(super) fn walk(&mut self, walk: &mut Walk, present: &mut [Option<FrameId>], sink: &mut impl Sink) {
+        let touches = self.touches(walk.handle, walk.range);
+        for (place, page) in present.iter_mut().zip(walk.range.start.0..) {
             let page = PageIndex(page);
             if page == walk.next {
-                let cached = self.table.get(file, page).frame().is_some();
-                self.ask(&mut walk, page, if cached { Trigger::Mark } else { Trigger::Miss }, out);
+                let cached = self.table.get(walk.file, page).frame().is_some();
+                self.ask(walk, page, if cached { Trigger::Mark } else { Trigger::Miss }, sink);
             }
-            let frame = self.visit(&mut walk, page, frame, out);
-            if !no_reuse && shared != Some(page) {
+            let frame = self.visit(walk, page, *place, sink);
+            if touches.contains(page) {
                 self.touch(frame);
             }
-            self.await_frame(wait, frame, out);
+            *place = Some(frame);
+            sink.reached(self, frame);
         }
-        match mapped {
-            None => self.walked(handle, Request { range, ..request }),
-            Some(_) if range.is_empty() => {}
-            Some(_) => self.handle_mut(handle).prev_fault = Some(range.start),
+        match walk.mapped {
+            None => self.walked(walk.handle, Request { range: walk.range, ends_inside: walk.ends_inside }),
+            Some(_) if walk.range.is_empty() => {}
+            Some(_) => self.handle_mut(walk.handle).prev_fault = Some(walk.range.start),
         }
-        self.finish_wait(wait, out);
-        true
+    }
+
+    /// The pages of a request whose reading counts as a use: none if they will not be used again, and not the page that
+    /// the request shares with the one before, so that reads smaller than a page count as one use. For LRU each counts:
+    /// it makes a difference only if something else was used in between.
+    pub(super) fn touches(&self, handle: HandleId, range: PageRange) -> PageRange {
+        let Handle { prev, no_reuse, .. } = *self.handle(handle);
+        let shares = prev.is_some_and(|prev| prev.range.end.0 - 1 == range.start.0);
+        if no_reuse {
+            PageRange { start: range.end, end: range.end }
+        } else if shares && !range.is_empty() && self.config.eviction == Eviction::TwoList {
+            PageRange { start: range.start + PageCount(1), end: range.end }
+        } else {
+            range
+        }
     }
 
     /// One step of the walk: decide on a miss, then on a mark. `present` is the page's frame, pinned, if it was there
@@ -244,7 +286,7 @@ impl Cache {
         walk: &mut Walk,
         page: PageIndex,
         present: Option<FrameId>,
-        out: &mut Vec<Action>,
+        sink: &mut impl Sink,
     ) -> FrameId {
         let frame = if let Some(frame) = present {
             let in_flight = self.frames.get(frame).state == State::InFlight;
@@ -263,21 +305,21 @@ impl Cache {
             let frame = match self.table.get(walk.file, page).frame() {
                 // A decision at an earlier page of this walk has brought it in.
                 Some(frame) => frame,
-                None => self.miss(walk, page, out),
+                None => self.miss(walk, page, sink),
             };
             self.frames.pin(frame);
             frame
         };
         // A fault in a mapping advised to be random leaves marks for others.
         if walk.mapped != Some(Pattern::Random) && self.frames.get_mut(frame).take(Flag::Mark) {
-            self.decide(walk, page, Trigger::Mark, out);
+            self.decide(walk, page, Trigger::Mark, sink);
         }
         frame
     }
 
     /// Brings in a page that is not there; the policy decides what else.
-    fn miss(&mut self, walk: &mut Walk, page: PageIndex, out: &mut Vec<Action>) -> FrameId {
-        self.decide(walk, page, Trigger::Miss, out);
+    fn miss(&mut self, walk: &mut Walk, page: PageIndex, sink: &mut impl Sink) -> FrameId {
+        self.decide(walk, page, Trigger::Miss, sink);
         // What on-demand readahead costs more: the page is looked up again. A walking policy was asked before the look-up.
         let walks = self.handle(walk.handle).walks;
         self.stats_mut(walk.file).lookups_more += u64::from(!walks);
@@ -285,38 +327,38 @@ impl Cache {
             return frame;
         }
         let plan = Plan::new(page, 1, 0, Reason::Demand);
-        self.carry_out(walk, page, Trigger::Miss, plan, out);
+        self.carry_out(walk, page, Trigger::Miss, plan, sink);
         self.table
             .get(walk.file, page)
             .frame()
             .expect("frames for all missing pages were set aside before the walk")
     }
 
-    fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, out: &mut Vec<Action>) {
+    fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, sink: &mut impl Sink) {
         let Handle { pattern, walks, .. } = *self.handle(walk.handle);
         // A walking policy is only told of misses here.
         self.stats_mut(walk.file).policy_calls += u64::from(!walks);
         if trigger == Trigger::Mark && self.congested {
             let plan = Plan::new(page, 0, 0, Reason::Deferred);
-            self.carry_out(walk, page, trigger, plan, out);
+            self.carry_out(walk, page, trigger, plan, sink);
             return;
         }
         let random = pattern == Pattern::Random && walk.mapped.is_none() && !walks;
         let (access, view, policy) = self.question(walk, page, trigger);
         let plan = if random { policy.on_random(access, view) } else { Some(policy.on_access(access, view)) };
         if let Some(plan) = plan {
-            self.carry_out(walk, page, trigger, plan, out);
+            self.carry_out(walk, page, trigger, plan, sink);
         }
     }
 
     /// Asks a walking policy before a page is looked up.
-    fn ask(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, out: &mut Vec<Action>) {
+    fn ask(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, sink: &mut impl Sink) {
         self.stats_mut(walk.file).policy_calls += 1;
         let (access, view, policy) = self.question(walk, page, trigger);
         let mut plans = Plans::default();
         walk.next = policy.on_walk(access, view, &mut plans);
         for plan in plans.iter() {
-            self.carry_out(walk, page, trigger, plan, out);
+            self.carry_out(walk, page, trigger, plan, sink);
         }
     }
 
@@ -377,7 +419,7 @@ impl Cache {
     }
 
     /// Notes where a handle has been; drops what is behind it, if advised to.
-    fn walked(&mut self, handle: HandleId, walked: Request) {
+    pub(super) fn walked(&mut self, handle: HandleId, walked: Request) {
         let range = walked.range;
         if range.is_empty() {
             return;
@@ -391,43 +433,52 @@ impl Cache {
             }
         }
     }
+}
 
-    /// Counts a use of a page, as Linux's `mark_page_accessed`: the second one makes it active.
-    fn touch(&mut self, id: FrameId) {
-        let frame = self.frames.get_mut(id);
-        let (file, used, thrashed) = (frame.file, frame.take(Flag::Unused), frame.take(Flag::Thrashed));
-        match (frame.state, frame.has(Flag::Referenced)) {
-            (State::Inactive, true) => {
-                frame.take(Flag::Referenced);
-                self.activate(id);
-            }
-            (State::InFlight, true) => frame.set(Flag::Activate),
-            _ => frame.set(Flag::Referenced),
-        }
-        if used {
-            let stats = self.stats_mut(file);
-            stats.pages_used += 1;
-            stats.pages_thrashed += u64::from(thrashed);
-        }
+/// A read that waits for what it asks for.
+struct Waiting<'a> {
+    wait: u64,
+    out: &'a mut Vec<Action>,
+}
+
+impl Sink for Waiting<'_> {
+    fn begin(&mut self, decision: &Decision) -> usize {
+        self.out.begin(decision)
+    }
+
+    fn end(&mut self, place: usize, decision: &Decision) {
+        self.out.end(place, decision);
+    }
+
+    fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
+        self.out.fill(cache, file, run, urgency);
+    }
+
+    fn reached(&mut self, cache: &mut Cache, frame: FrameId) {
+        cache.await_frame(self.wait, frame, self.out);
     }
 }
 
 impl Walk {
-    /// A walk over the pages `range` of a request, `demand_left` of them absent.
-    fn new(id: HandleId, handle: &Handle, request: PageRange, range: PageRange, demand_left: u64) -> Self {
+    /// A walk over the pages `range` of a request, of which none is known to be absent.
+    pub(super) fn new(id: HandleId, handle: &Handle, request: Request, range: PageRange) -> Self {
         let next = if handle.walks { range.start } else { PageIndex(u64::MAX) };
-        Self { handle: id, file: handle.file, request, range, demand_left, next, mapped: None }
+        let Request { range: request, ends_inside } = request;
+        Self {
+            handle: id,
+            file: handle.file,
+            request,
+            ends_inside,
+            range,
+            demand_left: 0,
+            next,
+            mapped: None,
+        }
     }
 }
 
-/// The page that a read shares with the one before, if it starts on the one where that ended: reads smaller than a page
-/// count as one touch.
-fn shared_page(prev: Option<Request>, range: PageRange) -> Option<PageIndex> {
-    prev.map(|prev| PageIndex(prev.range.end.0 - 1)).filter(|&page| page == range.start)
-}
-
 /// The part of a request that lies within a file; empty at the end of the file if none does.
-fn clip_to_file(request: PageRange, pages: PageCount) -> PageRange {
+pub(super) fn clip_to_file(request: PageRange, pages: PageCount) -> PageRange {
     let end = PageIndex(pages.0);
     PageRange { start: request.start.min(end), end: request.end.min(end) }
 }

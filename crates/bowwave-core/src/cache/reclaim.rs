@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use super::Cache;
 use super::frames::{Flag, State};
 use super::table::{Shadow, Slot};
+use crate::config::Eviction;
 use crate::event::Action;
 use crate::id::{FileId, FrameId};
 use crate::page::PageIndex;
@@ -82,7 +83,7 @@ impl Cache {
     /// A page comes back after its eviction.
     pub(super) fn refault(&mut self, frame: FrameId, shadow: Shadow, demanded: bool) {
         let distance = self.reclaim.clock.wrapping_sub(shadow.age) & Slot::AGE_MASK;
-        let activate = distance <= self.frames.active_len();
+        let activate = self.config.eviction == Eviction::TwoList && distance <= self.frames.active_len();
         let entry = self.frames.get_mut(frame);
         if activate {
             entry.set(Flag::Activate);
@@ -98,10 +99,36 @@ impl Cache {
     }
 
     /// Moves an inactive page to the active list.
-    pub(super) fn activate(&mut self, frame: FrameId) {
+    fn activate(&mut self, frame: FrameId) {
         self.frames.list_del(frame);
         self.frames.list_add(frame, State::Active);
         self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
+    }
+
+    /// Counts a use of a page, as Linux's `mark_page_accessed`: the second one makes it active. With LRU, each makes it the
+    /// last to go.
+    pub(super) fn touch(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        let (file, used, thrashed) = (frame.file, frame.take(Flag::Unused), frame.take(Flag::Thrashed));
+        if self.config.eviction == Eviction::Lru {
+            if frame.state == State::Inactive {
+                self.frames.move_to_head(id);
+            }
+        } else {
+            match (frame.state, frame.has(Flag::Referenced)) {
+                (State::Inactive, true) => {
+                    frame.take(Flag::Referenced);
+                    self.activate(id);
+                }
+                (State::InFlight, true) => frame.set(Flag::Activate),
+                _ => frame.set(Flag::Referenced),
+            }
+        }
+        if used {
+            let stats = self.stats_mut(file);
+            stats.pages_used += 1;
+            stats.pages_thrashed += u64::from(thrashed);
+        }
     }
 
     /// Evicts the coldest page that nobody pins; tells whether there was one.
@@ -109,7 +136,9 @@ impl Cache {
         if self.frames.reclaimable() == 0 {
             return false;
         }
-        self.balance();
+        if self.config.eviction == Eviction::TwoList {
+            self.balance();
+        }
         for state in [State::Inactive, State::Active] {
             let len =
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
@@ -146,12 +175,16 @@ impl Cache {
     fn evict(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id);
         let (file, index, unused) = (frame.file, frame.index, frame.take(Flag::Unused));
-        let shadow = Slot::of_shadow(Shadow { age: self.reclaim.clock, unused });
-        self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
-        self.table.set(file, index, shadow);
         self.frames.list_del(id);
         self.frames.free(id);
         self.stats_mut(file).pages_evicted += 1;
+        if self.config.eviction == Eviction::Lru && !unused {
+            self.table.set(file, index, Slot::EMPTY);
+            return;
+        }
+        let shadow = Slot::of_shadow(Shadow { age: self.reclaim.clock, unused });
+        self.reclaim.clock = self.reclaim.clock.wrapping_add(1);
+        self.table.set(file, index, shadow);
         if self.reclaim.shadows.len() == self.reclaim.shadows.capacity() {
             self.reclaim.shadows.reserve_exact(64.max(self.reclaim.shadows.len() / 8));
         }

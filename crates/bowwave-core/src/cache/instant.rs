@@ -1,0 +1,173 @@
+//! A read whose device takes no time: the walk, the decisions and the counters of [`Cache::read`], without waits.
+//!
+//! What [`read`](Cache::read), the answers to its fills in their order, and [`unpin`](Cache::unpin) do in turn, happens here
+//! in one call: new frames are chained while the reader walks, come to the lists together when it is done, and nobody
+//! waits, so there is nothing to hand out. It is for replaying traces through policies and evictions.
+
+use alloc::vec::Vec;
+
+use super::Cache;
+use super::plan::{Run, Sink};
+use super::read::{Walk, clip_to_file};
+use crate::event::{Decision, FillError, ReadOutcome, Urgency};
+use crate::id::{FileId, FrameId, HandleId};
+use crate::page::{PageCount, PageRange};
+use crate::request::{Fault, Pattern, Request};
+use crate::time::Instant;
+
+/// Watches what [`Cache::read_instant`] does; `()` does not.
+pub trait Observer {
+    /// Pages of a file were read from the store at once, because someone asked for some of them or as readahead.
+    fn filled(&mut self, _file: FileId, _range: PageRange, _urgency: Urgency) {}
+
+    /// A policy has decided; the fills since the decision before were its.
+    fn decided(&mut self, _decision: &Decision) {}
+}
+
+impl Observer for () {}
+
+/// Buffers of a walk.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    present: Vec<Option<FrameId>>,
+    frames: Vec<FrameId>,
+}
+
+/// Chains new frames instead of waiting for them.
+struct Instantly<'a, O> {
+    observer: &'a mut O,
+    /// First and last frame of all fills so far.
+    chain: Option<(FrameId, FrameId)>,
+}
+
+impl<O: Observer> Sink for Instantly<'_, O> {
+    fn begin(&mut self, _decision: &Decision) -> usize {
+        0
+    }
+
+    fn end(&mut self, _place: usize, decision: &Decision) {
+        self.observer.decided(decision);
+    }
+
+    fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
+        let first = match self.chain {
+            Some((first, last)) => {
+                cache.frames.link(last, run.first);
+                first
+            }
+            None => run.first,
+        };
+        self.chain = Some((first, run.last));
+        self.observer.filled(file, run.range(), urgency);
+    }
+}
+
+impl Cache {
+    /// A demand read from a device that takes no time: does what [`read`](Self::read), [`filled`](Self::filled) for each of
+    /// its fills in their order, and [`unpin`](Self::unpin) would do, and tells whether everything was there.
+    ///
+    /// For drivers that use nothing else to read: while fills are in flight or frames are pinned, it may find too few
+    /// frames.
+    ///
+    /// # Errors
+    /// [`FillError::TOO_LARGE`] if it wants more pages than the cache can free for it. Then nothing is read, but the request
+    /// counts.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn read_instant<O: Observer>(
+        &mut self,
+        now: Instant,
+        handle: HandleId,
+        request: impl Into<Request>,
+        observer: &mut O,
+    ) -> Result<ReadOutcome, FillError> {
+        self.tick(now);
+        let request = request.into();
+        let mut scratch = core::mem::take(&mut self.scratch);
+        let mut sink = Instantly { observer, chain: None };
+        let outcome = if self.hit_unpinned(handle, request, &mut scratch.frames) {
+            Ok(ReadOutcome::Hit)
+        } else if self.walk_over_hit(handle, request, &mut scratch.frames, &mut sink) {
+            self.arrive_all(&sink);
+            self.drop_pins(scratch.frames.drain(..));
+            Ok(ReadOutcome::Hit)
+        } else {
+            self.walk_instantly(handle, request, None, &mut scratch.present, &mut sink)
+        };
+        self.scratch = scratch;
+        outcome
+    }
+
+    /// As [`read_instant`](Self::read_instant), for a touch of a mapped page: does what [`fault`](Self::fault) and the
+    /// answers would do.
+    ///
+    /// # Errors
+    /// [`FillError::TOO_LARGE`] if no frame can be freed for it.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn fault_instant<O: Observer>(
+        &mut self,
+        now: Instant,
+        handle: HandleId,
+        fault: Fault,
+        observer: &mut O,
+    ) -> Result<(), FillError> {
+        self.tick(now);
+        let request = Request::from(PageRange::from_start(fault.page, PageCount(1)));
+        let mut present = core::mem::take(&mut self.scratch.present);
+        let mut sink = Instantly { observer, chain: None };
+        let outcome = self.walk_instantly(handle, request, Some(fault.pattern), &mut present, &mut sink);
+        self.scratch.present = present;
+        outcome.map(|_| ())
+    }
+
+    /// As [`hit`](Self::hit), but nobody uses the frames, so they need no pins.
+    fn hit_unpinned(&mut self, handle: HandleId, request: Request, frames: &mut Vec<FrameId>) -> bool {
+        let entry = self.handle(handle);
+        let (file, walks) = (entry.file, entry.walks);
+        let range = clip_to_file(request.range, self.file(file).pages);
+        frames.clear();
+        if walks || !self.collect_hits(file, range, frames) {
+            return false;
+        }
+        self.count_hits(file, range);
+        let touches = self.touches(handle, range);
+        // Within a range whose pages are all in `frames`.
+        for &frame in &frames[(touches.start.0 - range.start.0) as usize..] {
+            self.touch(frame);
+        }
+        self.walked(handle, Request { range, ..request });
+        true
+    }
+
+    fn walk_instantly<O: Observer>(
+        &mut self,
+        handle: HandleId,
+        request: Request,
+        mapped: Option<Pattern>,
+        present: &mut Vec<Option<FrameId>>,
+        sink: &mut Instantly<'_, O>,
+    ) -> Result<ReadOutcome, FillError> {
+        let range = self.count_read(handle, request.range);
+        if range.count().0 > u64::from(self.limit) {
+            return Err(FillError::TOO_LARGE);
+        }
+        let walk = Walk { mapped, ..Walk::new(handle, self.handle(handle), request, range) };
+        let Some(mut walk) = self.set_out(walk, present) else {
+            self.stats_mut(self.handle(handle).file).reads_starved += 1;
+            return Err(FillError::TOO_LARGE);
+        };
+        self.walk(&mut walk, present, sink);
+        self.arrive_all(sink);
+        self.drop_pins(present.drain(..).flatten());
+        Ok(ReadOutcome::Wait)
+    }
+
+    fn arrive_all<O>(&mut self, sink: &Instantly<'_, O>) {
+        if let Some((first, _)) = sink.chain {
+            self.arrive(first);
+        }
+    }
+}
