@@ -13,4 +13,5 @@ pub mod device;
 pub mod fast;
 pub mod oracle;
 pub mod queue;
+pub mod random;
 pub mod record;

@@ -3,13 +3,23 @@
 //! A device holds up to [`depth`](Device::depth) requests, works on them in an order of its own, and says when each
 //! ended. [`Queue`](crate::queue::Queue) stands before it and never gives it more.
 
+mod chance;
+mod flash;
+mod hdd;
 mod instant;
+mod lustre;
+mod parameters;
+mod s3;
+mod spec;
+pub mod validate;
 
 use std::fmt::Debug;
 
 use bowwave_core::{Instant, Urgency};
 
 pub use instant::InstantDevice;
+pub use parameters::DeviceError;
+pub use spec::DeviceSpec;
 
 /// A device model: state that requests and time change.
 ///

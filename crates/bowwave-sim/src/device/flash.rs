@@ -1,0 +1,292 @@
+//! Drives with flash: channels of chips of dies of planes, pages that take long to read and longer to program.
+//!
+//! ```text
+//!   read:   controller ─► plane reads ─► channel ─► link ─► done
+//!   write:  controller ─► write buffer ─► done           … later: channel ─► plane programs ─► room in the buffer
+//! ```
+//!
+//! Pages are spread over channels first, then chips, dies and planes. A plane serves in order of arrival, and a read waits
+//! for a program that runs: nothing is suspended. Erasing and garbage collection are not in the model.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use bowwave_core::Instant;
+
+use super::chance::between;
+use super::parameters::{DeviceError, Parameters};
+use super::{Device, Direction, Done, Request, Service};
+use crate::random::Random;
+
+/// Parameters; times in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FlashParameters {
+    channels: u64,
+    /// Planes of a channel.
+    planes: u64,
+    page_bytes: u64,
+    read_ns: u64,
+    program_ns: u64,
+    channel_ns_per_byte: f64,
+    link_ns_per_byte: f64,
+    command_ns: (f64, f64),
+    command_gap_ns: u64,
+    write_ns: (f64, f64),
+    write_buffer_pages: u64,
+    request_bytes_max: u64,
+    depth: usize,
+}
+
+impl FlashParameters {
+    pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
+        let planes = p.count("chips_per_channel", 1, 256)?
+            * p.count("dies_per_chip", 1, 64)?
+            * p.count("planes_per_die", 1, 64)?;
+        let page_bytes = p.count("page_kb", 1, 1024)? << 10;
+        let parameters = Self {
+            channels: p.count("channels", 1, 1024)?,
+            planes,
+            page_bytes,
+            read_ns: (p.number("read_us", 0.0, 1e6)? * 1e3) as u64,
+            program_ns: (p.number("program_us", 0.0, 1e6)? * 1e3) as u64,
+            channel_ns_per_byte: 1e3 / p.number("channel_mb_s", 0.001, 1e6)?,
+            link_ns_per_byte: 1e3 / p.number("link_mb_s", 0.001, 1e6)?,
+            command_ns: p.span("command_us_min", "command_us_max", 1e6, 1e3)?,
+            command_gap_ns: (1e9 / p.number("commands_per_s_max", 1.0, 1e9)?) as u64,
+            write_ns: p.span("write_us_min", "write_us_max", 1e6, 1e3)?,
+            write_buffer_pages: (p.count("write_buffer_kb", 1, 1 << 30)? << 10) / page_bytes,
+            request_bytes_max: p.count("request_kb_max", 4, 1 << 20)? << 10,
+            depth: p.count("depth", 1, 65_536)? as usize,
+        };
+        if parameters.write_buffer_pages * page_bytes < parameters.request_bytes_max + page_bytes {
+            let least = (parameters.request_bytes_max + page_bytes) >> 10;
+            let rule = format!("must be at least {least}, a longest request and a page");
+            return Err(p.wrong("write_buffer_kb", &rule));
+        }
+        Ok(parameters)
+    }
+}
+
+/// The model.
+#[derive(Debug)]
+pub(super) struct Flash {
+    p: FlashParameters,
+    random: Random,
+    /// When each is free again.
+    planes: Vec<u64>,
+    channels: Vec<u64>,
+    link: u64,
+    controller: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events_count: u64,
+    commands: Vec<Command>,
+    free: Vec<u32>,
+    /// Pages in the write buffer that are not programmed.
+    buffered: u64,
+    /// Writes that wait for room in it.
+    blocked: VecDeque<u32>,
+    service: Service,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    request: Request,
+    started: Instant,
+    /// Pages whose bytes are not at the host.
+    pages_left: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A plane has read so many bytes for a command, for this channel.
+    Sensed { command: u32, channel: u32, bytes: u32 },
+    /// Those bytes have passed the channel.
+    Passed { command: u32, bytes: u32 },
+    /// A write's command is with the controller.
+    Arrived { command: u32 },
+    /// A page is programmed.
+    Programmed,
+    /// All is done.
+    Over { command: u32 },
+}
+
+impl Flash {
+    pub(super) fn new(p: &FlashParameters, seed: u64) -> Self {
+        Self {
+            p: p.clone(),
+            random: Random::new(seed),
+            planes: vec![0; (p.channels * p.planes) as usize],
+            channels: vec![0; p.channels as usize],
+            link: 0,
+            controller: 0,
+            events: BinaryHeap::new(),
+            events_count: 0,
+            commands: Vec::new(),
+            free: Vec::new(),
+            buffered: 0,
+            blocked: VecDeque::new(),
+            service: Service::default(),
+        }
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events_count += 1;
+        self.events.push(Reverse((time, self.events_count, event)));
+    }
+
+    fn add(&mut self, command: Command) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.commands[index as usize] = command;
+            return index;
+        }
+        self.commands.push(command);
+        (self.commands.len() - 1) as u32
+    }
+
+    /// Flash pages that a request touches, with the bytes of it in each.
+    fn pages(&self, request: &Request) -> impl Iterator<Item = (u64, u32)> + use<> {
+        let (page_bytes, start, end) = (self.p.page_bytes, request.start, request.end());
+        (start / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
+            let bytes = end.min((page + 1) * page_bytes) - start.max(page * page_bytes);
+            (page, bytes as u32)
+        })
+    }
+
+    /// Channel and plane of a flash page.
+    fn place(&self, page: u64) -> (usize, usize) {
+        let channel = page % self.p.channels;
+        let plane = page / self.p.channels % self.p.planes;
+        (channel as usize, (channel * self.p.planes + plane) as usize)
+    }
+
+    fn sense(&mut self, now: u64, command: u32) {
+        let request = self.commands[command as usize].request;
+        let pages = self.pages(&request);
+        for (page, bytes) in pages {
+            let (channel, plane) = self.place(page);
+            let begun = now.max(self.planes[plane]);
+            self.planes[plane] = begun + self.p.read_ns;
+            self.service.wait_ns += begun - now;
+            self.service.media_ns += self.p.read_ns;
+            self.at(begun + self.p.read_ns, Event::Sensed { command, channel: channel as u32, bytes });
+            self.commands[command as usize].pages_left += 1;
+        }
+    }
+
+    /// Takes a write into the buffer if there is room for it.
+    fn buffer(&mut self, now: u64, command: u32) -> bool {
+        let request = self.commands[command as usize].request;
+        let pages = self.pages(&request);
+        let count = request.end().div_ceil(self.p.page_bytes) - request.start / self.p.page_bytes;
+        if self.buffered + count > self.p.write_buffer_pages {
+            return false;
+        }
+        self.buffered += count;
+        let whole = self.transfer(self.p.page_bytes);
+        for (page, _) in pages {
+            let (channel, plane) = self.place(page);
+            let passed = now.max(self.channels[channel]) + whole;
+            self.channels[channel] = passed;
+            let programmed = passed.max(self.planes[plane]) + self.p.program_ns;
+            self.planes[plane] = programmed;
+            self.at(programmed, Event::Programmed);
+        }
+        let (low, high) = self.p.write_ns;
+        let taken = between(&mut self.random, low, high) as u64;
+        self.service.overhead_ns += taken;
+        self.link = now.max(self.link) + (request.bytes as f64 * self.p.link_ns_per_byte) as u64;
+        self.at(self.link.max(now + taken), Event::Over { command });
+        true
+    }
+
+    fn transfer(&self, bytes: u64) -> u64 {
+        (bytes as f64 * self.p.channel_ns_per_byte) as u64
+    }
+
+    fn handle(&mut self, now: u64, event: Event, ended: &mut Vec<Done>) {
+        match event {
+            Event::Sensed { command, channel, bytes } => {
+                let transfer = self.transfer(bytes.into());
+                let free = &mut self.channels[channel as usize];
+                self.service.wait_ns += free.saturating_sub(now);
+                *free = now.max(*free) + transfer;
+                let passed = *free;
+                self.at(passed, Event::Passed { command, bytes });
+            }
+            Event::Passed { command, bytes } => {
+                let transfer = (f64::from(bytes) * self.p.link_ns_per_byte) as u64;
+                self.link = now.max(self.link) + transfer;
+                self.service.bus_ns += self.transfer(bytes.into()) + transfer;
+                let left = &mut self.commands[command as usize].pages_left;
+                *left -= 1;
+                if *left == 0 {
+                    let (low, high) = self.p.command_ns;
+                    let taken = between(&mut self.random, low, high) as u64;
+                    self.service.overhead_ns += taken;
+                    self.at(self.link + taken, Event::Over { command });
+                }
+            }
+            Event::Arrived { command } => {
+                if !self.blocked.is_empty() || !self.buffer(now, command) {
+                    self.blocked.push_back(command);
+                }
+            }
+            Event::Programmed => {
+                self.buffered -= 1;
+                while let Some(&command) = self.blocked.front()
+                    && self.buffer(now, command)
+                {
+                    self.blocked.pop_front();
+                }
+            }
+            Event::Over { command } => {
+                let Command { request: Request { id, .. }, started, .. } = self.commands[command as usize];
+                self.free.push(command);
+                ended.push(Done { id, started, ended: Instant(now) });
+            }
+        }
+    }
+}
+
+impl Device for Flash {
+    fn depth(&self) -> usize {
+        self.p.depth
+    }
+
+    fn request_bytes_max(&self) -> u64 {
+        self.p.request_bytes_max
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn submit(&mut self, now: Instant, request: &Request) {
+        self.service.requests += 1;
+        self.service.bytes += request.bytes;
+        let taken = now.0.max(self.controller);
+        self.controller = taken + self.p.command_gap_ns;
+        let command = self.add(Command { request: *request, started: now, pages_left: 0 });
+        match request.direction {
+            // Planes serve in the order of these times, which is that of submission: no event is needed.
+            Direction::Read => self.sense(taken, command),
+            Direction::Write => self.at(taken, Event::Arrived { command }),
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.events.peek().map(|Reverse((time, ..))| Instant(*time))
+    }
+
+    fn advance(&mut self, now: Instant, ended: &mut Vec<Done>) {
+        while self.next_event().is_some_and(|next| next <= now)
+            && let Some(Reverse((time, _, event))) = self.events.pop()
+        {
+            self.handle(time, event, ended);
+        }
+    }
+
+    fn service(&self) -> Service {
+        self.service
+    }
+}

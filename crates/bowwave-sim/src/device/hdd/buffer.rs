@@ -1,0 +1,137 @@
+//! The disk's buffer: segments of neighbouring sectors, the last of which the head may still be filling.
+
+use super::geometry::Geometry;
+
+/// The buffer.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    /// Least recently used first; the live one, if any, last.
+    segments: Vec<Segment>,
+    segments_max: usize,
+    /// Most sectors of a segment; the earlier ones make room.
+    segment: u64,
+    /// Whether the last segment is being filled (or could go on).
+    live: bool,
+}
+
+/// Sectors `start..end` are there as of `time`, when the head was over `end`; it goes on to `limit`.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    start: u64,
+    end: u64,
+    time: f64,
+    limit: u64,
+}
+
+/// What the buffer has of a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Found {
+    /// All of it.
+    Whole,
+    /// The head is reading there now or comes to it next: it was over this sector at this time.
+    Coming(u64, f64),
+    /// Its beginning, up to this sector; the head has stopped there.
+    Beginning(u64),
+    /// Nothing of use.
+    Nothing,
+}
+
+impl Buffer {
+    pub(super) fn new(segments_max: usize, segment: u64) -> Self {
+        Self { segments: Vec::with_capacity(segments_max), segments_max, segment, live: false }
+    }
+
+    /// Looks a request up.
+    pub(super) fn find(&self, geometry: &Geometry, now: f64, sector: u64, count: u64) -> Found {
+        self.locate(geometry, now, sector, count).1
+    }
+
+    fn locate(&self, geometry: &Geometry, now: f64, sector: u64, count: u64) -> (usize, Found) {
+        let wanted = sector + count;
+        for (index, segment) in self.segments.iter().enumerate().rev() {
+            if sector < segment.start || sector > segment.limit {
+                continue;
+            }
+            let live = self.live && index + 1 == self.segments.len();
+            let reached = if live { segment.reached(geometry, now) } else { segment.end };
+            if sector < reached.saturating_sub(self.segment) {
+                continue;
+            }
+            if wanted <= reached {
+                return (index, Found::Whole);
+            }
+            if live && reached < segment.limit {
+                return (index, Found::Coming(segment.end, segment.time));
+            }
+            if live && sector < reached {
+                return (index, Found::Beginning(reached));
+            }
+        }
+        (0, Found::Nothing)
+    }
+
+    /// Marks a request that was found whole as just used; the head goes on to `limit` if it was filling that segment.
+    pub(super) fn used(&mut self, geometry: &Geometry, now: f64, sector: u64, count: u64, limit: u64) {
+        let (index, found) = self.locate(geometry, now, sector, count);
+        if found != Found::Whole {
+            return;
+        }
+        let last = self.segments.len() - 1;
+        if !(self.live && index == last) {
+            let reading = self.live && self.segments[last].reached(geometry, now) < self.segments[last].limit;
+            // The segment that is being filled stays last.
+            let place = if reading { last - 1 } else { last };
+            self.segments[index..=place].rotate_left(1);
+            self.live = reading;
+            return;
+        }
+        let segment = &mut self.segments[last];
+        if limit > segment.limit {
+            let reached = segment.reached(geometry, now);
+            if reached == segment.limit {
+                // It had stopped: the place must come round again.
+                let place = geometry.place(reached.min(geometry.sectors - 1));
+                (segment.end, segment.time) = (reached, now + geometry.wait_ns(now, &place));
+            }
+            segment.limit = limit;
+        }
+    }
+
+    /// The head leaves what it was doing.
+    pub(super) fn stop(&mut self, geometry: &Geometry, now: f64) {
+        if self.live
+            && let Some(segment) = self.segments.last_mut()
+        {
+            segment.end = segment.reached(geometry, now);
+            segment.limit = segment.end;
+        }
+        self.live = false;
+    }
+
+    /// The head has gone on to `end`, at `time`, and goes on to `limit`.
+    pub(super) fn extend(&mut self, end: u64, time: f64, limit: u64) {
+        if let Some(segment) = self.segments.last_mut() {
+            (segment.end, segment.time, segment.limit) = (end, time, limit);
+        }
+    }
+
+    /// A new live segment.
+    pub(super) fn begin(&mut self, start: u64, end: u64, time: f64, limit: u64) {
+        if self.segments.len() == self.segments_max {
+            self.segments.remove(0);
+        }
+        self.segments.push(Segment { start, end, time, limit });
+        self.live = true;
+    }
+
+    /// Forgets what a write has made old.
+    pub(super) fn forget(&mut self, start: u64, end: u64) {
+        self.segments.retain(|segment| segment.end <= start || end <= segment.start);
+    }
+}
+
+impl Segment {
+    fn reached(&self, geometry: &Geometry, now: f64) -> u64 {
+        geometry.reached(self.time, self.end, self.limit, now)
+    }
+}

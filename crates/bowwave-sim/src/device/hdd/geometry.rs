@@ -1,0 +1,121 @@
+//! Where sectors are, and when they pass under the head.
+//!
+//! Tracks are filled one surface after the other, cylinders from outside to inside. Each track starts later in the turn
+//! than the one before, by the time that the switch takes, so that a reader who goes on loses no turn.
+
+use super::parameters::HddParameters;
+
+/// The layout of a disk.
+#[derive(Debug)]
+pub(super) struct Geometry {
+    revolution_ns: f64,
+    heads: u64,
+    head_skew_ns: f64,
+    /// Of a whole cylinder with the switch to the next.
+    cylinder_skew_ns: f64,
+    zones: Vec<Zone>,
+    pub(super) sectors: u64,
+}
+
+#[derive(Debug)]
+struct Zone {
+    first_sector: u64,
+    first_cylinder: u64,
+    track_sectors: u64,
+}
+
+/// A sector's place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) cylinder: u64,
+    /// Within its track.
+    pub(super) sector: u64,
+    pub(super) track_sectors: u64,
+    /// When in the turn it begins, in nanoseconds.
+    pub(super) turn_ns: f64,
+}
+
+impl Geometry {
+    pub(super) fn new(p: &HddParameters) -> Self {
+        let per_zone = p.cylinders / p.zones;
+        let mut zones = Vec::with_capacity(p.zones as usize);
+        let mut first_sector = 0;
+        for index in 0..p.zones {
+            let fall = p.track_sectors_outer - p.track_sectors_inner;
+            let track_sectors = p.track_sectors_outer - fall * index / (p.zones - 1).max(1);
+            zones.push(Zone { first_sector, first_cylinder: index * per_zone, track_sectors });
+            // The innermost zone has what does not divide.
+            let cylinders = if index + 1 == p.zones { p.cylinders - index * per_zone } else { per_zone };
+            first_sector += cylinders * p.heads * track_sectors;
+        }
+        Self {
+            revolution_ns: p.revolution_ns,
+            heads: p.heads,
+            head_skew_ns: p.head_skew_ns,
+            cylinder_skew_ns: (p.heads - 1) as f64 * p.head_skew_ns + p.cylinder_skew_ns,
+            zones,
+            sectors: first_sector,
+        }
+    }
+
+    pub(super) fn place(&self, sector: u64) -> Place {
+        let zone = &self.zones[self.zones.partition_point(|zone| zone.first_sector <= sector) - 1];
+        let track_sectors = zone.track_sectors;
+        let rest = sector - zone.first_sector;
+        let (track, sector) = (rest / track_sectors, rest % track_sectors);
+        let cylinder = zone.first_cylinder + track / self.heads;
+        let skew = cylinder as f64 * self.cylinder_skew_ns + (track % self.heads) as f64 * self.head_skew_ns;
+        let turn_ns = skew + sector as f64 / track_sectors as f64 * self.revolution_ns;
+        Place { cylinder, sector, track_sectors, turn_ns: turn_ns % self.revolution_ns }
+    }
+
+    /// Time until a place is under the head, in nanoseconds.
+    pub(super) fn wait_ns(&self, now: f64, place: &Place) -> f64 {
+        let wait = (place.turn_ns - now).rem_euclid(self.revolution_ns);
+        // A hair before the sector is rounding, not a missed turn.
+        if wait > self.revolution_ns - ROUNDING_NS { 0.0 } else { wait }
+    }
+
+    /// When the head, over `from` at `time`, has passed everything below `to`, track by track with their skews.
+    pub(super) fn pass(&self, time: f64, from: u64, to: u64) -> f64 {
+        let (mut time, mut from) = (time, from);
+        while from < to {
+            let place = self.place(from);
+            if place.sector == 0 {
+                time += self.wait_ns(time, &place);
+            }
+            let count = (place.track_sectors - place.sector).min(to - from);
+            time += count as f64 / place.track_sectors as f64 * self.revolution_ns;
+            from += count;
+        }
+        time
+    }
+
+    /// The first sector that the head, over `from` at `time`, has not passed by `now`; at most `to`.
+    pub(super) fn reached(&self, time: f64, from: u64, to: u64, now: f64) -> u64 {
+        let (mut time, mut from) = (time, from);
+        while from < to {
+            let place = self.place(from);
+            if place.sector == 0 {
+                time += self.wait_ns(time, &place);
+            }
+            let count = (place.track_sectors - place.sector).min(to - from);
+            let whole = count as f64 / place.track_sectors as f64 * self.revolution_ns;
+            if time + whole > now {
+                let passed = ((now - time) / self.revolution_ns * place.track_sectors as f64).max(0.0);
+                return from + (passed as u64).min(count);
+            }
+            time += whole;
+            from += count;
+        }
+        to
+    }
+
+    /// Sectors that passed under the head within `wait` nanoseconds before it came to a place, on the same track.
+    pub(super) fn passed_before(&self, place: &Place, wait: f64) -> u64 {
+        ((wait / self.revolution_ns * place.track_sectors as f64) as u64).min(place.sector)
+    }
+}
+
+/// Times up to 10^15 ns have this much rounding in their turn, and then some.
+const ROUNDING_NS: f64 = 8.0;

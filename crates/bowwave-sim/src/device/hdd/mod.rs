@@ -1,0 +1,228 @@
+//! A disk: seeks, rotation, zones, skews and a buffer that reads ahead and on arrival.
+//!
+//! ```text
+//!   command | seek | wait for the sector | track | skew | track …   and then on, into the buffer
+//!                  └─ what passes meanwhile is kept: read on arrival
+//! ```
+//!
+//! Of commands that it may order itself (NCQ) it takes the one whose first sector it can reach soonest, unless one has
+//! waited too long. Writes go to the medium at once: there is no write cache in the model, as with `hdparm -W0`.
+
+mod buffer;
+mod geometry;
+mod parameters;
+#[cfg(test)]
+mod tests;
+
+use bowwave_core::Instant;
+
+use super::{Device, Direction, Done, Request, RequestId, Service};
+use buffer::{Buffer, Found};
+use geometry::Geometry;
+pub(super) use parameters::HddParameters;
+
+/// The disk model.
+#[derive(Debug)]
+pub(super) struct Hdd {
+    p: HddParameters,
+    geometry: Geometry,
+    buffer: Buffer,
+    /// Commands that wait, in order of arrival.
+    held: Vec<Command>,
+    current: Option<Done>,
+    /// Where the head is when it does not move.
+    cylinder: u64,
+    service: Service,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    id: RequestId,
+    arrived: Instant,
+    direction: Direction,
+    sector: u64,
+    count: u64,
+    bytes: u64,
+}
+
+impl Hdd {
+    pub(super) fn new(p: &HddParameters) -> Self {
+        Self {
+            p: p.clone(),
+            geometry: Geometry::new(p),
+            buffer: Buffer::new(p.buffer_segments, p.buffer_segment),
+            held: Vec::with_capacity(p.depth),
+            current: None,
+            cylinder: 0,
+            service: Service::default(),
+        }
+    }
+
+    fn start_next(&mut self, at: Instant) {
+        let Some(index) = self.choose(at) else { return };
+        let command = self.held.remove(index);
+        self.service.requests += 1;
+        self.service.bytes += command.bytes;
+        let end = match command.direction {
+            Direction::Read => self.read(at.0 as f64, &command),
+            Direction::Write => self.write(at.0 as f64, &command),
+        };
+        self.current = Some(Done { id: command.id, started: at, ended: Instant(end.ceil() as u64) });
+    }
+
+    /// The command that can begin soonest, or one that has waited too long.
+    fn choose(&self, at: Instant) -> Option<usize> {
+        if self.held.len() <= 1 || at.0 - self.held[0].arrived.0 >= self.p.command_age_ns {
+            return (!self.held.is_empty()).then_some(0);
+        }
+        let cost = |command: &Command| match self.find(at.0 as f64, command) {
+            Found::Whole | Found::Coming(..) => 0.0,
+            Found::Beginning(_) | Found::Nothing => {
+                let place = self.geometry.place(command.sector);
+                let settled =
+                    self.p.seek_ns(self.cylinder.abs_diff(place.cylinder)) + self.p.command_media_ns;
+                settled + self.geometry.wait_ns(at.0 as f64 + settled, &place)
+            }
+        };
+        let costs = self.held.iter().map(cost).enumerate();
+        costs.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(index, _)| index)
+    }
+
+    fn find(&self, at: f64, command: &Command) -> Found {
+        match command.direction {
+            Direction::Read => self.buffer.find(&self.geometry, at, command.sector, command.count),
+            Direction::Write => Found::Nothing,
+        }
+    }
+
+    /// When a read that begins at `at` ends.
+    fn read(&mut self, at: f64, command: &Command) -> f64 {
+        let &Command { sector, count, .. } = command;
+        let wanted = sector + count;
+        let limit = (wanted + self.p.look_ahead).min(self.geometry.sectors);
+        let bus = (count * self.p.sector_bytes) as f64 * self.p.bus_ns_per_byte;
+        match self.find(at, command) {
+            Found::Whole => {
+                self.buffer.used(&self.geometry, at, sector, count, limit);
+                self.service.buffer_hits += 1;
+                self.add(self.p.command_buffer_ns, 0.0, 0.0, 0.0, bus);
+                at + self.p.command_buffer_ns + bus
+            }
+            Found::Coming(from, time) => {
+                let media = self.geometry.pass(time, from, wanted);
+                let end = media.max(at + self.p.command_buffer_ns + bus);
+                self.settle(wanted, media, limit);
+                self.service.continued += 1;
+                let media_ns = (media - at - self.p.command_buffer_ns).max(0.0);
+                self.add(
+                    self.p.command_buffer_ns,
+                    0.0,
+                    0.0,
+                    media_ns,
+                    end - at - self.p.command_buffer_ns - media_ns,
+                );
+                end
+            }
+            Found::Beginning(reached) => {
+                let settled = at + self.p.command_media_ns;
+                let wait = self.geometry.wait_ns(settled, &self.geometry.place(reached));
+                let media = self.geometry.pass(settled + wait, reached, wanted);
+                let end = media.max(settled + bus);
+                self.settle(wanted, media, limit);
+                self.add(self.p.command_media_ns, 0.0, wait, media - settled - wait, end - media);
+                end
+            }
+            Found::Nothing => {
+                let (settled, first, media) = self.access(at, sector, count);
+                let place = self.geometry.place(sector);
+                let kept = self.geometry.passed_before(&place, first - settled).min(self.p.on_arrival);
+                self.buffer.begin(sector - kept, wanted, media, limit);
+                let end = media.max(first + bus);
+                self.service.bus_ns += (end - media) as u64;
+                end
+            }
+        }
+    }
+
+    /// When a write that begins at `at` is on the medium.
+    fn write(&mut self, at: f64, command: &Command) -> f64 {
+        let (_, first, media) = self.access(at, command.sector, command.count);
+        self.buffer.forget(command.sector, command.sector + command.count);
+        // The bytes come over the bus while the head moves, and no faster than that.
+        media.max(first + command.bytes as f64 * self.p.bus_ns_per_byte)
+    }
+
+    /// Goes to a sector and over `count` of them: when it has settled, when the first is under it, when the last has
+    /// passed.
+    fn access(&mut self, at: f64, sector: u64, count: u64) -> (f64, f64, f64) {
+        self.buffer.stop(&self.geometry, at);
+        let place = self.geometry.place(sector);
+        let seek = self.p.seek_ns(self.cylinder.abs_diff(place.cylinder));
+        let settled = at + self.p.command_media_ns + seek;
+        let wait = self.geometry.wait_ns(settled, &place);
+        let media = self.geometry.pass(settled + wait, sector, sector + count);
+        self.cylinder = self.geometry.place(sector + count - 1).cylinder;
+        self.add(self.p.command_media_ns, seek, wait, media - settled - wait, 0.0);
+        (settled, settled + wait, media)
+    }
+
+    /// The head has gone on to `end`, at `time`, and goes on to `limit`.
+    fn settle(&mut self, end: u64, time: f64, limit: u64) {
+        self.cylinder = self.geometry.place(end - 1).cylinder;
+        self.buffer.extend(end, time, limit);
+    }
+
+    fn add(&mut self, overhead: f64, seek: f64, rotation: f64, media: f64, bus: f64) {
+        self.service.overhead_ns += overhead as u64;
+        self.service.seek_ns += seek as u64;
+        self.service.rotation_ns += rotation as u64;
+        self.service.media_ns += media as u64;
+        self.service.bus_ns += bus as u64;
+    }
+}
+
+impl Device for Hdd {
+    fn depth(&self) -> usize {
+        self.p.depth
+    }
+
+    fn request_bytes_max(&self) -> u64 {
+        self.p.request_bytes_max
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        Some(self.geometry.sectors * self.p.sector_bytes)
+    }
+
+    fn submit(&mut self, now: Instant, request: &Request) {
+        let sector_bytes = self.p.sector_bytes;
+        let sector = request.start / sector_bytes % self.geometry.sectors;
+        let count = (request.start % sector_bytes + request.bytes).div_ceil(sector_bytes);
+        self.held.push(Command {
+            id: request.id,
+            arrived: now,
+            direction: request.direction,
+            sector,
+            count: count.min(self.geometry.sectors - sector),
+            bytes: request.bytes,
+        });
+        if self.current.is_none() {
+            self.start_next(now);
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.current.map(|current| current.ended)
+    }
+
+    fn advance(&mut self, now: Instant, ended: &mut Vec<Done>) {
+        while let Some(current) = self.current.take_if(|current| current.ended <= now) {
+            ended.push(current);
+            self.start_next(current.ended);
+        }
+    }
+
+    fn service(&self) -> Service {
+        self.service
+    }
+}

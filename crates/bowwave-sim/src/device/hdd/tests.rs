@@ -1,0 +1,166 @@
+//! The disk: what its buffer, its head and its command queue do; figures are in `validate`.
+
+use bowwave_core::{Instant, Urgency};
+
+use crate::device::{Device, DeviceSpec, Direction, Request, RequestId};
+use crate::random::Random;
+
+struct Disk {
+    device: Box<dyn Device>,
+    now: u64,
+}
+
+impl Disk {
+    fn open(text: &str) -> Self {
+        Self { device: DeviceSpec::open(text).unwrap().build(0), now: 0 }
+    }
+
+    /// Time of one request, in microseconds.
+    fn one(&mut self, direction: Direction, start: u64, bytes: u64) -> u64 {
+        self.submit(0, direction, start, bytes);
+        let ended = self.device.next_event().unwrap();
+        self.device.advance(ended, &mut Vec::new());
+        let taken = ended.0 - self.now;
+        self.now = ended.0;
+        taken / 1000
+    }
+
+    fn read(&mut self, start: u64, bytes: u64) -> u64 {
+        self.one(Direction::Read, start, bytes)
+    }
+
+    fn submit(&mut self, id: u64, direction: Direction, start: u64, bytes: u64) {
+        let (id, urgency) = (RequestId(id), Urgency::Demand);
+        let request = Request { id, direction, start, bytes, urgency, owner: 0, object: 0 };
+        self.device.submit(Instant(self.now), &request);
+    }
+}
+
+const KB: u64 = 1 << 10;
+const GB: u64 = 1 << 30;
+
+#[test]
+fn what_was_read_ahead_comes_from_the_buffer_and_the_rest_waits_for_the_medium() {
+    let mut disk = Disk::open("hdd");
+    assert!(disk.read(GB, 64 * KB) > 1_000);
+    disk.now += 20_000_000;
+    // 97 us of command and 262 us on the bus.
+    assert_eq!(disk.read(GB + 64 * KB, 64 * KB), 359);
+    assert_eq!(disk.device.service().buffer_hits, 1);
+    // After a pause, look-ahead has gone on behind that, but never further than its limit.
+    disk.now += 20_000_000;
+    assert_eq!(disk.read(GB + 128 * KB, 128 * KB), 97 + 524);
+    disk.now += 20_000_000;
+    assert!(disk.read(GB + 512 * KB, 64 * KB) > 1_000, "past the limit");
+}
+
+#[test]
+fn a_reader_that_goes_on_at_once_loses_no_turn() {
+    let mut disk = Disk::open("hdd");
+    disk.read(GB, 512 * KB);
+    for index in 1..20 {
+        let taken = disk.read(GB + index * 512 * KB, 512 * KB);
+        assert!((6_800..9_900).contains(&taken), "{taken} us for 512 KiB");
+    }
+    assert_eq!(disk.device.service().continued, 19);
+}
+
+#[test]
+fn sectors_that_passed_before_the_first_are_kept() {
+    let mut kept = 0;
+    let mut random = Random::new(1);
+    for _ in 0..50 {
+        let mut disk = Disk::open("hdd:look_ahead_kb=0");
+        disk.now = random.below(8_333_333);
+        let start = GB + random.below(1000) * 64 * KB;
+        disk.read(start, 64 * KB);
+        kept += usize::from(disk.read(start - 64 * KB, 64 * KB) < 400);
+    }
+    // Of some 1200 sectors of a track, 128 must have passed, and the track must not begin within them.
+    assert!((32..48).contains(&kept), "{kept} of 50 times");
+    let mut disk = Disk::open("hdd:look_ahead_kb=0,read_on_arrival_kb=0");
+    disk.read(GB, 64 * KB);
+    assert!(disk.read(GB - 4 * KB, 4 * KB) > 1_000);
+}
+
+#[test]
+fn the_buffer_forgets_the_least_recently_used_and_what_is_overwritten() {
+    let mut disk = Disk::open("hdd:buffer_segments=2,look_ahead_kb=0,read_on_arrival_kb=0");
+    let places = [GB, 2 * GB, 3 * GB];
+    disk.read(places[0], 4 * KB);
+    disk.read(places[1], 4 * KB);
+    assert!(disk.read(places[0], 4 * KB) < 200, "still there, and now the last used");
+    disk.read(places[2], 4 * KB);
+    assert!(disk.read(places[0], 4 * KB) < 200, "the other one went");
+    assert!(disk.read(places[1], 4 * KB) > 1_000);
+    disk.one(Direction::Write, places[0], 4 * KB);
+    assert!(disk.read(places[0], 4 * KB) > 1_000, "overwritten");
+}
+
+#[test]
+fn a_segment_keeps_its_end_when_it_is_full() {
+    let mut disk = Disk::open("hdd:read_on_arrival_kb=0");
+    for index in 0..3 {
+        disk.read(GB + index * 256 * KB, 256 * KB);
+    }
+    assert!(disk.read(GB + 512 * KB, 64 * KB) < 500);
+    assert!(disk.read(GB, 64 * KB) > 1_000, "the first of 768 KB made room in 512");
+}
+
+#[test]
+fn a_queue_of_commands_shortens_the_way_and_forgets_nobody() {
+    let time = |device: &str| {
+        let mut disk = Disk::open(device);
+        let mut random = Random::new(5);
+        let (mut ended, mut held) = (Vec::new(), 0);
+        for id in 0..2000 {
+            disk.submit(id, Direction::Read, random.below(150 * GB), 4 * KB);
+            held += 1;
+            if held == disk.device.depth() {
+                disk.now = disk.device.next_event().unwrap().0;
+                disk.device.advance(Instant(disk.now), &mut ended);
+                held -= 1;
+            }
+        }
+        while let Some(next) = disk.device.next_event() {
+            disk.device.advance(next, &mut ended);
+        }
+        assert_eq!(ended.len(), 2000);
+        assert!(ended.is_sorted_by_key(|done| done.ended));
+        (ended[1999].ended.0, ended)
+    };
+    let (alone, _) = time("hdd");
+    let (queued, _) = time("hdd:depth=31");
+    assert!(queued * 2 < alone, "{queued} against {alone} ns");
+}
+
+#[test]
+fn the_parts_of_service_add_up_to_the_busy_time() {
+    let mut disk = Disk::open("hdd");
+    let mut random = Random::new(2);
+    let mut busy = 0;
+    let mut place = 0;
+    for _ in 0..5000 {
+        let direction = if random.below(5) == 0 { Direction::Write } else { Direction::Read };
+        place = if random.below(2) == 0 { place + 64 * KB } else { random.below(150 * GB) / KB * KB };
+        let before = disk.now;
+        disk.one(direction, place, (1 + random.below(128)) * 4 * KB);
+        busy += disk.now - before;
+        disk.now += random.below(3_000_000);
+    }
+    let parts = disk.device.service().total_ns();
+    assert!(parts.abs_diff(busy) < 5000 * 8, "{parts} against {busy}");
+    assert_eq!(disk.device.service().requests, 5000);
+}
+
+#[test]
+fn any_place_and_length_within_or_past_the_disk_ends() {
+    let mut disk = Disk::open("hdd:sector_bytes=4096,zones=7");
+    let mut random = Random::new(3);
+    let capacity = disk.device.capacity_bytes().unwrap();
+    for index in 0..2000 {
+        let start = if index % 3 == 0 { capacity - 1 - random.below(1 << 20) } else { random.next_u64() / 2 };
+        disk.read(start, 1 + random.below(4 << 20));
+        disk.now += random.below(30_000_000);
+    }
+}

@@ -1,0 +1,106 @@
+//! A Lustre client's read RPCs under load: a fixed part, a part a page, and some that are slow.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bowwave_core::Instant;
+
+use super::chance::between;
+use super::parameters::{DeviceError, Parameters};
+use super::{Device, Done, Request, RequestId, Service};
+use crate::random::Random;
+
+/// Parameters; times in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LustreParameters {
+    rpc_ns: f64,
+    page_bytes: u64,
+    page_ns: (f64, f64),
+    slow_share: f64,
+    slow_factor: f64,
+    slow_ns_max: f64,
+    request_bytes_max: u64,
+    depth: usize,
+}
+
+impl LustreParameters {
+    pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
+        Ok(Self {
+            rpc_ns: p.number("rpc_us", 0.0, 1e9)? * 1e3,
+            page_bytes: p.count("page_kb", 1, 1024)? << 10,
+            page_ns: p.span("page_us_min", "page_us_max", 1e6, 1e3)?,
+            slow_share: p.number("slow_share", 0.0, 1.0)?,
+            slow_factor: p.number("slow_factor", 1.0, 1e6)?,
+            slow_ns_max: p.number("slow_ms_max", 0.0, 1e6)? * 1e6,
+            request_bytes_max: p.count("request_kb_max", 4, 1 << 20)? << 10,
+            depth: p.count("depth", 1, 65_536)? as usize,
+        })
+    }
+}
+
+/// The model: up to `depth` RPCs that do not hinder each other.
+#[derive(Debug)]
+pub(super) struct Lustre {
+    p: LustreParameters,
+    random: Random,
+    /// By end, then in order of submission.
+    running: BinaryHeap<Reverse<(Instant, u64, RequestId, Instant)>>,
+    service: Service,
+}
+
+impl Lustre {
+    pub(super) fn new(p: &LustreParameters, seed: u64) -> Self {
+        let running = BinaryHeap::with_capacity(p.depth);
+        Self { p: p.clone(), random: Random::new(seed), running, service: Service::default() }
+    }
+
+    fn pages_ns(&mut self, bytes: u64) -> f64 {
+        let (low, high) = self.p.page_ns;
+        bytes.div_ceil(self.p.page_bytes) as f64 * between(&mut self.random, low, high)
+    }
+}
+
+impl Device for Lustre {
+    fn depth(&self) -> usize {
+        self.p.depth
+    }
+
+    fn request_bytes_max(&self) -> u64 {
+        self.p.request_bytes_max
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn submit(&mut self, now: Instant, request: &Request) {
+        let pages_ns = self.pages_ns(request.bytes);
+        let usual = self.p.rpc_ns + pages_ns;
+        let slow = self.random.unit() < self.p.slow_share;
+        let taken =
+            if slow { usual.max((usual * self.p.slow_factor).min(self.p.slow_ns_max)) } else { usual };
+        self.service.requests += 1;
+        self.service.bytes += request.bytes;
+        self.service.overhead_ns += self.p.rpc_ns as u64;
+        self.service.media_ns += pages_ns as u64;
+        self.service.wait_ns += (taken - usual) as u64;
+        let ended = Instant(now.0 + taken as u64);
+        self.running.push(Reverse((ended, self.service.requests, request.id, now)));
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.running.peek().map(|Reverse((ended, ..))| *ended)
+    }
+
+    fn advance(&mut self, now: Instant, ended: &mut Vec<Done>) {
+        while self.next_event().is_some_and(|next| next <= now)
+            && let Some(Reverse((end, _, id, started))) = self.running.pop()
+        {
+            ended.push(Done { id, started, ended: end });
+        }
+    }
+
+    fn service(&self) -> Service {
+        self.service
+    }
+}

@@ -1,0 +1,179 @@
+//! The parameters of a device as read: names, values, and where each was given.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toml::de::{DeTable, DeValue};
+
+/// A device description that cannot be: one line that names the place, the key, the value and the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceError(pub(super) String);
+
+/// Parameters by name; later ones replace earlier ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parameters {
+    entries: BTreeMap<String, Entry>,
+    /// Every key that was asked for, for the message about those that were not.
+    known: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    value: Value,
+    /// `my.toml:12`, or the override as given.
+    place: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Number(f64),
+    Text(String),
+}
+
+impl Parameters {
+    /// Adds the parameters of a TOML text that is called `name`.
+    pub(super) fn add_file(&mut self, name: &str, text: &str) -> Result<(), DeviceError> {
+        let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+        let table = DeTable::parse(text).map_err(|error| {
+            let place = line(error.span().map_or(0, |span| span.start));
+            DeviceError(format!("{name}:{place}: {}", error.message().lines().next().unwrap_or("not TOML")))
+        })?;
+        for (key, value) in table.get_ref() {
+            let place = format!("{name}:{}", line(key.span().start));
+            let wrong = |what: &str| {
+                DeviceError(format!("{place}: {} is {what}, not a number or a text", key.get_ref()))
+            };
+            let value = match value.get_ref() {
+                DeValue::String(text) => Value::Text(text.to_string()),
+                DeValue::Integer(integer) => {
+                    let number = i64::from_str_radix(integer.as_str(), integer.radix());
+                    Value::Number(number.map_err(|_| wrong("an integer past 2^63"))? as f64)
+                }
+                DeValue::Float(float) => {
+                    Value::Number(float.as_str().parse().map_err(|_| wrong("not a known float"))?)
+                }
+                DeValue::Boolean(_) => return Err(wrong("a boolean")),
+                DeValue::Datetime(_) => return Err(wrong("a date")),
+                DeValue::Array(_) => return Err(wrong("a list")),
+                DeValue::Table(_) => return Err(wrong("a table")),
+            };
+            self.entries.insert(key.get_ref().to_string(), Entry { value, place });
+        }
+        Ok(())
+    }
+
+    /// Adds overrides such as `rpm=5400,depth=4`, which were given in `place`.
+    pub(super) fn add_overrides(&mut self, place: &str, overrides: &str) -> Result<(), DeviceError> {
+        for text in overrides.split(',') {
+            let (key, value) = text
+                .split_once('=')
+                .map(|(key, value)| (key.trim(), value.trim()))
+                .filter(|(key, value)| !key.is_empty() && !value.is_empty())
+                .ok_or_else(|| {
+                    DeviceError(format!("device `{place}`: `{text}` is not of the form key=value"))
+                })?;
+            let value = value.parse().map_or_else(|_| Value::Text(value.to_owned()), Value::Number);
+            let place = format!("device `{place}`");
+            self.entries.insert(key.to_owned(), Entry { value, place });
+        }
+        Ok(())
+    }
+
+    /// Whether a key was given.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Removes a text, if it is given.
+    pub(super) fn take_text(&mut self, key: &'static str) -> Result<Option<String>, DeviceError> {
+        self.known.push(key);
+        match self.entries.remove(key) {
+            None => Ok(None),
+            Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
+            Some(Entry { value: Value::Number(number), place }) => {
+                Err(DeviceError(format!("{place}: {key} = {number}: must be a text")))
+            }
+        }
+    }
+
+    /// A number from `low` to `high`.
+    pub(super) fn number(&mut self, key: &'static str, low: f64, high: f64) -> Result<f64, DeviceError> {
+        self.known.push(key);
+        match self.entries.get(key) {
+            None => Err(DeviceError(format!("{key} is missing: must be a number from {low} to {high}"))),
+            Some(Entry { value: Value::Number(number), .. }) if (low..=high).contains(number) => Ok(*number),
+            Some(_) => Err(self.wrong(key, &format!("must be a number from {low} to {high}"))),
+        }
+    }
+
+    /// The ends of a span, `low` to `high_max`, each times `unit`.
+    pub(super) fn span(
+        &mut self,
+        low: &'static str,
+        high: &'static str,
+        high_max: f64,
+        unit: f64,
+    ) -> Result<(f64, f64), DeviceError> {
+        let from = self.number(low, 0.0, high_max)?;
+        let to = self.number(high, 0.0, high_max)?;
+        if to < from {
+            return Err(self.wrong(high, &format!("must be at least {low}, {from}")));
+        }
+        Ok((from * unit, to * unit))
+    }
+
+    /// A whole number from `low` to `high`, which are below 2^53.
+    pub(super) fn count(&mut self, key: &'static str, low: u64, high: u64) -> Result<u64, DeviceError> {
+        let number = self.number(key, low as f64, high as f64)?;
+        if number.fract() != 0.0 {
+            return Err(self.wrong(key, &format!("must be a whole number from {low} to {high}")));
+        }
+        Ok(number as u64)
+    }
+
+    /// A text that `parse` understands, or tells why not.
+    pub(super) fn choice<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, DeviceError> {
+        self.known.push(key);
+        match self.entries.get(key) {
+            Some(Entry { value: Value::Text(text), place }) => {
+                parse(text).map_err(|why| DeviceError(format!("{place}: {key} = \"{text}\": {why}")))
+            }
+            _ => Err(self.wrong(key, "must be a text")),
+        }
+    }
+
+    /// The message about a parameter that breaks a rule.
+    pub(super) fn wrong(&self, key: &str, rule: &str) -> DeviceError {
+        DeviceError(match self.entries.get(key) {
+            None => format!("{key} is missing: {rule}"),
+            Some(Entry { value: Value::Number(number), place }) => {
+                format!("{place}: {key} = {number}: {rule}")
+            }
+            Some(Entry { value: Value::Text(text), place }) => format!("{place}: {key} = \"{text}\": {rule}"),
+        })
+    }
+
+    /// Fails if there is a parameter that nobody has asked for.
+    pub(super) fn finish(mut self) -> Result<(), DeviceError> {
+        self.known.sort_unstable();
+        let unknown = self.entries.iter().find(|(key, _)| !self.known.contains(&key.as_str()));
+        match unknown {
+            None => Ok(()),
+            Some((key, Entry { place, .. })) => {
+                Err(DeviceError(format!("{place}: unknown key `{key}`; known: {}", self.known.join(", "))))
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DeviceError {}

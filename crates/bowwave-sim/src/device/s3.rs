@@ -1,0 +1,321 @@
+//! An object store over the network: connections, first bytes, a shared link, refusals and retries.
+//!
+//! ```text
+//!   connect (once a connection) ─► ask ─► first byte ─► bytes: at the connection's rate, within the link's share ─► done
+//!                                   ▲ │
+//!                          wait ◄───┘ 503 (too many reads a second)
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bowwave_core::Instant;
+
+use super::chance::{between, lognormal};
+use super::parameters::{DeviceError, Parameters};
+use super::{Device, Direction, Done, Request, RequestId, Service};
+use crate::random::Random;
+
+/// Parameters; times in nanoseconds, rates in bytes a nanosecond.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct S3Parameters {
+    slots: usize,
+    first_byte_ns: f64,
+    first_byte_sigma: f64,
+    put_first_byte_ns: f64,
+    tail_share: f64,
+    tail_ns: (f64, f64),
+    bandwidth: f64,
+    bandwidth_sigma: f64,
+    bandwidth_max: f64,
+    /// Infinite if there is no bound.
+    total: f64,
+    connect_ns: (f64, f64),
+    /// Reads a nanosecond; infinite if there is no bound.
+    reads: f64,
+    reject_ns: u64,
+    retry_ns: f64,
+    request_bytes_max: u64,
+}
+
+impl S3Parameters {
+    pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
+        let bound = |number: f64| if number == 0.0 { f64::INFINITY } else { number };
+        let parameters = Self {
+            slots: p.count("slots", 1, 65_536)? as usize,
+            first_byte_ns: p.number("first_byte_ms", 0.0, 1e6)? * 1e6,
+            first_byte_sigma: p.number("first_byte_sigma", 0.0, 5.0)?,
+            put_first_byte_ns: p.number("put_first_byte_ms", 0.0, 1e6)? * 1e6,
+            tail_share: p.number("tail_share", 0.0, 1.0)?,
+            tail_ns: p.span("tail_ms_min", "tail_ms_max", 1e6, 1e6)?,
+            bandwidth: p.number("bandwidth_mb_s", 0.001, 1e6)? / 1e3,
+            bandwidth_sigma: p.number("bandwidth_sigma", 0.0, 5.0)?,
+            bandwidth_max: p.number("bandwidth_mb_s_max", 0.001, 1e6)? / 1e3,
+            total: bound(p.number("total_mb_s", 0.0, 1e6)?) / 1e3,
+            connect_ns: p.span("connect_ms_min", "connect_ms_max", 1e6, 1e6)?,
+            reads: bound(p.number("reads_per_s_max", 0.0, 1e9)?) / 1e9,
+            reject_ns: (p.number("reject_ms", 0.0, 1e6)? * 1e6) as u64,
+            retry_ns: p.number("retry_ms", 0.1, 1e6)? * 1e6,
+            request_bytes_max: p.count("request_kb_max", 4, 1 << 20)? << 10,
+        };
+        if parameters.bandwidth > parameters.bandwidth_max {
+            let most = parameters.bandwidth_max * 1e3;
+            return Err(p.wrong("bandwidth_mb_s", &format!("must be at most bandwidth_mb_s_max, {most}")));
+        }
+        Ok(parameters)
+    }
+}
+
+/// The model.
+#[derive(Debug)]
+pub(super) struct S3 {
+    p: S3Parameters,
+    random: Random,
+    /// Rates of connections that are open and idle; the one used last is used next.
+    idle: Vec<f64>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events_count: u64,
+    asked: Vec<Asked>,
+    free: Vec<u32>,
+    flows: Flows,
+    /// Reads that the store would take now, as of a time.
+    allowance: (f64, u64),
+    rejected: u64,
+    service: Service,
+}
+
+/// A request on its connection.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    id: RequestId,
+    direction: Direction,
+    bytes: u64,
+    started: Instant,
+    connection: f64,
+    refusals: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Ask(u32),
+    FirstByte(u32),
+}
+
+impl S3 {
+    pub(super) fn new(p: &S3Parameters, seed: u64) -> Self {
+        Self {
+            p: p.clone(),
+            random: Random::new(seed),
+            idle: Vec::new(),
+            events: BinaryHeap::new(),
+            events_count: 0,
+            asked: Vec::new(),
+            free: Vec::new(),
+            flows: Flows { total: p.total, now: 0.0, running: Vec::new() },
+            // At first a second's worth may come at once.
+            allowance: (p.reads * 1e9, 0),
+            rejected: 0,
+            service: Service::default(),
+        }
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events_count += 1;
+        self.events.push(Reverse((time, self.events_count, event)));
+    }
+
+    /// Whether the store takes a read now.
+    fn allowed(&mut self, now: u64) -> bool {
+        if self.p.reads.is_infinite() {
+            return true;
+        }
+        let (left, since) = self.allowance;
+        let left = (left + (now - since) as f64 * self.p.reads).min(self.p.reads * 1e9);
+        let taken = left >= 1.0;
+        self.allowance = (if taken { left - 1.0 } else { left }, now);
+        taken
+    }
+
+    fn ask(&mut self, now: u64, index: u32) {
+        let Asked { direction, refusals, .. } = self.asked[index as usize];
+        if direction == Direction::Read && !self.allowed(now) {
+            let wait = self.p.retry_ns * f64::from(1 << refusals.min(RETRY_DOUBLINGS_MAX));
+            let wait = self.p.reject_ns + between(&mut self.random, wait / 2.0, wait) as u64;
+            self.asked[index as usize].refusals += 1;
+            self.rejected += 1;
+            self.service.wait_ns += wait;
+            self.at(now + wait, Event::Ask(index));
+            return;
+        }
+        let median =
+            if direction == Direction::Read { self.p.first_byte_ns } else { self.p.put_first_byte_ns };
+        let mut wait = lognormal(&mut self.random, median, self.p.first_byte_sigma);
+        if self.random.unit() < self.p.tail_share {
+            wait += between(&mut self.random, self.p.tail_ns.0, self.p.tail_ns.1);
+        }
+        self.service.media_ns += wait as u64;
+        self.at(now + wait as u64, Event::FirstByte(index));
+    }
+
+    fn connection(&mut self) -> (f64, u64) {
+        if let Some(rate) = self.idle.pop() {
+            return (rate, 0);
+        }
+        let rate =
+            lognormal(&mut self.random, self.p.bandwidth, self.p.bandwidth_sigma).min(self.p.bandwidth_max);
+        let connect = between(&mut self.random, self.p.connect_ns.0, self.p.connect_ns.1) as u64;
+        self.service.overhead_ns += connect;
+        (rate, connect)
+    }
+}
+
+impl Device for S3 {
+    fn depth(&self) -> usize {
+        self.p.slots
+    }
+
+    fn request_bytes_max(&self) -> u64 {
+        self.p.request_bytes_max
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn submit(&mut self, now: Instant, request: &Request) {
+        self.service.requests += 1;
+        self.service.bytes += request.bytes;
+        let (connection, connect) = self.connection();
+        let &Request { id, direction, bytes, .. } = request;
+        let asked = Asked { id, direction, bytes, started: now, connection, refusals: 0 };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.asked.push(asked);
+            (self.asked.len() - 1) as u32
+        });
+        self.asked[index as usize] = asked;
+        self.at(now.0 + connect, Event::Ask(index));
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let event = self.events.peek().map(|Reverse((time, ..))| Instant(*time));
+        [event, self.flows.next_end().map(Instant)].into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, now: Instant, ended: &mut Vec<Done>) {
+        while let Some(next) = self.next_event().filter(|next| *next <= now) {
+            self.flows.advance(next.0);
+            while let Some(index) = self.flows.take_ended() {
+                let Asked { id, started, connection, .. } = self.asked[index as usize];
+                self.idle.push(connection);
+                self.free.push(index);
+                ended.push(Done { id, started, ended: next });
+            }
+            while self.events.peek().is_some_and(|Reverse((time, ..))| *time <= next.0)
+                && let Some(Reverse((_, _, event))) = self.events.pop()
+            {
+                match event {
+                    Event::Ask(index) => self.ask(next.0, index),
+                    Event::FirstByte(index) => {
+                        let Asked { bytes, connection, .. } = self.asked[index as usize];
+                        self.service.bus_ns += (bytes as f64 / connection) as u64;
+                        self.flows.begin(index, bytes as f64, connection);
+                    }
+                }
+            }
+            self.flows.share();
+        }
+    }
+
+    fn service(&self) -> Service {
+        self.service
+    }
+}
+
+/// Transfers that share a link: each at its own rate at most, the link's rest in even shares (max-min fair).
+#[derive(Debug)]
+struct Flows {
+    total: f64,
+    now: f64,
+    running: Vec<Flow>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    index: u32,
+    left: f64,
+    rate_max: f64,
+    rate: f64,
+}
+
+impl Flows {
+    fn begin(&mut self, index: u32, bytes: f64, rate_max: f64) {
+        self.running.push(Flow { index, left: bytes, rate_max, rate: 0.0 });
+    }
+
+    /// Moves bytes up to `now`.
+    fn advance(&mut self, now: u64) {
+        let passed = now as f64 - self.now;
+        for flow in &mut self.running {
+            flow.left -= flow.rate * passed;
+        }
+        self.now = now as f64;
+    }
+
+    /// Takes out one that has ended.
+    fn take_ended(&mut self) -> Option<u32> {
+        // An end is rounded up to the next nanosecond, so that nothing but rounding is left then.
+        let place = self.running.iter().position(|flow| flow.left <= flow.rate * 0.5)?;
+        Some(self.running.remove(place).index)
+    }
+
+    /// When the next one ends.
+    fn next_end(&self) -> Option<u64> {
+        let ends = self.running.iter().map(|flow| self.now + (flow.left / flow.rate).max(0.0));
+        ends.min_by(f64::total_cmp).map(|end| end.ceil() as u64)
+    }
+
+    /// Gives each its rate.
+    fn share(&mut self) {
+        let mut level = self.total;
+        if self.running.iter().map(|flow| flow.rate_max).sum::<f64>() > self.total {
+            // Whoever wants less than an even share has what it wants; the others share the rest, until that is all.
+            let mut satisfied = usize::MAX;
+            level = self.total / self.running.len() as f64;
+            loop {
+                let low = self.running.iter().filter(|flow| flow.rate_max <= level);
+                let (count, sum) = low.fold((0, 0.0), |(count, sum), flow| (count + 1, sum + flow.rate_max));
+                if count == satisfied || count == self.running.len() {
+                    break;
+                }
+                satisfied = count;
+                level = (self.total - sum) / (self.running.len() - count) as f64;
+            }
+        }
+        for flow in &mut self.running {
+            flow.rate = flow.rate_max.min(level);
+        }
+    }
+}
+
+/// A wait grows to 64 times the first.
+const RETRY_DOUBLINGS_MAX: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_shared_evenly_but_nobody_gets_more_than_it_can_take() {
+        let mut flows = Flows { total: 10.0, now: 0.0, running: Vec::new() };
+        for (index, rate_max) in [(0, 1.0), (1, 8.0), (2, 8.0), (3, 3.5)] {
+            flows.begin(index, 100.0, rate_max);
+        }
+        flows.share();
+        let rates: Vec<_> = flows.running.iter().map(|flow| flow.rate).collect();
+        assert_eq!(rates, [1.0, 3.0, 3.0, 3.0]);
+        assert_eq!(flows.next_end(), Some(34));
+        flows.total = 100.0;
+        flows.share();
+        assert!(flows.running.iter().all(|flow| flow.rate == flow.rate_max));
+    }
+}

@@ -1,0 +1,301 @@
+//! Devices by name, file and override: `hdd`, `hdd:rpm=5400,depth=4`, `my.toml`, `my.toml:depth=4`.
+
+use std::str::FromStr;
+
+use super::flash::{Flash, FlashParameters};
+use super::hdd::{Hdd, HddParameters};
+use super::lustre::{Lustre, LustreParameters};
+use super::parameters::{DeviceError, Parameters};
+use super::s3::{S3, S3Parameters};
+use super::{Device, InstantDevice};
+use crate::queue::{Elevator, QueueConfig};
+
+/// A device with all its parameters, checked, and the queue that belongs before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSpec {
+    name: String,
+    model: Model,
+    queue: QueueConfig,
+}
+
+/// Parameters by model.
+#[derive(Clone, Debug, PartialEq)]
+enum Model {
+    Instant,
+    Hdd(Box<HddParameters>),
+    Flash(FlashParameters),
+    S3(S3Parameters),
+    Lustre(LustreParameters),
+}
+
+impl DeviceSpec {
+    /// Names of the devices that come with the program.
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
+        EMBEDDED.iter().map(|&(name, _)| name).collect()
+    }
+
+    /// The text of a device file that comes with the program, to read or to start an own one from.
+    #[must_use]
+    pub fn file(name: &str) -> Option<&'static str> {
+        EMBEDDED.iter().find(|&&(known, _)| known == name).map(|&(_, text)| text)
+    }
+
+    /// The device that a text names: one of [`names`](Self::names) or a TOML file, then perhaps `:` and overrides
+    /// (`key=value`, separated by commas).
+    ///
+    /// A file names the device that it varies with `base = "hdd"` and gives the keys that differ.
+    ///
+    /// # Errors
+    /// An unknown name or key, a file that cannot be read, a value out of bounds: one line that says where and what.
+    pub fn open(text: &str) -> Result<Self, DeviceError> {
+        let (name, overrides) = split(text);
+        let mut parameters = if is_file(name) {
+            let content = std::fs::read_to_string(name);
+            based(
+                name,
+                &content.map_err(|error| DeviceError(format!("{name}: cannot read it: {error}")))?,
+                0,
+            )?
+        } else if let Some(content) = Self::file(name) {
+            based(&format!("{name}.toml"), content, 0)?
+        } else {
+            let known = Self::names().join(", ");
+            return Err(DeviceError(format!("unknown device `{name}`; known: {known}; or a file FILE.toml")));
+        };
+        if let Some(overrides) = overrides {
+            parameters.add_overrides(text, overrides)?;
+        }
+        Self::read(text, parameters)
+    }
+
+    fn read(name: &str, mut parameters: Parameters) -> Result<Self, DeviceError> {
+        let p = &mut parameters;
+        let model = p.choice("model", |text| match text {
+            "hdd" | "flash" | "s3" | "lustre" | "instant" => Ok(text.to_owned()),
+            _ => Err("known models: flash, hdd, instant, lustre, s3".to_owned()),
+        })?;
+        let model = match &*model {
+            "hdd" => Model::Hdd(Box::new(HddParameters::read(p)?)),
+            "flash" => Model::Flash(FlashParameters::read(p)?),
+            "s3" => Model::S3(S3Parameters::read(p)?),
+            "lustre" => Model::Lustre(LustreParameters::read(p)?),
+            _ => Model::Instant,
+        };
+        let queue = queue(p)?;
+        parameters.finish()?;
+        Ok(Self { name: name.to_owned(), model, queue })
+    }
+
+    /// As it was asked for.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A fresh device; the same seed gives the same times. The disk has no chance in it and needs none.
+    #[must_use]
+    pub fn build(&self, seed: u64) -> Box<dyn Device> {
+        match &self.model {
+            Model::Instant => Box::new(InstantDevice::default()),
+            Model::Hdd(parameters) => Box::new(Hdd::new(parameters)),
+            Model::Flash(parameters) => Box::new(Flash::new(parameters, seed)),
+            Model::S3(parameters) => Box::new(S3::new(parameters, seed)),
+            Model::Lustre(parameters) => Box::new(Lustre::new(parameters, seed)),
+        }
+    }
+
+    /// Of a disk: the average seek in milliseconds between even cylinders and between even sectors.
+    pub(super) fn seek_ms(&self) -> Option<(f64, f64)> {
+        let Model::Hdd(parameters) = &self.model else { return None };
+        let (by_cylinder, by_sector) = parameters.seek_averages_ns();
+        Some((by_cylinder / 1e6, by_sector / 1e6))
+    }
+
+    /// The queue that belongs before it.
+    #[must_use]
+    pub fn queue(&self) -> &QueueConfig {
+        &self.queue
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        Self::open(text)
+    }
+}
+
+/// Name and overrides: what follows the first `:`, or after a file, whose name may have one, the first with a `=` behind it.
+fn split(text: &str) -> (&str, Option<&str>) {
+    if let Some((name, overrides)) = text.split_once(':').filter(|(name, _)| DeviceSpec::file(name).is_some())
+    {
+        return (name, Some(overrides));
+    }
+    let place = text.match_indices(':').map(|(at, _)| at).find(|&at| text[at..].contains('='));
+    place.map_or((text, None), |at| (&text[..at], Some(&text[at + 1..])))
+}
+
+fn is_file(name: &str) -> bool {
+    name.contains(['/', '\\'])
+        || std::path::Path::new(name).extension().is_some_and(|extension| extension == "toml")
+}
+
+/// The parameters of a text on top of those of its base, and of the base's base.
+fn based(name: &str, text: &str, depth: usize) -> Result<Parameters, DeviceError> {
+    let mut own = Parameters::default();
+    own.add_file(name, text)?;
+    let mut parameters = Parameters::default();
+    if let Some(base) = own.clone().take_text("base")? {
+        let known = DeviceSpec::names().join(", ");
+        let content = DeviceSpec::file(&base).filter(|_| depth < BASES_MAX);
+        let content = content.ok_or_else(|| own.wrong("base", &format!("must be one of {known}")))?;
+        if own.has("model") {
+            return Err(own.wrong("model", "a device with a base has its model from there"));
+        }
+        parameters = based(&format!("{base}.toml"), content, depth + 1)?;
+    } else if !own.has("model") {
+        return Err(DeviceError(format!(
+            "{name}:1: says neither `base = \"hdd\"` (what it varies) nor `model = …`"
+        )));
+    }
+    parameters.add_file(name, text)?;
+    parameters.take_text("base")?;
+    Ok(parameters)
+}
+
+fn queue(p: &mut Parameters) -> Result<QueueConfig, DeviceError> {
+    let requests_max = p.count("queue_requests_max", 1, 1 << 32)?;
+    let congested_on = p.number("queue_congested_share", 0.0, 1.0)?;
+    let config = QueueConfig {
+        elevator: p.choice("queue_elevator", Elevator::from_str)?,
+        requests_max: requests_max as usize,
+        congested_on: ((requests_max as f64 * congested_on) as usize).max(1),
+        congested_off: ((requests_max as f64 * congested_on) as usize).max(1),
+        merge: p.count("queue_merge", 0, 1)? == 1,
+        ..QueueConfig::default()
+    };
+    Ok(config)
+}
+
+/// A device file, its base and its base's base are enough.
+const BASES_MAX: usize = 2;
+
+const EMBEDDED: &[(&str, &str)] = &[
+    ("hdd", include_str!("../../devices/hdd.toml")),
+    ("instant", include_str!("../../devices/instant.toml")),
+    ("lustre", include_str!("../../devices/lustre.toml")),
+    ("nvme", include_str!("../../devices/nvme.toml")),
+    ("s3", include_str!("../../devices/s3.toml")),
+    ("s3-steady", include_str!("../../devices/s3-steady.toml")),
+    ("ssd", include_str!("../../devices/ssd.toml")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        DeviceSpec::open(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_embedded_device_opens() {
+        for name in DeviceSpec::names() {
+            let spec = DeviceSpec::open(name).unwrap();
+            assert!(spec.queue().validate().is_ok(), "{name}");
+            assert!(spec.build(1).depth() >= 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn overrides_change_single_parameters() {
+        assert_eq!(DeviceSpec::open("hdd:depth=4").unwrap().build(0).depth(), 4);
+        let spec = DeviceSpec::open("hdd:queue_elevator=anticipatory, queue_requests_max=64").unwrap();
+        assert_eq!((spec.queue().elevator, spec.queue().congested_on), (Elevator::Anticipatory, 56));
+        assert_eq!(spec.name(), "hdd:queue_elevator=anticipatory, queue_requests_max=64");
+    }
+
+    #[test]
+    fn impossible_devices_are_refused_with_place_key_and_bound() {
+        let cases = [
+            ("floppy", "unknown device `floppy`; known: hdd, instant"),
+            ("hdd:rpm=0", "device `hdd:rpm=0`: rpm = 0: must be a number from 60 to 100000"),
+            ("hdd:rpm=-3", "must be a number from 60"),
+            ("hdd:rpm=NaN", "must be a number from 60"),
+            ("hdd:rpm=fast", "rpm = \"fast\": must be a number"),
+            ("hdd:heads=1.5", "heads = 1.5: must be a whole number from 1 to 64"),
+            ("hdd:rmp=7200", "unknown key `rmp`; known: base, buffer_segment_kb"),
+            ("hdd:rpm", "`rpm` is not of the form key=value"),
+            ("hdd:rpm=", "`rpm=` is not of the form key=value"),
+            ("hdd:seek_full_ms=5", "seek_full_ms = 5: must be at least 8.497"),
+            ("hdd:zones=200,cylinders=100", "zones = 200: must be at most the cylinders, 100"),
+            ("hdd:track_sectors_inner=2000", "must be at most track_sectors_outer, 1240"),
+            ("hdd:head_skew_ms=9", "head_skew_ms = 9: must be below a revolution, 8.333"),
+            ("hdd:sector_bytes=600", "must be a power of two"),
+            ("hdd:queue_elevator=cfq", "unknown elevator `cfq`; known: noop, clook, anticipatory"),
+            ("hdd:queue_requests_max=0", "queue_requests_max = 0: must be a number from 1"),
+            ("nvme:command_us_max=1", "command_us_max = 1: must be at least command_us_min, 8"),
+            ("nvme:write_buffer_kb=8", "write_buffer_kb = 8: must be at least 1032"),
+            ("s3:bandwidth_mb_s=200", "bandwidth_mb_s = 200: must be at most bandwidth_mb_s_max, 95"),
+            ("lustre:slow_share=2", "slow_share = 2: must be a number from 0 to 1"),
+            ("instant:rpm=3", "unknown key `rpm`"),
+            ("missing.toml", "missing.toml: cannot read it: "),
+        ];
+        for (text, expected) in cases {
+            let message = error(text);
+            assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
+        }
+        assert!(DeviceSpec::open("hdd:").is_err());
+    }
+
+    #[test]
+    fn files_vary_a_base_and_errors_name_their_lines() {
+        let read = |text: &str| DeviceSpec::read("my", based("my.toml", text, 0)?);
+        assert_eq!(read("base = \"hdd\"\ndepth = 31 # NCQ\n").unwrap().build(0).depth(), 31);
+        assert_eq!(read("base = \"s3-steady\"\nslots = 0x10").unwrap().build(0).depth(), 16);
+        let cases = [
+            ("base = \"hdd\"\n\nrpm = -1", "my.toml:3: rpm = -1: must be"),
+            ("base = \"hdd\"\nrpm = nan", "my.toml:2: rpm = NaN: must be"),
+            ("base = \"hdd\"\nrpm = [1]", "my.toml:2: rpm is a list, not a number or a text"),
+            ("base = \"hdd\"\nrpm = 1\nrpm = 2", "my.toml:3: "),
+            ("base = \"hdd\"\nrpm 7200", "my.toml:2: "),
+            ("base = \"hdd\"\nfoo = 1", "my.toml:2: unknown key `foo`"),
+            ("base = \"tape\"", "my.toml:1: base = \"tape\": must be one of hdd, "),
+            ("base = \"hdd\"\nmodel = \"s3\"", "my.toml:2: model = \"s3\": a device with a base"),
+            ("rpm = 7200", "my.toml:1: says neither `base = \"hdd\"`"),
+            ("model = \"hdd\"", "sector_bytes is missing"),
+            ("base = 3", "my.toml:1: base = 3: must be a text"),
+            ("base = \"hdd\"\nrpm = 99999999999999999999", "my.toml:2: rpm is an integer past 2^63"),
+        ];
+        for (text, expected) in cases {
+            let message = read(text).unwrap_err().to_string();
+            assert!(message.contains(expected) && !message.contains('\n'), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_times() {
+        use crate::device::{Direction, Request, RequestId};
+        use bowwave_core::{Instant, Urgency};
+        for name in ["s3", "lustre", "nvme"] {
+            let ends = |seed| {
+                let mut device = DeviceSpec::open(name).unwrap().build(seed);
+                let mut ended = Vec::new();
+                for id in 0..8 {
+                    let (id, direction, urgency) = (RequestId(id), Direction::Read, Urgency::Demand);
+                    let (start, bytes) = (id.0 << 30, 1 << 20);
+                    let request = Request { id, direction, start, bytes, urgency, owner: 0, object: 0 };
+                    device.submit(Instant(0), &request);
+                }
+                while let Some(next) = device.next_event() {
+                    device.advance(next, &mut ended);
+                }
+                ended
+            };
+            assert_eq!(ends(1), ends(1), "{name}");
+            assert_ne!(ends(1), ends(2), "{name}");
+        }
+    }
+}
