@@ -9,6 +9,7 @@ use super::parameters::HddParameters;
 #[derive(Debug)]
 pub(super) struct Geometry {
     revolution_ns: f64,
+    turns_per_ns: f64,
     heads: u64,
     head_skew_ns: f64,
     /// Of a whole cylinder with the switch to the next.
@@ -50,6 +51,7 @@ impl Geometry {
         }
         Self {
             revolution_ns: p.revolution_ns,
+            turns_per_ns: 1.0 / p.revolution_ns,
             heads: p.heads,
             head_skew_ns: p.head_skew_ns,
             cylinder_skew_ns: (p.heads - 1) as f64 * p.head_skew_ns + p.cylinder_skew_ns,
@@ -66,14 +68,20 @@ impl Geometry {
         let cylinder = zone.first_cylinder + track / self.heads;
         let skew = cylinder as f64 * self.cylinder_skew_ns + (track % self.heads) as f64 * self.head_skew_ns;
         let turn_ns = skew + sector as f64 / track_sectors as f64 * self.revolution_ns;
-        Place { cylinder, sector, track_sectors, turn_ns: turn_ns % self.revolution_ns }
+        Place { cylinder, sector, track_sectors, turn_ns: self.turn(turn_ns) }
+    }
+
+    /// What is left of a time after whole turns. By a division, which is ten times as fast as the remainder of so unlike
+    /// numbers, and off by no more than the rounding of the time itself.
+    fn turn(&self, time: f64) -> f64 {
+        time - (time * self.turns_per_ns).floor() * self.revolution_ns
     }
 
     /// Time until a place is under the head, in nanoseconds.
     pub(super) fn wait_ns(&self, now: f64, place: &Place) -> f64 {
-        let wait = (place.turn_ns - now).rem_euclid(self.revolution_ns);
+        let wait = self.turn(place.turn_ns - now);
         // A hair before the sector is rounding, not a missed turn.
-        if wait > self.revolution_ns - ROUNDING_NS { 0.0 } else { wait }
+        if wait > self.revolution_ns - ROUNDING_NS { 0.0 } else { wait.max(0.0) }
     }
 
     /// When the head, over `from` at `time`, has passed everything below `to`, track by track with their skews.
