@@ -30,6 +30,11 @@ pub struct Checker {
     fills: BTreeMap<FillId, Fill>,
     /// Pages in flight, less those invalidated since.
     in_flight: BTreeMap<(FileId, PageIndex), FillId>,
+    /// Pages of fills that were invalidated since: only readers who waited already get them, so another fill may have
+    /// the same page by now.
+    stale: BTreeMap<FillId, BTreeSet<PageIndex>>,
+    /// Those of the fill that this step ends: if it failed, they may be asked for again.
+    stale_ended: BTreeSet<PageIndex>,
     reads: BTreeSet<Waiter>,
     /// Frames handed out and not given back.
     pinned: BTreeMap<FrameId, u32>,
@@ -53,6 +58,7 @@ impl Checker {
     ) -> Result<(), Violation> {
         ensure(now >= self.now, || format!("I7: time ran back from {} to {}", self.now.0, now.0))?;
         self.now = now;
+        self.stale_ended.clear();
         let failed = self.take_in(event)?;
         let mut decision = None;
         for action in actions {
@@ -83,12 +89,12 @@ impl Checker {
             }
             Event::CloseFile { file } => {
                 self.files.remove(file);
-                self.in_flight.retain(|&(of, _), _| of != *file);
+                self.invalidate(*file, |_| true);
             }
             Event::Invalidate { file, range } => {
-                self.in_flight.retain(|&(of, page), _| of != *file || !range.contains(page));
+                self.invalidate(*file, |page| range.contains(page));
             }
-            Event::Read { waiter, .. } | Event::Fault { waiter, .. } => {
+            Event::Read { waiter, .. } | Event::ReadPart { waiter, .. } | Event::Fault { waiter, .. } => {
                 ensure(self.reads.insert(*waiter), || format!("driver: waiter {} reads twice", waiter.0))?;
             }
             Event::Unpin { frames } => {
@@ -103,11 +109,19 @@ impl Checker {
                 let ended = self.fills.remove(fill);
                 let ended = ended.ok_or_else(|| Violation(format!("I1: fill {} ended twice", fill.0)))?;
                 self.in_flight.retain(|_, of| of != fill);
+                self.stale_ended = self.stale.remove(fill).unwrap_or_default();
                 return Ok(result.is_err().then_some(ended));
             }
             _ => {}
         }
         Ok(None)
+    }
+
+    fn invalidate(&mut self, file: FileId, is_of: impl Fn(PageIndex) -> bool) {
+        let stale = self.in_flight.extract_if(.., |&(of, page), _| of == file && is_of(page));
+        for ((_, page), fill) in stale {
+            self.stale.entry(fill).or_default().insert(page);
+        }
     }
 
     fn act(&mut self, action: &Action, decision: &mut Option<Decision>) -> Result<(), Violation> {
@@ -126,6 +140,11 @@ impl Checker {
                     format!("fill {} is past the end of its file", fill.id.0)
                 })?;
                 for page in (fill.range.start.0..fill.range.end.0).map(PageIndex) {
+                    // Asked for again with no decision of its own.
+                    if decision.is_none() && self.stale_ended.contains(&page) {
+                        self.stale.entry(fill.id).or_default().insert(page);
+                        continue;
+                    }
                     let other = self.in_flight.insert((fill.file, page), fill.id);
                     ensure(other.is_none(), || format!("I3: page {} is in two fills", page.0))?;
                 }

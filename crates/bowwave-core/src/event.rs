@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Plan;
-use crate::request::{Fault, Request};
+use crate::request::{Fault, Part, Request};
 
 /// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,13 @@ pub enum Event {
         handle: HandleId,
         /// Which page, and what is known of its mapping.
         fault: Fault,
+    },
+    /// Someone wants pages and now gets to some of them. See [`Cache::read_part`](crate::Cache::read_part).
+    ReadPart {
+        /// Who.
+        waiter: Waiter,
+        /// What, and which of it now.
+        part: Part,
     },
     /// A fill has ended. See [`Cache::filled`](crate::Cache::filled).
     Filled {

@@ -61,6 +61,6 @@ pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, T
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use readahead::{Access, LinuxConfig, Plan, Plans, Policy, Readahead, Reason, View, Window};
-pub use request::{Fault, Pattern, Request};
+pub use request::{Fault, Part, Pattern, Request};
 pub use stats::Stats;
 pub use time::Instant;

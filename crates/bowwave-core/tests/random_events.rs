@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId, HandleId,
-    Instant, LinuxConfig, PageCount, PageIndex, PageRange, Pattern, Policy, Request, Waiter,
+    Instant, LinuxConfig, PageCount, PageIndex, PageRange, Part, Pattern, Policy, Request, Waiter,
 };
 
 const SEEDS: u64 = 240;
@@ -200,11 +200,13 @@ impl Run {
             return Some(Event::Fault { waiter, handle, fault: Fault { page: PageIndex(start), pattern } });
         }
         let ends_inside = self.rng.chance(20);
-        Some(Event::Read {
-            waiter,
-            handle,
-            request: Request { range: PageRange::new(start, start + length), ends_inside },
-        })
+        let request = Request { range: PageRange::new(start, start + length), ends_inside };
+        if self.rng.chance(15) {
+            let first = start + self.rng.below(length);
+            let pages = PageRange::new(first, first + 1 + self.rng.below(start + length - first));
+            return Some(Event::ReadPart { waiter, part: Part { handle, request, pages } });
+        }
+        Some(Event::Read { waiter, handle, request })
     }
 
     fn pick_answer(&mut self) -> Option<Event> {

@@ -11,7 +11,11 @@
 
 pub mod device;
 pub mod fast;
+pub mod faults;
+pub mod machine;
 pub mod oracle;
 pub mod queue;
 pub mod random;
 pub mod record;
+pub mod replay;
+pub mod reproduce;

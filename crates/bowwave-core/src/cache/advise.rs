@@ -9,7 +9,7 @@ use super::table::Slot;
 use crate::event::{Action, Advice, Trigger};
 use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageIndex, PageRange};
-use crate::request::Pattern;
+use crate::request::{Part, Pattern};
 use crate::time::Instant;
 
 impl Cache {
@@ -38,7 +38,8 @@ impl Cache {
             Advice::WillNeed if !self.starved.is_empty() => {}
             Advice::WillNeed => {
                 let nothing = PageRange { start: range.start, end: range.start };
-                let mut walk = Walk::new(handle, self.handle(handle), range.into(), nothing);
+                let part = Part::whole(handle, range.into());
+                let mut walk = Walk::new(part, self.handle(handle), nothing);
                 let (_, view, policy) = self.question(&walk, range.start, Trigger::Advice);
                 let plan = policy.on_will_need(range, view);
                 self.carry_out(&mut walk, range.start, Trigger::Advice, plan, out);

@@ -6,7 +6,7 @@ use super::{Cache, StarvedRead};
 use crate::event::Action;
 use crate::id::{HandleId, Waiter};
 use crate::page::{PageCount, PageRange};
-use crate::request::{Fault, Request};
+use crate::request::{Fault, Part};
 use crate::time::Instant;
 
 impl Cache {
@@ -28,7 +28,7 @@ impl Cache {
         out: &mut Vec<Action>,
     ) {
         self.tick(now);
-        let request = Request::from(PageRange::from_start(fault.page, PageCount(1)));
-        self.read_or_queue(StarvedRead { waiter, handle, request, mapped: Some(fault.pattern) }, out);
+        let part = Part::whole(handle, PageRange::from_start(fault.page, PageCount(1)).into());
+        self.read_or_queue(StarvedRead { waiter, part, mapped: Some(fault.pattern) }, out);
     }
 }

@@ -12,7 +12,7 @@ use super::read::{Walk, clip_to_file};
 use crate::event::{Decision, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageCount, PageRange};
-use crate::request::{Fault, Pattern, Request};
+use crate::request::{Fault, Part, Pattern, Request};
 use crate::time::Instant;
 
 /// Watches what [`Cache::read_instant`] does; `()` does not.
@@ -83,17 +83,17 @@ impl Cache {
         observer: &mut O,
     ) -> Result<ReadOutcome, FillError> {
         self.tick(now);
-        let request = request.into();
+        let part = Part::whole(handle, request.into());
         let mut scratch = core::mem::take(&mut self.scratch);
         let mut sink = Instantly { observer, chain: None };
-        let outcome = if self.hit_unpinned(handle, request, &mut scratch.frames) {
+        let outcome = if self.hit_unpinned(part, &mut scratch.frames) {
             Ok(ReadOutcome::Hit)
-        } else if self.walk_over_hit(handle, request, &mut scratch.frames, &mut sink) {
+        } else if self.walk_over_hit(part, &mut scratch.frames, &mut sink) {
             self.arrive_all(&sink);
             self.drop_pins(scratch.frames.drain(..));
             Ok(ReadOutcome::Hit)
         } else {
-            self.walk_instantly(handle, request, None, &mut scratch.present, &mut sink)
+            self.walk_instantly(part, None, &mut scratch.present, &mut sink)
         };
         self.scratch = scratch;
         outcome
@@ -115,48 +115,47 @@ impl Cache {
         observer: &mut O,
     ) -> Result<(), FillError> {
         self.tick(now);
-        let request = Request::from(PageRange::from_start(fault.page, PageCount(1)));
+        let part = Part::whole(handle, PageRange::from_start(fault.page, PageCount(1)).into());
         let mut present = core::mem::take(&mut self.scratch.present);
         let mut sink = Instantly { observer, chain: None };
-        let outcome = self.walk_instantly(handle, request, Some(fault.pattern), &mut present, &mut sink);
+        let outcome = self.walk_instantly(part, Some(fault.pattern), &mut present, &mut sink);
         self.scratch.present = present;
         outcome.map(|_| ())
     }
 
     /// As [`hit`](Self::hit), but nobody uses the frames, so they need no pins.
-    fn hit_unpinned(&mut self, handle: HandleId, request: Request, frames: &mut Vec<FrameId>) -> bool {
-        let entry = self.handle(handle);
+    fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
+        let entry = self.handle(part.handle);
         let (file, walks) = (entry.file, entry.walks);
-        let range = clip_to_file(request.range, self.file(file).pages);
+        let range = clip_to_file(part.pages, self.file(file).pages);
         frames.clear();
         if walks || !self.collect_hits(file, range, frames) {
             return false;
         }
-        self.count_hits(file, range);
-        let touches = self.touches(handle, range);
+        self.count_hits(part, file, range);
+        let touches = self.touches(part.handle, part.request.range, range);
         // Within a range whose pages are all in `frames`.
         for &frame in &frames[(touches.start.0 - range.start.0) as usize..] {
             self.touch(frame);
         }
-        self.walked(handle, Request { range, ..request });
+        self.walked(part, range);
         true
     }
 
     fn walk_instantly<O: Observer>(
         &mut self,
-        handle: HandleId,
-        request: Request,
+        part: Part,
         mapped: Option<Pattern>,
         present: &mut Vec<Option<FrameId>>,
         sink: &mut Instantly<'_, O>,
     ) -> Result<ReadOutcome, FillError> {
-        let range = self.count_read(handle, request.range);
+        let range = self.count_read(part);
         if range.count().0 > u64::from(self.limit) {
             return Err(FillError::TOO_LARGE);
         }
-        let walk = Walk { mapped, ..Walk::new(handle, self.handle(handle), request, range) };
+        let walk = Walk { mapped, ..Walk::new(part, self.handle(part.handle), range) };
         let Some(mut walk) = self.set_out(walk, present) else {
-            self.stats_mut(self.handle(handle).file).reads_starved += 1;
+            self.stats_mut(self.handle(part.handle).file).reads_starved += 1;
             return Err(FillError::TOO_LARGE);
         };
         self.walk(&mut walk, present, sink);

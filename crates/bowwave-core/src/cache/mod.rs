@@ -40,7 +40,7 @@ use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Readahead;
-use crate::request::{Pattern, Request};
+use crate::request::{Part, Pattern, Request};
 use crate::stats::Stats;
 use crate::time::Instant;
 use frames::Frames;
@@ -96,6 +96,8 @@ struct Handle {
     prev: Option<Request>,
     /// The last page that faulted.
     prev_fault: Option<PageIndex>,
+    /// Where a walking policy is asked next, from one part of a request to the next.
+    next: PageIndex,
 }
 
 #[derive(Debug)]
@@ -129,8 +131,7 @@ struct Wait {
 #[derive(Clone, Copy, Debug)]
 struct StarvedRead {
     waiter: Waiter,
-    handle: HandleId,
-    request: Request,
+    part: Part,
     /// It is a fault of one page, of a mapping so advised.
     mapped: Option<Pattern>,
 }
@@ -180,6 +181,12 @@ impl Cache {
                 }
             }
             Event::Fault { waiter, handle, fault } => self.fault(now, waiter, handle, fault, out),
+            Event::ReadPart { waiter, part } => {
+                let mut frames = Vec::new();
+                if self.read_part(now, waiter, part, &mut frames, out) == ReadOutcome::Hit {
+                    out.push(Action::Wake { waiter, result: Ok(frames) });
+                }
+            }
             Event::Filled { fill, result } => self.filled(now, fill, result, out),
             Event::Unpin { frames } => self.unpin(now, &frames, out),
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
@@ -230,6 +237,7 @@ impl Cache {
             no_reuse: false,
             prev: None,
             prev_fault: None,
+            next: PageIndex(0),
         });
     }
 
@@ -249,10 +257,10 @@ impl Cache {
             self.cancel_readahead(file, out);
         }
         self.starved.retain(|read| {
-            if read.handle == handle {
+            if read.part.handle == handle {
                 out.push(Action::Wake { waiter: read.waiter, result: Err(FillError::CLOSED) });
             }
-            read.handle != handle
+            read.part.handle != handle
         });
     }
 

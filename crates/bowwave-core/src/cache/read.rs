@@ -11,7 +11,7 @@ use crate::event::{Action, Decision, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Access, Plan, Plans, Readahead, Reason, View};
-use crate::request::{Pattern, Request};
+use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
 /// What a walk knows about itself.
@@ -53,20 +53,40 @@ impl Cache {
         frames: &mut Vec<FrameId>,
         out: &mut Vec<Action>,
     ) -> ReadOutcome {
+        self.read_part(now, waiter, Part::whole(handle, request.into()), frames, out)
+    }
+
+    /// A part of a demand read, for a reader that takes its pages one after the other, as a kernel's buffered read does:
+    /// it waits at each page that is not up to date and looks at the next one only then. Policies see the whole
+    /// request, and decide at the pages of the part with the cache as it is then.
+    ///
+    /// Parts of a request come in order and together cover it; other reads through the handle come before or after all
+    /// of them. Frames, wakes and errors are those of the part.
+    ///
+    /// # Panics
+    /// If the handle is not open or the part is not within its request.
+    pub fn read_part(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        part: Part,
+        frames: &mut Vec<FrameId>,
+        out: &mut Vec<Action>,
+    ) -> ReadOutcome {
+        assert!(part.request.range.intersect(part.pages) == part.pages, "{part:?} is outside of its request");
         self.tick(now);
-        let request = request.into();
-        if self.hit(handle, request, frames) || self.walk_over_hit(handle, request, frames, out) {
+        if self.hit_part(part, frames) || self.walk_over_hit(part, frames, out) {
             return ReadOutcome::Hit;
         }
-        self.read_or_queue(StarvedRead { waiter, handle, request, mapped: None }, out);
+        self.read_or_queue(StarvedRead { waiter, part, mapped: None }, out);
         ReadOutcome::Wait
     }
 
     /// Counts a read that is not a plain hit, and starts it or puts it in line.
     pub(super) fn read_or_queue(&mut self, read: StarvedRead, out: &mut Vec<Action>) {
-        self.count_read(read.handle, read.request.range);
+        self.count_read(read.part);
         if !self.starved.is_empty() || !self.start_read(read, out) {
-            self.stats_mut(self.handle(read.handle).file).reads_starved += 1;
+            self.stats_mut(self.handle(read.part.handle).file).reads_starved += 1;
             self.starved.push_back(read);
         }
     }
@@ -78,13 +98,16 @@ impl Cache {
     /// # Panics
     /// If `handle` is not open.
     pub fn hit(&mut self, handle: HandleId, request: impl Into<Request>, frames: &mut Vec<FrameId>) -> bool {
-        if self.handle(handle).walks {
+        self.hit_part(Part::whole(handle, request.into()), frames)
+    }
+
+    fn hit_part(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
+        if self.handle(part.handle).walks {
             return false;
         }
-        let request = request.into();
-        let hit = self.pin_all(handle, request.range, frames);
+        let hit = self.pin_all(part, frames);
         hit.is_some_and(|range| {
-            self.walked(handle, Request { range, ..request });
+            self.walked(part, range);
             true
         })
     }
@@ -92,44 +115,38 @@ impl Cache {
     /// A read of which everything is there, with the policy asked on the way.
     pub(super) fn walk_over_hit(
         &mut self,
-        handle: HandleId,
-        request: Request,
+        part: Part,
         frames: &mut Vec<FrameId>,
         sink: &mut impl Sink,
     ) -> bool {
         // Reads wait for frames: readahead must not take the next ones, so this one gets in line.
-        if !self.handle(handle).walks || !self.starved.is_empty() {
+        if !self.handle(part.handle).walks || !self.starved.is_empty() {
             return false;
         }
-        let Some(range) = self.pin_all(handle, request.range, frames) else { return false };
-        let mut walk = Walk::new(handle, self.handle(handle), request, range);
-        let mut at = range.start;
-        while range.contains(at) {
+        let Some(range) = self.pin_all(part, frames) else { return false };
+        let mut walk = Walk::new(part, self.handle(part.handle), range);
+        while range.contains(walk.next) {
+            let at = walk.next;
             self.ask(&mut walk, at, Trigger::Mark, sink);
             if walk.next <= at {
                 break;
             }
-            at = walk.next;
         }
-        self.walked(handle, Request { range, ..request });
+        self.handle_mut(part.handle).next = walk.next;
+        self.walked(part, range);
         true
     }
 
-    /// Pins, counts and touches the pages of a request, if all are up to date and unmarked; which they are.
-    fn pin_all(
-        &mut self,
-        handle: HandleId,
-        request: PageRange,
-        frames: &mut Vec<FrameId>,
-    ) -> Option<PageRange> {
+    /// Pins, counts and touches the pages of a part, if all are up to date and unmarked; which they are.
+    fn pin_all(&mut self, part: Part, frames: &mut Vec<FrameId>) -> Option<PageRange> {
         frames.clear();
-        let file = self.handle(handle).file;
-        let range = clip_to_file(request, self.file(file).pages);
+        let file = self.handle(part.handle).file;
+        let range = clip_to_file(part.pages, self.file(file).pages);
         if !self.collect_hits(file, range, frames) {
             return None;
         }
-        self.count_hits(file, range);
-        let touches = self.touches(handle, range);
+        self.count_hits(part, file, range);
+        let touches = self.touches(part.handle, part.request.range, range);
         for (&frame, page) in frames.iter().zip(range.start.0..) {
             if self.frames.pin_hit(frame) && touches.contains(PageIndex(page)) {
                 self.touch(frame);
@@ -139,21 +156,21 @@ impl Cache {
     }
 
     /// Counts a read of which something may not be there; the pages of it that exist.
-    pub(super) fn count_read(&mut self, handle: HandleId, request: PageRange) -> PageRange {
-        let file = self.handle(handle).file;
+    pub(super) fn count_read(&mut self, part: Part) -> PageRange {
+        let file = self.handle(part.handle).file;
         let entry = self.file_mut(file);
-        let range = clip_to_file(request, entry.pages);
-        entry.stats.reads += 1;
+        let range = clip_to_file(part.pages, entry.pages);
+        entry.stats.reads += u64::from(part.is_first());
         entry.stats.accesses += range.count().0;
         self.accesses += range.count().0;
         range
     }
 
     /// Counts a read of which everything is there.
-    pub(super) fn count_hits(&mut self, file: FileId, range: PageRange) {
+    pub(super) fn count_hits(&mut self, part: Part, file: FileId, range: PageRange) {
         let count = range.count().0;
         let stats = &mut self.file_mut(file).stats;
-        stats.reads += 1;
+        stats.reads += u64::from(part.is_first());
         stats.accesses += count;
         stats.hits += count;
         self.accesses += count;
@@ -209,15 +226,15 @@ impl Cache {
     /// Starts a read that is not a plain hit; tells whether there were frames enough. All or nothing: a read that holds
     /// pins never waits for frames, so two reads cannot wait for each other.
     fn start_read(&mut self, read: StarvedRead, out: &mut Vec<Action>) -> bool {
-        let StarvedRead { waiter, handle, request, mapped } = read;
-        let file = self.handle(handle).file;
-        let range = clip_to_file(request.range, self.file(file).pages);
+        let StarvedRead { waiter, part, mapped } = read;
+        let file = self.handle(part.handle).file;
+        let range = clip_to_file(part.pages, self.file(file).pages);
         if range.count().0 > u64::from(self.limit) {
             out.push(Action::Wake { waiter, result: Err(FillError::TOO_LARGE) });
             return true;
         }
         let mut present = Vec::new();
-        let walk = Walk { mapped, ..Walk::new(handle, self.handle(handle), request, range) };
+        let walk = Walk { mapped, ..Walk::new(part, self.handle(part.handle), range) };
         let Some(mut walk) = self.set_out(walk, &mut present) else { return false };
         let frames = Vec::with_capacity(present.len());
         let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
@@ -243,7 +260,7 @@ impl Cache {
 
     /// Walks over the pages of a request; in the end `present` has the frames of all, pinned.
     pub(super) fn walk(&mut self, walk: &mut Walk, present: &mut [Option<FrameId>], sink: &mut impl Sink) {
-        let touches = self.touches(walk.handle, walk.range);
+        let touches = self.touches(walk.handle, walk.request, walk.range);
         for (place, page) in present.iter_mut().zip(walk.range.start.0..) {
             let page = PageIndex(page);
             if page == walk.next {
@@ -258,18 +275,24 @@ impl Cache {
             sink.reached(self, frame);
         }
         match walk.mapped {
-            None => self.walked(walk.handle, Request { range: walk.range, ends_inside: walk.ends_inside }),
+            None => {
+                let Walk { handle, request: range, ends_inside, .. } = *walk;
+                self.handle_mut(handle).next = walk.next;
+                let request = Request { range, ends_inside };
+                self.walked(Part { handle, request, pages: walk.range }, walk.range);
+            }
             Some(_) if walk.range.is_empty() => {}
             Some(_) => self.handle_mut(walk.handle).prev_fault = Some(walk.range.start),
         }
     }
 
-    /// The pages of a request whose reading counts as a use: none if they will not be used again, and not the page that
+    /// The pages of a part of a request whose reading counts as a use: none if they will not be used again, and not the page that
     /// the request shares with the one before, so that reads smaller than a page count as one use. For LRU each counts:
     /// it makes a difference only if something else was used in between.
-    pub(super) fn touches(&self, handle: HandleId, range: PageRange) -> PageRange {
+    pub(super) fn touches(&self, handle: HandleId, request: PageRange, range: PageRange) -> PageRange {
         let Handle { prev, no_reuse, .. } = *self.handle(handle);
-        let shares = prev.is_some_and(|prev| prev.range.end.0 - 1 == range.start.0);
+        let shares =
+            range.start == request.start && prev.is_some_and(|prev| prev.range.end.0 - 1 == range.start.0);
         if no_reuse {
             PageRange { start: range.end, end: range.end }
         } else if shares && !range.is_empty() && self.config.eviction == Eviction::TwoList {
@@ -418,14 +441,20 @@ impl Cache {
         }
     }
 
-    /// Notes where a handle has been; drops what is behind it, if advised to.
-    pub(super) fn walked(&mut self, handle: HandleId, walked: Request) {
-        let range = walked.range;
+    /// Notes where a handle has been, at the last part of a request; drops what is behind it, if advised to. `range` is
+    /// the part within the file.
+    pub(super) fn walked(&mut self, part: Part, mut range: PageRange) {
+        if !part.is_whole() {
+            range = clip_to_file(part.request.range, self.file(self.handle(part.handle).file).pages);
+            if part.pages.end < range.end {
+                return;
+            }
+        }
         if range.is_empty() {
             return;
         }
-        let entry = self.handle_mut(handle);
-        let behind = entry.prev.replace(walked).filter(|_| entry.no_reuse);
+        let entry = self.handle_mut(part.handle);
+        let behind = entry.prev.replace(Request { range, ..part.request }).filter(|_| entry.no_reuse);
         let file = entry.file;
         if let Some(Request { range: behind, .. }) = behind {
             for page in (behind.start.0..behind.end.0).map(PageIndex).filter(|&page| !range.contains(page)) {
@@ -460,12 +489,16 @@ impl Sink for Waiting<'_> {
 }
 
 impl Walk {
-    /// A walk over the pages `range` of a request, of which none is known to be absent.
-    pub(super) fn new(id: HandleId, handle: &Handle, request: Request, range: PageRange) -> Self {
-        let next = if handle.walks { range.start } else { PageIndex(u64::MAX) };
-        let Request { range: request, ends_inside } = request;
+    /// A walk over the pages `range` of a part, of which none is known to be absent.
+    pub(super) fn new(part: Part, handle: &Handle, range: PageRange) -> Self {
+        let next = match (handle.walks, part.is_first()) {
+            (false, _) => PageIndex(u64::MAX),
+            (true, true) => range.start,
+            (true, false) => handle.next,
+        };
+        let Request { range: request, ends_inside } = part.request;
         Self {
-            handle: id,
+            handle: part.handle,
             file: handle.file,
             request,
             ends_inside,

@@ -67,3 +67,10 @@ impl AsRef<[u8]> for Bytes {
         }
     }
 }
+
+/// Bytes that are in memory already, such as those a [`Writer`](super::Writer) has made.
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Inner::Read(bytes))
+    }
+}

@@ -1,0 +1,121 @@
+//! The cache as the machine drives it: plainly, or with each step checked.
+
+use bowwave_core::check::Checker;
+use bowwave_core::{
+    Action, Advice, Cache, Config, ConfigError, Event, Fault, FileId, FillError, FillId, FrameId, HandleId,
+    Instant, PageCount, PageIndex, PageRange, Part, Pattern, ReadOutcome, Violation, Waiter,
+};
+
+/// A cache, and perhaps a checker that sees every event and action.
+#[derive(Debug)]
+pub(super) struct Driven {
+    cache: Cache,
+    checker: Option<Checker>,
+    /// The first invariant that did not hold.
+    broken: Option<Violation>,
+}
+
+impl Driven {
+    pub(super) fn new(config: Config, check: bool) -> Result<Self, ConfigError> {
+        Ok(Self { cache: Cache::new(config)?, checker: check.then(Checker::default), broken: None })
+    }
+
+    /// The cache, to look at.
+    pub(super) fn get(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The first invariant that did not hold.
+    pub(super) fn broken(&mut self) -> Result<(), Violation> {
+        self.broken.take().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn open_file(&mut self, now: Instant, file: FileId, pages: PageCount) {
+        self.step(now, Event::OpenFile { file, pages }, &mut Vec::new());
+    }
+
+    pub(super) fn open_handle(&mut self, now: Instant, handle: HandleId, file: FileId) {
+        self.step(now, Event::OpenHandle { handle, file }, &mut Vec::new());
+    }
+
+    pub(super) fn close_handle(&mut self, now: Instant, handle: HandleId, out: &mut Vec<Action>) {
+        self.step(now, Event::CloseHandle { handle }, out);
+    }
+
+    pub(super) fn set_congested(&mut self, now: Instant, congested: bool) {
+        self.step(now, Event::Congestion { congested }, &mut Vec::new());
+    }
+
+    pub(super) fn advise(
+        &mut self,
+        now: Instant,
+        handle: HandleId,
+        range: PageRange,
+        advice: Advice,
+        out: &mut Vec<Action>,
+    ) {
+        self.step(now, Event::Advise { handle, range, advice }, out);
+    }
+
+    pub(super) fn invalidate(&mut self, now: Instant, file: FileId, range: PageRange) {
+        self.step(now, Event::Invalidate { file, range }, &mut Vec::new());
+    }
+
+    /// A part of a read; with a checker a hit answers like a wait, with a wake among the actions.
+    pub(super) fn read_part(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        part: Part,
+        frames: &mut Vec<FrameId>,
+        out: &mut Vec<Action>,
+    ) -> ReadOutcome {
+        if self.checker.is_some() {
+            self.step(now, Event::ReadPart { waiter, part }, out);
+            return ReadOutcome::Wait;
+        }
+        self.cache.read_part(now, waiter, part, frames, out)
+    }
+
+    /// A touch of a mapped page; a wake follows in any case.
+    pub(super) fn fault(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        handle: HandleId,
+        page: PageIndex,
+        out: &mut Vec<Action>,
+    ) {
+        let fault = Fault { page, pattern: Pattern::Normal };
+        self.step(now, Event::Fault { waiter, handle, fault }, out);
+    }
+
+    pub(super) fn filled(
+        &mut self,
+        now: Instant,
+        fill: FillId,
+        result: Result<(), FillError>,
+        out: &mut Vec<Action>,
+    ) {
+        if self.checker.is_some() {
+            return self.step(now, Event::Filled { fill, result }, out);
+        }
+        self.cache.filled(now, fill, result, out);
+    }
+
+    pub(super) fn unpin(&mut self, now: Instant, frames: &[FrameId], out: &mut Vec<Action>) {
+        if self.checker.is_some() {
+            return self.step(now, Event::Unpin { frames: frames.to_vec() }, out);
+        }
+        self.cache.unpin(now, frames, out);
+    }
+
+    fn step(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
+        let Some(checker) = &mut self.checker else { return self.cache.step(now, event, out) };
+        let before = out.len();
+        self.cache.step(now, event.clone(), out);
+        if let Err(violation) = checker.check(now, &event, &out[before..], &self.cache) {
+            self.broken.get_or_insert(violation);
+        }
+    }
+}

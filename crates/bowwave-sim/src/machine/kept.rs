@@ -1,0 +1,206 @@
+//! Events and samples kept for a report, thinned evenly when there are too many.
+
+use std::collections::HashMap;
+
+use bowwave_core::{Decision, Fill, FillId, Instant, Urgency};
+
+use super::reads::Read;
+use super::recorder::RecordOptions;
+use crate::queue::{Completed, Queue};
+use crate::record::{Run, Samples};
+
+/// Keeps what a report draws.
+#[derive(Debug)]
+pub(super) struct Kept {
+    options: RecordOptions,
+    run: Run,
+    reads_seen: u64,
+    decisions_seen: u64,
+    requests_seen: u64,
+    /// Fills under way that are kept: by name, their place in the list.
+    under_way: HashMap<FillId, usize>,
+    step: Step,
+}
+
+/// The sample that is being added up.
+#[derive(Debug, Default)]
+struct Step {
+    ns: u64,
+    end_ns: u64,
+    busy_ns: u64,
+    bytes_fetched: u64,
+    bytes_delivered: u64,
+    requests: u64,
+    delivered_now: u64,
+}
+
+impl Kept {
+    pub(super) fn new(options: RecordOptions) -> Self {
+        let step = Step { ns: options.sample_ns, end_ns: options.sample_ns, ..Step::default() };
+        let run = Run { reads_every: 1, decisions_every: 1, requests_every: 1, ..Run::default() };
+        Self {
+            options,
+            run,
+            reads_seen: 0,
+            decisions_seen: 0,
+            requests_seen: 0,
+            under_way: HashMap::new(),
+            step,
+        }
+    }
+
+    pub(super) fn run(&self) -> Run {
+        self.run.clone()
+    }
+
+    pub(super) fn read(&mut self, read: &Read, latency: u64) {
+        self.step.delivered_now += read.bytes;
+        self.reads_seen += 1;
+        if !(self.reads_seen - 1).is_multiple_of(self.run.reads_every) {
+            return;
+        }
+        let reads = &mut self.run.reads;
+        reads.time_ns.push(read.began.0);
+        reads.latency_ns.push(latency);
+        reads.file.push(read.file.0);
+        reads.start.push(read.pages.start.0);
+        reads.pages.push(u32::try_from(read.pages.count().0).unwrap_or(u32::MAX));
+        reads.outcome.push(read.outcome as u8);
+        if reads.time_ns.len() >= self.options.events_max {
+            self.run.reads_every *= 2;
+            thin(&mut reads.time_ns);
+            thin(&mut reads.latency_ns);
+            thin(&mut reads.file);
+            thin(&mut reads.start);
+            thin(&mut reads.pages);
+            thin(&mut reads.outcome);
+        }
+    }
+
+    pub(super) fn decision(&mut self, now: Instant, decision: &Decision) {
+        self.decisions_seen += 1;
+        if !(self.decisions_seen - 1).is_multiple_of(self.run.decisions_every) {
+            return;
+        }
+        let decisions = &mut self.run.decisions;
+        let window = decision.plan.window;
+        decisions.time_ns.push(now.0);
+        decisions.file.push(decision.file.0);
+        decisions.page.push(decision.page.0);
+        decisions.reason.push(decision.plan.reason.name().to_owned());
+        decisions.start.push(window.start.0);
+        decisions.size.push(window.size.0);
+        decisions.async_size.push(window.async_size.0);
+        decisions.mark.push(decision.mark.map(|page| page.0));
+        if decisions.time_ns.len() >= self.options.events_max {
+            self.run.decisions_every *= 2;
+            thin(&mut decisions.time_ns);
+            thin(&mut decisions.file);
+            thin(&mut decisions.page);
+            thin(&mut decisions.reason);
+            thin(&mut decisions.start);
+            thin(&mut decisions.size);
+            thin(&mut decisions.async_size);
+            thin(&mut decisions.mark);
+        }
+    }
+
+    pub(super) fn request(&mut self, now: Instant, fill: &Fill) {
+        self.requests_seen += 1;
+        if !(self.requests_seen - 1).is_multiple_of(self.run.requests_every) {
+            return;
+        }
+        let requests = &mut self.run.requests;
+        self.under_way.insert(fill.id, requests.queued_ns.len());
+        requests.queued_ns.push(now.0);
+        requests.started_ns.push(now.0);
+        requests.ended_ns.push(now.0);
+        requests.file.push(fill.file.0);
+        requests.start.push(fill.range.start.0);
+        requests.pages.push(u32::try_from(fill.range.count().0).unwrap_or(u32::MAX));
+        requests.readahead.push(fill.urgency == Urgency::Readahead);
+        if requests.queued_ns.len() >= self.options.events_max {
+            self.run.requests_every *= 2;
+            thin(&mut requests.queued_ns);
+            thin(&mut requests.started_ns);
+            thin(&mut requests.ended_ns);
+            thin(&mut requests.file);
+            thin(&mut requests.start);
+            thin(&mut requests.pages);
+            thin(&mut requests.readahead);
+            self.under_way.retain(|_, place| *place % 2 == 0);
+            self.under_way.values_mut().for_each(|place| *place /= 2);
+        }
+    }
+
+    /// A request that was cancelled before it began: it keeps no time at the device.
+    pub(super) fn request_dropped(&mut self, fill: FillId) {
+        self.under_way.remove(&fill);
+    }
+
+    pub(super) fn request_ended(&mut self, done: &Completed) {
+        if let Some(place) = self.under_way.remove(&FillId(done.id.0)) {
+            self.run.requests.started_ns[place] = done.started.0;
+            self.run.requests.ended_ns[place] = done.ended.0;
+        }
+    }
+
+    /// Time passes up to `next`: ends the samples before it.
+    pub(super) fn pass(&mut self, next: Instant, queue: &Queue) {
+        while self.step.end_ns <= next.0 {
+            self.end_step(queue);
+        }
+    }
+
+    fn end_step(&mut self, queue: &Queue) {
+        let Step { ns, end_ns, .. } = self.step;
+        let stats = queue.stats();
+        let (samples, step) = (&mut self.run.samples, &mut self.step);
+        samples.time_ns.push(end_ns);
+        samples.busy.push(((stats.busy_ns - step.busy_ns) as f64 / ns as f64).min(1.0));
+        samples.queued.push(u32::try_from(queue.len()).unwrap_or(u32::MAX));
+        samples.bytes_fetched.push(stats.bytes[0] - step.bytes_fetched);
+        samples.bytes_delivered.push(step.delivered_now - step.bytes_delivered);
+        samples.requests.push(u32::try_from(stats.requests[0] - step.requests).unwrap_or(u32::MAX));
+        step.busy_ns = stats.busy_ns;
+        step.bytes_fetched = stats.bytes[0];
+        step.bytes_delivered = step.delivered_now;
+        step.requests = stats.requests[0];
+        step.end_ns += ns;
+        if samples.time_ns.len() >= (self.options.samples_max.max(2) & !1) {
+            halve(samples);
+            step.ns *= 2;
+            // The next step must end on a multiple of the new length.
+            step.end_ns = samples.time_ns.last().copied().unwrap_or(0) + step.ns;
+        }
+    }
+}
+
+/// Keeps every second entry, from the first on.
+fn thin<T>(list: &mut Vec<T>) {
+    let mut keep = false;
+    list.retain(|_| {
+        keep = !keep;
+        keep
+    });
+}
+
+/// Joins each two samples, of which there is an even number.
+fn halve(samples: &mut Samples) {
+    let pairs = samples.time_ns.len() / 2;
+    for pair in 0..pairs {
+        let (a, b) = (2 * pair, 2 * pair + 1);
+        samples.time_ns[pair] = samples.time_ns[b];
+        samples.busy[pair] = f64::midpoint(samples.busy[a], samples.busy[b]);
+        samples.queued[pair] = samples.queued[b];
+        samples.bytes_fetched[pair] = samples.bytes_fetched[a] + samples.bytes_fetched[b];
+        samples.bytes_delivered[pair] = samples.bytes_delivered[a] + samples.bytes_delivered[b];
+        samples.requests[pair] = samples.requests[a].saturating_add(samples.requests[b]);
+    }
+    samples.time_ns.truncate(pairs);
+    samples.busy.truncate(pairs);
+    samples.queued.truncate(pairs);
+    samples.bytes_fetched.truncate(pairs);
+    samples.bytes_delivered.truncate(pairs);
+    samples.requests.truncate(pairs);
+}

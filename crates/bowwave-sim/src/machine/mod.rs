@@ -1,0 +1,351 @@
+//! A virtual machine: processes that read, a host, the page cache, a device; and a clock that jumps from one event to
+//! the next.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `process` | readers: what each asks for next, and when |
+//! | `host` | what calls, waits and copies cost |
+//! | `driven` | the cache, plainly or with each step checked |
+//! | `reads` | a read under way, page by page or at once |
+//! | `recorder` | the sums for the table |
+//! | `kept` | the events and samples for a report |
+//!
+//! Of two things at the same time the device's comes first, then the one that was planned first, so a run depends on
+//! its input alone.
+
+mod driven;
+mod host;
+mod kept;
+mod process;
+mod reads;
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+pub use host::Host;
+pub use process::{Access, AccessOp, Pace, Process};
+pub use recorder::RecordOptions;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bowwave_core::{
+    Action, Cache, Config, ConfigError, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
+    PageSize, Violation, Waiter,
+};
+
+use crate::device::{Direction, Request, RequestId};
+use crate::faults::Faults;
+use crate::queue::{Completed, Queue};
+use crate::record::Run;
+use driven::Driven;
+use process::Running;
+use reads::Reads;
+use recorder::Recorder;
+
+/// How a machine is made.
+#[derive(Debug)]
+pub struct Setup {
+    /// The cache and its policy. `fill_pages_max` is lowered to the device's largest request.
+    pub config: Config,
+    /// The host.
+    pub host: Host,
+    /// The device and the queue before it.
+    pub queue: Queue,
+    /// How reads go through their pages.
+    pub walk: Walk,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Whether every step is checked against the invariants, at some cost.
+    pub check: bool,
+    /// What to keep for a report; none for the table alone.
+    pub record: Option<RecordOptions>,
+}
+
+/// How a read goes through its pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Walk {
+    /// As the engine: all pages at once, then one wait for all.
+    #[default]
+    AtOnce,
+    /// As a kernel's buffered read: at each page that is not up to date it waits, and looks at the next page only then.
+    PageByPage,
+}
+
+/// The number of a process, in the order in which they were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u32);
+
+/// A machine in virtual time.
+#[derive(Debug)]
+pub struct Machine {
+    now: Instant,
+    page_size: PageSize,
+    cache: Driven,
+    queue: Queue,
+    host: Host,
+    walk: Walk,
+    faults: Faults,
+    files: Vec<File>,
+    handles: u32,
+    processes: Vec<Running>,
+    /// When processes go on; the number keeps those of one time in order.
+    agenda: BinaryHeap<Reverse<(Instant, u64, ProcessId)>>,
+    planned: u64,
+    reads: Reads,
+    congested: bool,
+    /// On whose behalf the cache asks for fills now.
+    owner: ProcessId,
+    recorder: Recorder,
+    // Lent to the cache and the queue, kept for their memory.
+    actions: Vec<Action>,
+    frames: Vec<FrameId>,
+    completed: Vec<Completed>,
+    woken: Vec<(Waiter, Result<Vec<FrameId>, FillError>)>,
+    dropped: Vec<FillId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct File {
+    pages: PageCount,
+    /// Where its first byte lies on the device.
+    address: u64,
+}
+
+impl Machine {
+    /// A machine without files and processes.
+    ///
+    /// # Errors
+    /// The field of the cache's configuration that is out of bounds.
+    pub fn new(setup: Setup) -> Result<Self, ConfigError> {
+        let Setup { mut config, host, queue, walk, faults, check, record } = setup;
+        let largest = (queue.device().request_bytes_max() / config.page_size.bytes()).max(1);
+        config.fill_pages_max = config.fill_pages_max.min(u32::try_from(largest).unwrap_or(u32::MAX));
+        Ok(Self {
+            now: Instant(0),
+            page_size: config.page_size,
+            cache: Driven::new(config, check)?,
+            queue,
+            host,
+            walk,
+            faults,
+            files: Vec::new(),
+            handles: 0,
+            processes: Vec::new(),
+            agenda: BinaryHeap::new(),
+            planned: 0,
+            reads: Reads::default(),
+            congested: false,
+            owner: ProcessId(0),
+            recorder: Recorder::new(record),
+            actions: Vec::new(),
+            frames: Vec::new(),
+            completed: Vec::new(),
+            woken: Vec::new(),
+            dropped: Vec::new(),
+        })
+    }
+
+    /// A file of `bytes` bytes that lies at `address` of the device.
+    pub fn add_file(&mut self, name: &str, bytes: u64, address: u64) -> FileId {
+        let pages = self.page_size.count_for(bytes);
+        // A machine has no room for 2^32 files.
+        let file = FileId(self.files.len() as u32);
+        self.files.push(File { pages, address });
+        self.cache.open_file(self.now, file, pages);
+        self.recorder.file(name);
+        file
+    }
+
+    /// A process, which begins at its time or now, whichever is later.
+    pub fn add_process(&mut self, process: Process) -> ProcessId {
+        let id = ProcessId(self.processes.len() as u32);
+        let mut running = Running::new(process);
+        running.ready_at = running.ready_at.max(self.now);
+        self.processes.push(running);
+        self.plan(id);
+        id
+    }
+
+    /// Runs until every process has ended, or until `until`.
+    ///
+    /// # Errors
+    /// An invariant of the cache that does not hold, if each step is checked.
+    pub fn run(&mut self, until: Option<Instant>) -> Result<(), Violation> {
+        while let Some(next) = self.next_event() {
+            if until.is_some_and(|until| next > until) {
+                break;
+            }
+            self.recorder.pass(next, &self.queue);
+            self.now = next;
+            self.one_event();
+            self.cache.broken()?;
+        }
+        if let Some(until) = until {
+            self.recorder.pass(until, &self.queue);
+            self.now = self.now.max(until);
+        }
+        Ok(())
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The cache, to look at.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        self.cache.get()
+    }
+
+    /// The queue and its device, to look at.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// What has happened so far: the row of the table, and what was recorded.
+    #[must_use]
+    pub fn summary(&self) -> Run {
+        self.recorder.summary(self.now, self.page_size, self.cache.get(), &self.queue)
+    }
+
+    /// When something happens next: while a process has anything left to do, also what the device does.
+    fn next_event(&self) -> Option<Instant> {
+        let planned = self.agenda.peek().map(|Reverse((at, _, _))| *at);
+        if planned.is_none() && self.reads.is_empty() {
+            return None;
+        }
+        match (self.queue.next_event(), planned) {
+            (Some(device), Some(process)) => Some(device.min(process)),
+            (device, process) => device.or(process),
+        }
+    }
+
+    fn one_event(&mut self) {
+        if self.queue.next_event().is_some_and(|at| at <= self.now) {
+            self.device_event();
+            return;
+        }
+        let Some(Reverse((_, _, id))) = self.agenda.pop() else { return };
+        self.processes[id.0 as usize].scheduled = false;
+        self.go_on(id);
+    }
+
+    /// A process does what its time has come for.
+    fn go_on(&mut self, id: ProcessId) {
+        while let Some(at) = self.processes[id.0 as usize].next_time() {
+            if at > self.now {
+                self.plan(id);
+                return;
+            }
+            let Some(access) = self.processes[id.0 as usize].begin(self.now) else { break };
+            self.begin(id, access);
+        }
+        self.close_if_done(id);
+        self.act();
+    }
+
+    /// Puts a process on the agenda, if it has a time.
+    fn plan(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0 as usize];
+        let Some(at) = process.next_time().filter(|_| !process.scheduled) else { return };
+        process.scheduled = true;
+        self.planned += 1;
+        self.agenda.push(Reverse((at.max(self.now), self.planned, id)));
+    }
+
+    /// Closes what a process that has ended had open; the caller carries out what the cache then asks for.
+    fn close_if_done(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0 as usize];
+        if !process.is_done() {
+            return;
+        }
+        for handle in process.take_handles() {
+            self.cache.close_handle(self.now, handle, &mut self.actions);
+        }
+    }
+
+    /// The readahead state of a process for a file.
+    fn handle(&mut self, id: ProcessId, file: FileId) -> HandleId {
+        if let Some(handle) = self.processes[id.0 as usize].handle(file) {
+            return handle;
+        }
+        let handle = HandleId(self.handles);
+        self.handles += 1;
+        self.cache.open_handle(self.now, handle, file);
+        self.processes[id.0 as usize].keep_handle(file, handle);
+        handle
+    }
+
+    /// The device has finished something, or waits no longer for a request that did not come.
+    fn device_event(&mut self) {
+        let mut completed = std::mem::take(&mut self.completed);
+        self.queue.advance(self.now, &mut completed);
+        for done in completed.drain(..) {
+            let fill = FillId(done.id.0);
+            let result = self.faults.judge(done.id.0);
+            self.recorder.request_ended(&done);
+            self.cache.filled(self.now, fill, result, &mut self.actions);
+            self.act();
+        }
+        self.completed = completed;
+    }
+
+    /// Tells the cache whether the device's queue is too full for readahead.
+    fn note_congestion(&mut self) {
+        let congested = self.queue.is_congested(Direction::Read);
+        if congested != self.congested {
+            self.congested = congested;
+            self.cache.set_congested(self.now, congested);
+        }
+    }
+
+    /// Carries out what the cache asks for, and what follows from that.
+    fn act(&mut self) {
+        loop {
+            let mut actions = std::mem::take(&mut self.actions);
+            for action in actions.drain(..) {
+                match action {
+                    Action::Decided(decision) => self.recorder.decision(self.now, &decision),
+                    Action::Fill(fill) => self.submit(&fill),
+                    Action::Promote { fill } => self.queue.promote(RequestId(fill.0)),
+                    Action::Cancel { fill } => {
+                        if self.queue.cancel(self.now, RequestId(fill.0)) {
+                            self.dropped.push(fill);
+                        }
+                    }
+                    Action::Wake { waiter, result } => self.woken.push((waiter, result)),
+                    Action::Retired { .. } => {}
+                }
+            }
+            self.actions = actions;
+            if let Some(fill) = self.dropped.pop() {
+                self.recorder.request_dropped(fill);
+                self.cache.filled(self.now, fill, Err(Faults::CANCELLED), &mut self.actions);
+            } else if let Some((waiter, result)) = self.woken.pop() {
+                self.woke(waiter, result);
+            } else if self.actions.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn submit(&mut self, fill: &bowwave_core::Fill) {
+        let shift = self.page_size.shift();
+        let file = self.files[fill.file.0 as usize];
+        let request = Request {
+            id: RequestId(fill.id.0),
+            direction: Direction::Read,
+            start: file.address + (fill.range.start.0 << shift),
+            bytes: fill.range.count().0 << shift,
+            urgency: fill.urgency,
+            owner: self.owner.0,
+            object: fill.file.0,
+        };
+        self.recorder.request(self.now, fill);
+        self.queue.submit(self.now, request);
+    }
+}

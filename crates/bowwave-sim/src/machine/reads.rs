@@ -1,0 +1,207 @@
+//! Reads under way: through the pages of a request, at once or one by one, to the end of the call.
+
+use bowwave_core::{
+    Advice, FileId, FillError, FrameId, HandleId, Instant, PageCount, PageIndex, PageRange, Part,
+    ReadOutcome, Request, Waiter,
+};
+
+use super::process::{Access, AccessOp};
+use super::{Machine, ProcessId, Walk};
+
+/// Reads under way, by the number that the cache knows them by.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    reads: Vec<Option<Read>>,
+    free: Vec<usize>,
+}
+
+/// One read under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    process: ProcessId,
+    handle: HandleId,
+    pub(super) file: FileId,
+    pub(super) began: Instant,
+    /// The request as made.
+    request: Request,
+    /// The part of it within the file.
+    pub(super) pages: PageRange,
+    /// The first page that the reader does not have yet.
+    next: PageIndex,
+    /// The bytes that the reader gets.
+    pub(super) bytes: u64,
+    /// A touch of mapped memory.
+    mapped: bool,
+    waits: u32,
+    pub(super) outcome: Outcome,
+}
+
+/// What a read found, from best to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outcome {
+    /// All pages were up to date.
+    Hit = 0,
+    /// Some were in flight, none missing.
+    Late = 1,
+    /// Some were missing.
+    Miss = 2,
+}
+
+impl Reads {
+    pub(super) fn is_empty(&self) -> bool {
+        self.reads.len() == self.free.len()
+    }
+
+    fn insert(&mut self, read: Read) -> Waiter {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.reads.push(None);
+            self.reads.len() - 1
+        });
+        self.reads[number] = Some(read);
+        Waiter(number as u64)
+    }
+
+    fn get_mut(&mut self, waiter: Waiter) -> &mut Read {
+        self.reads[waiter.0 as usize].as_mut().expect("the cache wakes reads under way only")
+    }
+
+    fn remove(&mut self, waiter: Waiter) -> Read {
+        self.free.push(waiter.0 as usize);
+        self.reads[waiter.0 as usize].take().expect("a read ends once")
+    }
+}
+
+impl Machine {
+    /// A process's next access begins.
+    pub(super) fn begin(&mut self, process: ProcessId, access: Access) {
+        let Access { op, file, offset, bytes, .. } = access;
+        let request = self.page_size.request_of(offset, bytes);
+        let range = request.range;
+        self.owner = process;
+        let mapped = match op {
+            AccessOp::Read => false,
+            AccessOp::Load => true,
+            AccessOp::Advise(advice) => return self.advise(process, file, range, advice),
+            AccessOp::Evict => return self.cache.invalidate(self.now, file, range),
+        };
+        let pages = clip(range, self.files[file.0 as usize].pages);
+        if pages.is_empty() {
+            return;
+        }
+        let handle = self.handle(process, file);
+        let end = pages.end.0.saturating_mul(self.page_size.bytes());
+        let bytes = offset.saturating_add(bytes).min(end) - offset;
+        let waiter = self.reads.insert(Read {
+            process,
+            handle,
+            file,
+            began: self.now,
+            request,
+            pages,
+            next: pages.start,
+            bytes,
+            mapped,
+            waits: 0,
+            outcome: Outcome::Hit,
+        });
+        self.processes[process.0 as usize].under_way += 1;
+        self.walk_on(waiter);
+        self.act();
+    }
+
+    /// The cache has woken a read.
+    pub(super) fn woke(&mut self, waiter: Waiter, result: Result<Vec<FrameId>, FillError>) {
+        match result {
+            Ok(frames) => {
+                let got = PageCount(frames.len() as u64);
+                self.cache.unpin(self.now, &frames, &mut self.actions);
+                let read = self.reads.get_mut(waiter);
+                read.next = read.next + got;
+                self.walk_on(waiter);
+            }
+            Err(_) => {
+                self.recorder.read_failed();
+                self.end(waiter);
+            }
+        }
+    }
+
+    /// Goes on with a read until it waits or ends.
+    fn walk_on(&mut self, waiter: Waiter) {
+        self.note_congestion();
+        loop {
+            let read = *self.reads.get_mut(waiter);
+            if read.next >= read.pages.end {
+                return self.end(waiter);
+            }
+            self.owner = read.process;
+            let before = self.counts(read.file);
+            let mut frames = std::mem::take(&mut self.frames);
+            let pages = match self.walk {
+                Walk::AtOnce => read.pages,
+                Walk::PageByPage => PageRange::from_start(read.next, PageCount(1)),
+            };
+            let part = Part { handle: read.handle, request: read.request, pages };
+            let outcome = if read.mapped {
+                self.cache.fault(self.now, waiter, read.handle, read.next, &mut self.actions);
+                ReadOutcome::Wait
+            } else {
+                self.cache.read_part(self.now, waiter, part, &mut frames, &mut self.actions)
+            };
+            if outcome == ReadOutcome::Hit {
+                self.cache.unpin(self.now, &frames, &mut self.actions);
+                self.reads.get_mut(waiter).next = pages.end;
+            }
+            self.frames = frames;
+            if outcome == ReadOutcome::Wait {
+                let found = found(before, self.counts(read.file));
+                let read = self.reads.get_mut(waiter);
+                // With a checker, and at a fault, what is there comes as a wake, too.
+                read.waits += u32::from(found != Outcome::Hit);
+                read.outcome = read.outcome.max(found);
+                return;
+            }
+        }
+    }
+
+    /// Late and missed pages of a file so far.
+    fn counts(&self, file: FileId) -> (u64, u64) {
+        let stats = self.cache.get().file_stats(file);
+        (stats.late, stats.misses)
+    }
+
+    /// A read has all it asked for, or failed.
+    fn end(&mut self, waiter: Waiter) {
+        let read = self.reads.remove(waiter);
+        let free = Instant(self.now.0 + self.host.read_ns(read.bytes, read.waits));
+        self.recorder.read(&read, free);
+        let process = &mut self.processes[read.process.0 as usize];
+        process.under_way -= 1;
+        process.end(free);
+        self.plan(read.process);
+        self.close_if_done(read.process);
+    }
+
+    fn advise(&mut self, process: ProcessId, file: FileId, range: PageRange, advice: Advice) {
+        let handle = self.handle(process, file);
+        self.note_congestion();
+        self.cache.advise(self.now, handle, range, advice, &mut self.actions);
+        self.act();
+    }
+}
+
+/// What a walk found, from the counters before and after it.
+fn found(before: (u64, u64), after: (u64, u64)) -> Outcome {
+    if after.1 > before.1 {
+        Outcome::Miss
+    } else if after.0 > before.0 {
+        Outcome::Late
+    } else {
+        Outcome::Hit
+    }
+}
+
+/// The part of a range within a file.
+fn clip(range: PageRange, pages: PageCount) -> PageRange {
+    range.intersect(PageRange::new(0, pages.0))
+}

@@ -1,0 +1,144 @@
+//! What is kept of a run: the sums for the table always, single events and samples if a report is wanted.
+
+use bowwave_core::{Cache, Decision, Fill, FillId, Instant, PageSize};
+use hdrhistogram::Histogram;
+
+use super::kept::Kept;
+use super::reads::Read;
+use crate::queue::{Completed, Queue};
+use crate::record::{Latency, Row, Run};
+
+/// What to keep for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordOptions {
+    /// Most events of a list; a list that grows longer keeps every second one from then on, and so on.
+    pub events_max: usize,
+    /// Nanoseconds of a sample at first; doubled whenever there are more than `samples_max`.
+    pub sample_ns: u64,
+    /// Most samples.
+    pub samples_max: usize,
+}
+
+/// Counts and keeps.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    latency: Histogram<u64>,
+    latency_max: u64,
+    last_end: Instant,
+    reads: u64,
+    reads_failed: u64,
+    bytes_wanted: u64,
+    files: Vec<String>,
+    kept: Option<Kept>,
+}
+
+impl Default for RecordOptions {
+    fn default() -> Self {
+        Self { events_max: 200_000, sample_ns: 1_000_000, samples_max: 1000 }
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(options: Option<RecordOptions>) -> Self {
+        Self {
+            // Three digits over any span of time a simulation can have.
+            latency: Histogram::new(3).expect("three digits are a valid precision"),
+            latency_max: 0,
+            last_end: Instant(0),
+            reads: 0,
+            reads_failed: 0,
+            bytes_wanted: 0,
+            files: Vec::new(),
+            kept: options.map(Kept::new),
+        }
+    }
+
+    pub(super) fn file(&mut self, name: &str) {
+        self.files.push(name.to_owned());
+    }
+
+    /// Time passes up to `next`.
+    pub(super) fn pass(&mut self, next: Instant, queue: &Queue) {
+        if let Some(kept) = &mut self.kept {
+            kept.pass(next, queue);
+        }
+    }
+
+    pub(super) fn read(&mut self, read: &Read, end: Instant) {
+        let latency = end.0 - read.began.0;
+        // The histogram grows as needed, and refuses no value.
+        self.latency.record(latency).expect("the histogram resizes itself");
+        self.latency_max = self.latency_max.max(latency);
+        self.reads += 1;
+        self.bytes_wanted += read.bytes;
+        self.last_end = self.last_end.max(end);
+        if let Some(kept) = &mut self.kept {
+            kept.read(read, latency);
+        }
+    }
+
+    pub(super) fn read_failed(&mut self) {
+        self.reads_failed += 1;
+    }
+
+    pub(super) fn decision(&mut self, now: Instant, decision: &Decision) {
+        if let Some(kept) = &mut self.kept {
+            kept.decision(now, decision);
+        }
+    }
+
+    pub(super) fn request(&mut self, now: Instant, fill: &Fill) {
+        if let Some(kept) = &mut self.kept {
+            kept.request(now, fill);
+        }
+    }
+
+    pub(super) fn request_dropped(&mut self, fill: FillId) {
+        if let Some(kept) = &mut self.kept {
+            kept.request_dropped(fill);
+        }
+    }
+
+    pub(super) fn request_ended(&mut self, done: &Completed) {
+        if let Some(kept) = &mut self.kept {
+            kept.request_ended(done);
+        }
+    }
+
+    /// The row and what was kept.
+    pub(super) fn summary(&self, now: Instant, page_size: PageSize, cache: &Cache, queue: &Queue) -> Run {
+        let stats = cache.stats();
+        let device = queue.stats();
+        let seconds = self.last_end.0.max(1) as f64 / 1e9;
+        let unused = stats.pages_readahead.saturating_sub(stats.pages_used + stats.pages_thrashed);
+        let row = Row {
+            seconds,
+            accesses: stats.accesses,
+            hits: stats.hits,
+            late: stats.late,
+            misses: stats.misses,
+            requests: device.requests[0],
+            bytes_fetched: device.bytes[0],
+            bytes_wanted: self.bytes_wanted,
+            amplification: ratio(device.bytes[0], self.bytes_wanted),
+            pages_used: stats.pages_used,
+            pages_wasted: unused,
+            pages_thrashed: stats.pages_thrashed,
+            avg_io_bytes: ratio(device.bytes[0], device.requests[0]),
+            utilisation: device.busy_ns as f64 / now.0.max(1) as f64,
+            latency_ns: Latency {
+                p50: self.latency.value_at_quantile(0.5),
+                p90: self.latency.value_at_quantile(0.9),
+                p99: self.latency.value_at_quantile(0.99),
+                max: self.latency_max,
+            },
+            ..Row::default()
+        };
+        let kept = self.kept.as_ref().map(Kept::run).unwrap_or_default();
+        Run { row, page_bytes: page_size.bytes(), files: self.files.clone(), ..kept }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

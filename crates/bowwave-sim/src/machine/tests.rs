@@ -1,0 +1,73 @@
+//! What a machine does with readers, a cache and a device.
+
+use bowwave_core::{Config, FileId, Instant, PageSize, Policy};
+
+use super::{Access, AccessOp, Host, Machine, Pace, Process, RecordOptions, Setup, Walk};
+use crate::device::InstantDevice;
+use crate::faults::Faults;
+use crate::queue::{Queue, QueueConfig};
+
+fn machine(config: Config, walk: Walk) -> Machine {
+    let queue = Queue::new(Box::new(InstantDevice::default()), QueueConfig::open()).expect("valid");
+    let host = Host { call_ns: 1000, wait_ns: 5000, copy_ns_a_kib: 100.0 };
+    let record = Some(RecordOptions::default());
+    Machine::new(Setup { config, host, queue, walk, faults: Faults::NONE, check: true, record })
+        .expect("valid")
+}
+
+fn sequential(file: FileId, count: u64, bytes: u64) -> Box<dyn Iterator<Item = Access> + Send> {
+    Box::new((0..count).map(move |index| Access {
+        at: Instant(index * 1_000_000),
+        op: AccessOp::Read,
+        file,
+        offset: index * bytes,
+        bytes,
+    }))
+}
+
+fn run(pace: Pace, depth: u32) -> Machine {
+    let mut machine = machine(Config { policy: Policy::None, ..Config::default() }, Walk::AtOnce);
+    let file = machine.add_file("a", 1 << 20, 0);
+    machine.add_process(Process { start: Instant(0), source: sequential(file, 10, 4096), pace, depth });
+    machine.run(None).expect("no invariant is broken");
+    machine
+}
+
+#[test]
+fn a_closed_loop_reads_as_fast_as_the_host_lets_it() {
+    let row = run(Pace::Closed { think_ns: 0 }, 1).summary().row;
+    assert_eq!((row.accesses, row.misses, row.requests), (10, 10, 10));
+    // Each read: the call, a wait, four KiB.
+    assert_eq!(row.seconds, 10.0 * (1000.0 + 5000.0 + 400.0) / 1e9);
+    assert_eq!(row.latency_ns.max, 6400);
+}
+
+#[test]
+fn a_rate_limited_reader_begins_at_even_times() {
+    let row = run(Pace::Every { period_ns: 1_000_000 }, 1).summary().row;
+    assert_eq!(row.seconds, (9_000_000.0 + 6400.0) / 1e9);
+}
+
+#[test]
+fn an_open_loop_begins_each_read_at_its_own_time() {
+    let run = run(Pace::Open, 1).summary();
+    let times: Vec<u64> = (0..10).map(|index| index * 1_000_000).collect();
+    assert_eq!(run.reads.time_ns, times);
+}
+
+#[test]
+fn a_read_past_the_end_gets_what_there_is() {
+    let mut machine = machine(Config::default(), Walk::PageByPage);
+    let file = machine.add_file("a", 10_000, 0);
+    let source = sequential(file, 2, 8192);
+    machine.add_process(Process { start: Instant(0), source, pace: Pace::Closed { think_ns: 0 }, depth: 1 });
+    machine.run(None).expect("no invariant is broken");
+    let row = machine.summary().row;
+    assert_eq!((row.accesses, row.bytes_fetched), (3, 3 * PageSize::KIB_4.bytes()));
+}
+
+#[test]
+fn a_run_is_the_same_each_time() {
+    let runs = [0, 1].map(|_| run(Pace::Trace, 1).summary());
+    assert_eq!(runs[0], runs[1]);
+}

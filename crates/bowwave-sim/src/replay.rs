@@ -1,0 +1,223 @@
+//! A trace as the work of a machine: its files laid out on the device, each of its processes a reader.
+
+use std::sync::Arc;
+
+use bowwave_core::{Advice, FileId, Instant};
+use bowwave_trace::binary::Trace;
+use bowwave_trace::{Error, Op};
+
+use crate::machine::{Access, AccessOp, Machine, Pace, Process};
+
+/// Files begin at multiples of this on the device, so that none shares a track or an erase block with another.
+const FILE_ALIGNMENT: u64 = 1 << 20;
+
+/// A trace that machines can be given again and again.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    trace: Arc<Trace>,
+    /// The rows of each process, in the order of the trace.
+    readers: Arc<[Rows]>,
+    files: Arc<[Place]>,
+    /// Time of the earliest row.
+    first_ns: u64,
+    counts: Counts,
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// When each access begins; see [`Pace`].
+    pub pace: ReplayPace,
+    /// Reads that a process may have under way at once (not for [`ReplayPace::Open`]).
+    pub depth: u32,
+}
+
+/// When an access of a trace begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplayPace {
+    /// As soon as the one before it of the same process has ended: how fast could it be?
+    #[default]
+    Closed,
+    /// At its own time, but not before the one before it of the same process has ended.
+    Trace,
+    /// At its own time, whatever is under way.
+    Open,
+}
+
+/// What is in a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows.
+    pub rows: u64,
+    /// Reads, and loads from mappings.
+    pub reads: u64,
+    /// Bytes that these ask for.
+    pub bytes: u64,
+    /// Writes, stores and syncs, which are not replayed: the machine only reads so far.
+    pub left_out: u64,
+    /// Nanoseconds from the first row to the last.
+    pub span_ns: u64,
+}
+
+/// The rows of a process.
+#[derive(Clone, Debug)]
+enum Rows {
+    /// All of the trace: it has one process.
+    All,
+    /// These.
+    Some(Arc<[u64]>),
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    name: String,
+    bytes: u64,
+    address: u64,
+}
+
+impl ReplayPace {
+    /// Every pace.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::Trace, Self::Open];
+
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Trace => "trace",
+            Self::Open => "open",
+        }
+    }
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        Self { pace: ReplayPace::Closed, depth: 1 }
+    }
+}
+
+impl Workload {
+    /// Takes a trace in. `file_bytes` is the length of every file; without it, each ends with its last row.
+    ///
+    /// # Errors
+    /// A row that no writer wrote.
+    pub fn new(trace: Trace, file_bytes: Option<u64>) -> Result<Self, Error> {
+        let mut counts = Counts { rows: trace.len(), ..Counts::default() };
+        let mut first = u64::MAX;
+        let mut last = 0;
+        let mut pids: Vec<u64> = trace.streams().iter().map(|stream| stream.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let reader_of = |stream: u32| pids.binary_search(&trace.stream(stream).pid).unwrap_or_default();
+        let readers_of: Vec<usize> = (0..).take(trace.streams().len()).map(reader_of).collect();
+        let mut lists = vec![Vec::new(); pids.len()];
+        for (number, row) in (0u64..).zip(trace.rows()) {
+            let row = row.map_err(|bad| trace.error(bad))?;
+            (first, last) = (first.min(row.time_ns), last.max(row.time_ns));
+            match row.op {
+                Op::Read | Op::Load => {
+                    counts.reads += 1;
+                    counts.bytes = counts.bytes.saturating_add(row.length);
+                }
+                Op::Write | Op::Store | Op::Fsync => counts.left_out += 1,
+                _ => {}
+            }
+            // A trace of one process needs no list.
+            if lists.len() > 1 {
+                lists[readers_of[row.stream as usize]].push(number);
+            }
+        }
+        counts.span_ns = last.saturating_sub(first);
+        let readers = if lists.len() > 1 {
+            lists.into_iter().map(|list| Rows::Some(list.into())).collect()
+        } else {
+            lists.into_iter().map(|_| Rows::All).collect()
+        };
+        let files = places(&trace, file_bytes);
+        Ok(Self { trace: Arc::new(trace), readers, files, first_ns: first, counts })
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.trace.name()
+    }
+
+    /// Gives a machine the files and processes of the trace. The machine must be new: file numbers are the trace's.
+    pub fn add_to(&self, machine: &mut Machine, options: ReplayOptions) {
+        for file in self.files.iter() {
+            machine.add_file(&file.name, file.bytes, file.address);
+        }
+        for reader in self.readers.iter() {
+            let source = Source {
+                trace: Arc::clone(&self.trace),
+                rows: reader.clone(),
+                next: 0,
+                first_ns: self.first_ns,
+            };
+            let pace = match options.pace {
+                ReplayPace::Closed => Pace::Closed { think_ns: 0 },
+                ReplayPace::Trace => Pace::Trace,
+                ReplayPace::Open => Pace::Open,
+            };
+            // In a closed loop nobody waits for a process that began late in the trace: all begin at once.
+            let start = Instant(0);
+            machine.add_process(Process { start, source: Box::new(source), pace, depth: options.depth });
+        }
+    }
+}
+
+/// Files one behind the other, in the order of the trace.
+fn places(trace: &Trace, file_bytes: Option<u64>) -> Arc<[Place]> {
+    let mut address = 0u64;
+    let place = |file| {
+        let bytes = file_bytes.unwrap_or_else(|| trace.file_end(file));
+        let place = Place { name: trace.file_name(file).to_owned(), bytes, address };
+        address = address.saturating_add(bytes).next_multiple_of(FILE_ALIGNMENT);
+        place
+    };
+    (0..trace.file_count()).map(place).collect()
+}
+
+/// The accesses of one process.
+struct Source {
+    trace: Arc<Trace>,
+    rows: Rows,
+    next: u64,
+    first_ns: u64,
+}
+
+impl Iterator for Source {
+    type Item = Access;
+
+    fn next(&mut self) -> Option<Access> {
+        loop {
+            let number = match &self.rows {
+                Rows::All => self.next,
+                Rows::Some(rows) => *rows.get(usize::try_from(self.next).ok()?)?,
+            };
+            self.next += 1;
+            // Every row was read once when the workload was made.
+            let row = self.trace.rows_from(number).next()?.ok()?;
+            let op = match row.op {
+                Op::Read => AccessOp::Read,
+                Op::Load => AccessOp::Load,
+                Op::WillNeed => AccessOp::Advise(Advice::WillNeed),
+                Op::DontNeed => AccessOp::Advise(Advice::DontNeed),
+                Op::Random => AccessOp::Advise(Advice::Random),
+                Op::Sequential => AccessOp::Advise(Advice::Sequential),
+                Op::Evict => AccessOp::Evict,
+                Op::Write | Op::Store | Op::Fsync => continue,
+            };
+            let file = FileId(self.trace.stream(row.stream).file);
+            let at = Instant(row.time_ns.saturating_sub(self.first_ns));
+            return Some(Access { at, op, file, offset: row.offset, bytes: row.length });
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The published experiments, again: each figure that the source documents print beside the one this simulator gives.
+//!
+//! An experiment sets up machines with the same cache and policies as the engine, runs them in virtual time, and turns
+//! what it sees into [`Figure`]s. A figure that cannot be had says so in its note and does not hold; none is left out.
+
+mod figure;
+
+pub use figure::{Bar, Figure, Pair};
+
+use bowwave_core::{ConfigError, Violation};
+use std::fmt;
+
+use crate::record::Recording;
+
+/// A published experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub id: &'static str,
+    /// What it is, in a line.
+    pub what: &'static str,
+    /// Runs it.
+    pub run: fn(&Options) -> Result<Outcome, ReproduceError>,
+}
+
+/// How experiments are run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Whether to keep what the pictures need.
+    pub record: bool,
+}
+
+/// What an experiment gives.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The figures, in the order of the documents.
+    pub figures: Vec<Figure>,
+    /// What the figures are made of, in lines for people.
+    pub notes: Vec<String>,
+    /// The runs, for the report; empty unless asked for.
+    pub recording: Recording,
+}
+
+/// Why an experiment could not be run: a fault of this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReproduceError {
+    /// The cache refused its configuration.
+    Config(ConfigError),
+    /// An invariant did not hold.
+    Violation(Violation),
+    /// The device refused its parameters.
+    Device(String),
+}
+
+/// Every experiment, in the order of the documents.
+pub const EXPERIMENTS: &[Experiment] = &[];
+
+impl fmt::Display for ReproduceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => write!(f, "{error}"),
+            Self::Violation(violation) => write!(f, "an invariant does not hold: {violation:?}"),
+            Self::Device(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for ReproduceError {}
+
+impl From<ConfigError> for ReproduceError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<Violation> for ReproduceError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
