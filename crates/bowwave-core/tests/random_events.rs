@@ -110,8 +110,11 @@ impl Run {
     fn go(&mut self) -> Result<(), String> {
         for step in 0..EVENTS {
             self.now += self.rng.below(3);
-            if let Some(event) = self.pick() {
-                self.step(event)?;
+            match self.pick() {
+                Some(Event::Read { waiter, handle, request })
+                    if self.rng.chance(50) && self.hit_unpinned(waiter, handle, request)? => {}
+                Some(event) => self.step(event)?,
+                None => {}
             }
             if step % FULL_CHECK_EVERY == 0 {
                 self.cache.check().map_err(|violation| violation.0)?;
@@ -155,6 +158,26 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Reads as drivers do that are done with the frames at once, if that can be; to the log it is a read and an unpin.
+    fn hit_unpinned(&mut self, waiter: Waiter, handle: HandleId, request: Request) -> Result<bool, String> {
+        let (now, mut frames) = (Instant(self.now), Vec::new());
+        if !self.cache.hit_at_once(handle, request, &mut frames) {
+            return Ok(false);
+        }
+        self.waiting.remove(&waiter);
+        let read = Event::Read { waiter, handle, request };
+        let unpin = Event::Unpin { frames: frames.clone() };
+        let answer = vec![Action::Wake { waiter, result: Ok(frames) }];
+        for (event, out) in [(read, answer), (unpin, Vec::new())] {
+            self.checker
+                .check(now, &event, &out, &self.cache)
+                .map_err(|violation| format!("{} at {event:?}", violation.0))?;
+            self.digest.add(&out);
+            self.log.push((now, event));
+        }
+        Ok(true)
     }
 
     /// The next thing that happens, if it can happen now.

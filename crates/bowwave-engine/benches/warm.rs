@@ -2,16 +2,18 @@
 //!
 //! `cargo bench -p bowwave-engine --bench warm [-- MIB…]` prints, for each file size and block size, the median over
 //! rounds of each and of their ratios, with the lowest and highest ratio. The three take turns, so that noise of the
-//! machine meets them alike.
+//! machine meets them alike. Then what 1, 2 and 4 threads get out of one file together, in random reads.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::fs::File as StdFile;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
 use std::time::Instant;
 
-use bowwave_engine::{Engine, Options};
+use bowwave_engine::{Engine, File, Options};
 
 const ROUNDS: usize = 41;
 /// Bytes read in each turn of a round.
@@ -19,7 +21,7 @@ const TURN: usize = 8 << 20;
 
 fn main() {
     let sizes: Vec<u64> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
-    let sizes = if sizes.is_empty() { vec![1, 64, 512] } else { sizes };
+    let sizes = if sizes.is_empty() { vec![1, 16, 256] } else { sizes };
     println!(
         "{:>6} {:>6} {:>10} | {:>9} {:>9} {:>9} | pread/read_at, memcpy/read_at: median (min..max)",
         "MiB", "block", "order", "read_at", "pread", "memcpy"
@@ -63,7 +65,54 @@ fn bench(size: u64) {
             report(size, block, order, &rounds);
         }
     }
+    for block in [4096, 131_072] {
+        for threads in [1, 2, 4] {
+            share(&file, size, block, threads);
+        }
+    }
     remove(&path);
+}
+
+/// Threads that read one file through one handle.
+fn share(file: &File, size: u64, block: usize, threads: u64) {
+    let count = size / block as u64;
+    let reads = (4 * TURN / block) as u64;
+    let mut rates: Vec<f64> = (0..ROUNDS / 4)
+        .map(|_| {
+            let gate = Barrier::new(threads as usize + 1);
+            thread::scope(|scope| {
+                let readers: Vec<_> = (0..threads)
+                    .map(|number| {
+                        let gate = &gate;
+                        scope.spawn(move || {
+                            let mut buf = vec![0u8; block];
+                            gate.wait();
+                            let start = Instant::now();
+                            for turn in 0..reads {
+                                let at = (turn + number * 101).wrapping_mul(7919) % count;
+                                file.read_at(at * block as u64, &mut buf).expect("it reads");
+                            }
+                            (start, Instant::now())
+                        })
+                    })
+                    .collect();
+                gate.wait();
+                let times: Vec<_> =
+                    readers.into_iter().map(|reader| reader.join().expect("no panic")).collect();
+                let start = times.iter().map(|&(start, _)| start).min().expect("a thread");
+                let end = times.iter().map(|&(_, end)| end).max().expect("a thread");
+                (reads * threads) as f64 / (end - start).as_secs_f64() / 1e6
+            })
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    println!(
+        "{:>6} {block:>6} {threads} threads | {:.2} million reads a second together ({:.2}..{:.2})",
+        size >> 20,
+        rates[rates.len() / 2],
+        rates[0],
+        rates[rates.len() - 1],
+    );
 }
 
 /// Nanoseconds a call.

@@ -9,6 +9,7 @@ use bowwave_backend::{Error as StoreError, ErrorKind};
 use bowwave_core::{FrameId, PageSize};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use crate::copy::copy;
 use crate::error::{Error, Result};
 
 /// The frames of one shard.
@@ -63,7 +64,8 @@ impl Arena {
     /// Copies from consecutive pages, held by `frames`, starting `skip` bytes into the first, until `buf` is full.
     ///
     /// # Safety
-    /// The frames are up to date and pinned for the whole call, so nobody writes to them.
+    /// The frames are up to date and stay so for the whole call (pinned, or the shard's lock is held), so nobody writes to
+    /// them.
     ///
     /// # Panics
     /// If the frames hold less than `buf` wants.
@@ -79,9 +81,9 @@ impl Arena {
             let (base, _) = self.segment(run[0]);
             let count = rest.len().min(run.len() * bytes - skip);
             let (head, tail) = rest.split_at_mut(count);
-            // SAFETY: `skip + count` is within the run, whose frames lie side by side in the mapping; pinned frames are
-            // not written to (the caller's promise); `buf` is exclusive, so it does not overlap the mapping.
-            unsafe { ptr::copy_nonoverlapping(base.add(skip), head.as_mut_ptr(), count) };
+            // SAFETY: `skip + count` is within the run, whose frames lie side by side in the mapping; the frames
+            // are not written to (the caller's promise); `buf` is exclusive, so it does not overlap the mapping.
+            unsafe { copy(base.add(skip), head.as_mut_ptr(), count) };
             rest = tail;
             skip = 0;
         }

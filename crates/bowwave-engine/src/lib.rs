@@ -7,7 +7,8 @@
 //! ```
 //!
 //! An [`Engine`] owns the memory. A [`Store`] is a tree of a backend; a [`File`] is an open handle with its own
-//! readahead state. Everything is decided under a shard's lock and done outside it.
+//! readahead state. Everything is decided under a shard's lock and done outside it, but for one thing: small reads that
+//! hit are copied under it, because to pin, leave, come back and unpin would cost as much as the copy.
 //!
 //! ```
 //! use bowwave_engine::{Engine, Options};
@@ -25,10 +26,12 @@
 mod arena;
 mod budget;
 mod clock;
+mod copy;
 mod engine;
 mod error;
 mod file;
 mod journal;
+mod lock;
 mod memory;
 mod options;
 mod queue;

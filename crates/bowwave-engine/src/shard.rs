@@ -1,8 +1,9 @@
 //! One shard: a cache under a lock, its memory, and the translation of actions into things to do outside the lock.
+#![allow(unsafe_code, reason = "reads page frames")]
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
@@ -13,6 +14,7 @@ use crate::arena::Arena;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
+use crate::lock::{Guard, OwnedLock};
 use crate::queue::{FillKey, QueuedFill};
 use crate::store::FileEntry;
 use crate::wait::{Outcome, Slot};
@@ -22,7 +24,7 @@ use crate::wait::{Outcome, Slot};
 pub(crate) struct Shard {
     number: usize,
     pub(crate) arena: Arc<Arena>,
-    state: Mutex<State>,
+    state: OwnedLock<State>,
     /// Pages accessed up to the last look at what memory here is worth, less half of what was recent then.
     accesses_seen: AtomicU64,
 }
@@ -44,6 +46,8 @@ pub(crate) struct State {
     next_handle: u32,
     journal: Option<Journal>,
     actions: Vec<Action>,
+    /// Of a read that is copied under the lock.
+    frames: Vec<FrameId>,
 }
 
 /// Something to do outside the lock.
@@ -80,7 +84,7 @@ impl Shard {
         Ok(Self {
             number,
             arena: Arc::new(Arena::new(frames_max, config.page_size)?),
-            state: Mutex::new(State {
+            state: OwnedLock::new(State {
                 cache,
                 now: Instant(0),
                 congested: false,
@@ -93,9 +97,29 @@ impl Shard {
                 next_handle: 0,
                 journal,
                 actions: Vec::new(),
+                frames: Vec::new(),
             }),
             accesses_seen: AtomicU64::new(0),
         })
+    }
+
+    /// Fills `part` from a place `skip` bytes into the first page of `request`, if every page is a plain hit and the copy is
+    /// short enough to make under the lock; tells whether it has. If not, nothing has happened.
+    #[inline]
+    pub(crate) fn copy_hit(&self, handle: HandleId, request: Request, skip: usize, part: &mut [u8]) -> bool {
+        if part.len() > COPY_BYTES_MAX && (part.len() > COPY_BYTES_OWNER_MAX || !self.state.is_own()) {
+            return false;
+        }
+        let mut state = self.lock();
+        let State { cache, journal, frames, .. } = &mut *state;
+        // A journal has the hit and the unpin as two events.
+        if journal.is_some() || !cache.hit_at_once(handle, request, frames) {
+            return false;
+        }
+        // SAFETY: these frames are up to date now, and nothing happens to any frame of this shard but under its lock,
+        // which we hold.
+        unsafe { self.arena.copy_out(frames, skip, part) };
+        true
     }
 
     /// Reads pages through a handle of a file whose store is `congested` or not. On a hit the frames are in `frames`, to be unpinned after use.
@@ -275,9 +299,9 @@ impl Shard {
         recent as f64 / f64::from(frames.max(1))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> Guard<'_, State> {
         // A panic under the lock is a bug of ours; the counters may be off, but the table was never half changed by others.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Turns the actions at hand into effects that need no lock.
@@ -336,6 +360,11 @@ impl Shard {
         FillKey { shard: self.number, fill }
     }
 }
+
+/// Most bytes copied under the lock: up to here to pin and unpin costs more than the others' wait.
+const COPY_BYTES_MAX: usize = 16 << 10;
+/// The same where nobody else comes; who comes after all waits no longer than some microseconds.
+const COPY_BYTES_OWNER_MAX: usize = 256 << 10;
 
 impl State {
     /// The time, which never runs back under the lock.

@@ -103,6 +103,12 @@ impl Frame {
         had
     }
 
+    /// Whether a touch would change anything, of a frame that is up to date.
+    pub(crate) fn would_touch(&self) -> bool {
+        let settled = Flag::Referenced as u8;
+        self.state != State::Active || self.flags & (settled | Flag::Unused as u8) != settled
+    }
+
     /// Whether a read can be served from it with no decision and no wait.
     pub(crate) fn is_plain_hit(&self) -> bool {
         matches!(self.state, State::Inactive | State::Active) && !self.has(Flag::Mark)
@@ -208,8 +214,7 @@ impl Frames {
         let frame = &mut self.frames[id.0 as usize];
         frame.pins += 1;
         self.pinned += u32::from(frame.pins == 1);
-        let settled = Flag::Referenced as u8;
-        frame.state != State::Active || frame.flags & (settled | Flag::Unused as u8) != settled
+        frame.would_touch()
     }
 
     /// Drops one pin; returns whether it was the last one.

@@ -124,7 +124,7 @@ impl Cache {
     }
 
     /// As [`hit`](Self::hit), but nobody uses the frames, so they need no pins.
-    fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
+    pub(super) fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
         let entry = self.handle(part.handle);
         let (file, walks) = (entry.file, entry.walks);
         let range = clip_to_file(part.pages, self.file(file).pages);
@@ -136,7 +136,9 @@ impl Cache {
         let touches = self.touches(part.handle, part.request.range, range);
         // Within a range whose pages are all in `frames`.
         for &frame in &frames[(touches.start.0 - range.start.0) as usize..] {
-            self.touch(frame);
+            if self.frames.get(frame).would_touch() {
+                self.touch(frame);
+            }
         }
         self.walked(part, range);
         true

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `table` | which page is where |
 //! | `frames` | what holds a page, and the active and inactive lists |
+//! | `hit` | a read that finds all there, for drivers that are done with it at once |
 //! | `read` | a demand read: hit, or walk page by page, decide, wait |
 //! | `fault` | a touch of a mapped page |
 //! | `plan` | from a policy's plan to fills |
@@ -18,6 +19,7 @@ mod check;
 mod fault;
 mod fill;
 mod frames;
+mod hit;
 mod instant;
 mod plan;
 mod read;
