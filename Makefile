@@ -25,6 +25,7 @@ demo:
 	@$(TARGET)/release/bowwave demo
 
 test: lint
+	@tools/setup.sh browser
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
 	@tools/setup.sh python

@@ -2,7 +2,7 @@
 # Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
 # what is missing, and says which package to install where it may not.
 #
-#   tools/setup.sh PART...      parts: build, fuse, python
+#   tools/setup.sh PART...      parts: build, fuse, python, browser
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -53,9 +53,19 @@ python() {
     need python3 python3
 }
 
+# The report's page is tried in a browser, headless. Its test is skipped without one, so this never fails.
+browser() {
+    local name
+    for name in chromium chromium-browser google-chrome; do
+        command -v "$name" >/dev/null && return 0
+    done
+    install chromium && command -v chromium >/dev/null ||
+        say "'chromium' is missing and could not be installed (try: apt-get install chromium, as root)"
+}
+
 for part in "$@"; do
     case $part in
-        build | fuse | python) "$part" ;;
-        *) say "error: unknown part '$part' (one of build, fuse, python)"; exit 2 ;;
+        build | fuse | python | browser) "$part" ;;
+        *) say "error: unknown part '$part' (one of build, fuse, python, browser)"; exit 2 ;;
     esac
 done

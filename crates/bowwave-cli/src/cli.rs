@@ -29,6 +29,8 @@ pub enum Command {
     Explain(commands::explain::Args),
     /// Make a trace up: sequential, random, zipf, database-like and other access patterns
     Generate(commands::generate::Args),
+    /// Draw recorded runs: one HTML file of pictures
+    Report(commands::report::Args),
     /// Print the completion script of a shell
     Completions(commands::completions::Args),
     /// Print the manual page
@@ -48,6 +50,7 @@ impl Command {
             Self::Read(args) => commands::read::run(&args),
             Self::Explain(args) => commands::explain::run(&args),
             Self::Generate(args) => commands::generate::run(&args),
+            Self::Report(args) => commands::report::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
             Self::Man(args) => commands::man::run(&args),
         }

@@ -7,4 +7,5 @@ pub mod generate;
 pub mod man;
 pub mod mount;
 pub mod read;
+pub mod report;
 pub mod umount;

@@ -18,4 +18,5 @@ pub mod queue;
 pub mod random;
 pub mod record;
 pub mod replay;
+pub mod report;
 pub mod reproduce;

@@ -17,6 +17,17 @@ pub struct Recording {
     pub runs: Vec<Run>,
 }
 
+impl Recording {
+    /// The version that this program writes and reads.
+    pub const VERSION: u32 = 1;
+
+    /// An empty recording of today's version.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { version: Self::VERSION, ..Self::default() }
+    }
+}
+
 /// One run: a policy on a device with a cache size and a largest window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {

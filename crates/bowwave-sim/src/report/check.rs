@@ -1,0 +1,202 @@
+//! Refuses a run that contradicts itself, naming the place. What comes after may rely on all that is checked here.
+
+use super::Error;
+use crate::record::Run;
+
+/// Largest count, size or time that a recording may hold: what a script's number holds exactly, with room for sums.
+const VALUE_MAX: u64 = 1 << 52;
+
+/// Refuses what no run can be. `number` counts runs from 0.
+pub(super) fn run(run: &Run, number: usize) -> Result<(), Error> {
+    let (policy, device) = (&run.row.policy, &run.row.device);
+    let at = |defect: String| Error::new(format_args!("runs[{number}] ({policy} on {device}): {defect}"));
+    row(run).map_err(at)?;
+    lengths(run).map_err(at)?;
+    reads(run).map_err(at)?;
+    decisions(run).map_err(at)?;
+    requests(run).map_err(at)?;
+    samples(run).map_err(at)
+}
+
+fn row(run: &Run) -> Result<(), String> {
+    let row = &run.row;
+    if row.accesses == 0 {
+        return Err("row.accesses is 0: nothing was read".to_owned());
+    }
+    if run.page_bytes == 0 {
+        return Err("page_bytes is 0".to_owned());
+    }
+    for (name, value) in
+        [("seconds", row.seconds), ("amplification", row.amplification), ("avg_io_bytes", row.avg_io_bytes)]
+    {
+        if !(value.is_finite() && (0.0..=1e15).contains(&value)) {
+            return Err(format!("row.{name} is {value}, which is not a size or time"));
+        }
+    }
+    share("row.utilisation", row.utilisation)?;
+    for (name, every) in [
+        ("reads_every", run.reads_every),
+        ("decisions_every", run.decisions_every),
+        ("requests_every", run.requests_every),
+    ] {
+        // 0 is what a run has that recorded nothing.
+        if every > VALUE_MAX {
+            return Err(format!("{name} is {every}, which is too large"));
+        }
+    }
+    all("row", [run.page_bytes, row.bytes_fetched, row.bytes_wanted, row.accesses, row.requests])?;
+    all("row", [row.hits, row.late, row.misses, row.pages_used, row.pages_wasted, row.pages_thrashed])?;
+    all("row.latency_ns", [row.latency_ns.p50, row.latency_ns.p90, row.latency_ns.p99, row.latency_ns.max])
+}
+
+/// All lists of a group have one length.
+fn lengths(run: &Run) -> Result<(), String> {
+    let (reads, decisions, requests, samples) = (&run.reads, &run.decisions, &run.requests, &run.samples);
+    same(
+        "reads.time_ns",
+        reads.time_ns.len(),
+        &[
+            ("reads.latency_ns", reads.latency_ns.len()),
+            ("reads.file", reads.file.len()),
+            ("reads.start", reads.start.len()),
+            ("reads.pages", reads.pages.len()),
+            ("reads.outcome", reads.outcome.len()),
+        ],
+    )?;
+    same(
+        "decisions.time_ns",
+        decisions.time_ns.len(),
+        &[
+            ("decisions.file", decisions.file.len()),
+            ("decisions.page", decisions.page.len()),
+            ("decisions.reason", decisions.reason.len()),
+            ("decisions.start", decisions.start.len()),
+            ("decisions.size", decisions.size.len()),
+            ("decisions.async_size", decisions.async_size.len()),
+            ("decisions.mark", decisions.mark.len()),
+        ],
+    )?;
+    same(
+        "requests.queued_ns",
+        requests.queued_ns.len(),
+        &[
+            ("requests.started_ns", requests.started_ns.len()),
+            ("requests.ended_ns", requests.ended_ns.len()),
+            ("requests.file", requests.file.len()),
+            ("requests.start", requests.start.len()),
+            ("requests.pages", requests.pages.len()),
+            ("requests.readahead", requests.readahead.len()),
+        ],
+    )?;
+    same(
+        "samples.time_ns",
+        samples.time_ns.len(),
+        &[
+            ("samples.busy", samples.busy.len()),
+            ("samples.queued", samples.queued.len()),
+            ("samples.bytes_fetched", samples.bytes_fetched.len()),
+            ("samples.bytes_delivered", samples.bytes_delivered.len()),
+            ("samples.requests", samples.requests.len()),
+        ],
+    )
+}
+
+fn same(first: &str, length: usize, others: &[(&str, usize)]) -> Result<(), String> {
+    match others.iter().find(|(_, other)| *other != length) {
+        Some((name, other)) => Err(format!("{name} has {other} values and {first} has {length}")),
+        None => Ok(()),
+    }
+}
+
+fn reads(run: &Run) -> Result<(), String> {
+    let reads = &run.reads;
+    rising("reads.time_ns", &reads.time_ns)?;
+    values("reads.latency_ns", &reads.latency_ns)?;
+    values("reads.start", &reads.start)?;
+    files("reads.file", &reads.file, run)?;
+    match reads.outcome.iter().position(|outcome| *outcome > 2) {
+        Some(index) => {
+            Err(format!("reads.outcome[{index}] is {}, which is none of 0, 1 and 2", reads.outcome[index]))
+        }
+        None => Ok(()),
+    }
+}
+
+fn decisions(run: &Run) -> Result<(), String> {
+    let decisions = &run.decisions;
+    rising("decisions.time_ns", &decisions.time_ns)?;
+    files("decisions.file", &decisions.file, run)?;
+    values("decisions.start", &decisions.start)?;
+    values("decisions.size", &decisions.size)?;
+    values("decisions.async_size", &decisions.async_size)?;
+    match decisions.mark.iter().position(|mark| mark.is_some_and(|page| page > VALUE_MAX)) {
+        Some(index) => Err(format!("decisions.mark[{index}] is too large")),
+        None => Ok(()),
+    }
+}
+
+fn requests(run: &Run) -> Result<(), String> {
+    let requests = &run.requests;
+    values("requests.ended_ns", &requests.ended_ns)?;
+    values("requests.start", &requests.start)?;
+    files("requests.file", &requests.file, run)?;
+    let times = requests.queued_ns.iter().zip(&requests.started_ns).zip(&requests.ended_ns);
+    for (index, ((queued, started), ended)) in times.enumerate() {
+        if queued > started || started > ended {
+            return Err(format!(
+                "requests[{index}] was asked for at {queued}, begun at {started}, done at {ended} ns"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn samples(run: &Run) -> Result<(), String> {
+    let samples = &run.samples;
+    rising("samples.time_ns", &samples.time_ns)?;
+    values("samples.bytes_fetched", &samples.bytes_fetched)?;
+    values("samples.bytes_delivered", &samples.bytes_delivered)?;
+    for (index, busy) in samples.busy.iter().enumerate() {
+        share(&format!("samples.busy[{index}]"), *busy)?;
+    }
+    Ok(())
+}
+
+/// A share of time: 0 to 1, with room for rounding.
+fn share(name: &str, value: f64) -> Result<(), String> {
+    if (0.0..=1.0 + 1e-6).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{name} is {value}, which is no share from 0 to 1"))
+}
+
+/// Values in order of time.
+fn rising(name: &str, values_ns: &[u64]) -> Result<(), String> {
+    values(name, values_ns)?;
+    match values_ns.windows(2).position(|pair| pair[0] > pair[1]) {
+        Some(index) => Err(format!("{name}[{}] is before the one it follows", index + 1)),
+        None => Ok(()),
+    }
+}
+
+fn values(name: &str, values: &[u64]) -> Result<(), String> {
+    match values.iter().position(|value| *value > VALUE_MAX) {
+        Some(index) => Err(format!("{name}[{index}] is {}, which is too large", values[index])),
+        None => Ok(()),
+    }
+}
+
+fn all<const N: usize>(name: &str, values: [u64; N]) -> Result<(), String> {
+    match values.iter().find(|value| **value > VALUE_MAX) {
+        Some(value) => Err(format!("{name} holds {value}, which is too large")),
+        None => Ok(()),
+    }
+}
+
+fn files(name: &str, numbers: &[u32], run: &Run) -> Result<(), String> {
+    let count = run.files.len();
+    match numbers.iter().position(|number| usize::try_from(*number).map_or(true, |number| number >= count)) {
+        Some(index) => Err(format!("{name}[{index}] is {}, and there are {count} files", numbers[index])),
+        None => Ok(()),
+    }
+}

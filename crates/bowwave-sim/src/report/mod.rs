@@ -1,0 +1,160 @@
+//! One HTML file that shows recorded runs in pictures: what `bowwave report` and `replay --html` write.
+//!
+//! ```text
+//!   RUN.json ──► load ──► check ──► View, one a run: what the page shows of it, of bounded size ──► page ──► HTML
+//!                (one run in memory at a time)     sentences · columns · counts
+//! ```
+//!
+//! Everything that is said in words or counted is computed here, from all that was recorded. Scripts of the page only
+//! draw, so the table and the sentences are there without them. The page loads nothing from anywhere.
+//!
+//! ```
+//! use bowwave_sim::record::{Recording, Row, Run};
+//! use bowwave_sim::report::Report;
+//!
+//! let row = Row { policy: "none".into(), device: "hdd".into(), seconds: 2.0, accesses: 8, ..Row::default() };
+//! let run = Run { row, page_bytes: 4096, ..Run::default() };
+//! let recording = Recording { title: "a trace".into(), runs: vec![run], ..Recording::new() };
+//! let mut html = Vec::new();
+//! Report::of(&recording)?.write(&mut html)?;
+//! assert!(html.starts_with(b"<!doctype html>"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod check;
+mod column;
+mod heat;
+mod load;
+mod map;
+mod pace;
+mod page;
+mod say;
+mod sizes;
+mod table;
+#[cfg(test)]
+mod tests;
+mod thin;
+mod units;
+mod view;
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use crate::record::{Recording, Run};
+use view::View;
+
+/// Reads and decisions that the pictures of all runs may show together; about 12 bytes of the page each.
+const SHOWN_MAX: usize = 240_000;
+
+/// Of one run.
+const RUN_SHOWN_MAX: usize = 48_000;
+
+/// What every run may show, however many there are.
+const RUN_SHOWN_MIN: usize = 600;
+
+/// The page, growing run by run.
+#[derive(Debug, Default)]
+pub struct Report {
+    title: String,
+    command: String,
+    views: Vec<View>,
+    /// Reads and decisions kept in `views`.
+    shown: usize,
+}
+
+impl Report {
+    /// A page without runs. `title` names what was replayed, `command` is how to repeat it.
+    #[must_use]
+    pub fn new(title: &str, command: &str) -> Self {
+        Self { title: units::visible(title), command: units::visible(command), ..Self::default() }
+    }
+
+    /// The page of a recording.
+    ///
+    /// # Errors
+    /// If the recording contradicts itself or is empty; the message says where.
+    pub fn of(recording: &Recording) -> Result<Self, Error> {
+        if recording.version != Recording::VERSION {
+            return Err(Error::version(recording.version));
+        }
+        let mut report = Self::new(&recording.title, &recording.command);
+        for run in &recording.runs {
+            report.add(run)?;
+        }
+        report.refuse_nothing()?;
+        Ok(report)
+    }
+
+    /// The page of a recording in JSON. Holds one run in memory at a time.
+    ///
+    /// # Errors
+    /// As [`Report::of`], and if it cannot be read or is no recording; the message says where, but not in which file.
+    pub fn read(json: impl Read) -> Result<Self, Error> {
+        let report = load::read(json)?;
+        report.refuse_nothing()?;
+        Ok(report)
+    }
+
+    /// Adds a run. What is kept of it has a bounded size; the run may go.
+    ///
+    /// # Errors
+    /// If it contradicts itself or nothing was read in it.
+    pub fn add(&mut self, run: &Run) -> Result<(), Error> {
+        check::run(run, self.views.len())?;
+        let view = View::of(run, RUN_SHOWN_MAX);
+        self.shown += view.shown();
+        self.views.push(view);
+        // Twice: so that each run is thinned a few times only, however many come.
+        if self.shown > 2 * SHOWN_MAX {
+            self.thin();
+        }
+        Ok(())
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(mut self, out: &mut impl Write) -> io::Result<()> {
+        self.thin();
+        page::write(&self.title, &self.command, &self.views, out)
+    }
+
+    fn thin(&mut self) {
+        let quota = (SHOWN_MAX / self.views.len().max(1)).clamp(RUN_SHOWN_MIN, RUN_SHOWN_MAX);
+        self.views.iter_mut().for_each(|view| view.thin(quota));
+        self.shown = self.views.iter().map(View::shown).sum();
+    }
+
+    fn refuse_nothing(&self) -> Result<(), Error> {
+        if self.views.is_empty() {
+            return Err(Error::new("the recording holds no runs"));
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no page: what is wrong with the recording, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    message: String,
+}
+
+impl Error {
+    fn new(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string() }
+    }
+
+    fn version(found: u32) -> Self {
+        let known = Recording::VERSION;
+        Self::new(format_args!("the recording has version {found}, and this program knows version {known}"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

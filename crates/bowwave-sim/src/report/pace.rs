@@ -1,0 +1,125 @@
+//! The run in steps of time: rates, request sizes, the device's load.
+
+use serde::Serialize;
+
+use crate::record::{Run, Samples};
+
+/// Steps that a picture shows at most; more are joined.
+const STEPS_MAX: usize = 250;
+
+/// A run in steps of time. Lists have one value a step.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Pace {
+    /// End of each step, seconds.
+    time: Vec<f64>,
+    /// Share of the step that the device was busy, 0 to 1.
+    busy: Vec<f64>,
+    /// Most requests at the device or waiting for it.
+    queued: Vec<u32>,
+    /// Bytes a second read from the device.
+    fetched: Vec<f64>,
+    /// Bytes a second given to readers.
+    delivered: Vec<f64>,
+    /// Bytes of a request on average; none in a step without requests.
+    request: Vec<Option<f64>>,
+    /// Recorded steps in one shown.
+    #[serde(skip)]
+    pub(super) joined: usize,
+    /// Highest rate that readers got over a step, bytes a second.
+    #[serde(skip)]
+    pub(super) delivered_max: f64,
+    /// Least bytes of a request on average over a step, after the first tenth of the time.
+    #[serde(skip)]
+    pub(super) request_min: Option<f64>,
+    /// Average requests at the device or waiting.
+    #[serde(skip)]
+    pub(super) queued_mean: f64,
+    /// Whether there are any samples.
+    #[serde(skip)]
+    pub(super) is_empty: bool,
+}
+
+impl Pace {
+    /// Joins neighbouring samples until the picture can hold them.
+    pub(super) fn of(run: &Run) -> Self {
+        let samples = &run.samples;
+        let count = samples.time_ns.len();
+        let joined = count.div_ceil(STEPS_MAX).max(1);
+        let mut pace = Self { joined, is_empty: count == 0, ..Self::default() };
+        let mut from_ns = 0;
+        for first in (0..count).step_by(joined) {
+            pace.join(samples, first, (first + joined).min(count), from_ns);
+            from_ns = samples.time_ns[(first + joined).min(count) - 1];
+        }
+        pace.queued_mean =
+            samples.queued.iter().map(|&queued| f64::from(queued)).sum::<f64>() / count.max(1) as f64;
+        pace.delivered_max = pace.delivered.iter().copied().fold(0.0, f64::max);
+        pace.request_min =
+            pace.request.iter().skip(pace.request.len() / 10).flatten().copied().reduce(f64::min);
+        pace
+    }
+
+    /// Appends the samples `first` to `end` as one step that begins at `from_ns`.
+    fn join(&mut self, samples: &Samples, first: usize, end: usize, from_ns: u64) {
+        let (mut busy, mut fetched, mut delivered, mut requests, mut queued) = (0.0, 0_u64, 0_u64, 0_u64, 0);
+        let mut before = from_ns;
+        for index in first..end {
+            let step = samples.time_ns[index].saturating_sub(before) as f64;
+            before = samples.time_ns[index];
+            busy += samples.busy[index] * step;
+            fetched = fetched.saturating_add(samples.bytes_fetched[index]);
+            delivered = delivered.saturating_add(samples.bytes_delivered[index]);
+            requests += u64::from(samples.requests[index]);
+            queued = queued.max(samples.queued[index]);
+        }
+        let nanoseconds = before.saturating_sub(from_ns) as f64;
+        if nanoseconds <= 0.0 {
+            return;
+        }
+        let seconds = nanoseconds / 1e9;
+        self.time.push(before as f64 / 1e9);
+        self.busy.push(short(busy / nanoseconds));
+        self.queued.push(queued);
+        self.fetched.push(short(fetched as f64 / seconds));
+        self.delivered.push(short(delivered as f64 / seconds));
+        self.request.push((requests > 0).then(|| short(fetched as f64 / requests as f64)));
+    }
+}
+
+/// Four significant digits: more cannot be seen.
+fn short(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 0.0;
+    }
+    let scale = 10_f64.powi(3 - value.log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_samples_keep_bytes_and_busy_time() {
+        let count = 2000;
+        let mut run = Run::default();
+        for index in 1..=count {
+            run.samples.time_ns.push(index * 1_000_000);
+            run.samples.busy.push(if index % 2 == 0 { 1.0 } else { 0.0 });
+            run.samples.queued.push(index as u32 % 7);
+            run.samples.bytes_fetched.push(4096);
+            run.samples.bytes_delivered.push(1000);
+            run.samples.requests.push(1);
+        }
+        let pace = Pace::of(&run);
+        assert_eq!((pace.time.len(), pace.joined), (250, 8));
+        assert!(pace.busy.iter().all(|busy| *busy == 0.5), "{:?}", pace.busy);
+        assert!(pace.delivered.iter().all(|rate| (*rate - 1e6).abs() < 1.0), "{:?}", pace.delivered);
+        assert_eq!(pace.request[0], Some(4096.0));
+    }
+
+    #[test]
+    fn a_shown_figure_has_four_digits() {
+        assert_eq!([0.0, 1234.56, 0.000_123_456].map(short), [0.0, 1235.0, 0.000_123_5]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Puts the page together: the template, with what is computed in place of its `{{names}}`.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::say::{Groups, OfRun, Overall};
+use super::table;
+use super::units;
+use super::view::View;
+
+const TEMPLATE: &str = include_str!("assets/template.html");
+const STYLE: &str = concat!(include_str!("assets/uPlot.min.css"), "\n", include_str!("assets/style.css"));
+const CHARTS: &str = include_str!("assets/uPlot.iife.min.js");
+/// In this order: each uses what stands before it.
+const SCRIPT: &str = concat!(
+    "\"use strict\";\n(() => {\n",
+    include_str!("assets/base.js"),
+    include_str!("assets/chart.js"),
+    include_str!("assets/map.js"),
+    include_str!("assets/run.js"),
+    include_str!("assets/compare.js"),
+    include_str!("assets/start.js"),
+    "})();\n"
+);
+
+/// What scripts get to know.
+#[derive(Serialize)]
+struct Data<'a> {
+    runs: &'a [View],
+    groups: Vec<DataGroup<'a>>,
+}
+
+/// Runs of one device and cache size.
+#[derive(Serialize)]
+struct DataGroup<'a> {
+    name: String,
+    runs: &'a [usize],
+    best: usize,
+    baseline: usize,
+    frontier: &'a [usize],
+}
+
+/// Writes the page.
+pub(super) fn write(title: &str, command: &str, views: &[View], out: &mut impl Write) -> io::Result<()> {
+    let groups = Groups::of(views);
+    let overall = Overall::of(views, &groups);
+    let each = |say: fn(&OfRun) -> &str| of_runs(views, |view| say(&view.says).to_owned());
+    let html = |name: &str| {
+        Some(match name {
+            "title" => escaped(title),
+            "command" => escaped(command),
+            "size" => size(views, &groups),
+            "style" => STYLE.to_owned(),
+            "charts" => CHARTS.to_owned(),
+            "script" => SCRIPT.to_owned(),
+            "table" => table::html(views, &groups),
+            "verdict" => list(&overall.verdict),
+            "frontier" => list(&overall.frontier),
+            "latency" => list(&overall.latency),
+            "ledger" => list(&overall.ledger),
+            "over_fetched" => list(&overall.over_fetched),
+            "over_delivered" => list(&overall.over_delivered),
+            "over_request" => list(&overall.over_request),
+            "over_busy" => list(&overall.over_busy),
+            "run_map" => each(|says| &says.map),
+            "run_windows" => each(|says| &says.windows),
+            "run_latency" => each(|says| &says.latency),
+            "run_sizes" => each(|says| &says.sizes),
+            "run_device" => each(|says| &says.device),
+            "run_sampling" => of_runs(views, |view| view.map.sampling()),
+            _ => return None,
+        })
+    };
+    let mut rest = TEMPLATE;
+    while let Some((text, (name, after))) =
+        rest.split_once("{{").and_then(|(text, after)| Some((text, after.split_once("}}")?)))
+    {
+        out.write_all(text.as_bytes())?;
+        match (name, html(name)) {
+            ("data", _) => data(views, &groups, out)?,
+            (_, Some(html)) => out.write_all(html.as_bytes())?,
+            (unknown, None) => return Err(io::Error::other(format!("the template asks for {unknown}"))),
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())
+}
+
+/// How much there is: `6 runs on 2 devices, 12,000 pages read in each`.
+fn size(views: &[View], groups: &Groups) -> String {
+    let runs = units::counted(views.len() as u64, "run");
+    let accesses: u64 = views.iter().map(|view| view.row.accesses).max().unwrap_or(0);
+    let bytes = views.iter().map(|view| view.row.bytes_wanted).max().unwrap_or(0);
+    format!(
+        "{runs}, {} of device and cache size, {} and {} wanted",
+        units::counted(groups.0.len() as u64, "combination"),
+        units::counted(accesses, "page access").replace("accesss", "accesses"),
+        units::bytes(bytes as f64)
+    )
+}
+
+fn list(sentences: &[String]) -> String {
+    sentences.iter().map(|sentence| format!("<li>{}</li>\n", escaped(sentence))).collect()
+}
+
+/// A sentence a run; scripts show that of the chosen run alone.
+fn of_runs(views: &[View], say: impl Fn(&View) -> String) -> String {
+    let line = |(index, view): (usize, &View)| {
+        format!(
+            "<li data-run=\"{index}\"><b><bdi>{}</bdi></b> {}</li>\n",
+            escaped(view.name()),
+            escaped(&say(view))
+        )
+    };
+    views.iter().enumerate().map(line).collect()
+}
+
+fn data(views: &[View], groups: &Groups, out: &mut impl Write) -> io::Result<()> {
+    let named = |run: usize| {
+        let row = &views[run].row;
+        let cache =
+            row.cache_bytes.map_or_else(|| "unlimited".to_owned(), |bytes| units::bytes(bytes as f64));
+        format!("{}, cache {cache}", row.device)
+    };
+    let groups = groups
+        .0
+        .iter()
+        .map(|group| DataGroup {
+            name: named(group.best),
+            runs: &group.runs,
+            best: group.best,
+            baseline: group.baseline,
+            frontier: &group.frontier,
+        })
+        .collect();
+    serde_json::to_writer(Harmless(out), &Data { runs: views, groups }).map_err(io::Error::from)
+}
+
+/// Passes JSON on without a `<`: nothing in it can end the script element that holds it, or open a comment.
+///
+/// JSON has that letter in strings only, and there it can be written by its number.
+struct Harmless<'a, W>(&'a mut W);
+
+impl<W: Write> Write for Harmless<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (index, part) in bytes.split(|byte| *byte == b'<').enumerate() {
+            if index > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// `text` where HTML has text or the value of an attribute.
+pub(super) fn escaped(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => html += "&amp;",
+            '<' => html += "&lt;",
+            '>' => html += "&gt;",
+            '"' => html += "&quot;",
+            '\'' => html += "&#39;",
+            letter => html.push(letter),
+        }
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_cannot_end_its_element() {
+        let mut out = Vec::new();
+        serde_json::to_writer(Harmless(&mut out), "</script><!--").unwrap();
+        assert_eq!(out, br#""\u003c/script>\u003c!--""#);
+    }
+}

@@ -1,0 +1,113 @@
+//! Runs that can be compared: the same device and cache.
+
+use crate::record::Row;
+
+use super::super::view::View;
+
+/// Runs within this factor of the fastest count as as fast.
+const AS_FAST: f64 = 1.01;
+
+/// One device and cache size.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Group {
+    /// The runs, by number.
+    pub(in super::super) runs: Vec<usize>,
+    /// The fastest, or as fast as it within 1 % and reading least.
+    pub(in super::super) best: usize,
+    /// What others are measured by: `none`, else `legacy`, else the slowest.
+    pub(in super::super) baseline: usize,
+    /// Runs than which no other is faster and leaner, the fastest first.
+    pub(in super::super) frontier: Vec<usize>,
+}
+
+/// All groups, in the order of their first runs.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Groups(pub(in super::super) Vec<Group>);
+
+impl Groups {
+    pub(in super::super) fn of(views: &[View]) -> Self {
+        let mut lists: Vec<Vec<usize>> = Vec::new();
+        let key = |index: usize| (&views[index].row.device, views[index].row.cache_bytes);
+        for index in 0..views.len() {
+            match lists.iter_mut().find(|list| key(list[0]) == key(index)) {
+                Some(list) => list.push(index),
+                None => lists.push(vec![index]),
+            }
+        }
+        let row = |index: usize| &views[index].row;
+        Self(lists.into_iter().map(|runs| Group::of(runs, row)).collect())
+    }
+
+    /// Whether the run is the best of its group, and the group has others.
+    pub(in super::super) fn is_best(&self, run: usize) -> bool {
+        self.0.iter().any(|group| group.best == run && group.runs.len() > 1)
+    }
+}
+
+impl Group {
+    fn of<'a>(runs: Vec<usize>, row: impl Fn(usize) -> &'a Row) -> Self {
+        let seconds = |run: &usize| row(*run).seconds;
+        let amplification = |run: &usize| row(*run).amplification;
+        let by = |key: &dyn Fn(&usize) -> f64, a: &usize, b: &usize| key(a).total_cmp(&key(b));
+        let fastest = runs.iter().map(seconds).fold(f64::INFINITY, f64::min);
+        let best = *runs
+            .iter()
+            .filter(|run| seconds(run) <= fastest * AS_FAST)
+            .min_by(|a, b| by(&amplification, a, b).then(by(&seconds, a, b)))
+            .unwrap_or(&runs[0]);
+        let slowest = *runs.iter().max_by(|a, b| by(&seconds, a, b)).unwrap_or(&runs[0]);
+        let named = |policy: &str| runs.iter().copied().find(|run| row(*run).policy == policy);
+        let baseline = named("none").or_else(|| named("legacy")).unwrap_or(slowest);
+        let mut order = runs.clone();
+        order.sort_by(|a, b| by(&seconds, a, b).then(by(&amplification, a, b)));
+        let mut leanest = f64::INFINITY;
+        order.retain(|run| {
+            let leaner = amplification(run) < leanest;
+            leanest = leanest.min(amplification(run));
+            leaner
+        });
+        Self { runs, best, baseline, frontier: order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(figures: &[(&str, f64, f64)]) -> Group {
+        let rows: Vec<Row> = figures
+            .iter()
+            .map(|&(policy, seconds, amplification)| Row {
+                policy: policy.into(),
+                seconds,
+                amplification,
+                ..Row::default()
+            })
+            .collect();
+        Group::of((0..rows.len()).collect(), |run| &rows[run])
+    }
+
+    #[test]
+    fn among_runs_that_are_as_fast_the_best_reads_least() {
+        let group = group(&[("none", 4.0, 1.0), ("linux", 1.0, 1.9), ("ondemand", 1.005, 1.2)]);
+        assert_eq!((group.best, group.baseline), (2, 0));
+    }
+
+    #[test]
+    fn the_frontier_leaves_out_what_is_slower_and_reads_more() {
+        let group = group(&[
+            ("none", 4.0, 1.0),
+            ("bad", 5.0, 1.5),
+            ("a", 1.0, 1.9),
+            ("b", 2.0, 1.2),
+            ("c", 2.0, 1.2),
+        ]);
+        assert_eq!(group.frontier, [2, 3, 0]);
+    }
+
+    #[test]
+    fn without_a_run_without_readahead_the_old_or_slowest_is_the_measure() {
+        assert_eq!(group(&[("linux", 4.0, 1.0), ("legacy", 3.0, 1.0)]).baseline, 1);
+        assert_eq!(group(&[("a", 2.0, 1.0), ("b", 3.0, 1.0)]).baseline, 1);
+    }
+}

@@ -1,0 +1,260 @@
+//! What the pictures of all runs say.
+
+use super::super::units::{bytes, count, percent, rate, three, time};
+use super::super::view::{Ledger, View};
+use super::groups::{Group, Groups};
+
+/// Sentences about groups that a list holds; more are in the table.
+const SENTENCES_MAX: usize = 12;
+
+/// Sentences about all runs, one a group for each list.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Overall {
+    pub(in super::super) verdict: Vec<String>,
+    pub(in super::super) frontier: Vec<String>,
+    pub(in super::super) latency: Vec<String>,
+    pub(in super::super) ledger: Vec<String>,
+    pub(in super::super) over_fetched: Vec<String>,
+    pub(in super::super) over_delivered: Vec<String>,
+    pub(in super::super) over_request: Vec<String>,
+    pub(in super::super) over_busy: Vec<String>,
+}
+
+impl Overall {
+    pub(in super::super) fn of(views: &[View], groups: &Groups) -> Self {
+        let each = |say: fn(&[View], &Group) -> String| {
+            let mut said: Vec<String> =
+                groups.0.iter().take(SENTENCES_MAX).map(|group| say(views, group)).collect();
+            if groups.0.len() > SENTENCES_MAX {
+                let more = groups.0.len() - SENTENCES_MAX;
+                said.push(format!("{more} more devices and cache sizes are in the table."));
+            }
+            said
+        };
+        Self {
+            verdict: each(verdict),
+            frontier: each(frontier),
+            latency: each(latency),
+            ledger: each(ledger),
+            over_fetched: each(over_fetched),
+            over_delivered: each(over_delivered),
+            over_request: each(over_request),
+            over_busy: each(over_busy),
+        }
+    }
+}
+
+/// The device and cache of a group: `On hdd with 64 MiB of cache`.
+fn place(views: &[View], group: &Group) -> String {
+    let row = &views[group.best].row;
+    match row.cache_bytes {
+        Some(cache) => format!("On {} with {} of cache", row.device, bytes(cache as f64)),
+        None => format!("On {} with an unlimited cache", row.device),
+    }
+}
+
+/// A run among those of its group: `ondemand`, or `ondemand (32 pages)` where there are several of the policy.
+fn called(views: &[View], group: &Group, run: usize) -> String {
+    let row = &views[run].row;
+    let same = group.runs.iter().filter(|other| views[**other].row.policy == row.policy).count();
+    if same > 1 {
+        format!("{} ({} pages)", row.policy, count(row.ra_pages.into()))
+    } else {
+        row.policy.clone()
+    }
+}
+
+/// `3.2 times as fast as none`, or how it is otherwise.
+fn faster(ours: f64, theirs: f64, whom: &str) -> String {
+    if ours <= 0.0 || theirs <= 0.0 {
+        return format!("next to {} s of {whom}", three(theirs));
+    }
+    let ratio = theirs / ours;
+    if (0.995..1.005).contains(&ratio) {
+        format!("as fast as {whom}")
+    } else if ratio >= 1.0 {
+        format!("{} times as fast as {whom}", three(ratio))
+    } else {
+        format!("{} times as slow as {whom}", three(1.0 / ratio))
+    }
+}
+
+/// `1.8 bytes`, `1 byte`.
+fn some_bytes(amplification: f64) -> String {
+    let number = three(amplification);
+    format!("{number} byte{}", if number == "1" { "" } else { "s" })
+}
+
+fn verdict(views: &[View], group: &Group) -> String {
+    let (best, base) = (&views[group.best].row, &views[group.baseline].row);
+    let name = called(views, group, group.best);
+    let mut text = format!("{}, {name} ", place(views, group));
+    text += &if group.runs.len() > 1 {
+        format!("is the best of {} runs: {}", group.runs.len(), time(best.seconds * 1e9))
+    } else {
+        format!("takes {}", time(best.seconds * 1e9))
+    };
+    if group.best != group.baseline {
+        text += ", ";
+        text += &faster(best.seconds, base.seconds, &called(views, group, group.baseline));
+    }
+    text += &format!("; it reads {} for each byte wanted", some_bytes(best.amplification));
+    text += &format!(", in requests of {} on average", bytes(best.avg_io_bytes));
+    if group.best != group.baseline {
+        text += &format!(
+            " ({}: {}, {})",
+            called(views, group, group.baseline),
+            some_bytes(base.amplification),
+            bytes(base.avg_io_bytes)
+        );
+    }
+    text + "."
+}
+
+fn frontier(views: &[View], group: &Group) -> String {
+    let place = place(views, group);
+    let point = |run: &usize| {
+        let row = &views[*run].row;
+        let name = called(views, group, *run);
+        format!("{name} ({}, {} a byte)", time(row.seconds * 1e9), some_bytes(row.amplification))
+    };
+    let left_out = group.runs.len() - group.frontier.len();
+    if group.runs.len() == 1 {
+        return format!("{place} there is one run: {}.", point(&group.best));
+    }
+    if group.frontier.len() == 1 {
+        return format!(
+            "{place}, {} is both fastest and leanest: there is nothing to weigh.",
+            point(&group.best)
+        );
+    }
+    let points: Vec<String> = group.frontier.iter().take(6).map(point).collect();
+    let mut text = format!("{place}, the choice is between {}", points.join(", "));
+    if group.frontier.len() > 6 {
+        text += &format!(" and {} more", group.frontier.len() - 6);
+    }
+    if left_out > 0 {
+        text += &format!(
+            "; {left_out} of {} runs {} nothing over these",
+            group.runs.len(),
+            if left_out == 1 { "gains" } else { "gain" }
+        );
+    }
+    text + "."
+}
+
+fn latency(views: &[View], group: &Group) -> String {
+    let p99 = |run: &&usize| views[**run].row.latency_ns.p99;
+    let (Some(&least), Some(&most)) = (group.runs.iter().min_by_key(p99), group.runs.iter().max_by_key(p99))
+    else {
+        return String::new();
+    };
+    let say = |run: usize| {
+        let latency = views[run].row.latency_ns;
+        let name = called(views, group, run);
+        format!("{name} ({}, median {})", time(latency.p99 as f64), time(latency.p50 as f64))
+    };
+    let place = place(views, group);
+    if p99(&&least) == p99(&&most) {
+        return format!(
+            "{place}, 99 of 100 reads take no longer than with {}, whatever the policy.",
+            say(least)
+        );
+    }
+    format!("{place}, the 99th percentile is lowest with {} and highest with {}.", say(least), say(most))
+}
+
+fn ledger(views: &[View], group: &Group) -> String {
+    let place = place(views, group);
+    let some: Vec<(usize, Ledger)> = group
+        .runs
+        .iter()
+        .map(|&run| (run, Ledger::of(&views[run].row)))
+        .filter(|(_, ledger)| ledger.pages() > 0)
+        .collect();
+    let used = |(_, ledger): &&(usize, Ledger)| (ledger.in_time + ledger.late) as f64 / ledger.pages() as f64;
+    let by = |a: &&(usize, Ledger), b: &&(usize, Ledger)| used(a).total_cmp(&used(b));
+    let (Some(most), Some(least)) = (some.iter().max_by(by), some.iter().min_by(by)) else {
+        return format!("{place}, nothing was read ahead.");
+    };
+    let say = |(run, ledger): &(usize, Ledger)| {
+        let part = |pages: u64| percent(pages as f64, ledger.pages() as f64);
+        format!(
+            "of {} pages that {} read ahead, {} were there in time, {} late, {} wasted, {} thrashed",
+            count(ledger.pages()),
+            called(views, group, *run),
+            part(ledger.in_time),
+            part(ledger.late),
+            part(ledger.wasted),
+            part(ledger.thrashed)
+        )
+    };
+    if most.0 == least.0 {
+        return format!("{place}, {}.", say(most));
+    }
+    format!("{place}, {}; at the other end, {}.", say(most), say(least))
+}
+
+/// The run whose readers get the most at once, and the one to compare it with: the baseline, or who gets the least.
+fn pair(views: &[View], group: &Group) -> Option<(usize, Option<usize>)> {
+    let with: Vec<usize> = group.runs.iter().copied().filter(|run| !views[*run].pace.is_empty).collect();
+    let most = |run: &usize| views[*run].pace.delivered_max;
+    let top = with.iter().copied().max_by(|a, b| most(a).total_cmp(&most(b)))?;
+    let others = || with.iter().copied().filter(|run| *run != top);
+    let base = others().find(|run| *run == group.baseline);
+    Some((top, base.or_else(|| others().min_by(|a, b| most(a).total_cmp(&most(b))))))
+}
+
+/// One sentence: what `say` has of each of the pair, and how the figure of the first relates to that of the other.
+fn of_pair(
+    views: &[View],
+    group: &Group,
+    subject: &str,
+    say: impl Fn(&View) -> String,
+    figure: impl Fn(&View) -> f64,
+) -> String {
+    let place = place(views, group);
+    let Some((top, other)) = pair(views, group) else {
+        return format!("{place}, no samples over time were recorded.");
+    };
+    let part = |run: usize| format!("{} with {}", say(&views[run]), called(views, group, run));
+    let Some(other) = other else { return format!("{place}, {subject} {}.", part(top)) };
+    let ratio = figure(&views[top]) / figure(&views[other]);
+    let relation = match ratio {
+        r if !r.is_finite() || r <= 0.0 => String::new(),
+        r if (0.95..1.05).contains(&r) => ": about the same".to_owned(),
+        r if r > 1.0 => format!(": {} times as much", three(r)),
+        r => format!(": {} times as little", three(1.0 / r)),
+    };
+    format!("{place}, {subject} {} and {}{relation}.", part(top), part(other))
+}
+
+fn over_fetched(views: &[View], group: &Group) -> String {
+    let mean = |view: &View| view.row.bytes_fetched as f64 / view.row.seconds.max(1e-9);
+    of_pair(views, group, "the device gives on average", |view| rate(mean(view)), mean)
+}
+
+fn over_delivered(views: &[View], group: &Group) -> String {
+    let most = |view: &View| view.pace.delivered_max;
+    of_pair(views, group, "readers get at most", |view| rate(most(view)), most)
+}
+
+fn over_request(views: &[View], group: &Group) -> String {
+    let say = |view: &View| {
+        let least =
+            view.pace.request_min.map_or_else(String::new, |least| format!(" (at worst {})", bytes(least)));
+        format!("{}{least}", bytes(view.row.avg_io_bytes))
+    };
+    of_pair(views, group, "a request brings on average", say, |view| view.row.avg_io_bytes)
+}
+
+fn over_busy(views: &[View], group: &Group) -> String {
+    let busy = |view: &View| view.row.utilisation;
+    of_pair(
+        views,
+        group,
+        "the device is busy for",
+        |view| format!("{} of the time", percent(busy(view), 1.0)),
+        busy,
+    )
+}

@@ -1,0 +1,112 @@
+//! What the page shows of one run.
+
+use serde::Serialize;
+
+use super::heat::Heat;
+use super::map::Map;
+use super::pace::Pace;
+use super::sizes::Sizes;
+use super::{say, units};
+use crate::record::{Row, Run};
+
+/// A run as the page has it: of bounded size, however long the run was.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct View {
+    name: String,
+    policy: String,
+    #[serde(skip)]
+    pub(super) row: Row,
+    #[serde(flatten)]
+    figures: Figures,
+    pub(super) map: Map,
+    heat: Heat,
+    sizes: Sizes,
+    pub(super) pace: Pace,
+    #[serde(skip)]
+    pub(super) says: say::OfRun,
+}
+
+/// The row's figures that pictures show.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Figures {
+    page_bytes: u64,
+    ra_pages: u32,
+    seconds: f64,
+    amplification: f64,
+    latency: [u64; 4],
+    ledger: Ledger,
+}
+
+/// What became of pages read ahead.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Ledger {
+    /// Used, and there before they were wanted.
+    pub(super) in_time: u64,
+    /// Used, and still on their way when they were wanted.
+    pub(super) late: u64,
+    pub(super) wasted: u64,
+    pub(super) thrashed: u64,
+}
+
+impl Ledger {
+    pub(super) fn of(row: &Row) -> Self {
+        let late = row.late.min(row.pages_used);
+        Self { in_time: row.pages_used - late, late, wasted: row.pages_wasted, thrashed: row.pages_thrashed }
+    }
+
+    pub(super) fn pages(self) -> u64 {
+        self.in_time + self.late + self.wasted + self.thrashed
+    }
+}
+
+impl View {
+    /// Shows `run`, with at most about `quota` reads in its map.
+    pub(super) fn of(run: &Run, quota: usize) -> Self {
+        let row = Row {
+            policy: units::visible(&run.row.policy),
+            device: units::visible(&run.row.device),
+            ..run.row.clone()
+        };
+        let latency = row.latency_ns;
+        let (sizes, pace) = (Sizes::of(run), Pace::of(run));
+        Self {
+            name: name(&row),
+            policy: row.policy.clone(),
+            figures: Figures {
+                page_bytes: run.page_bytes,
+                ra_pages: row.ra_pages,
+                seconds: row.seconds,
+                amplification: row.amplification,
+                latency: [latency.p50, latency.p90, latency.p99, latency.max],
+                ledger: Ledger::of(&row),
+            },
+            says: say::OfRun::of(run, &row, &sizes, &pace),
+            map: Map::of(run, quota),
+            heat: Heat::of(run),
+            sizes,
+            pace,
+            row,
+        }
+    }
+
+    /// What the page calls the run.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads and decisions that are shown.
+    pub(super) fn shown(&self) -> usize {
+        self.map.shown()
+    }
+
+    /// Shows at most about `quota` reads and decisions.
+    pub(super) fn thin(&mut self, quota: usize) {
+        self.map.thin(quota);
+    }
+}
+
+/// `ondemand · hdd · 64 MiB · 32 pages`.
+fn name(row: &Row) -> String {
+    let cache = row.cache_bytes.map_or_else(|| "unlimited".to_owned(), |bytes| units::bytes(bytes as f64));
+    format!("{} · {} · {cache} · {}", row.policy, row.device, units::counted(row.ra_pages.into(), "page"))
+}
