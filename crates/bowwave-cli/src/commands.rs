@@ -4,6 +4,7 @@ pub mod completions;
 pub mod demo;
 pub mod explain;
 pub mod generate;
+pub mod import;
 pub mod man;
 pub mod mount;
 pub mod read;
