@@ -57,6 +57,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("bowwave-python", &["bowwave-engine", "bowwave-region", "bowwave-sim", "bowwave-trace"]),
+    ("bowwave-fuzz", &["bowwave-trace"]),
     ("xtask", &[]),
 ];
 
