@@ -4,6 +4,8 @@
 //! what it sees into [`Figure`]s. A figure that cannot be had says so in its note and does not hold; none is left out.
 
 mod figure;
+mod lab;
+pub mod thrashing;
 
 pub use figure::{Bar, Figure, Pair};
 
@@ -53,7 +55,7 @@ pub enum ReproduceError {
 }
 
 /// Every experiment, in the order of the documents.
-pub const EXPERIMENTS: &[Experiment] = &[];
+pub const EXPERIMENTS: &[Experiment] = &[thrashing::EXPERIMENT];
 
 impl fmt::Display for ReproduceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
