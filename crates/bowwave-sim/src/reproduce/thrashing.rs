@@ -107,7 +107,10 @@ fn thrash(policy: Policy, read_bytes: u64, elevator: Option<Elevator>) -> Result
     let record = RecordOptions { sample_ns: 1_000_000_000, samples_max: 4096, ..RecordOptions::default() };
     let lab =
         Lab { policy, ra_pages: RA_PAGES, cache_bytes: CACHE_BYTES, record: Some(record), ..Lab::disk() };
-    let lab = elevator.map_or(Ok(lab.clone()), |elevator| lab.with_elevator(elevator))?;
+    let lab = match elevator {
+        Some(elevator) => lab.with_elevator(elevator)?,
+        None => lab,
+    };
     let mut machine = lab.machine()?;
     let file_bytes = SECONDS * RATE;
     for stream in 0..STREAMS {
