@@ -115,7 +115,7 @@ pub struct Latency {
     pub max: u64,
 }
 
-/// Reads, in the order in which they began.
+/// Reads, in the order in which they ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reads {
     /// When each began.
