@@ -33,7 +33,7 @@ build() {
 fuzz() {
     local target=$1 log=$artifacts/$1.log
     mkdir -p "$corpus/$target" "$artifacts/$target"
-    if BOWWAVE_FUZZ=$target "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
+    if RUST_BACKTRACE=0 BOWWAVE_FUZZ=$target "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
         -print_final_stats=1 -verbosity=0 -artifact_prefix="$artifacts/$target/" \
         "$corpus/$target" "$root/crates/bowwave-trace/tests/samples" >"$log" 2>&1; then
         echo "fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, none fails"
@@ -41,7 +41,8 @@ fuzz() {
     fi
     {
         echo "fuzz: $target fails:"
-        grep -v '^INFO' "$log" | tail -n 30
+        # The panic, or libFuzzer's own verdict (a hang, too much memory).
+        grep -A 2 -e 'panicked at' -e 'ERROR: libFuzzer' "$log" || tail -n 30 "$log"
         echo "fuzz: repeat it with: tools/fuzz.sh reproduce $target ${log%.log}/$(ls -t "${log%.log}" | head -n 1)"
     } >&2
     return 1

@@ -19,6 +19,7 @@ const SAMPLES: &[Sample] = &[
     ("sqlite.strace", Format::Strace, &[]),
     ("python.strace", Format::Strace, &[(Repair::MappedFile, 1)]),
     ("sda.blkparse", Format::Blkparse, &[(Repair::OtherRequest, 1)]),
+    ("sdb.blkparse", Format::Blkparse, &[(Repair::OtherRequest, 1)]),
     ("cache.tracefs", Format::Tracefs, &[(Repair::OtherEvent, 13), (Repair::LostEvents, 1)]),
     ("msr.csv", Format::Msr, &[(Repair::TimeRaised, 1)]),
     ("alibaba.csv", Format::Alibaba, &[]),
@@ -175,6 +176,15 @@ fn fills_of_the_kernel_cache_are_taken_when_asked_for() {
         "a-1 [000] 1.000000: mm_filemap_add_to_page_cache: dev 8:1 ino 1 page=0x0 pfn=0x1 ofs=0\n";
     let error = read(only_fills, Format::Tracefs).expect_err("there are no accesses");
     assert!(error.to_string().contains("has no accesses") && error.to_string().contains("fills"), "{error}");
+}
+
+/// The shift was computed before its bound was checked, which panics in builds that check. Fuzzing joined two lines into
+/// one, so that an order ran on into a process id.
+#[test]
+fn an_order_that_no_folio_has_is_refused() {
+    let line = "a-1 [000] 1.0: mm_filemap_delete_from_page_cache: dev 1:1 ino 1 pfn=0x1 ofs=0 order=24170\n";
+    let error = read(line, Format::Tracefs).expect_err("no folio has 2^24170 pages").to_string();
+    assert!(error.starts_with("log:1: ofs: "), "{error}");
 }
 
 #[test]

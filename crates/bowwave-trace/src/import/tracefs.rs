@@ -172,5 +172,6 @@ fn range(rest: &[u8]) -> Option<(u64, u64)> {
         return Some((first, last.checked_sub(first)?.checked_add(1)?));
     }
     let order = value(rest, b"order").map_or(Some(0), decimal)?;
-    (order <= ORDER_MAX).then_some((decimal(offset)?, PAGE << order))
+    let offset = decimal(offset)?;
+    (order <= ORDER_MAX).then(|| (offset, PAGE << order))
 }
