@@ -285,3 +285,6 @@ impl Drop for Inner {
         self.timer.close();
     }
 }
+
+#[cfg(test)]
+mod tests;
