@@ -33,6 +33,8 @@ pub enum Command {
     Report(commands::report::Args),
     /// Convert a trace of another tool into bowwave's own form
     Import(commands::import::Args),
+    /// Hold a policy against the system that it follows
+    Conformance(commands::conformance::Args),
     /// Print the completion script of a shell
     Completions(commands::completions::Args),
     /// Print the manual page
@@ -54,6 +56,7 @@ impl Command {
             Self::Generate(args) => commands::generate::run(&args),
             Self::Report(args) => commands::report::run(&args),
             Self::Import(args) => commands::import::run(&args),
+            Self::Conformance(args) => commands::conformance::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
             Self::Man(args) => commands::man::run(&args),
         }

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: `Args`, what clap reads, and `run`, which carries it out.
 
 pub mod completions;
+pub mod conformance;
 pub mod demo;
 pub mod explain;
 pub mod generate;
