@@ -32,7 +32,7 @@ fn frames_that_are_lent_again_keep_their_bytes_whenever_the_others_were_released
 
     let before = engine.stats().store.requests;
 
-    let (done, is_done) = mpsc::channel();
+    let (done, is_done) = mpsc::sync_channel(1);
     let (other, again) = (engine.clone(), Arc::clone(&file));
     let lend_and_fill = move || {
         let mut effects = Vec::new();
@@ -44,7 +44,7 @@ fn frames_that_are_lent_again_keep_their_bytes_whenever_the_others_were_released
         }
         done.send(()).ok();
     };
-    let (started, is_started) = mpsc::channel();
+    let (started, is_started) = mpsc::sync_channel(1);
     let release_waits = move || {
         started.send(thread::spawn(lend_and_fill)).expect("the test listens");
         // With the lock held this runs out, and it is the other's turn when the frames are released.
