@@ -35,6 +35,10 @@ pub enum Eviction {
     /// back straight to the active list what went too soon.
     #[default]
     TwoList,
+    /// As Linux before 2.6.28: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
+    /// the active list to the inactive as the lengths of the lists are to each other. Pages touched twice are protected
+    /// for a while only: what the readahead documents of 2007 were measured on.
+    Scan,
     /// The page that was used or came least recently. A yardstick: one scan of a file empties it of everything else.
     Lru,
 }
@@ -96,13 +100,14 @@ impl Default for Config {
 
 impl Eviction {
     /// Every kind.
-    pub const ALL: [Self; 2] = [Self::TwoList, Self::Lru];
+    pub const ALL: [Self; 3] = [Self::TwoList, Self::Scan, Self::Lru];
 
     /// The name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::TwoList => "linux",
+            Self::Scan => "linux-2.6",
             Self::Lru => "lru",
         }
     }
@@ -121,7 +126,7 @@ impl FromStr for Eviction {
         Self::ALL
             .into_iter()
             .find(|eviction| eviction.name() == name)
-            .ok_or("no such eviction; there are linux, lru")
+            .ok_or("no such eviction; there are linux, linux-2.6, lru")
     }
 }
 

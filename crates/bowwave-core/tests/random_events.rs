@@ -79,7 +79,7 @@ impl Run {
             reserve_frames: rng.below(u64::from(frames.min(40)) / 2) as u32,
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
-            eviction: if rng.chance(80) { Eviction::TwoList } else { Eviction::Lru },
+            eviction: if rng.chance(80) { Eviction::TwoList } else { Eviction::ALL[rng.below(3) as usize] },
             policy: Policy::ALL[rng.below(Policy::ALL.len() as u64) as usize],
             linux: LinuxConfig {
                 io_pages: rng.below(100) as u32,
@@ -144,10 +144,6 @@ impl Run {
     fn step(&mut self, event: Event) -> Result<(), String> {
         let (now, mut out) = (Instant(self.now), Vec::new());
         self.log.push((now, event.clone()));
-        if let Event::Filled { fill, result: Err(FillError::LOST) } = event {
-            // Given back at some time, as any frames.
-            self.held.push(self.cache.fill_frames(fill).collect());
-        }
         self.cache.step(now, event.clone(), &mut out);
         self.checker
             .check(now, &event, &out, &self.cache)
@@ -239,11 +235,7 @@ impl Run {
     fn pick_answer(&mut self) -> Option<Event> {
         let fills: Vec<FillId> = self.checker.fills().map(|fill| fill.id).collect();
         let fill = fills[self.rng.index(fills.len())?];
-        let result = match self.rng.below(100) {
-            0..12 => Err(FillError(self.rng.below(9) as u16)),
-            12..15 => Err(FillError::LOST),
-            _ => Ok(()),
-        };
+        let result = if self.rng.chance(12) { Err(FillError(self.rng.below(9) as u16)) } else { Ok(()) };
         Some(Event::Filled { fill, result })
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Reclaim {
     /// Shadows in the page table, oldest first; no more of them than frames. An entry whose page has a different slot by
     /// now is stale.
     shadows: VecDeque<(FileId, PageIndex, Slot)>,
+    /// With [`Eviction::Scan`]: active pages looked at, in shares of the inactive list, that none has been moved for.
+    scan: u64,
 }
 
 impl Reclaim {
@@ -136,8 +138,10 @@ impl Cache {
         if self.frames.reclaimable() == 0 {
             return false;
         }
-        if self.config.eviction == Eviction::TwoList {
-            self.balance();
+        match self.config.eviction {
+            Eviction::TwoList => self.balance(),
+            Eviction::Scan => self.scan_active(),
+            Eviction::Lru => {}
         }
         for state in [State::Inactive, State::Active] {
             let len =
@@ -170,6 +174,24 @@ impl Cache {
             self.frames.list_del(id);
             self.frames.list_add(id, State::Inactive);
         }
+    }
+
+    /// Moves as many active pages over for the one that is reclaimed as there are for each inactive one (`shrink_zone`
+    /// of 2.6.20). They keep their mark of having been touched.
+    fn scan_active(&mut self) {
+        let (inactive, active) = (u64::from(self.frames.inactive_len()), u64::from(self.frames.active_len()));
+        self.reclaim.scan += active;
+        for _ in 0..DEACTIVATE_BATCH {
+            if self.reclaim.scan < inactive.max(1) {
+                return;
+            }
+            self.reclaim.scan -= inactive.max(1);
+            let Some(id) = self.frames.tail(State::Active) else { break };
+            self.frames.list_del(id);
+            self.frames.list_add(id, State::Inactive);
+        }
+        // What a batch could not do is not made up for.
+        self.reclaim.scan = 0;
     }
 
     fn evict(&mut self, id: FrameId) {

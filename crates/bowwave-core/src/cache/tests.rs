@@ -15,7 +15,7 @@ use crate::event::{Action, Advice, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::time::Instant;
-use crate::{Config, Policy, Reason};
+use crate::{Config, Eviction, Policy, Reason};
 
 const FILE: FileId = FileId(0);
 const HANDLE: HandleId = HandleId(0);
@@ -244,6 +244,25 @@ fn the_second_touch_saves_a_page_from_a_scan() {
     scene.walk([0, 1, 2]);
     scene.walk(100..140);
     assert_eq!(scene.cached(0..3), [0, 1, 2], "used twice, so a scan of 40 pages does not push them out");
+}
+
+#[test]
+fn scanning_in_proportion_protects_pages_touched_twice_for_a_while_only() {
+    let kept = |eviction, scanned: u64| {
+        let mut scene =
+            Scene::new(Config { frames: 100, policy: Policy::None, eviction, ..Config::default() });
+        scene.walk((0..60).chain(0..60).chain(200..200 + scanned));
+        scene.cached(0..60).len()
+    };
+    assert_eq!(
+        kept(Eviction::TwoList, 700),
+        50,
+        "as many as there are inactive pages, however long the scan"
+    );
+    assert_eq!(kept(Eviction::Scan, 40), 60, "into free frames");
+    assert!((1..60).contains(&kept(Eviction::Scan, 110)), "{}", kept(Eviction::Scan, 110));
+    assert_eq!(kept(Eviction::Scan, 700), 0);
+    assert_eq!(kept(Eviction::Lru, 110), 0);
 }
 
 #[test]
