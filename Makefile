@@ -18,8 +18,6 @@ CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Random traces that `make test` compares with the model, for each policy.
 TRACES := 300
-# Seconds that `make test` fuzzes each reader of traces; CI gives a minute.
-FUZZ_SECONDS := 2
 
 demo:
 	@tools/setup.sh build fuse
@@ -30,8 +28,7 @@ test: lint
 	@tools/setup.sh browser
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
-	@tools/setup.sh python fuzz
-	tools/fuzz.sh $(FUZZ_SECONDS)
+	@tools/setup.sh python
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
-use bowwave_core::{FillError, FillId, FrameId, PageSize};
+use bowwave_core::{FillError, FillId, PageSize};
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -18,8 +18,7 @@ use crate::queue::{Queue, QueuedFill};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, StoreStats};
 use crate::store::{FileEntry, Store};
-use crate::timer::{Job, TASK_PATIENCE, Timer};
-use crate::wait::Delivery;
+use crate::timer::Timer;
 
 /// A page cache over any number of stores. Cheap to clone; all clones are one cache.
 #[derive(Clone, Debug)]
@@ -186,13 +185,6 @@ impl Inner {
         self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
     }
 
-    /// Gives frames back and carries out what follows.
-    pub(crate) fn unpin(self: &Arc<Self>, shard: usize, frames: &[FrameId]) {
-        let mut effects = Vec::new();
-        self.shards[shard].unpin(frames, &mut effects);
-        self.perform(shard, effects);
-    }
-
     /// Answers fills and carries out what follows.
     pub(crate) fn filled(
         self: &Arc<Self>,
@@ -225,7 +217,7 @@ impl Inner {
 
     /// Sends a fill again at `due`.
     pub(crate) fn later(&self, due: Instant, fill: QueuedFill) {
-        self.timer.add(due, Job::Fill(fill));
+        self.timer.add(due, fill);
     }
 
     /// The object behind a file is another one now: nothing cached of it counts any more.
@@ -257,14 +249,11 @@ impl Inner {
                             answers.push((fill.key.fill, Err(FillError::CLOSED)));
                         }
                     }
-                    Effect::Wake(slot, outcome) => match slot.deliver(outcome) {
-                        Delivery::Unwanted(outcome) => unwanted.extend(outcome.into_iter().flatten()),
-                        Delivery::ToTask => {
-                            let job = Job::TakeBack { shard, slot: Arc::downgrade(&slot) };
-                            self.timer.add(Instant::now() + TASK_PATIENCE, job);
+                    Effect::Wake(slot, outcome) => {
+                        if let Some(Ok(frames)) = slot.deliver(outcome) {
+                            unwanted.extend(frames);
                         }
-                        Delivery::ToThread => {}
-                    },
+                    }
                 }
             }
             if !answers.is_empty() {
@@ -285,6 +274,3 @@ impl Drop for Inner {
         self.timer.close();
     }
 }
-
-#[cfg(test)]
-mod tests;

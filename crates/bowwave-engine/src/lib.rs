@@ -31,7 +31,6 @@ mod engine;
 mod error;
 mod file;
 mod journal;
-mod lease;
 mod lock;
 mod memory;
 mod options;

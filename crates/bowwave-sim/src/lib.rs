@@ -20,4 +20,3 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
-pub mod sweep;

@@ -19,8 +19,7 @@
 //! # Ok::<(), bowwave_trace::Error>(())
 //! ```
 //!
-//! [`binary`] is a second form of the same rows, for traces of many millions; [`generate`] makes traces up; [`import`]
-//! reads the logs of other tools as the same records.
+//! [`binary`] is a second form of the same rows, for traces of many millions; [`generate`] makes traces up.
 //!
 //! The crate knows no pages and no policy, keeps no index and does not sort: rows come in the order of the file.
 
@@ -28,7 +27,6 @@ pub mod binary;
 mod csv;
 mod error;
 pub mod generate;
-pub mod import;
 pub mod oracle_general;
 mod reader;
 mod record;

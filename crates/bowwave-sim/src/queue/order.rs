@@ -8,10 +8,6 @@ use super::config::{Elevator, QueueConfig};
 use super::pending::{Item, Pending};
 use crate::device::{Direction, Request};
 
-/// Times of thought count as at most so many times the idle time, so that one long pause does not outweigh a burst of
-/// neighbouring reads (Linux's anticipatory scheduler: 20 ms to 6.7).
-const THINK_CAP: u64 = 3;
-
 /// The state of an elevator.
 #[derive(Debug)]
 pub(super) struct Order {
@@ -68,7 +64,7 @@ impl Order {
             && let Some(ended) = owner.ended.take()
         {
             // Beyond a few waits it makes no difference how long.
-            let think = now.0.saturating_sub(ended.0).min(self.idle_ns * THINK_CAP);
+            let think = now.0.saturating_sub(ended.0).min(self.idle_ns * 16);
             owner.think_ns = (owner.think_ns * 7 + think) / 8;
         }
     }

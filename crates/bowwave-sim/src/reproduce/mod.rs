@@ -3,9 +3,12 @@
 //! An experiment sets up machines with the same cache and policies as the engine, runs them in virtual time, and turns
 //! what it sees into [`Figure`]s. A figure that cannot be had says so in its note and does not hold; none is left out.
 
+mod aio_stress;
 mod figure;
-mod lab;
-pub mod thrashing;
+mod iozone;
+mod overlapped;
+mod sysbench;
+mod testbed;
 
 pub use figure::{Bar, Figure, Pair};
 
@@ -55,7 +58,8 @@ pub enum ReproduceError {
 }
 
 /// Every experiment, in the order of the documents.
-pub const EXPERIMENTS: &[Experiment] = &[thrashing::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] =
+    &[overlapped::EXPERIMENT, iozone::EXPERIMENT, aio_stress::EXPERIMENT, sysbench::EXPERIMENT];
 
 impl fmt::Display for ReproduceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,85 @@
+//! aio-stress -l -s4096 -r128 -t1 on an ISO image, sequential (`-o1`) and random (`-o3`) (000).
+//!
+//! `-o` names the stage, 1 for reads and 3 for random reads, not a depth. The depth is 64, but 2.6.20 has no asynchronous
+//! reads of cached files: `io_submit` comes back when all is read, so that one read is under way at a time.
+
+use bowwave_core::{FileId, Instant, Policy};
+
+use super::testbed::{Phase, Testbed};
+use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
+use crate::machine::{Access, AccessOp};
+use crate::random::Random;
+
+/// The experiment.
+pub(super) const EXPERIMENT: Experiment =
+    Experiment { id: "aio-stress", what: "aio-stress: sequential and random reads of an ISO image", run };
+
+/// `-s4096`.
+const FILE_BYTES: u64 = 4 << 30;
+/// `-r128`.
+const RECORD_BYTES: u64 = 128 << 10;
+
+fn run(_: &Options) -> Result<Outcome, ReproduceError> {
+    let testbed = Testbed::of_2007()?;
+    let (mut figures, mut notes) = (Vec::new(), Vec::new());
+    for (row, random, published) in
+        [("sequential", false, Pair::new(92.57, 92.54)), ("random", true, Pair::new(311.87, 312.15))]
+    {
+        let legacy = stage(&testbed, Policy::Legacy, random)?;
+        let on_demand = stage(&testbed, Policy::OnDemand, random)?;
+        let ours = Pair::new(legacy.seconds(), on_demand.seconds());
+        let table = ("000", "aio-stress");
+        let place = "where on the disk the image lay is not told: fitted to the sequential time";
+        figures.push(Figure::new(table, row, "s", published, ours, Bar::Both(0.007, 0.1)).note(place));
+        let service = &on_demand.service;
+        notes.push(format!(
+            "aio-stress {row}: {:.1} % of the pages were there, {} requests of {:.0} KiB, {:.2} ms each",
+            on_demand.hit_share() * 100.0,
+            service.requests,
+            service.bytes as f64 / 1024.0 / service.requests.max(1) as f64,
+            service.total_ns() as f64 / 1e6 / service.requests.max(1) as f64,
+        ));
+    }
+    Ok(Outcome { figures, notes, ..Outcome::default() })
+}
+
+/// One stage on a fresh machine.
+fn stage(testbed: &Testbed, policy: Policy, random: bool) -> Result<Phase, ReproduceError> {
+    let mut bench = testbed.bench(policy)?;
+    let address = bench.address_at(testbed.image_at_share);
+    let file = bench.machine.add_file("knoppix511-dvd-cn.iso", FILE_BYTES, address);
+    if random { bench.phase(random_reads(file), 1) } else { bench.phase(sequential(file), 1) }
+}
+
+fn read(file: FileId, offset: u64) -> Access {
+    Access { at: Instant(0), op: AccessOp::Read, file, offset, bytes: RECORD_BYTES }
+}
+
+fn sequential(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
+    (0..FILE_BYTES / RECORD_BYTES).map(move |n| read(file, n * RECORD_BYTES))
+}
+
+/// Any MiB but the first, and any page of it: reads begin at pages, not at records, and overlap. (The numbers are not those
+/// of the C library.)
+fn random_reads(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
+    let mut random = Random::new(1);
+    (0..FILE_BYTES / RECORD_BYTES).map(move |_| {
+        let mib = 1 + random.below((FILE_BYTES >> 20) - 1);
+        let offset = (mib << 20) + (1 + random.below(256)) * 4096;
+        read(file, if offset + RECORD_BYTES > FILE_BYTES { offset - RECORD_BYTES } else { offset })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_reads_begin_at_any_page_but_those_of_the_first_mib_and_end_within_the_file() {
+        let offsets: Vec<_> = random_reads(FileId(0)).map(|access| access.offset).collect();
+        assert_eq!(offsets.len(), 32_768);
+        assert!(offsets.iter().all(|offset| offset % 4096 == 0));
+        assert!(offsets.iter().any(|offset| offset % RECORD_BYTES != 0));
+        assert!(offsets.iter().all(|offset| (1 << 20..=FILE_BYTES).contains(offset)));
+    }
+}

@@ -1,0 +1,81 @@
+//! iozone's figures as the patch (000) prints them, in KB/s; table 6 of the paper (002) has the means again.
+
+use super::pattern::Pattern;
+
+/// A row of a table: 2.6.20 and on-demand readahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// None of a row that writes.
+    pub(super) pattern: Option<Pattern>,
+    pub(super) baseline: f64,
+    pub(super) improved: f64,
+}
+
+/// The name of a pattern's row.
+pub(super) fn name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::Read => "Read",
+        Pattern::Reread => "Re-read",
+        Pattern::Reverse => "Reverse Read",
+        Pattern::Stride => "Stride read",
+        Pattern::Random => "Random read",
+        Pattern::Mixed => "Mixed workload",
+        Pattern::Pread => "Pread",
+    }
+}
+
+const fn write(name: &'static str, baseline: f64, improved: f64) -> Row {
+    Row { name, pattern: None, baseline, improved }
+}
+
+const fn read(name: &'static str, pattern: Pattern, baseline: f64, improved: f64) -> Row {
+    Row { name, pattern: Some(pattern), baseline, improved }
+}
+
+/// The two runs.
+pub(super) const RUNS: [(&str, [Row; 11]); 2] = [
+    (
+        "iozone, first run",
+        [
+            write("Initial write", 61437.27, 64521.53),
+            write("Rewrite", 47893.02, 48335.20),
+            read("Read", Pattern::Read, 62111.84, 62141.49),
+            read("Re-read", Pattern::Reread, 62242.66, 62193.17),
+            read("Reverse Read", Pattern::Reverse, 50031.46, 49989.79),
+            read("Stride read", Pattern::Stride, 8657.61, 8652.81),
+            read("Random read", Pattern::Random, 13914.28, 13898.23),
+            read("Mixed workload", Pattern::Mixed, 19069.27, 19033.32),
+            write("Random write", 14849.80, 14104.38),
+            write("Pwrite", 62955.30, 65701.57),
+            read("Pread", Pattern::Pread, 62209.99, 62256.26),
+        ],
+    ),
+    (
+        "iozone, second run",
+        [
+            write("Initial write", 60810.31, 66258.69),
+            write("Rewrite", 49373.89, 57833.66),
+            read("Read", Pattern::Read, 62059.39, 62251.28),
+            read("Re-read", Pattern::Reread, 62264.32, 62256.82),
+            read("Reverse Read", Pattern::Reverse, 49970.96, 50565.72),
+            read("Stride read", Pattern::Stride, 8654.81, 8638.45),
+            read("Random read", Pattern::Random, 13901.44, 13949.91),
+            read("Mixed workload", Pattern::Mixed, 19041.32, 19092.04),
+            write("Random write", 14019.99, 14161.72),
+            write("Pwrite", 64121.67, 68224.17),
+            read("Pread", Pattern::Pread, 62225.08, 62274.28),
+        ],
+    ),
+];
+
+/// Their means.
+pub(super) const MEAN: [Row; 7] = [
+    read("Read", Pattern::Read, 62085.61, 62196.38),
+    read("Re-read", Pattern::Reread, 62253.49, 62224.99),
+    read("Reverse Read", Pattern::Reverse, 50001.21, 50277.75),
+    read("Stride read", Pattern::Stride, 8656.21, 8645.63),
+    read("Random read", Pattern::Random, 13907.86, 13924.07),
+    read("Mixed workload", Pattern::Mixed, 19055.29, 19062.68),
+    read("Pread", Pattern::Pread, 62217.53, 62265.27),
+];

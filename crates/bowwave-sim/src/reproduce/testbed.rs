@@ -1,0 +1,169 @@
+//! The machine that the readahead documents measured on, from one file of parameters.
+
+use bowwave_core::{Config, Instant, PageSize, Policy};
+use serde::Deserialize;
+
+use super::ReproduceError;
+use crate::device::{DeviceSpec, Service};
+use crate::faults::Faults;
+use crate::machine::{Access, Host, Machine, Pace, Process, Setup, Walk};
+use crate::queue::{Queue, QueueStats};
+use crate::record::Row;
+
+/// Parameters of the machine.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Testbed {
+    /// The disk and its queue.
+    pub(super) device: String,
+    /// Most pages of a readahead window.
+    pub(super) ra_pages: u32,
+    /// Memory of the page cache.
+    pub(super) cache_mib: u32,
+    /// Which page gives way.
+    pub(super) eviction: String,
+    /// Where files lie, as a share of the disk's capacity.
+    pub(super) file_at_share: f64,
+    /// Where the ISO image of aio-stress lies.
+    pub(super) image_at_share: f64,
+    /// Costs of the host.
+    pub(super) host: Host,
+}
+
+/// What a phase of a benchmark did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Phase {
+    /// From the end of the phase before to the end of its last read.
+    pub(super) ns: u64,
+    /// Bytes that the readers got.
+    pub(super) bytes: u64,
+    /// Pages that they asked for.
+    pub(super) accesses: u64,
+    /// Of these, pages that were there.
+    pub(super) hits: u64,
+    /// Where the disk's time went.
+    pub(super) service: Service,
+    /// Time that the disk was busy.
+    pub(super) busy_ns: u64,
+}
+
+/// A machine and its counts at the end of the last phase.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) machine: Machine,
+    row: Row,
+    service: Service,
+    queue: QueueStats,
+}
+
+impl Testbed {
+    /// The one of 2007.
+    pub(super) fn of_2007() -> Result<Self, ReproduceError> {
+        let parsed = toml::from_str(include_str!("testbed.toml"));
+        parsed.map_err(|error: toml::de::Error| {
+            ReproduceError::Device(format!("testbed.toml: {}", error.message()))
+        })
+    }
+
+    /// The byte address on the disk where a test's files begin.
+    pub(super) fn address(&self, bench: &Bench) -> u64 {
+        bench.address_at(self.file_at_share)
+    }
+
+    /// The machine with a readahead policy.
+    pub(super) fn bench(&self, policy: Policy) -> Result<Bench, ReproduceError> {
+        let device =
+            DeviceSpec::open(&self.device).map_err(|error| ReproduceError::Device(error.to_string()))?;
+        let queue = Queue::new(device.build(0), device.queue().clone());
+        let eviction =
+            self.eviction.parse().map_err(|error: &str| ReproduceError::Device(error.to_owned()))?;
+        let config = Config {
+            frames: self.cache_mib << 8,
+            ra_pages: self.ra_pages,
+            policy,
+            eviction,
+            ..Config::default()
+        };
+        let machine = Machine::new(Setup {
+            config,
+            host: self.host,
+            queue: queue.map_err(|error| ReproduceError::Device(error.to_string()))?,
+            walk: Walk::PageByPage,
+            faults: Faults::NONE,
+            check: false,
+            record: None,
+        })?;
+        Ok(Bench { machine, row: Row::default(), service: Service::default(), queue: QueueStats::default() })
+    }
+}
+
+impl Bench {
+    /// The byte address at a share of the disk's capacity, at the beginning of a page.
+    pub(super) fn address_at(&self, share: f64) -> u64 {
+        let capacity = self.machine.queue().device().capacity_bytes().unwrap_or(0);
+        let page = PageSize::KIB_4.bytes();
+        (capacity as f64 * share) as u64 / page * page
+    }
+
+    /// Lets one process do all it has to, so many reads at once, from the end of the phase before on.
+    pub(super) fn phase(
+        &mut self,
+        source: impl Iterator<Item = Access> + Send + 'static,
+        depth: u32,
+    ) -> Result<Phase, ReproduceError> {
+        let pace = Pace::Closed { think_ns: 0 };
+        let start = Instant(nanoseconds(&self.row));
+        self.machine.add_process(Process { start, source: Box::new(source), pace, depth });
+        self.machine.run(None)?;
+        let row = self.machine.summary().row;
+        let (service, queue) = (self.machine.queue().device().service(), *self.machine.queue().stats());
+        let phase = Phase {
+            ns: nanoseconds(&row) - start.0,
+            bytes: row.bytes_wanted - self.row.bytes_wanted,
+            accesses: row.accesses - self.row.accesses,
+            hits: row.hits - self.row.hits,
+            service: service.since(&self.service),
+            busy_ns: queue.busy_ns - self.queue.busy_ns,
+        };
+        (self.row, self.service, self.queue) = (row, service, queue);
+        Ok(phase)
+    }
+}
+
+impl Phase {
+    /// KB/s as the benchmarks print it: KiB a second.
+    pub(super) fn kib_a_second(&self) -> f64 {
+        self.bytes as f64 / 1024.0 / self.seconds()
+    }
+
+    /// How long it took.
+    pub(super) fn seconds(&self) -> f64 {
+        self.ns as f64 / 1e9
+    }
+
+    /// Share of the pages that the page cache had.
+    pub(super) fn hit_share(&self) -> f64 {
+        self.hits as f64 / self.accesses.max(1) as f64
+    }
+}
+
+/// When the last read of a run ended.
+fn nanoseconds(row: &Row) -> u64 {
+    (row.seconds * 1e9).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameters_are_read_and_the_machine_is_made_of_them() {
+        let testbed = Testbed::of_2007().unwrap();
+        let bench = testbed.bench(Policy::OnDemand).unwrap();
+        let share = testbed.address(&bench) as f64 / bench.address_at(1.0) as f64;
+        assert!((share - testbed.file_at_share).abs() < 1e-6);
+        assert_eq!(testbed.ra_pages, 256, "1 MiB, as published");
+        let broken = Testbed { device: "hdd:rpm=0".to_owned(), ..testbed };
+        assert!(broken.bench(Policy::OnDemand).unwrap_err().to_string().contains("rpm = 0"));
+    }
+}
