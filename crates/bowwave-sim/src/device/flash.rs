@@ -58,6 +58,10 @@ impl FlashParameters {
             request_bytes_max: p.count("request_kb_max", 4, 1 << 20)? << 10,
             depth: p.count("depth", 1, 65_536)? as usize,
         };
+        if parameters.channels * parameters.planes > PLANES_MAX {
+            let rule = format!("must be at most {} with so many planes each", PLANES_MAX / parameters.planes);
+            return Err(p.wrong("channels", &rule));
+        }
         if parameters.write_buffer_pages * page_bytes < parameters.request_bytes_max + page_bytes {
             let least = (parameters.request_bytes_max + page_bytes) >> 10;
             let rule = format!("must be at least {least}, a longest request and a page");
@@ -288,5 +292,63 @@ impl Device for Flash {
 
     fn service(&self) -> Service {
         self.service
+    }
+}
+
+/// Far beyond any drive; keeps a slip of the pen from taking all memory.
+const PLANES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use bowwave_core::Urgency;
+
+    use super::*;
+    use crate::device::{DeviceSpec, RequestId};
+
+    /// Ends of requests that are all submitted at once, by number, in microseconds.
+    fn ends(device: &str, requests: &[(Direction, u64, u64)]) -> Vec<u64> {
+        let mut device = DeviceSpec::open(device).unwrap().build(1);
+        for (id, &(direction, start, bytes)) in (0..).zip(requests) {
+            let (id, urgency) = (RequestId(id), Urgency::Demand);
+            device.submit(Instant(0), &Request { id, direction, start, bytes, urgency, owner: 0, object: 0 });
+        }
+        let mut ended = Vec::new();
+        while let Some(next) = device.next_event() {
+            device.advance(next, &mut ended);
+        }
+        assert_eq!(ended.len(), requests.len());
+        ended.sort_unstable_by_key(|done: &Done| done.id);
+        ended.iter().map(|done| done.ended.0 / 1000).collect()
+    }
+
+    const READ: Direction = Direction::Read;
+    const WRITE: Direction = Direction::Write;
+    /// Pages of the same plane lie this far apart.
+    const SAME_PLANE: u64 = 8 * 16 * 8192;
+
+    #[test]
+    fn planes_read_side_by_side_and_one_plane_one_after_the_other() {
+        let apart = ends("nvme", &[(READ, 0, 4096), (READ, 8192, 4096)]);
+        assert!(apart[1] < 105, "{apart:?}");
+        let together = ends("nvme", &[(READ, 0, 4096), (READ, SAME_PLANE, 4096)]);
+        assert!((165..180).contains(&together[1]), "{together:?}");
+    }
+
+    #[test]
+    fn a_long_read_is_spread_over_the_channels() {
+        // 128 pages, 16 on each channel: one read of cells, then 16 transfers of 24.6 us.
+        let long = ends("nvme", &[(READ, 0, 1 << 20)]);
+        assert!((470..500).contains(&long[0]), "{long:?}");
+    }
+
+    #[test]
+    fn writes_end_in_the_buffer_until_it_is_full_and_hold_up_reads_of_their_planes() {
+        let tiny = "nvme:request_kb_max=8,write_buffer_kb=16";
+        let writes: Vec<_> = (0..4).map(|page| (WRITE, page * SAME_PLANE, 8192)).collect();
+        let ended = ends(tiny, &writes);
+        assert!(ended[0] <= 20 && ended[1] <= 25, "{ended:?}");
+        assert!(ended[2] >= 770 && ended[3] >= 1500, "they wait until a page is programmed: {ended:?}");
+        let held_up = ends("nvme", &[(WRITE, 0, 8192), (READ, SAME_PLANE, 4096)]);
+        assert!(held_up[0] <= 20, "{held_up:?}");
     }
 }

@@ -66,6 +66,13 @@ impl S3Parameters {
     }
 }
 
+impl S3Parameters {
+    /// Reads that the store takes at once after a pause: a second's worth.
+    fn reads_at_once(&self) -> f64 {
+        (self.reads * 1e9).max(1.0)
+    }
+}
+
 /// The model.
 #[derive(Debug)]
 pub(super) struct S3 {
@@ -112,8 +119,7 @@ impl S3 {
             asked: Vec::new(),
             free: Vec::new(),
             flows: Flows { total: p.total, now: 0.0, running: Vec::new() },
-            // At first a second's worth may come at once.
-            allowance: (p.reads * 1e9, 0),
+            allowance: (p.reads_at_once(), 0),
             rejected: 0,
             service: Service::default(),
         }
@@ -130,7 +136,7 @@ impl S3 {
             return true;
         }
         let (left, since) = self.allowance;
-        let left = (left + (now - since) as f64 * self.p.reads).min(self.p.reads * 1e9);
+        let left = (left + (now - since) as f64 * self.p.reads).min(self.p.reads_at_once());
         let taken = left >= 1.0;
         self.allowance = (if taken { left - 1.0 } else { left }, now);
         taken
@@ -303,6 +309,51 @@ const RETRY_DOUBLINGS_MAX: u32 = 6;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use bowwave_core::Urgency;
+
+    use crate::device::DeviceSpec;
+
+    /// Ends of so many reads in milliseconds, `slots` at once, in order.
+    fn ends(device: &str, count: u64, bytes: u64) -> Vec<f64> {
+        let mut device = DeviceSpec::open(device).unwrap().build(3);
+        let (mut ended, mut asked, mut now) = (Vec::new(), 0, Instant(0));
+        while (ended.len() as u64) < count {
+            while asked < count && asked - (ended.len() as u64) < device.depth() as u64 {
+                let (id, direction, urgency) = (RequestId(asked), Direction::Read, Urgency::Demand);
+                device.submit(now, &Request { id, direction, start: 0, bytes, urgency, owner: 0, object: 0 });
+                asked += 1;
+            }
+            now = device.next_event().unwrap();
+            device.advance(now, &mut ended);
+        }
+        ended.iter().map(|done| done.ended.0 as f64 / 1e6).collect()
+    }
+
+    #[test]
+    fn a_connection_is_made_once_and_used_again() {
+        let ended = ends("s3-steady:slots=1,connect_ms_min=20,connect_ms_max=20", 3, 90_000);
+        // 20 ms once; then 30 ms and a millisecond of bytes for each.
+        let expected = [51.0, 82.0, 113.0];
+        assert!(
+            ended.iter().zip(expected).all(|(ours, expected)| (ours - expected).abs() < 0.001),
+            "{ended:?}"
+        );
+    }
+
+    #[test]
+    fn reads_past_the_stores_limit_are_refused_and_come_later() {
+        let limited = "s3-steady:slots=500,reads_per_s_max=1000";
+        let ended = ends(limited, 3000, 1);
+        assert!(ended[999] < 70.0, "a second's worth comes at once: {}", ended[999]);
+        assert!(ended[2999] > 2000.0, "and 1000 a second from then on: {}", ended[2999]);
+        assert!(
+            ended[2999] < 2000.0 * 3.0,
+            "but retries do not lose the store's time for long: {}",
+            ended[2999]
+        );
+        assert!(ends("s3-steady:slots=500", 3000, 1)[2999] < 200.0);
+    }
 
     #[test]
     fn a_link_is_shared_evenly_but_nobody_gets_more_than_it_can_take() {
