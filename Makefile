@@ -18,6 +18,8 @@ CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Random traces that `make test` compares with the model, for each policy.
 TRACES := 300
+# Seconds that `make test` fuzzes each reader of traces; CI gives a minute.
+FUZZ_SECONDS := 2
 
 demo:
 	@tools/setup.sh build fuse
@@ -28,7 +30,8 @@ test: lint
 	@tools/setup.sh browser
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
-	@tools/setup.sh python
+	@tools/setup.sh python fuzz
+	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 

@@ -2,7 +2,7 @@
 # Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
 # what is missing, and says which package to install where it may not.
 #
-#   tools/setup.sh PART...      parts: build, fuse, python, browser
+#   tools/setup.sh PART...      parts: build, fuse, fuzz, python, browser
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -49,6 +49,11 @@ fuse() {
         say "'fusermount3' is missing and could not be installed (try: apt-get install fuse3, as root)"
 }
 
+# libFuzzer is C++, and is compiled with the fuzz targets.
+fuzz() {
+    need c++ build-essential
+}
+
 python() {
     need python3 python3
 }
@@ -65,7 +70,7 @@ browser() {
 
 for part in "$@"; do
     case $part in
-        build | fuse | python | browser) "$part" ;;
-        *) say "error: unknown part '$part' (one of build, fuse, python, browser)"; exit 2 ;;
+        build | fuse | fuzz | python | browser) "$part" ;;
+        *) say "error: unknown part '$part' (one of build, fuse, fuzz, python, browser)"; exit 2 ;;
     esac
 done

@@ -38,7 +38,8 @@ impl ReadBuf {
         unsafe { Self::from_raw_segments([(base, len)], Arc::new(Owned(memory))) }
     }
 
-    /// A buffer over memory that `owner` keeps alive.
+    /// A buffer over memory that `owner` keeps alive. The owner is dropped with the last piece of the buffer; if a piece
+    /// is lost, because something may still write to it, the owner stays for ever.
     ///
     /// # Safety
     /// Each segment is valid for reads and writes of its length while `owner` lives, segments do not overlap, and
@@ -202,6 +203,13 @@ impl ReadBuf {
         self.segments = head;
         self.len = at;
         Self { segments: tail, len: tail_len, owner: Arc::clone(&self.owner) }
+    }
+
+    /// Gives the memory up for good: whoever still writes to it may do so for ever, because the owner is never dropped.
+    /// What is left is an empty buffer of the same owner.
+    pub(crate) fn lose(self) -> Self {
+        std::mem::forget(Arc::clone(&self.owner));
+        Self { segments: Vec::new(), len: 0, owner: self.owner }
     }
 
     /// Puts back what [`Self::split_off`] took from the end of this buffer.

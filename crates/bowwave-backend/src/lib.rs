@@ -149,7 +149,8 @@ pub trait Object: Debug + Send + Sync {
 /// Hears how a read goes. Called on the backend's threads: be quick and never block.
 ///
 /// What `progress` has called final is the reader's from then on: nobody may touch those bytes again. A sink that is
-/// dropped without `done` counts as a failed read; its buffer must not be written to any more.
+/// dropped without `done` counts as a failed read. Memory that has not come back when the read has ended, because
+/// something may still write to it, is the store's until the last piece of the buffer is dropped.
 pub trait ReadSink: Send {
     /// The first `bytes` bytes of the buffer are final. Grows from call to call.
     fn progress(&mut self, bytes: usize);

@@ -31,6 +31,10 @@ pub enum Command {
     Generate(commands::generate::Args),
     /// Draw recorded runs: one HTML file of pictures
     Report(commands::report::Args),
+    /// Convert a trace of another tool into bowwave's own form
+    Import(commands::import::Args),
+    /// Hold a policy against the system that it follows
+    Conformance(commands::conformance::Args),
     /// Print the completion script of a shell
     Completions(commands::completions::Args),
     /// Print the manual page
@@ -51,6 +55,8 @@ impl Command {
             Self::Explain(args) => commands::explain::run(&args),
             Self::Generate(args) => commands::generate::run(&args),
             Self::Report(args) => commands::report::run(&args),
+            Self::Import(args) => commands::import::run(&args),
+            Self::Conformance(args) => commands::conformance::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
             Self::Man(args) => commands::man::run(&args),
         }

@@ -1,9 +1,11 @@
 //! The subcommands, one file each: `Args`, what clap reads, and `run`, which carries it out.
 
 pub mod completions;
+pub mod conformance;
 pub mod demo;
 pub mod explain;
 pub mod generate;
+pub mod import;
 pub mod man;
 pub mod mount;
 pub mod read;

@@ -1,7 +1,10 @@
 //! Standard output is data: written through one buffer, and left quietly when nobody reads it any more.
 
+use std::fs::{self, File};
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
 
+use bowwave_trace::binary;
 use serde::Serialize;
 
 use crate::Failure;
@@ -77,6 +80,41 @@ pub fn written(result: io::Result<()>) -> Result<(), Failure> {
         io::ErrorKind::BrokenPipe => Failure::unread(),
         _ => Failure::failed(format_args!("cannot write to standard output: {error}")),
     })
+}
+
+/// Whether a trace at `path` is to be in the binary form, as its ending says.
+///
+/// # Errors
+/// Usage, if it ends in neither `.csv` nor `.bwt`.
+pub fn is_binary_form(path: &Path) -> Result<bool, Failure> {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some(binary::EXTENSION) => Ok(true),
+        Some("csv") => Ok(false),
+        _ => {
+            let message = format!("the ending of {} names no form of a trace", path.display());
+            Err(Failure::usage(message).try_this("FILE.csv or FILE.bwt"))
+        }
+    }
+}
+
+/// Writes a file beside the one at `path` and puts it in its place when it is whole, so that nobody reads half a trace and
+/// no map of the old one is cut short.
+///
+/// # Errors
+/// That of `write`, else as the system says.
+pub fn into_file<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T, Failure>) -> Result<T, Failure> {
+    let refused =
+        |error: io::Error| Failure::failed(format_args!("cannot write {}: {error}", path.display()));
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let mut file = File::create_new(&part).map_err(refused)?;
+    let outcome = write(&mut file).and_then(|value| fs::rename(&part, path).map(|()| value).map_err(refused));
+    if outcome.is_err() {
+        // What went wrong is what we report; a leftover would only take room.
+        let _second_failure = fs::remove_file(&part);
+    }
+    outcome
 }
 
 /// Says something on standard error that is neither data nor an error.

@@ -33,6 +33,12 @@ impl Progress {
         Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} rows {per_sec} {eta}")
     }
 
+    /// Work of `total` runs.
+    #[must_use]
+    pub fn runs(what: &'static str, total: u64) -> Self {
+        Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} runs {eta}")
+    }
+
     fn new(what: &'static str, total: Option<u64>, template: &'static str) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let style =

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p bowwave-core --bench replay` replays a made-up trace of a skewed load over a million pages.
 //! `cargo bench -p bowwave-core --bench replay -- FILE FRAMES…` replays a file of lines `first_page pages …` (as ARC's
-//! `.lis`), each page a request of its own, with caches of so many frames.
+//! `.lis`), each page a request of its own, with caches of so many frames. `--only TEXT` runs only what has it in its name.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::time::Instant as Clock;
@@ -14,7 +14,16 @@ use bowwave_core::{
 const ROUNDS: usize = 5;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let mut arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let only = arguments.iter().position(|argument| argument == "--only").map_or_else(String::new, |place| {
+        arguments.drain(place..).nth(1).expect("a part of a name behind --only")
+    });
+    let replay = |what: &str, trace: &[PageRange], configure: &dyn Fn(&mut Config)| {
+        if what.contains(&only) {
+            replay(what, trace, configure);
+        }
+    };
     let (trace, frames) = match arguments.split_first() {
         Some((path, frames)) => {
             (trace_of(path), frames.iter().map(|text| text.parse().expect("a number of frames")).collect())
@@ -25,17 +34,17 @@ fn main() {
         trace.iter().flat_map(|range| (range.start.0..range.end.0).map(single)).collect();
     for &frames in &frames {
         for eviction in Eviction::ALL {
-            replay(&format!("{eviction}, {frames} frames, no readahead, page by page"), &pages, |config| {
+            replay(&format!("{eviction}, {frames} frames, no readahead, page by page"), &pages, &|config| {
                 (config.frames, config.eviction, config.policy) = (frames, eviction, Policy::None);
             });
         }
     }
     for policy in [Policy::OnDemand, Policy::Legacy] {
-        replay(&format!("unlimited, {policy}"), &trace, |config| config.policy = policy);
+        replay(&format!("unlimited, {policy}"), &trace, &|config| config.policy = policy);
     }
     let sequential: Vec<PageRange> = (0..4_000_000).map(single).collect();
     for policy in [Policy::OnDemand, Policy::Legacy] {
-        replay(&format!("sequential, 100000 frames, {policy}, page by page"), &sequential, |config| {
+        replay(&format!("sequential, 100000 frames, {policy}, page by page"), &sequential, &|config| {
             (config.frames, config.policy) = (100_000, policy);
         });
     }

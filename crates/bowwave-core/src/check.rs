@@ -14,10 +14,11 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 use crate::cache::{Cache, Violation};
-use crate::event::{Action, Decision, Event, Fill};
+use crate::event::{Action, Decision, Event, Fill, FillError};
 use crate::id::{FileId, FillId, FrameId, Waiter};
 use crate::page::{PageCount, PageIndex};
 use crate::time::Instant;
@@ -28,6 +29,8 @@ pub struct Checker {
     now: Instant,
     files: BTreeMap<FileId, PageCount>,
     fills: BTreeMap<FillId, Fill>,
+    /// Their frames, for those that end as lost.
+    frames: BTreeMap<FillId, Vec<FrameId>>,
     /// Pages in flight, less those invalidated since.
     in_flight: BTreeMap<(FileId, PageIndex), FillId>,
     /// Pages of fills that were invalidated since: only readers who waited already get them, so another fill may have
@@ -62,6 +65,9 @@ impl Checker {
         let failed = self.take_in(event)?;
         let mut decision = None;
         for action in actions {
+            if let Action::Fill(fill) = action {
+                self.frames.insert(fill.id, cache.fill_frames(fill.id).collect());
+            }
             self.act(action, &mut decision)?;
         }
         if let Some(fill) = failed {
@@ -109,6 +115,10 @@ impl Checker {
                 let ended = self.fills.remove(fill);
                 let ended = ended.ok_or_else(|| Violation(format!("I1: fill {} ended twice", fill.0)))?;
                 self.in_flight.retain(|_, of| of != fill);
+                let frames = self.frames.remove(fill).unwrap_or_default();
+                if *result == Err(FillError::LOST) {
+                    frames.into_iter().for_each(|frame| *self.pinned.entry(frame).or_default() += 1);
+                }
                 self.stale_ended = self.stale.remove(fill).unwrap_or_default();
                 return Ok(result.is_err().then_some(ended));
             }

@@ -176,6 +176,9 @@ impl FillError {
     pub const TOO_LARGE: Self = Self(u16::MAX);
     /// The handle was closed while a read through it waited for frames.
     pub const CLOSED: Self = Self(u16::MAX - 1);
+    /// The fill has ended, yet somebody may still write to its frames. The cache lets go of their pages and pins each
+    /// frame once for the driver, who unpins them when nobody can write to them any more, or never.
+    pub const LOST: Self = Self(u16::MAX - 2);
 }
 
 /// What a user says about a range or a handle, as in `posix_fadvise`.

@@ -144,6 +144,10 @@ impl Run {
     fn step(&mut self, event: Event) -> Result<(), String> {
         let (now, mut out) = (Instant(self.now), Vec::new());
         self.log.push((now, event.clone()));
+        if let Event::Filled { fill, result: Err(FillError::LOST) } = event {
+            // Given back at some time, as any frames.
+            self.held.push(self.cache.fill_frames(fill).collect());
+        }
         self.cache.step(now, event.clone(), &mut out);
         self.checker
             .check(now, &event, &out, &self.cache)
@@ -235,7 +239,11 @@ impl Run {
     fn pick_answer(&mut self) -> Option<Event> {
         let fills: Vec<FillId> = self.checker.fills().map(|fill| fill.id).collect();
         let fill = fills[self.rng.index(fills.len())?];
-        let result = if self.rng.chance(12) { Err(FillError(self.rng.below(9) as u16)) } else { Ok(()) };
+        let result = match self.rng.below(100) {
+            0..12 => Err(FillError(self.rng.below(9) as u16)),
+            12..15 => Err(FillError::LOST),
+            _ => Ok(()),
+        };
         Some(Event::Filled { fill, result })
     }
 

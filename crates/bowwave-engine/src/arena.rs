@@ -18,6 +18,20 @@ pub(crate) struct Arena {
     base: *mut u8,
     frames: u32,
     page_size: PageSize,
+    /// What the next release waits for.
+    #[cfg(test)]
+    pub(crate) before_release: Hook,
+}
+
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Hook(pub(crate) std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hook")
+    }
 }
 
 // SAFETY: the mapping is plain memory that lives as long as the arena; who may touch which frame when is settled by pins
@@ -48,7 +62,13 @@ impl Arena {
         })?;
         // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, small pages serve.
         let _small_pages_do = unsafe { madvise(base, len, Advice::LinuxHugepage) };
-        Ok(Self { base: base.cast(), frames, page_size })
+        Ok(Self {
+            base: base.cast(),
+            frames,
+            page_size,
+            #[cfg(test)]
+            before_release: Hook::default(),
+        })
     }
 
     /// Address and length of a frame, for a backend to fill.
@@ -91,6 +111,10 @@ impl Arena {
 
     /// Gives the memory of frames that hold nothing back to the system; they read as zeros when used again.
     pub(crate) fn release(&self, frames: &[FrameId]) {
+        #[cfg(test)]
+        if let Some(wait) = self.before_release.0.lock().expect("no panic").take() {
+            wait();
+        }
         let mut frames = frames.to_vec();
         frames.sort_unstable();
         for run in frames.chunk_by(|a, b| a.0 + 1 == b.0) {

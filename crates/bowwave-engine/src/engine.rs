@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
-use bowwave_core::{FillError, FillId, PageSize};
+use bowwave_core::{FillError, FillId, FrameId, PageSize};
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
@@ -18,7 +18,8 @@ use crate::queue::{Queue, QueuedFill};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, StoreStats};
 use crate::store::{FileEntry, Store};
-use crate::timer::Timer;
+use crate::timer::{Job, TASK_PATIENCE, Timer};
+use crate::wait::Delivery;
 
 /// A page cache over any number of stores. Cheap to clone; all clones are one cache.
 #[derive(Clone, Debug)]
@@ -185,6 +186,13 @@ impl Inner {
         self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
     }
 
+    /// Gives frames back and carries out what follows.
+    pub(crate) fn unpin(self: &Arc<Self>, shard: usize, frames: &[FrameId]) {
+        let mut effects = Vec::new();
+        self.shards[shard].unpin(frames, &mut effects);
+        self.perform(shard, effects);
+    }
+
     /// Answers fills and carries out what follows.
     pub(crate) fn filled(
         self: &Arc<Self>,
@@ -217,7 +225,7 @@ impl Inner {
 
     /// Sends a fill again at `due`.
     pub(crate) fn later(&self, due: Instant, fill: QueuedFill) {
-        self.timer.add(due, fill);
+        self.timer.add(due, Job::Fill(fill));
     }
 
     /// The object behind a file is another one now: nothing cached of it counts any more.
@@ -249,11 +257,14 @@ impl Inner {
                             answers.push((fill.key.fill, Err(FillError::CLOSED)));
                         }
                     }
-                    Effect::Wake(slot, outcome) => {
-                        if let Some(Ok(frames)) = slot.deliver(outcome) {
-                            unwanted.extend(frames);
+                    Effect::Wake(slot, outcome) => match slot.deliver(outcome) {
+                        Delivery::Unwanted(outcome) => unwanted.extend(outcome.into_iter().flatten()),
+                        Delivery::ToTask => {
+                            let job = Job::TakeBack { shard, slot: Arc::downgrade(&slot) };
+                            self.timer.add(Instant::now() + TASK_PATIENCE, job);
                         }
-                    }
+                        Delivery::ToThread => {}
+                    },
                 }
             }
             if !answers.is_empty() {
@@ -274,3 +285,6 @@ impl Drop for Inner {
         self.timer.close();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bowwave_backend::Identity;
-use bowwave_core::{Advice, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
+use bowwave_core::{Advice, FillError, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
 
 use crate::engine::Inner;
 use crate::error::Result;
@@ -90,7 +90,7 @@ impl File {
 
     /// As [`read_at`](Self::read_at), without blocking the thread: for any async runtime. May be dropped half-way.
     ///
-    /// Poll it when it wakes: until then its pages stay pinned, and others may have to wait for their frames.
+    /// Poll it when it wakes: its pages stay pinned until then, but for a second at most; polled later, it reads anew.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
@@ -100,6 +100,7 @@ impl File {
         if self.copy_hit(offset, &mut buf[..len])? {
             return Ok(len);
         }
+        let mut tries = self.engine.retries();
         while done < len {
             let chunk = self.chunk(offset + done as u64, len - done);
             let part = &mut buf[done..done + chunk.len];
@@ -111,7 +112,11 @@ impl File {
                     let waiting = Waiting { file: self, slot: &slot };
                     let outcome = poll_fn(|context| waiting.slot.poll(context)).await;
                     std::mem::forget(waiting);
-                    self.finish(outcome, chunk, part, &mut scratch)?;
+                    // None: it was polled too late, and others have the frames.
+                    let Some(outcome) = outcome else { continue };
+                    if !self.finish(outcome, chunk, part, &mut scratch, &mut tries)? {
+                        continue;
+                    }
                 }
             }
             done += chunk.len;
@@ -157,13 +162,18 @@ impl File {
 
     fn read_chunks(&self, offset: u64, buf: &mut [u8], scratch: &mut Scratch) -> Result<usize> {
         let mut done = 0;
+        let mut tries = self.engine.retries();
         while done < buf.len() {
             let chunk = self.chunk(offset + done as u64, buf.len() - done);
             let part = &mut buf[done..done + chunk.len];
             self.check_stale()?;
             match self.start(chunk, scratch) {
                 Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
-                Found::Later(slot) => self.finish(slot.wait(), chunk, part, scratch)?,
+                Found::Later(slot) => {
+                    if !self.finish(slot.wait(), chunk, part, scratch, &mut tries)? {
+                        continue;
+                    }
+                }
             }
             done += chunk.len;
         }
@@ -204,10 +214,30 @@ impl File {
         found
     }
 
-    fn finish(&self, outcome: Outcome, chunk: Chunk, part: &mut [u8], scratch: &mut Scratch) -> Result<()> {
-        let frames = outcome.map_err(|error| self.entry.error(error))?;
-        self.copy(&frames, chunk, part, &mut scratch.effects);
-        Ok(())
+    /// Takes what a wake has brought; `false` if the chunk must be asked for again.
+    fn finish(
+        &self,
+        outcome: Outcome,
+        chunk: Chunk,
+        part: &mut [u8],
+        scratch: &mut Scratch,
+        tries: &mut u32,
+    ) -> Result<bool> {
+        match outcome {
+            Ok(frames) => {
+                self.copy(&frames, chunk, part, &mut scratch.effects);
+                Ok(true)
+            }
+            Err(error) => {
+                let cause = self.entry.error(error);
+                // A request that kept its frames could not be tried again; the read can, into others.
+                if error == FillError::LOST && cause.is_retryable() && *tries > 0 {
+                    *tries -= 1;
+                    return Ok(false);
+                }
+                Err(cause.into())
+            }
+        }
     }
 
     /// Copies out of pinned frames, and unpins them.
@@ -241,9 +271,7 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(Ok(frames)) = self.slot.abandon() {
-            let mut effects = Vec::new();
-            self.file.engine.shard(self.file.entry.shard).unpin(&frames, &mut effects);
-            self.file.engine.perform(self.file.entry.shard, effects);
+            self.file.engine.unpin(self.file.entry.shard, &frames);
         }
     }
 }

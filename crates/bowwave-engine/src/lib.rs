@@ -31,6 +31,7 @@ mod engine;
 mod error;
 mod file;
 mod journal;
+mod lease;
 mod lock;
 mod memory;
 mod options;

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use bowwave_backend::{Error as StoreError, ErrorKind, ReadBuf, ReadSink};
 use bowwave_core::{FillError, FillId};
 
-use crate::arena::Arena;
 use crate::engine::Inner;
+use crate::lease::{Lease, Loan};
 use crate::queue::{Queue, QueuedFill, pages_of};
+use crate::shard::Effect;
 use crate::store::FileEntry;
 
 /// The first pause before a request is tried again; doubles from try to try.
@@ -21,6 +22,8 @@ struct Sink {
     engine: Arc<Inner>,
     queue: Arc<Queue>,
     entry: Arc<FileEntry>,
+    /// Of the frames of all fills.
+    loan: Loan,
     /// Fills not answered yet, in page order.
     parts: std::vec::IntoIter<QueuedFill>,
     /// Pages of all fills.
@@ -45,12 +48,13 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
     let offset = (first.range.start.0 << page_size.shift()) + have;
     let end = last.range.end.0 << page_size.shift();
     let wanted = entry.size.min(end) - offset;
-    let buf = lend(&parts);
+    let (buf, loan) = lend(engine, &parts);
     let object = entry.object();
     let sink = Box::new(Sink {
         engine: Arc::clone(engine),
         queue: Arc::clone(queue),
         entry,
+        loan,
         pages: pages_of(&parts),
         parts: parts.into_iter(),
         answered_bytes: 0,
@@ -68,7 +72,7 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
 
 /// The frames of the fills as one buffer.
 #[allow(unsafe_code, reason = "lends frames to the backend")]
-fn lend(parts: &[QueuedFill]) -> ReadBuf {
+fn lend(engine: &Arc<Inner>, parts: &[QueuedFill]) -> (ReadBuf, Loan) {
     let mut segments: Vec<(*mut u8, usize)> = Vec::new();
     for (arena, frame) in parts.iter().flat_map(|part| part.frames.iter().map(|&frame| (&part.arena, frame)))
     {
@@ -88,11 +92,12 @@ fn lend(parts: &[QueuedFill]) -> ReadBuf {
         *len -= skip;
         *len > 0
     });
-    let owner: Arc<Arena> = Arc::clone(&parts[0].arena);
-    // SAFETY: segments lie in the arena, which `owner` keeps mapped (all parts are of one file, so of one shard and
-    // arena); frames of a fill in flight belong to that fill alone until it is answered, and it is answered only when
-    // the bytes are final or the buffer is back.
-    unsafe { ReadBuf::from_raw_segments(segments, owner) }
+    let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].key.shard);
+    // SAFETY: segments lie in the arena, which the lease keeps mapped (it holds the engine; all parts are of one file, so
+    // of one shard and arena). Frames of a fill in flight belong to that fill alone until it is answered, and it is
+    // answered when the bytes are final, when the buffer is back, or as lost: then the frames stay pinned, in no page
+    // table, until the lease is dropped.
+    (unsafe { ReadBuf::from_raw_segments(segments, Arc::new(lease)) }, loan)
 }
 
 impl ReadSink for Sink {
@@ -114,7 +119,8 @@ impl ReadSink for Sink {
     }
 }
 
-/// A backend that panics, or loses the request in another way, must not leave readers waiting for ever.
+/// A backend that panics, or loses the request in another way, must not leave readers waiting for ever. The buffer may go
+/// before or after the sink.
 impl Drop for Sink {
     fn drop(&mut self) {
         if !self.ended {
@@ -138,6 +144,10 @@ impl Sink {
     /// Tries again or fails what is not answered, and makes room for the next request.
     fn end(&mut self, outcome: Outcome) {
         self.ended = true;
+        if !self.is_back(&outcome) {
+            // The store has the memory still: nothing of it can be tried again.
+            return self.end_lost(outcome);
+        }
         let left_over = self.keep_left_over();
         let (error, short) = match outcome {
             Outcome::Done => (None, false),
@@ -158,6 +168,34 @@ impl Sink {
             stats.requests_short += u64::from(short);
             stats.retries += retries;
             stats.latency_ns_total += u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        });
+        self.queue.pump(&self.engine);
+    }
+
+    /// Whether the memory of all that is not answered is back; if not, its readers' part in it ends here.
+    fn is_back(&mut self, outcome: &Outcome) -> bool {
+        let Self { engine, entry, loan, parts, .. } = self;
+        let mut effects: Vec<Effect> = Vec::new();
+        let is_back = loan.is_back_or(|| {
+            if let Outcome::Failed(error) = outcome {
+                // For the readers that wake below.
+                entry.note_error(error);
+            }
+            let frames = parts.as_slice().iter().flat_map(|part| part.frames.iter().copied()).collect();
+            let lost = parts.as_slice().iter().map(|part| (part.key.fill, Err(FillError::LOST)));
+            engine.shard(entry.shard).filled(lost, &mut effects);
+            frames
+        });
+        engine.perform(entry.shard, effects);
+        is_back
+    }
+
+    /// Makes room for the next request after one whose memory has not come back. Its fills have been answered.
+    fn end_lost(&mut self, outcome: Outcome) {
+        let lost = std::mem::take(&mut self.parts).len() as u64;
+        let failed = matches!(outcome, Outcome::Failed(_)) || lost > 0;
+        self.queue.ended(self.pages, |stats| {
+            stats.requests_failed += u64::from(failed);
         });
         self.queue.pump(&self.engine);
     }

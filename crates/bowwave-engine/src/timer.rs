@@ -1,14 +1,18 @@
-//! Fills that wait for their next try.
+//! What waits for its time: fills for their next try, tasks' frames for being taken back.
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::engine::Inner;
 use crate::queue::QueuedFill;
+use crate::wait::Slot;
 
-/// Hands fills back to their queues when their pause is over.
+/// How long a task that has been woken may leave its frames pinned before others get them.
+pub(crate) const TASK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Does things when their time has come.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     state: Mutex<State>,
@@ -24,7 +28,21 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     due: Instant,
-    fill: QueuedFill,
+    job: Job,
+}
+
+/// What to do then.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Hand the fill back to its queue.
+    Fill(QueuedFill),
+    /// Take the frames back that a task has not come for.
+    TakeBack {
+        /// Of which shard they are.
+        shard: usize,
+        /// Where they wait.
+        slot: Weak<Slot>,
+    },
 }
 
 impl Timer {
@@ -34,10 +52,15 @@ impl Timer {
         thread::Builder::new().name("bowwave-timer".into()).spawn(move || timer.run(&engine)).map(drop)
     }
 
-    /// Keeps a fill until `due`.
-    pub(crate) fn add(&self, due: Instant, fill: QueuedFill) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.push(Waiting { due, fill });
-        self.changed.notify_one();
+    /// Keeps a job until `due`.
+    pub(crate) fn add(&self, due: Instant, job: Job) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = state.waiting.peek().is_none_or(|first| due < first.due);
+        state.waiting.push(Waiting { due, job });
+        drop(state);
+        if is_first {
+            self.changed.notify_one();
+        }
     }
 
     /// Ends the thread.
@@ -59,12 +82,21 @@ impl Timer {
                 state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let Waiting { fill, .. } = state.waiting.pop().expect("peeked above");
+            let Waiting { job, .. } = state.waiting.pop().expect("peeked above");
             drop(state);
             let Some(engine) = engine.upgrade() else { return };
-            let queue = Arc::clone(&fill.entry.queue);
-            queue.push(fill);
-            queue.pump(&engine);
+            match job {
+                Job::Fill(fill) => {
+                    let queue = Arc::clone(&fill.entry.queue);
+                    queue.push(fill);
+                    queue.pump(&engine);
+                }
+                Job::TakeBack { shard, slot } => {
+                    if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
+                        engine.unpin(shard, &frames);
+                    }
+                }
+            }
             drop(engine);
             state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         }

@@ -8,6 +8,17 @@ use bowwave_core::{FillError, FrameId};
 /// What a wake brings: the pinned frames, or why not.
 pub(crate) type Outcome = Result<Vec<FrameId>, FillError>;
 
+/// What became of an outcome.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// A thread has it, or will as soon as it runs.
+    ToThread,
+    /// A task may come for it.
+    ToTask,
+    /// Nobody wants it any more.
+    Unwanted(Outcome),
+}
+
 /// One wait of one reader, by a thread or by a task.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
@@ -22,26 +33,41 @@ enum State {
     /// A task waits.
     Polled(Waker),
     Done(Outcome),
+    /// A task did not come for its pages in time.
+    TakenBack,
     /// The reader has gone; what comes must be given back.
     Abandoned,
 }
 
 impl Slot {
-    /// Delivers the outcome; returns it if nobody wants it any more.
-    pub(crate) fn deliver(&self, outcome: Outcome) -> Option<Outcome> {
+    /// Delivers the outcome.
+    pub(crate) fn deliver(&self, outcome: Outcome) -> Delivery {
         let mut state = self.lock();
         let before = std::mem::replace(&mut *state, State::Abandoned);
         if matches!(before, State::Abandoned) {
-            return Some(outcome);
+            return Delivery::Unwanted(outcome);
         }
         *state = State::Done(outcome);
         drop(state);
         // Outside the lock: an executor may poll the task right here.
         if let State::Polled(waker) = before {
             waker.wake();
+            return Delivery::ToTask;
         }
         self.ready.notify_one();
-        None
+        Delivery::ToThread
+    }
+
+    /// Takes the frames back that a task has not come for.
+    pub(crate) fn take_back(&self) -> Option<Vec<FrameId>> {
+        let mut state = self.lock();
+        if !matches!(*state, State::Done(Ok(_))) {
+            return None;
+        }
+        match std::mem::replace(&mut *state, State::TakenBack) {
+            State::Done(Ok(frames)) => Some(frames),
+            _ => unreachable!("looked at above"),
+        }
     }
 
     /// Blocks until the outcome is there.
@@ -55,14 +81,17 @@ impl Slot {
         }
     }
 
-    /// The outcome, or a promise to wake the task.
-    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Outcome> {
+    /// The outcome, `None` if it was taken back, or a promise to wake the task.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Option<Outcome>> {
         let mut state = self.lock();
-        if let State::Done(outcome) = std::mem::take(&mut *state) {
-            return Poll::Ready(outcome);
+        match std::mem::take(&mut *state) {
+            State::Done(outcome) => Poll::Ready(Some(outcome)),
+            State::TakenBack => Poll::Ready(None),
+            _ => {
+                *state = State::Polled(context.waker().clone());
+                Poll::Pending
+            }
         }
-        *state = State::Polled(context.waker().clone());
-        Poll::Pending
     }
 
     /// The reader goes away; returns the outcome if it is there already, for the caller to give back.
@@ -87,12 +116,24 @@ mod tests {
         let slot = Slot::default();
         let context = Context::from_waker(Waker::noop());
         assert!(slot.poll(&context).is_pending());
-        assert!(slot.deliver(Ok(Vec::new())).is_none());
+        assert_eq!(slot.deliver(Ok(Vec::new())), Delivery::ToTask);
         assert!(slot.poll(&context).is_ready());
 
         let slot = Slot::default();
         assert!(slot.poll(&context).is_pending());
         assert!(slot.abandon().is_none());
-        assert_eq!(slot.deliver(Ok(vec![FrameId(3)])), Some(Ok(vec![FrameId(3)])));
+        assert_eq!(slot.deliver(Ok(vec![FrameId(3)])), Delivery::Unwanted(Ok(vec![FrameId(3)])));
+    }
+
+    #[test]
+    fn a_task_that_comes_too_late_is_told_to_read_again() {
+        let slot = Slot::default();
+        let context = Context::from_waker(Waker::noop());
+        assert!(slot.poll(&context).is_pending());
+        assert_eq!(slot.take_back(), None, "nothing has come yet");
+        assert_eq!(slot.deliver(Ok(vec![FrameId(3)])), Delivery::ToTask);
+        assert_eq!(slot.take_back(), Some(vec![FrameId(3)]));
+        assert_eq!(slot.take_back(), None, "they are back already");
+        assert_eq!(slot.poll(&context), Poll::Ready(None));
     }
 }

@@ -285,3 +285,56 @@ fn sixty_four_readers_of_a_tiny_cache_all_get_through() {
     });
     assert!(engine.stats().cache.reads_starved > 0, "the cache was not tiny enough");
 }
+
+/// A task that was woken and never polled kept its frames pinned, and in a small cache no other read got any.
+#[test]
+fn a_woken_task_that_is_not_polled_lets_others_have_its_frames_and_reads_on_later() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Notify(mpsc::SyncSender<()>);
+    impl Wake for Notify {
+        fn wake(self: Arc<Self>) {
+            self.0.try_send(()).ok();
+        }
+    }
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let waker = Waker::from(Arc::new(Notify(sender)));
+    let mut context = Context::from_waker(&waker);
+    let engine = engine(Options {
+        cache_bytes: Some(512 << 10),
+        ra_pages: 8,
+        shards: Some(1),
+        policy: Policy::None,
+        ..Options::default()
+    });
+    let file = engine.open("emulate:nvme:pattern:/1MiB").expect("a scheme of ours");
+    // As many tasks as it takes to pin nearly every frame; each has been woken.
+    let mut bufs = vec![vec![0; 100_000]; 5];
+    let mut tasks: Vec<_> = bufs
+        .iter_mut()
+        .zip(0u64..)
+        .map(|(buf, number)| Box::pin(file.read_at_async(number * 100_000, buf)))
+        .collect();
+    for task in &mut tasks {
+        match task.as_mut().poll(&mut context) {
+            Poll::Pending => receiver.recv().expect("the sender lives in the waker"),
+            Poll::Ready(result) => assert_eq!(result.expect("the pattern never fails"), 100_000),
+        }
+    }
+    let fresh = engine.open("pattern:/2MiB").expect("a scheme of ours");
+    for offset in (0..2 << 20).step_by(100_000) {
+        assert_reads(&fresh, "2MiB", offset, 100_000);
+    }
+    for task in tasks {
+        let mut task = pin!(task);
+        while task.as_mut().poll(&mut context).is_pending() {
+            receiver.recv().expect("the sender lives in the waker");
+        }
+    }
+    for (buf, number) in bufs.iter().zip(0u64..) {
+        assert!(*buf == expected("1MiB", number * 100_000, 100_000), "task {number} read wrong bytes");
+    }
+}

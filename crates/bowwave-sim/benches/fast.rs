@@ -1,28 +1,31 @@
 //! How fast a trace in the binary form is replayed on one core, and what it misses.
 //!
 //! `cargo bench -p bowwave-sim --bench fast` takes generated traces; `-- TRACE.bwt|TRACE.csv [PAGES,…]` a trace and cache
-//! sizes of your own, without readahead and with.
+//! sizes of your own, without readahead and with. Times are of the processor, so that other work on the machine counts less.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::error::Error;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::time::Instant as Clock;
 
-use bowwave_core::Policy;
+use bowwave_core::{Eviction, PageSize, Policy};
 use bowwave_sim::fast::{self, Setup, Writes};
+use bowwave_sim::oracle::Future;
 use bowwave_trace::binary::{Row, Trace, Writer};
 use bowwave_trace::generate::{FILE, PID, Pattern, Spec};
 use bowwave_trace::{Reader, Record};
 
 const ROWS: u64 = 5_000_000;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Cargo adds --bench.
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    println!("{:<44} {:>9} {:>22} {:>8}", "trace, policy, cache", "Mreads/s", "Mpages/s (lowest)", "misses");
+    println!(
+        "{:<54} {:>9} {:>22} {:>8}",
+        "policy, eviction, cache, trace", "Mreads/s", "Mpages/s (lowest)", "misses"
+    );
     let Some(path) = args.first() else { return generated() };
     let trace = open(path)?;
     let sizes: Vec<u32> = match args.get(1) {
@@ -30,9 +33,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => vec![10_000, 100_000],
     };
     for pages in sizes.into_iter().map(Some).chain([None]) {
-        for policy in [Policy::None, Policy::OnDemand] {
-            let setup = Setup { policy, cache_pages: pages, writes: Writes::AsReads, ..Setup::default() };
+        for (policy, eviction) in [
+            (Policy::None, Eviction::Lru),
+            (Policy::None, Eviction::TwoList),
+            (Policy::OnDemand, Eviction::TwoList),
+        ] {
+            let setup =
+                Setup { policy, eviction, cache_pages: pages, writes: Writes::AsReads, ..Setup::default() };
             measure(path, &trace, &setup)?;
+        }
+        if let Some(pages) = pages {
+            oracle(path, &trace, pages)?;
         }
     }
     Ok(())
@@ -42,8 +53,12 @@ fn generated() -> Result<(), Box<dyn Error>> {
     let spec = Spec { rows: ROWS, file_bytes: 4 << 30, ..Spec::default() };
     let zipf = made(&Spec { pattern: Pattern::Zipf { exponent: 1.0 }, ..spec.clone() })?;
     for pages in [10_000, 100_000] {
-        let setup = Setup { policy: Policy::None, cache_pages: Some(pages), ..Setup::default() };
-        measure("zipf", &zipf, &setup)?;
+        for eviction in Eviction::ALL {
+            let setup =
+                Setup { policy: Policy::None, eviction, cache_pages: Some(pages), ..Setup::default() };
+            measure("zipf", &zipf, &setup)?;
+        }
+        oracle("zipf", &zipf, pages)?;
     }
     let patterns = [
         ("sequential", Pattern::Sequential),
@@ -64,21 +79,43 @@ fn generated() -> Result<(), Box<dyn Error>> {
 fn measure<B: AsRef<[u8]>>(name: &str, trace: &Trace<B>, setup: &Setup) -> Result<(), Box<dyn Error>> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let start = Clock::now();
+        let start = processor_seconds();
         let outcome = fast::replay(trace, setup)?;
-        rounds.push((start.elapsed().as_secs_f64(), outcome));
+        rounds.push((processor_seconds() - start, outcome));
     }
     rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (best, outcome) = rounds[0];
     let (reads, pages) = (outcome.reads as f64 / 1e6, outcome.stats.accesses as f64 / 1e6);
     let cache = setup.cache_pages.map_or_else(|| "unlimited".to_owned(), |pages| format!("{pages} pages"));
     println!(
-        "{:<44} {:>9.1} {:>13.1} ({:>6.1}) {:>8.4}",
-        format!("{name}, {}, {cache}", setup.policy),
+        "{:<54} {:>9.1} {:>13.1} ({:>6.1}) {:>8.4}",
+        format!("{}, {}, {cache}, {name}", setup.policy, setup.eviction),
         reads / best,
         pages / best,
         pages / rounds[ROUNDS - 1].0,
         outcome.stats.misses as f64 / outcome.stats.accesses as f64
+    );
+    Ok(())
+}
+
+/// Time that this thread has had a processor for.
+fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Belady's eviction without readahead.
+fn oracle<B: AsRef<[u8]>>(name: &str, trace: &Trace<B>, frames: u32) -> Result<(), Box<dyn Error>> {
+    let start = processor_seconds();
+    let bound = Future::of(trace, PageSize::KIB_4, Writes::AsReads)?.bound(frames);
+    let pages = bound.accesses as f64 / (processor_seconds() - start) / 1e6;
+    println!(
+        "{:<54} {:>9} {:>13.1} {:>8} {:>8.4}",
+        format!("none, opt, {frames} pages, {name}"),
+        "",
+        pages,
+        "",
+        bound.misses as f64 / bound.accesses as f64
     );
     Ok(())
 }

@@ -1,9 +1,7 @@
 //! The fast replay: a trace through the very cache of the engine, every read of the device done at once.
 //!
 //! ```text
-//!   rows ──► pages ──► core::Cache::read ──► fills ──┐ nothing takes time:
-//!    ▲                        ▲                      │ no page is ever late
-//!    └────────────────────────┴──────────────────────┘
+//!   rows ──► pages ──► core::Cache::read_instant ──► counters      nothing takes time: no page is ever late
 //! ```
 //!
 //! What a cache misses and what readahead reads do not need a device model, as long as nobody asks when. Without one, a
@@ -15,11 +13,15 @@
 //! advice is given; writes are left out or count as reads ([`Writes`]). A read of more than half the cache's frames is done
 //! in pieces.
 
+mod sweep;
+
+pub use sweep::{Axes, replay_all};
+
 use std::fmt;
 
 use bowwave_core::{
-    Action, Advice, Cache, Config, ConfigError, Fault, FileId, Fill, FrameId, HandleId, Instant, PageCount,
-    PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Request, Stats, Waiter,
+    Action, Advice, Cache, Config, ConfigError, Eviction, Fault, FileId, FillError, HandleId, Instant,
+    PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, Request, Stats,
 };
 use bowwave_trace::Op;
 use bowwave_trace::binary::{self, Trace};
@@ -36,6 +38,8 @@ pub struct Setup {
     pub policy: Policy,
     /// Frames of the cache; none for one that never evicts.
     pub cache_pages: Option<u32>,
+    /// Which page gives way when the frames are used up.
+    pub eviction: Eviction,
     /// Most pages of a window.
     pub ra_pages: u32,
     /// Bytes of a page.
@@ -105,6 +109,7 @@ impl Default for Setup {
         Self {
             policy: Policy::OnDemand,
             cache_pages: None,
+            eviction: Eviction::TwoList,
             ra_pages: 32,
             page_size: PageSize::KIB_4,
             writes: Writes::LeftOut,
@@ -118,7 +123,7 @@ impl Default for Setup {
 /// If a row is bad or touches more than 2^20 pages, or the cache refuses its configuration.
 pub fn replay<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Outcome, Error> {
     let mut machine = Machine::new(trace, setup)?;
-    for (row, number) in trace.rows().zip(0..) {
+    for (row, number) in trace.rows().zip(0u64..) {
         let row = row.map_err(|bad| trace.error(bad))?;
         let outcome = machine.row(&row);
         outcome.map_err(|problem| match problem {
@@ -153,6 +158,7 @@ impl Outcome {
         let per = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         Row {
             policy: setup.policy.name().to_owned(),
+            eviction: setup.eviction.name().to_owned(),
             device: "instant".to_owned(),
             cache_bytes: setup.cache_pages.map(|pages| u64::from(pages) * page),
             ra_pages: setup.ra_pages,
@@ -182,10 +188,8 @@ struct Machine {
     /// The file of each stream.
     files: Vec<FileId>,
     outcome: Outcome,
-    // Lent to the cache, kept for their memory.
-    frames: Vec<FrameId>,
+    // Lent to the cache, kept for its memory.
     actions: Vec<Action>,
-    fills: Vec<Fill>,
 }
 
 /// What is wrong with a row.
@@ -194,12 +198,20 @@ enum Problem {
     OutOfFrames,
 }
 
+/// A read found no frames: they all hold pages, and the cache never evicts.
+impl From<FillError> for Problem {
+    fn from(_: FillError) -> Self {
+        Self::OutOfFrames
+    }
+}
+
 impl Machine {
     /// With all files and handles of the trace open.
     fn new<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Self, Error> {
-        let Setup { policy, cache_pages, ra_pages, page_size, .. } = *setup;
+        let Setup { policy, cache_pages, eviction, ra_pages, page_size, .. } = *setup;
         let frames = cache_pages.unwrap_or(Config::UNLIMITED);
-        let mut cache = Cache::new(Config { page_size, frames, ra_pages, policy, ..Config::default() })?;
+        let mut cache =
+            Cache::new(Config { page_size, frames, ra_pages, policy, eviction, ..Config::default() })?;
         for file in 0..trace.file_count() {
             cache.open_file(FileId(file), page_size.count_for(trace.file_end(file)));
         }
@@ -210,24 +222,60 @@ impl Machine {
         Ok(Self {
             cache,
             setup: *setup,
-            piece: u64::from(frames / 2).max(1),
+            piece: u64::from(frames / 2).clamp(1, ROW_PAGES_MAX),
             files,
             outcome: Outcome { reads: 0, left_out: 0, bytes_wanted: 0, stats: Stats::default() },
-            frames: Vec::new(),
             actions: Vec::new(),
-            fills: Vec::new(),
         })
     }
 
+    #[inline]
     fn row(&mut self, row: &binary::Row) -> Result<(), Problem> {
+        if row.op != Op::Read {
+            return self.other(row);
+        }
+        self.outcome.reads += 1;
+        self.outcome.bytes_wanted = self.outcome.bytes_wanted.saturating_add(row.length);
+        let request = self.setup.page_size.request_of(row.offset, row.length);
+        self.read(HandleId(row.stream), request)
+    }
+
+    #[inline]
+    fn read(&mut self, handle: HandleId, request: Request) -> Result<(), Problem> {
+        if request.range.count().0 > self.piece {
+            return self.read_pieces(handle, request);
+        }
+        self.cache.read_instant(Instant(0), handle, request, &mut ())?;
+        Ok(())
+    }
+
+    fn read_pieces(&mut self, handle: HandleId, request: Request) -> Result<(), Problem> {
+        let mut left = pages_in_bounds(request.range)?;
+        while !left.is_empty() {
+            let range = PageRange::from_start(left.start, PageCount(self.piece)).intersect(left);
+            left.start = range.end;
+            let piece = Request { range, ends_inside: request.ends_inside && left.is_empty() };
+            self.cache.read_instant(Instant(0), handle, piece, &mut ())?;
+        }
+        Ok(())
+    }
+
+    /// Touches mapped pages, one by one.
+    fn touch(&mut self, handle: HandleId, range: PageRange) -> Result<(), Problem> {
+        let range = pages_in_bounds(range)?;
+        for page in (range.start.0..range.end.0).map(PageIndex) {
+            let fault = Fault { page, pattern: Pattern::Normal };
+            self.cache.fault_instant(Instant(0), handle, fault, &mut ())?;
+        }
+        Ok(())
+    }
+
+    /// A row that is not a read.
+    fn other(&mut self, row: &binary::Row) -> Result<(), Problem> {
         let Setup { page_size, writes, .. } = self.setup;
         let (handle, file) = (HandleId(row.stream), self.files[row.stream as usize]);
         let request = page_size.request_of(row.offset, row.length);
         if pages(row, page_size, writes).is_some() {
-            let count = request.range.count().0;
-            if count > ROW_PAGES_MAX {
-                return Err(Problem::TooLong(count));
-            }
             self.outcome.reads += 1;
             self.outcome.bytes_wanted = self.outcome.bytes_wanted.saturating_add(row.length);
             return match row.op {
@@ -249,72 +297,23 @@ impl Machine {
                 return Ok(());
             }
         };
-        self.cache.advise(Instant(0), handle, request.range, advice, &mut self.actions);
-        self.act();
-        Ok(())
-    }
-
-    fn read(&mut self, handle: HandleId, request: Request) -> Result<(), Problem> {
-        if request.range.count().0 <= self.piece {
-            return self.read_piece(handle, request);
-        }
-        let mut left = request.range;
-        while !left.is_empty() {
-            let range = PageRange::from_start(left.start, PageCount(self.piece)).intersect(left);
-            left.start = range.end;
-            self.read_piece(handle, Request { range, ends_inside: request.ends_inside && left.is_empty() })?;
-        }
-        Ok(())
-    }
-
-    fn read_piece(&mut self, handle: HandleId, request: Request) -> Result<(), Problem> {
-        let Self { cache, frames, actions, .. } = self;
-        if cache.read(Instant(0), Waiter(0), handle, request, frames, actions) == ReadOutcome::Hit {
-            cache.unpin(Instant(0), frames, actions);
-            // A policy that is asked as the reader walks may read ahead even then.
-            if !actions.is_empty() {
-                self.act();
-            }
-            return Ok(());
-        }
-        if self.act() { Ok(()) } else { Err(Problem::OutOfFrames) }
-    }
-
-    /// Touches mapped pages, one by one.
-    fn touch(&mut self, handle: HandleId, range: PageRange) -> Result<(), Problem> {
-        for page in (range.start.0..range.end.0).map(PageIndex) {
-            let fault = Fault { page, pattern: Pattern::Normal };
-            self.cache.fault(Instant(0), Waiter(0), handle, fault, &mut self.actions);
-            if !self.act() {
-                return Err(Problem::OutOfFrames);
-            }
-        }
-        Ok(())
-    }
-
-    /// Carries out what the cache asks for, each fill at once; tells whether the read that waits was woken with its pages.
-    fn act(&mut self) -> bool {
-        let mut woken = false;
-        while !self.actions.is_empty() {
-            for action in self.actions.drain(..) {
-                match action {
-                    Action::Fill(fill) => self.fills.push(fill),
-                    Action::Wake { result: Ok(pinned), .. } => {
-                        woken = true;
-                        self.frames = pinned;
-                    }
-                    _ => {}
-                }
-            }
-            for fill in self.fills.drain(..) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.cache.advise(Instant(0), handle, request.range, advice, &mut actions);
+        for action in actions.drain(..) {
+            // Nobody waits, so that the ends of fills lead to nothing more.
+            if let Action::Fill(fill) = action {
                 self.cache.filled(Instant(0), fill.id, Ok(()), &mut self.actions);
             }
         }
-        if woken {
-            self.cache.unpin(Instant(0), &self.frames, &mut self.actions);
-        }
-        woken
+        self.actions = actions;
+        Ok(())
     }
+}
+
+/// The range, unless it is longer than any call's.
+fn pages_in_bounds(range: PageRange) -> Result<PageRange, Problem> {
+    let count = range.count().0;
+    if count > ROW_PAGES_MAX { Err(Problem::TooLong(count)) } else { Ok(range) }
 }
 
 impl From<bowwave_trace::Error> for Error {

@@ -20,3 +20,4 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
+pub mod sweep;

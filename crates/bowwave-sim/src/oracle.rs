@@ -29,7 +29,7 @@ const NEVER: u32 = u32::MAX;
 /// Memory: 4 bytes an access and, while it is made, some 30 bytes a page.
 #[derive(Clone, Debug)]
 pub struct Future {
-    /// By access: the next to the same page, or `NEVER`.
+    /// By access: the next to the same page, or [`NEVER`].
     next: Vec<u32>,
     page_size: PageSize,
     /// Pages that are accessed at all.
@@ -67,9 +67,14 @@ impl Future {
     /// If a row is bad, or the trace has 2^32 - 1 accesses to pages or more.
     pub fn of<B: AsRef<[u8]>>(trace: &Trace<B>, page_size: PageSize, writes: Writes) -> Result<Self, Error> {
         let mut accesses = 0u64;
+        // Pages of each file, up to its last access.
+        let mut ends = vec![0u64; trace.file_count() as usize];
         for row in trace.rows() {
             let row = row.map_err(|bad| trace.error(bad))?;
-            accesses += pages(&row, page_size, writes).map_or(0, |range| range.count().0);
+            let Some(range) = pages(&row, page_size, writes) else { continue };
+            accesses += range.count().0;
+            let end = &mut ends[trace.stream(row.stream).file as usize];
+            *end = range.end.0.max(*end);
             // Within the loop, so that the sum of absurd lengths cannot overflow.
             if accesses >= u64::from(NEVER) {
                 return Err(Error::TooManyAccesses { trace: trace.name().to_owned(), accesses });
@@ -82,19 +87,20 @@ impl Future {
         next.resize(accesses as usize, NEVER);
         // Checked above: fits.
         let mut at = accesses as u32;
-        let mut later: HashMap<(u32, u64), u32> = HashMap::new();
+        let mut later = Later::new(&ends, accesses);
+        let mut distinct = 0;
         for row in trace.rows().rev() {
             let row = row.map_err(|bad| trace.error(bad))?;
             let Some(range) = pages(&row, page_size, writes) else { continue };
             let file = trace.stream(row.stream).file;
             for page in (range.start.0..range.end.0).rev() {
                 at -= 1;
-                if let Some(later) = later.insert((file, page), at) {
-                    next[at as usize] = later;
-                }
+                let later = later.replace(file, page, at);
+                next[at as usize] = later;
+                distinct += u64::from(later == NEVER);
             }
         }
-        Ok(Self { next, page_size, distinct: later.len() as u64 })
+        Ok(Self { next, page_size, distinct })
     }
 
     /// Pages that are accessed at all: the misses of a cache that never evicts.
@@ -142,6 +148,41 @@ impl Future {
             }
         }
         Bound { accesses: self.next.len() as u64, misses, bytes_fetched: misses * self.page_size.bytes() }
+    }
+}
+
+/// For each page, the earliest access seen so far on the way from the end of the trace.
+enum Later {
+    /// By page, the files one behind the other; where each begins. For traces that touch much of what they span.
+    Dense { files: Vec<u64>, at: Vec<u32> },
+    /// By file and page.
+    Sparse(HashMap<(u32, u64), u32>),
+}
+
+impl Later {
+    /// For files of so many pages each, accessed so often in all.
+    fn new(ends: &[u64], accesses: u64) -> Self {
+        let mut files = Vec::with_capacity(ends.len());
+        let mut total = 0u64;
+        for &end in ends {
+            files.push(total);
+            total = total.saturating_add(end);
+        }
+        // A table of all pages then takes no more memory than the accesses, give or take.
+        if total > 2 * accesses + (1 << 20) {
+            return Self::Sparse(HashMap::new());
+        }
+        Self::Dense { files, at: vec![NEVER; total as usize] }
+    }
+
+    /// Notes that a page is accessed at `at`; the access that was noted before.
+    fn replace(&mut self, file: u32, page: u64, at: u32) -> u32 {
+        match self {
+            Self::Dense { files, at: entries } => {
+                std::mem::replace(&mut entries[(files[file as usize] + page) as usize], at)
+            }
+            Self::Sparse(entries) => entries.insert((file, page), at).unwrap_or(NEVER),
+        }
     }
 }
 
@@ -240,6 +281,16 @@ mod tests {
             }
             assert_eq!(future.bound(5).misses, future.distinct_pages());
         }
+    }
+
+    #[test]
+    fn pages_far_apart_give_the_same_bound_as_pages_close_together() {
+        let close = [0, 1, 2, 0, 1, 3, 0, 3, 1, 2];
+        let far = close.map(|page| page << 40);
+        for frames in 1..4 {
+            assert_eq!(future(&close).bound(frames), future(&far).bound(frames));
+        }
+        assert_eq!(future(&far).distinct_pages(), 4);
     }
 
     #[test]

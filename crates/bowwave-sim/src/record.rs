@@ -67,6 +67,9 @@ pub struct Row {
     pub cache_bytes: Option<u64>,
     /// Most pages of a window.
     pub ra_pages: u32,
+    /// Seed of what was drawn.
+    #[serde(default)]
+    pub seed: u64,
     /// Simulated seconds.
     pub seconds: f64,
     /// Pages asked for.
@@ -112,7 +115,7 @@ pub struct Latency {
     pub max: u64,
 }
 
-/// Reads, in the order in which they began.
+/// Reads, in the order in which they ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reads {
     /// When each began.
@@ -182,6 +185,9 @@ pub struct Samples {
     pub bytes_fetched: Vec<u64>,
     /// Bytes given to readers in the step.
     pub bytes_delivered: Vec<u64>,
-    /// Requests to the device that ended in the step.
+    /// Requests to the device that began in the step.
     pub requests: Vec<u32>,
+    /// Pages evicted unused and found missing in the step.
+    #[serde(default)]
+    pub thrashed: Vec<u64>,
 }

@@ -1,9 +1,11 @@
 //! The fast replay counts what an independent look at the trace counts, and no policy beats the oracle.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bowwave_core::{PageSize, Policy};
-use bowwave_sim::fast::{self, Outcome, Setup, Writes};
+use bowwave_core::{Eviction, PageSize, Policy};
+use bowwave_sim::fast::{self, Axes, Outcome, Setup, Writes};
 use bowwave_sim::oracle::Future;
 use bowwave_trace::binary::{Row, Trace, Writer};
 use bowwave_trace::generate::{Pattern, Spec};
@@ -141,4 +143,67 @@ fn a_table_row_adds_up() {
     assert_eq!((row.accesses, row.hits + row.misses, row.bytes_fetched), (1000, 1000, 4_096_000));
     assert!((row.amplification - 1.0).abs() < 1e-9);
     assert!((row.avg_io_bytes * row.requests as f64 - 4_096_000.0).abs() < 1.0);
+}
+
+/// The misses of an LRU cache of `frames` pages: the page table is a map, the order a set of times.
+fn lru_misses(pages: impl Iterator<Item = u64>, frames: usize) -> u64 {
+    let (mut times, mut order) = (BTreeMap::new(), BTreeMap::new());
+    let mut misses = 0;
+    for (page, now) in pages.zip(0u64..) {
+        match times.insert(page, now) {
+            Some(before) => drop(order.remove(&before)),
+            None => {
+                misses += 1;
+                if times.len() > frames {
+                    let (_, oldest) = order.pop_first().expect("as many as there are pages");
+                    times.remove(&oldest);
+                }
+            }
+        }
+        order.insert(now, page);
+    }
+    misses
+}
+
+#[test]
+fn lru_misses_what_a_simple_lru_misses() {
+    for pattern in patterns() {
+        let trace = made(pattern.clone(), 20_000, 3_000, 4096);
+        for frames in [1, 7, 300, 2_000] {
+            let pages = trace.rows().map(|row| row.expect("good").offset / 4096);
+            let setup = Setup {
+                policy: Policy::None,
+                eviction: Eviction::Lru,
+                cache_pages: Some(frames),
+                ..Setup::default()
+            };
+            let stats = replay(&trace, setup).stats;
+            assert_eq!(stats.misses, lru_misses(pages, frames as usize), "{pattern:?}, {frames} frames");
+        }
+    }
+}
+
+#[test]
+fn many_replays_at_once_come_in_their_order_and_say_which_failed() {
+    let trace = made(Pattern::Zipf { exponent: 1.0 }, 5_000, 2_000, 4096);
+    let axes = Axes {
+        policies: vec![Policy::None, Policy::OnDemand],
+        cache_pages: vec![Some(100), Some(1000), None],
+        evictions: Eviction::ALL.to_vec(),
+        ra_pages: vec![8, 32],
+    };
+    let mut setups = axes.setups(&Setup::default());
+    assert_eq!(setups.len(), 24);
+    let workers = NonZeroUsize::new(3).expect("not 0");
+    let most = AtomicUsize::new(0);
+    let seen = |done: usize| {
+        most.fetch_max(done, Ordering::Relaxed);
+    };
+    let outcomes = fast::replay_all(&trace, &setups, workers, seen).expect("good rows");
+    assert_eq!(most.into_inner(), 24);
+    for (setup, outcome) in setups.iter().zip(&outcomes) {
+        assert_eq!(*outcome, replay(&trace, *setup), "{setup:?}");
+    }
+    setups[5].ra_pages = 0;
+    assert!(fast::replay_all(&trace, &setups, workers, |_| ()).is_err());
 }

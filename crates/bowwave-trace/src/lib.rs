@@ -19,7 +19,8 @@
 //! # Ok::<(), bowwave_trace::Error>(())
 //! ```
 //!
-//! [`binary`] is a second form of the same rows, for traces of many millions; [`generate`] makes traces up.
+//! [`binary`] is a second form of the same rows, for traces of many millions; [`generate`] makes traces up; [`import`]
+//! reads the logs of other tools as the same records.
 //!
 //! The crate knows no pages and no policy, keeps no index and does not sort: rows come in the order of the file.
 
@@ -27,6 +28,7 @@ pub mod binary;
 mod csv;
 mod error;
 pub mod generate;
+pub mod import;
 pub mod oracle_general;
 mod reader;
 mod record;

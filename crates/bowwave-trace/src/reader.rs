@@ -175,6 +175,11 @@ fn parse(row: &Row<'_>, record: &mut Record) -> std::result::Result<(), Bad> {
 
 /// The whole number in `text`, which is in the column `index` and counts `unit`s.
 fn number(index: usize, text: &[u8], unit: &str) -> std::result::Result<u64, Bad> {
+    whole_number(text, unit).map_err(|message| Bad::Value(index, message))
+}
+
+/// The whole number in `text`, which counts `unit`s; or what is wrong with it.
+pub(crate) fn whole_number(text: &[u8], unit: &str) -> std::result::Result<u64, String> {
     let mut value = 0u64;
     let mut valid = !text.is_empty();
     let mut fits = true;
@@ -196,6 +201,5 @@ fn number(index: usize, text: &[u8], unit: &str) -> std::result::Result<u64, Bad
         [b'-' | b'+', ..] => format!("has a sign, but is a whole number{of}"),
         _ => format!("is not a whole number{of}"),
     };
-    let message = if text.is_empty() { problem } else { format!("{} {problem}", quoted(text)) };
-    Err(Bad::Value(index, message))
+    Err(if text.is_empty() { problem } else { format!("{} {problem}", quoted(text)) })
 }

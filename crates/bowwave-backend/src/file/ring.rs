@@ -92,6 +92,9 @@ struct Queue {
     stopping: bool,
     /// The kernel has refused the ring itself; nothing can be read any more.
     broken: bool,
+    /// The next look at the ring with a read in flight finds it broken.
+    #[cfg(test)]
+    fail_next: bool,
 }
 
 impl Shared {
@@ -157,6 +160,10 @@ impl RingThread {
                 return Ok(());
             }
             match self.ring.submit_and_wait(1) {
+                #[cfg(test)]
+                Ok(_) if self.shared.lock().fail_next && self.free.len() < self.flights.len() => {
+                    return Err(io::Error::from_raw_os_error(libc::EBADF));
+                }
                 Ok(_) => {}
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
@@ -231,8 +238,8 @@ impl RingThread {
         unsafe { self.ring.submission().push(entry) }.map_err(|full| io::Error::other(full.to_string()))
     }
 
-    /// Ends everything with the error that broke the ring. Reads in flight may still be written to by the kernel, so
-    /// their buffers are not given back but leaked, and their sinks hear of the failure with an empty buffer.
+    /// Ends everything with the error that broke the ring. The kernel may still write to the buffers of reads in flight, so
+    /// these are lost: their sinks hear of the failure with what is left of them, nothing.
     fn fail(&mut self, error: &io::Error) {
         let error = Error::new(ErrorKind::Io, format!("io_uring: {error}"));
         let mut queue = self.shared.lock();
@@ -245,8 +252,8 @@ impl RingThread {
         for flight in self.flights.iter_mut().filter_map(Option::take) {
             let Flight { request, vectors, .. } = flight;
             let Request { buf, sink, file, .. } = request;
-            std::mem::forget((buf, vectors, file));
-            sink.done(crate::ReadBuf::zeroed(0), Err(error.clone()));
+            std::mem::forget((vectors, file));
+            sink.done(buf.lose(), Err(error.clone()));
         }
     }
 }
@@ -276,3 +283,87 @@ const BELL: u64 = u64::MAX;
 const SLOTS_MAX: u32 = 1024;
 /// Most reads that may wait for a slot; only a caller that ignores the profile meets it.
 const WAITING_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::Weak;
+    use std::time::{Duration, Instant};
+
+    use super::super::{OpenFile, identity};
+    use super::*;
+    use crate::wait::{Heard, start_read};
+    use crate::{Identity, Object, ReadBuf, ReadSink};
+
+    /// An object whose reads never end: a pipe that nobody writes to.
+    #[derive(Debug)]
+    struct Endless {
+        file: Arc<OpenFile>,
+        ring: Arc<Ring>,
+    }
+
+    impl Object for Endless {
+        fn size(&self) -> u64 {
+            self.file.identity.size
+        }
+        fn identity(&self) -> &Identity {
+            &self.file.identity
+        }
+        fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+            self.ring.add(Request::new(Arc::clone(&self.file), offset, buf, sink));
+        }
+    }
+
+    fn endless() -> (Endless, io::PipeWriter) {
+        let (reader, writer) = io::pipe().expect("descriptors are left");
+        let buffered = File::from(OwnedFd::from(reader));
+        let mut identity = identity(&buffered.metadata().expect("it is open"));
+        identity.size = 1 << 20;
+        let file =
+            OpenFile { place: "pipe".into(), identity, buffered, direct: None, direct_refused: false.into() };
+        (
+            Endless { file: Arc::new(file), ring: Arc::new(Ring::start(4).expect("the kernel has rings")) },
+            writer,
+        )
+    }
+
+    /// The failed ring gave an empty buffer of another owner back and let go of the real one's memory, to which the kernel
+    /// may still write; wrappers that had split the buffer panicked on the ring's thread.
+    #[test]
+    fn buffers_of_a_ring_that_fails_are_never_free_again() {
+        if IoUring::new(2).is_err() {
+            return;
+        }
+        let (object, _writer) = endless();
+        let memory: Arc<Vec<u8>> = Arc::new(vec![0; 8192]);
+        let weak: Weak<Vec<u8>> = Arc::downgrade(&memory);
+        let base = memory.as_ptr().cast_mut();
+        // SAFETY: the vector lives as long as the owner, and nobody looks at its bytes. (They are not written either: the
+        // pipe is empty.)
+        let mut buf = unsafe { ReadBuf::from_raw_segments([(base, 8192)], memory) };
+        // As a wrapper does that lets a part of a read through.
+        let tail = buf.split_off(4096);
+        let heard = start_read(&object, 0, buf);
+        object.ring.shared.lock().fail_next = true;
+        let patience = Instant::now() + Duration::from_secs(20);
+        let (mut buf, result) = loop {
+            // Again and again: the first may wake the thread before the read is in flight.
+            object.ring.shared.ring_bell();
+            match heard.recv_timeout(Duration::from_millis(10)) {
+                Ok(Heard::Done(buf, result)) => break (buf, result),
+                Ok(Heard::Dropped) => panic!("no end"),
+                _ => assert!(Instant::now() < patience, "the sink hears nothing of the failure"),
+            }
+        };
+        assert!(result.expect_err("the ring is broken").to_string().contains("io_uring"));
+        assert_eq!(buf.len(), 0, "the memory that the kernel may write to does not come back");
+        buf.unsplit(tail);
+        drop((buf, heard));
+        assert!(weak.upgrade().is_some(), "the owner is lost with the memory");
+        let later = start_read(&object, 0, ReadBuf::zeroed(10));
+        let Ok(Heard::Done(buf, Err(_))) = later.recv_timeout(Duration::from_secs(20)) else {
+            panic!("a broken ring refuses")
+        };
+        assert_eq!(buf.len(), 10, "what was never sent comes back");
+    }
+}

@@ -1,8 +1,8 @@
 //! `bowwave generate`: makes a trace up, as CSV or in the binary form.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bowwave_trace::binary::{self, Row};
@@ -110,18 +110,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let outcome = csv(rows, &mut output, output::written);
         return output.finish(outcome);
     };
-    let is_binary = match path.extension().and_then(|extension| extension.to_str()) {
-        Some(binary::EXTENSION) => true,
-        Some("csv") => false,
-        _ => {
-            let message = format!("the ending of {} names no form of a trace", path.display());
-            return Err(Failure::usage(message).try_this("FILE.csv or FILE.bwt"));
-        }
-    };
+    let is_binary = output::is_binary_form(path)?;
     let failed = |result: io::Result<()>| {
         result.map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))
     };
-    into_file(path, |file| match is_binary {
+    output::into_file(path, |file| match is_binary {
         true => failed(compact(rows, file)),
         false => {
             let mut output = BufWriter::with_capacity(1 << 20, file);
@@ -187,23 +180,6 @@ fn usage(error: &SpecError) -> Failure {
         }
     };
     Failure::usage(format_args!("{option} is {}, but must be {}", error.value, error.bound))
-}
-
-/// Writes a file beside the one at `path` and puts it in its place when it is whole, so that nobody reads half a trace and
-/// no map of the old one is cut short.
-fn into_file(path: &Path, write: impl FnOnce(&mut File) -> Result<(), Failure>) -> Result<(), Failure> {
-    let refused =
-        |error: io::Error| Failure::failed(format_args!("cannot write {}: {error}", path.display()));
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let mut file = File::create_new(&part).map_err(refused)?;
-    let outcome = write(&mut file).and_then(|()| fs::rename(&part, path).map_err(refused));
-    if outcome.is_err() {
-        // What went wrong is what we report; a leftover would only take room.
-        let _second_failure = fs::remove_file(&part);
-    }
-    outcome
 }
 
 fn csv(

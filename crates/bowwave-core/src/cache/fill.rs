@@ -16,7 +16,7 @@ impl Cache {
     /// A failed readahead leaves a counter and nothing else. If readers wait for part of a fill that also read ahead,
     /// their part alone is asked for again, so that no read fails for what readahead added. Only if that fails, too,
     /// or if the fill had nothing but their pages, do they wake with the error; a later read tries anew. Retrying for
-    /// the store's sake is the driver's business.
+    /// the store's sake is the driver's business. After [`FillError::LOST`] nothing is asked for again.
     ///
     /// An answer to a fill that is not in flight is ignored.
     pub fn filled(
@@ -95,7 +95,8 @@ impl Cache {
         let frames: Vec<FrameId> =
             core::iter::successors(Some(fill.first), |&id| self.frames.chained(id)).collect();
         let all_wanted = frames.iter().all(|&id| self.frames.get(id).pins > 0);
-        let again = !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_wanted);
+        let lost = error == FillError::LOST;
+        let again = !lost && !fill.waits.is_empty() && !fill.exact && (fill.cancelled || !all_wanted);
         let mut wanted: Vec<FrameId> = Vec::new();
         for id in frames {
             let frame = self.frames.get(id);
@@ -107,7 +108,10 @@ impl Cache {
             if frame.state != State::Doomed {
                 self.table.set(file, index, Slot::EMPTY);
             }
-            if pins > 0 {
+            if lost {
+                self.frames.pin(id);
+            }
+            if pins > 0 || lost {
                 self.frames.get_mut(id).state = State::Doomed;
             } else {
                 self.frames.free(id);

@@ -2,8 +2,10 @@
 
 use alloc::vec::Vec;
 
+use super::read::clip_to_file;
 use super::{Cache, Part};
 use crate::id::{FrameId, HandleId};
+use crate::page::{PageCount, PageRange};
 use crate::request::Request;
 
 impl Cache {
@@ -23,39 +25,58 @@ impl Cache {
         if entry.walks || !self.starved.is_empty() {
             return false;
         }
-        let request = request.into();
-        let pages = self.file(entry.file).pages;
-        if request.range.count().0 == 1 && request.range.end.0 <= pages.0 {
-            return self.hit_one(handle, request, frames);
+        let part = Part::whole(handle, request.into());
+        if let Some(frame) = self.hit_one(part) {
+            frames.clear();
+            frames.push(frame);
+            return true;
         }
-        self.hit_unpinned(Part::whole(handle, request), frames)
+        self.hit_unpinned(part, frames)
     }
 
     /// One page within the file: the same as for many without the loops around it, which would take longer than what is
-    /// in them.
-    #[inline]
-    fn hit_one(&mut self, handle: HandleId, request: Request, frames: &mut Vec<FrameId>) -> bool {
+    /// in them, and without a buffer.
+    #[inline(always)]
+    pub(super) fn hit_one(&mut self, part: Part) -> Option<FrameId> {
+        let entry = self.handle(part.handle);
+        let (file, walks) = (entry.file, entry.walks);
+        let range = part.pages;
+        if walks || range.count() != PageCount(1) || range.end.0 > self.file(file).pages.0 {
+            return None;
+        }
+        let frame = self.table.get(file, range.start).frame()?;
+        if !self.frames.get(frame).is_plain_hit() {
+            return None;
+        }
+        self.use_hits(part, range, &[frame]);
+        Some(frame)
+    }
+
+    /// As [`hit`](Self::hit), but nobody uses the frames, so they need no pins.
+    pub(super) fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
+        let entry = self.handle(part.handle);
+        let (file, walks) = (entry.file, entry.walks);
+        let range = clip_to_file(part.pages, self.file(file).pages);
         frames.clear();
-        let page = request.range.start;
-        let entry = self.handle(handle);
-        let (file, no_reuse) = (entry.file, entry.no_reuse);
-        let Some(frame) = self.table.get(file, page).frame() else { return false };
-        let found = self.frames.get(frame);
-        if !found.is_plain_hit() {
+        // A page that is a request of its own was looked up already.
+        let known = range == part.pages && range.count() == PageCount(1);
+        if walks || known || !self.collect_hits(file, range, frames) {
             return false;
         }
-        let settled = !found.would_touch();
-        frames.push(frame);
-        let part = Part::whole(handle, request);
-        self.count_hits(part, file, request.range);
-        if !settled && self.touches(handle, request.range, request.range).contains(page) {
-            self.touch(frame);
-        }
-        if no_reuse {
-            self.walked(part, request.range);
-        } else {
-            self.handle_mut(handle).prev = Some(request);
-        }
+        self.use_hits(part, range, frames);
         true
+    }
+
+    /// Counts and touches the pages `range` of a part, cut at the end of the file, that are all in `hits`.
+    #[inline(always)]
+    fn use_hits(&mut self, part: Part, range: PageRange, hits: &[FrameId]) {
+        self.count_hits(part, self.handle(part.handle).file, range);
+        let touches = self.touches(part.handle, part.request.range, range);
+        for &frame in &hits[(touches.start.0 - range.start.0) as usize..] {
+            if self.frames.get(frame).would_touch() {
+                self.touch(frame);
+            }
+        }
+        self.walked(part, range);
     }
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::Cache;
 use super::plan::{Run, Sink};
-use super::read::{Walk, clip_to_file};
+use super::read::Walk;
 use crate::event::{Decision, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageCount, PageRange};
@@ -84,7 +84,10 @@ impl Cache {
     ) -> Result<ReadOutcome, FillError> {
         self.tick(now);
         let part = Part::whole(handle, request.into());
-        let mut scratch = core::mem::take(&mut self.scratch);
+        if self.hit_one(part).is_some() {
+            return Ok(ReadOutcome::Hit);
+        }
+        let mut scratch = self.scratch.take().unwrap_or_default();
         let mut sink = Instantly { observer, chain: None };
         let outcome = if self.hit_unpinned(part, &mut scratch.frames) {
             Ok(ReadOutcome::Hit)
@@ -95,7 +98,7 @@ impl Cache {
         } else {
             self.walk_instantly(part, None, &mut scratch.present, &mut sink)
         };
-        self.scratch = scratch;
+        self.scratch = Some(scratch);
         outcome
     }
 
@@ -116,32 +119,11 @@ impl Cache {
     ) -> Result<(), FillError> {
         self.tick(now);
         let part = Part::whole(handle, PageRange::from_start(fault.page, PageCount(1)).into());
-        let mut present = core::mem::take(&mut self.scratch.present);
+        let mut scratch = self.scratch.take().unwrap_or_default();
         let mut sink = Instantly { observer, chain: None };
-        let outcome = self.walk_instantly(part, Some(fault.pattern), &mut present, &mut sink);
-        self.scratch.present = present;
+        let outcome = self.walk_instantly(part, Some(fault.pattern), &mut scratch.present, &mut sink);
+        self.scratch = Some(scratch);
         outcome.map(|_| ())
-    }
-
-    /// As [`hit`](Self::hit), but nobody uses the frames, so they need no pins.
-    pub(super) fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
-        let entry = self.handle(part.handle);
-        let (file, walks) = (entry.file, entry.walks);
-        let range = clip_to_file(part.pages, self.file(file).pages);
-        frames.clear();
-        if walks || !self.collect_hits(file, range, frames) {
-            return false;
-        }
-        self.count_hits(part, file, range);
-        let touches = self.touches(part.handle, part.request.range, range);
-        // Within a range whose pages are all in `frames`.
-        for &frame in &frames[(touches.start.0 - range.start.0) as usize..] {
-            if self.frames.get(frame).would_touch() {
-                self.touch(frame);
-            }
-        }
-        self.walked(part, range);
-        true
     }
 
     fn walk_instantly<O: Observer>(
@@ -155,11 +137,12 @@ impl Cache {
         if range.count().0 > u64::from(self.limit) {
             return Err(FillError::TOO_LARGE);
         }
-        let walk = Walk { mapped, ..Walk::new(part, self.handle(part.handle), range) };
-        let Some(mut walk) = self.set_out(walk, present) else {
-            self.stats_mut(self.handle(part.handle).file).reads_starved += 1;
+        let mut walk = Walk::new(part, self.handle(part.handle), range);
+        walk.mapped = mapped;
+        if !self.set_out(&mut walk, present) {
+            self.stats_mut(walk.file).reads_starved += 1;
             return Err(FillError::TOO_LARGE);
-        };
+        }
         self.walk(&mut walk, present, sink);
         self.arrive_all(sink);
         self.drop_pins(present.drain(..).flatten());

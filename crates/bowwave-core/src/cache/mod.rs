@@ -75,7 +75,7 @@ pub struct Cache {
     /// Pages that reads asked for, of all files.
     accesses: u64,
     /// Lent to the walk of an instant read, kept for its memory.
-    scratch: instant::Scratch,
+    scratch: Option<Box<instant::Scratch>>,
 }
 
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Cache {
             reclaim: reclaim::Reclaim::default(),
             closed_stats: Stats::default(),
             accesses: 0,
-            scratch: instant::Scratch::default(),
+            scratch: None,
         })
     }
 

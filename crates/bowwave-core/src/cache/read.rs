@@ -234,8 +234,11 @@ impl Cache {
             return true;
         }
         let mut present = Vec::new();
-        let walk = Walk { mapped, ..Walk::new(part, self.handle(part.handle), range) };
-        let Some(mut walk) = self.set_out(walk, &mut present) else { return false };
+        let mut walk = Walk::new(part, self.handle(part.handle), range);
+        walk.mapped = mapped;
+        if !self.set_out(&mut walk, &mut present) {
+            return false;
+        }
         let frames = Vec::with_capacity(present.len());
         let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
         self.walk(&mut walk, &mut present, &mut Waiting { wait, out });
@@ -243,19 +246,27 @@ impl Cache {
         true
     }
 
-    /// Begins a walk, if there are frames enough for what is absent: pins what is present and notes it, a place for each
-    /// page.
-    pub(super) fn set_out(&mut self, walk: Walk, present: &mut Vec<Option<FrameId>>) -> Option<Walk> {
+    /// Begins a walk: pins what is present and notes it, a place for each page. If there are too few frames for what is
+    /// absent, tells so and has done nothing.
+    pub(super) fn set_out(&mut self, walk: &mut Walk, present: &mut Vec<Option<FrameId>>) -> bool {
         present.clear();
-        let pages = (walk.range.start.0..walk.range.end.0).map(PageIndex);
-        present.extend(pages.map(|page| self.table.get(walk.file, page).frame()));
-        present.iter().flatten().for_each(|&frame| self.frames.pin(frame));
-        let absent = present.iter().filter(|frame| frame.is_none()).count() as u64;
+        // At most as many as there are frames.
+        present.reserve(walk.range.count().0 as usize);
+        let mut absent = 0;
+        for page in (walk.range.start.0..walk.range.end.0).map(PageIndex) {
+            let frame = self.table.get(walk.file, page).frame();
+            match frame {
+                Some(frame) => self.frames.pin(frame),
+                None => absent += 1,
+            }
+            present.push(frame);
+        }
         if self.available() < absent {
             self.drop_pins(present.drain(..).flatten());
-            return None;
+            return false;
         }
-        Some(Walk { demand_left: absent, ..walk })
+        walk.demand_left = absent;
+        true
     }
 
     /// Walks over the pages of a request; in the end `present` has the frames of all, pinned.
@@ -290,12 +301,15 @@ impl Cache {
     /// the request shares with the one before, so that reads smaller than a page count as one use. For LRU each counts:
     /// it makes a difference only if something else was used in between.
     pub(super) fn touches(&self, handle: HandleId, request: PageRange, range: PageRange) -> PageRange {
-        let Handle { prev, no_reuse, .. } = *self.handle(handle);
-        let shares =
-            range.start == request.start && prev.is_some_and(|prev| prev.range.end.0 - 1 == range.start.0);
-        if no_reuse {
-            PageRange { start: range.end, end: range.end }
-        } else if shares && !range.is_empty() && self.config.eviction != Eviction::Lru {
+        let handle = self.handle(handle);
+        if handle.no_reuse {
+            return PageRange { start: range.end, end: range.end };
+        }
+        let shares = || {
+            range.start == request.start
+                && handle.prev.as_ref().is_some_and(|prev| prev.range.end.0 - 1 == range.start.0)
+        };
+        if self.config.eviction != Eviction::Lru && shares() && !range.is_empty() {
             PageRange { start: range.start + PageCount(1), end: range.end }
         } else {
             range
@@ -443,6 +457,8 @@ impl Cache {
 
     /// Notes where a handle has been, at the last part of a request; drops what is behind it, if advised to. `range` is
     /// the part within the file.
+    // Inlined, so that the request need not be put together in memory and read back at once.
+    #[inline(always)]
     pub(super) fn walked(&mut self, part: Part, mut range: PageRange) {
         if !part.is_whole() {
             range = clip_to_file(part.request.range, self.file(self.handle(part.handle).file).pages);
@@ -453,13 +469,19 @@ impl Cache {
         if range.is_empty() {
             return;
         }
-        let entry = self.handle_mut(part.handle);
-        let behind = entry.prev.replace(Request { range, ..part.request }).filter(|_| entry.no_reuse);
-        let file = entry.file;
-        if let Some(Request { range: behind, .. }) = behind {
-            for page in (behind.start.0..behind.end.0).map(PageIndex).filter(|&page| !range.contains(page)) {
-                self.drop_idle(file, page);
-            }
+        if self.handle(part.handle).no_reuse {
+            self.drop_behind(part.handle, range);
+        }
+        self.handle_mut(part.handle).prev = Some(Request { range, ends_inside: part.request.ends_inside });
+    }
+
+    /// Drops what a handle has read last and does not read now.
+    #[cold]
+    fn drop_behind(&mut self, handle: HandleId, range: PageRange) {
+        let &Handle { file, prev, .. } = self.handle(handle);
+        let behind = prev.unwrap_or_default().range;
+        for page in (behind.start.0..behind.end.0).map(PageIndex).filter(|&page| !range.contains(page)) {
+            self.drop_idle(file, page);
         }
     }
 }

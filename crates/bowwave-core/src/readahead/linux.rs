@@ -37,8 +37,8 @@ pub struct LinuxConfig {
     /// Largest folio of the file system, as base-2 logarithm of its pages, at most 20; 0 if it has none. Folios are not
     /// made here: this only places marks and ends where Linux would with such folios.
     pub folio_order_max: u8,
-    /// Whether a window that reaches the end of the file bears a mark all the same (Linux 6.18 and before, and only with
-    /// large folios). It triggers a window of nothing.
+    /// Whether a window that reaches the end of the file bears a mark all the same (Linux 6.18 and before). It triggers a
+    /// window of nothing.
     pub mark_at_eof: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Linux {
     async_size: u64,
     /// Base-2 logarithm of the pages of its folios.
     order: u32,
-    /// First page of the folio that the last window marked.
+    /// First page of the folio that the last window marked, if it is larger than a page.
     marked: Option<PageIndex>,
     /// Mapped pages that missed, less those found.
     mmap_miss: u32,
@@ -194,25 +194,25 @@ impl Linux {
         reason: Reason,
         view: View<'_>,
     ) -> Plan {
-        (self.start, self.size, self.async_size) = (start.0, size, async_size);
+        (self.start, self.size, self.async_size, self.marked) = (start.0, size, async_size, None);
+        let limit = u32::from(self.config.folio_order_max);
+        self.order = if limit == 0 { 0 } else { self.order.min(limit).min(size.max(1).ilog2()) };
         let mut plan = Plan::new(start, size, async_size, reason);
         let reaches_end = plan.window.range().end.0 >= view.file_pages.0;
-        if reaches_end && !(self.config.mark_at_eof && self.config.folio_order_max > 0) {
-            plan.mark = None;
-        }
-        if self.config.folio_order_max == 0 {
-            self.order = 0;
+        plan.mark = if async_size == 0 || reaches_end && !self.config.mark_at_eof {
+            None
+        } else if limit == 0 {
+            mark_of_pages(plan.window.range(), async_size, view)
         } else {
-            self.order = self.order.min(self.config.folio_order_max.into()).min(size.max(1).ilog2());
-            plan.mark = plan.mark.and_then(|mark| self.folio_of(mark, plan.window.range(), view));
-        }
-        self.marked = plan.mark;
+            self.mark_of_folios(plan.window.range(), async_size, view)
+        };
         plan
     }
 
     /// First page of the folio that a window's mark falls on. Folios are as large as alignment and the window allow; from the
     /// first one that would cover a cached page on, they are single pages.
-    fn folio_of(&self, mark: PageIndex, window: PageRange, view: View<'_>) -> Option<PageIndex> {
+    fn mark_of_folios(&mut self, window: PageRange, async_size: u64, view: View<'_>) -> Option<PageIndex> {
+        let mark = PageIndex(window.end.0 - async_size);
         let end = window.end.0.min(view.file_pages.0);
         let mut page = window.start.0;
         while page < end {
@@ -222,15 +222,24 @@ impl Linux {
             }
             let next = page + (1 << order);
             if (page..next).any(|page| view.is_cached(PageIndex(page))) {
-                return (mark.0 >= page && window.end.0 < view.file_pages.0).then_some(mark);
+                return mark_of_pages(PageRange::new(page, window.end.0), async_size, view);
             }
             if (page..next).contains(&mark.0) {
-                return Some(PageIndex(page));
+                self.marked = Some(PageIndex(page));
+                return self.marked;
             }
             page = next;
         }
         None
     }
+}
+
+/// Where the mark of a window of single pages goes: counted from the end of the file if that cuts it short, so it is then
+/// not where its owner expects it.
+fn mark_of_pages(window: PageRange, async_size: u64, view: View<'_>) -> Option<PageIndex> {
+    let end = window.end.0.min(view.file_pages.0);
+    let mark = end.checked_sub(async_size)?;
+    (mark >= window.start.0).then_some(PageIndex(mark))
 }
 
 #[cfg(test)]

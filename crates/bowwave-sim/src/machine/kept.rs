@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bowwave_core::{Decision, Fill, FillId, Instant, Urgency};
+use bowwave_core::{Cache, Decision, Fill, FillId, Instant, Urgency};
 
 use super::reads::Read;
 use super::recorder::RecordOptions;
@@ -31,6 +31,7 @@ struct Step {
     bytes_fetched: u64,
     bytes_delivered: u64,
     requests: u64,
+    thrashed: u64,
     delivered_now: u64,
 }
 
@@ -146,15 +147,16 @@ impl Kept {
     }
 
     /// Time passes up to `next`: ends the samples before it.
-    pub(super) fn pass(&mut self, next: Instant, queue: &Queue) {
+    pub(super) fn pass(&mut self, next: Instant, cache: &Cache, queue: &Queue) {
         while self.step.end_ns <= next.0 {
-            self.end_step(queue);
+            self.end_step(cache, queue);
         }
     }
 
-    fn end_step(&mut self, queue: &Queue) {
+    fn end_step(&mut self, cache: &Cache, queue: &Queue) {
         let Step { ns, end_ns, .. } = self.step;
         let stats = queue.stats();
+        let thrashed = cache.stats().pages_thrashed;
         let (samples, step) = (&mut self.run.samples, &mut self.step);
         samples.time_ns.push(end_ns);
         samples.busy.push(((stats.busy_ns - step.busy_ns) as f64 / ns as f64).min(1.0));
@@ -162,6 +164,8 @@ impl Kept {
         samples.bytes_fetched.push(stats.bytes[0] - step.bytes_fetched);
         samples.bytes_delivered.push(step.delivered_now - step.bytes_delivered);
         samples.requests.push(u32::try_from(stats.requests[0] - step.requests).unwrap_or(u32::MAX));
+        samples.thrashed.push(thrashed - step.thrashed);
+        step.thrashed = thrashed;
         step.busy_ns = stats.busy_ns;
         step.bytes_fetched = stats.bytes[0];
         step.bytes_delivered = step.delivered_now;
@@ -195,6 +199,7 @@ fn halve(samples: &mut Samples) {
         samples.queued[pair] = samples.queued[b];
         samples.bytes_fetched[pair] = samples.bytes_fetched[a] + samples.bytes_fetched[b];
         samples.bytes_delivered[pair] = samples.bytes_delivered[a] + samples.bytes_delivered[b];
+        samples.thrashed[pair] = samples.thrashed[a] + samples.thrashed[b];
         samples.requests[pair] = samples.requests[a].saturating_add(samples.requests[b]);
     }
     samples.time_ns.truncate(pairs);
@@ -203,4 +208,5 @@ fn halve(samples: &mut Samples) {
     samples.bytes_fetched.truncate(pairs);
     samples.bytes_delivered.truncate(pairs);
     samples.requests.truncate(pairs);
+    samples.thrashed.truncate(pairs);
 }

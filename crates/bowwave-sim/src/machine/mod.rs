@@ -28,6 +28,8 @@ pub use recorder::RecordOptions;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bowwave_core::{
     Action, Cache, Config, ConfigError, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
@@ -176,16 +178,27 @@ impl Machine {
             if until.is_some_and(|until| next > until) {
                 break;
             }
-            self.recorder.pass(next, &self.queue);
+            self.recorder.pass(next, self.cache.get(), &self.queue);
             self.now = next;
             self.one_event();
             self.cache.broken()?;
         }
         if let Some(until) = until {
-            self.recorder.pass(until, &self.queue);
+            self.recorder.pass(until, self.cache.get(), &self.queue);
             self.now = self.now.max(until);
         }
         Ok(())
+    }
+
+    /// Adds the reads that end from now on to `count`, a batch at a time: for progress bars.
+    pub fn count_reads_in(&mut self, count: Arc<AtomicU64>) {
+        self.recorder.count_reads_in(count);
+    }
+
+    /// Reads so far: ended, and of these failed.
+    #[must_use]
+    pub fn reads(&self) -> (u64, u64) {
+        self.recorder.reads()
     }
 
     /// The time.

@@ -1,5 +1,8 @@
 //! What is kept of a run: the sums for the table always, single events and samples if a report is wanted.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bowwave_core::{Cache, Decision, Fill, FillId, Instant, PageSize};
 use hdrhistogram::Histogram;
 
@@ -19,6 +22,9 @@ pub struct RecordOptions {
     pub samples_max: usize,
 }
 
+/// Reads between two reports to whoever counts them.
+const TOLD_EVERY: u64 = 4096;
+
 /// Counts and keeps.
 #[derive(Debug)]
 pub(super) struct Recorder {
@@ -27,6 +33,8 @@ pub(super) struct Recorder {
     last_end: Instant,
     reads: u64,
     reads_failed: u64,
+    /// Somebody else who counts reads, and how many were told.
+    told: Option<(Arc<AtomicU64>, u64)>,
     bytes_wanted: u64,
     files: Vec<String>,
     kept: Option<Kept>,
@@ -47,6 +55,7 @@ impl Recorder {
             last_end: Instant(0),
             reads: 0,
             reads_failed: 0,
+            told: None,
             bytes_wanted: 0,
             files: Vec::new(),
             kept: options.map(Kept::new),
@@ -58,9 +67,9 @@ impl Recorder {
     }
 
     /// Time passes up to `next`.
-    pub(super) fn pass(&mut self, next: Instant, queue: &Queue) {
+    pub(super) fn pass(&mut self, next: Instant, cache: &Cache, queue: &Queue) {
         if let Some(kept) = &mut self.kept {
-            kept.pass(next, queue);
+            kept.pass(next, cache, queue);
         }
     }
 
@@ -70,11 +79,27 @@ impl Recorder {
         self.latency.record(latency).expect("the histogram resizes itself");
         self.latency_max = self.latency_max.max(latency);
         self.reads += 1;
+        if let Some((count, told)) = &mut self.told
+            && self.reads - *told >= TOLD_EVERY
+        {
+            count.fetch_add(self.reads - *told, Ordering::Relaxed);
+            *told = self.reads;
+        }
         self.bytes_wanted += read.bytes;
         self.last_end = self.last_end.max(end);
         if let Some(kept) = &mut self.kept {
             kept.read(read, latency);
         }
+    }
+
+    /// Adds reads to `count` from now on, a batch at a time.
+    pub(super) fn count_reads_in(&mut self, count: Arc<AtomicU64>) {
+        self.told = Some((count, self.reads));
+    }
+
+    /// Reads so far: ended, and of these failed.
+    pub(super) fn reads(&self) -> (u64, u64) {
+        (self.reads, self.reads_failed)
     }
 
     pub(super) fn read_failed(&mut self) {

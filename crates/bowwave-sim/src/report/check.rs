@@ -110,7 +110,7 @@ fn same(first: &str, length: usize, others: &[(&str, usize)]) -> Result<(), Stri
 
 fn reads(run: &Run) -> Result<(), String> {
     let reads = &run.reads;
-    rising("reads.time_ns", &reads.time_ns)?;
+    values("reads.time_ns", &reads.time_ns)?;
     values("reads.latency_ns", &reads.latency_ns)?;
     values("reads.start", &reads.start)?;
     files("reads.file", &reads.file, run)?;

@@ -37,10 +37,11 @@ mod thin;
 mod units;
 mod view;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Read, Write};
 
-use crate::record::{Recording, Run};
+use crate::record::{Reads, Recording, Run};
 use view::View;
 
 /// Reads and decisions that the pictures of all runs may show together; about 12 bytes of the page each.
@@ -101,7 +102,7 @@ impl Report {
     /// If it contradicts itself or nothing was read in it.
     pub fn add(&mut self, run: &Run) -> Result<(), Error> {
         check::run(run, self.views.len())?;
-        let view = View::of(run, RUN_SHOWN_MAX);
+        let view = View::of(&in_order(run), RUN_SHOWN_MAX);
         self.shown += view.shown();
         self.views.push(view);
         // Twice: so that each run is thinned a few times only, however many come.
@@ -132,6 +133,22 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// The run with its reads in the order in which they began: a driver knows a read when it has ended.
+fn in_order(run: &Run) -> Cow<'_, Run> {
+    let times = &run.reads.time_ns;
+    if times.is_sorted() {
+        return Cow::Borrowed(run);
+    }
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by_key(|&index| times[index]);
+    let mut run = run.clone();
+    let Reads { time_ns, latency_ns, file, start, pages, outcome } = &mut run.reads;
+    [time_ns, latency_ns, start].into_iter().for_each(|list| thin::select(list, &order));
+    [file, pages].into_iter().for_each(|list| thin::select(list, &order));
+    thin::select(outcome, &order);
+    Cow::Owned(run)
 }
 
 /// Why there is no page: what is wrong with the recording, and where in it.

@@ -155,7 +155,8 @@ fn of_sizes(run: &Run, row: &Row, sizes: &Sizes) -> String {
         );
     }
     let mut text = format!(
-        "{} of {} on average; half of the bytes come in requests of {} or more; {} of the requests are readahead.",
+        "{} of {} on average. As the cache asked for them, before neighbours were merged, half of the bytes come in requests \
+         of {} or more, and {} of the requests are readahead.",
         counted(row.requests, "request"),
         bytes(row.avg_io_bytes),
         bytes(sizes.half_of_bytes as f64),

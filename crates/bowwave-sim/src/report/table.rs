@@ -67,15 +67,19 @@ pub(super) fn html(views: &[View], groups: &Groups) -> String {
     head("#", "number of the run", "");
     head("policy", "readahead policy; a star marks the best of a device and cache size", " class=\"word\"");
     head("device", "device model", " class=\"word\"");
+    let evictions = views.iter().any(|view| !view.row.eviction.is_empty());
+    if evictions {
+        head("eviction", "which pages go first", " class=\"word\"");
+    }
     COLUMNS.iter().for_each(|column| head(column.head, column.tip, ""));
     html += "</tr></thead>\n<tbody>\n";
     for (index, view) in views.iter().enumerate() {
-        row(&mut html, index, view, groups.is_best(index));
+        row(&mut html, index, view, groups.is_best(index), evictions);
     }
     html + "</tbody>"
 }
 
-fn row(html: &mut String, index: usize, view: &View, best: bool) {
+fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool) {
     let class = if best { " class=\"best\"" } else { "" };
     let star = if best {
         " <span class=\"star\" title=\"best\">★<span class=\"hidden\"> best</span></span>"
@@ -89,6 +93,9 @@ fn row(html: &mut String, index: usize, view: &View, best: bool) {
         "<tr{class} data-run=\"{index}\"><td data-v=\"{number}\">{number}</td>\
          <th scope=\"row\" class=\"word\"><bdi>{policy}</bdi>{star}</th><td class=\"word\"><bdi>{device}</bdi></td>"
     );
+    if evictions {
+        *html += &format!("<td class=\"word\"><bdi>{}</bdi></td>", escaped(&view.row.eviction));
+    }
     for column in COLUMNS {
         let (value, shown) = (column.cell)(&view.row);
         let _never_fails = write!(html, "<td data-v=\"{value}\">{shown}</td>");

@@ -1,6 +1,12 @@
 //! What a page says and refuses, without a browser; the command's tests have the pictures.
 
+use bowwave_core::{Config, Instant, Policy};
+
 use super::*;
+use crate::device::DeviceSpec;
+use crate::faults::Faults;
+use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, RecordOptions, Setup, Walk};
+use crate::queue::Queue;
 use crate::record::{Latency, Row};
 
 /// A run of `reads` reads of a page each: one in ten misses, one in five is late.
@@ -144,6 +150,76 @@ fn names_stay_in_their_places() {
 }
 
 #[test]
+fn reads_that_overlap_may_stand_in_the_order_in_which_they_ended() {
+    let mut swapped = recording();
+    let reads = &mut swapped.runs[0].reads;
+    reads.time_ns.swap(3, 7);
+    reads.latency_ns.swap(3, 7);
+    reads.file.swap(3, 7);
+    reads.start.swap(3, 7);
+    reads.pages.swap(3, 7);
+    reads.outcome.swap(3, 7);
+    assert_eq!(page(&swapped), page(&recording()));
+}
+
+#[test]
+fn runs_of_one_policy_are_told_apart_by_what_they_differ_in() {
+    let mut recording = recording();
+    recording.runs.push(run("ondemand", 2.0, 1.1, 100));
+    recording.runs[2].row.ra_pages = 64;
+    assert!(page(&recording).contains("ondemand (32 pages) is the best of 3 runs"));
+    recording.runs[2].row.ra_pages = 32;
+    recording.runs[1].row.eviction = "arc".into();
+    let html = page(&recording);
+    assert!(html.contains("ondemand (arc) is the best") && html.contains("ondemand (default eviction) (2 s"));
+    assert!(html.contains("<td class=\"word\"><bdi>arc</bdi></td>"));
+}
+
+#[test]
+fn a_machine_s_own_recording_makes_a_page() {
+    let runs = [Policy::None, Policy::OnDemand].map(machine_run).to_vec();
+    let html = page(&Recording { runs, ..Recording::new() });
+    assert!(
+        html.contains("ondemand is the best of 2 runs"),
+        "{}",
+        html.split("<script").next().unwrap_or_default()
+    );
+    // Four readers of 64 reads each in either run.
+    assert!(html.contains("Shows every recorded read (256)"));
+}
+
+/// Four readers in a row through the real cache and disk.
+fn machine_run(policy: Policy) -> Run {
+    let device = DeviceSpec::open("hdd").expect("a preset");
+    let queue = Queue::new(device.build(7), device.queue().clone()).expect("valid");
+    let record = Some(RecordOptions::default());
+    let host = Host { call_ns: 1000, wait_ns: 5000, copy_ns_a_kib: 100.0 };
+    let config = Config { policy, ..Config::default() };
+    let setup = Setup { config, host, queue, walk: Walk::AtOnce, faults: Faults::NONE, check: true, record };
+    let mut machine = Machine::new(setup).expect("valid");
+    for reader in 0..4_u64 {
+        let file = machine.add_file("a", 1 << 20, reader << 30);
+        let source = Box::new((0..64_u64).map(move |index| Access {
+            at: Instant(0),
+            op: AccessOp::Read,
+            file,
+            offset: index * 16_384,
+            bytes: 16_384,
+        }));
+        machine.add_process(Process {
+            start: Instant(0),
+            source,
+            pace: Pace::Closed { think_ns: 0 },
+            depth: 1,
+        });
+    }
+    machine.run(None).expect("no invariant is broken");
+    let mut run = machine.summary();
+    (run.row.policy, run.row.device) = (policy.name().to_owned(), "hdd".to_owned());
+    run
+}
+
+#[test]
 fn a_page_is_the_same_from_memory_and_from_json_and_every_time() {
     let recording = recording();
     let json = serde_json::to_vec(&recording).unwrap();
@@ -170,7 +246,7 @@ fn what_contradicts_itself_is_named_by_run_and_place() {
         (|run| run.samples.busy.clear(), "samples.busy has 0 values"),
         (|run| run.reads.outcome[3] = 3, "reads.outcome[3] is 3"),
         (|run| run.reads.file[7] = 2, "reads.file[7] is 2, and there are 2 files"),
-        (|run| run.reads.time_ns[5] = 0, "reads.time_ns[5] is before the one it follows"),
+        (|run| run.decisions.time_ns[5] = 0, "decisions.time_ns[5] is before the one it follows"),
         (|run| run.reads.start[1] = u64::MAX, "reads.start[1] is 18446744073709551615"),
         (|run| run.decisions.mark[2] = Some(u64::MAX), "decisions.mark[2] is too large"),
         (|run| run.decisions.file[1] = 9, "decisions.file[1] is 9"),

@@ -65,6 +65,7 @@ impl View {
         let row = Row {
             policy: units::visible(&run.row.policy),
             device: units::visible(&run.row.device),
+            eviction: units::visible(&run.row.eviction),
             ..run.row.clone()
         };
         let latency = row.latency_ns;
@@ -105,8 +106,14 @@ impl View {
     }
 }
 
-/// `ondemand · hdd · 64 MiB · 32 pages`.
+/// `ondemand · hdd · 64 MiB · 32 pages`, and what evicts if that was chosen.
 fn name(row: &Row) -> String {
     let cache = row.cache_bytes.map_or_else(|| "unlimited".to_owned(), |bytes| units::bytes(bytes as f64));
-    format!("{} · {} · {cache} · {}", row.policy, row.device, units::counted(row.ra_pages.into(), "page"))
+    let eviction = if row.eviction.is_empty() { String::new() } else { format!(" · {}", row.eviction) };
+    format!(
+        "{} · {} · {cache} · {}{eviction}",
+        row.policy,
+        row.device,
+        units::counted(row.ra_pages.into(), "page")
+    )
 }

@@ -6,9 +6,11 @@
 mod aio_stress;
 mod figure;
 mod iozone;
+mod lab;
 mod overlapped;
 mod sysbench;
 mod testbed;
+pub mod thrashing;
 
 pub use figure::{Bar, Figure, Pair};
 
@@ -58,8 +60,13 @@ pub enum ReproduceError {
 }
 
 /// Every experiment, in the order of the documents.
-pub const EXPERIMENTS: &[Experiment] =
-    &[overlapped::EXPERIMENT, iozone::EXPERIMENT, aio_stress::EXPERIMENT, sysbench::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    overlapped::EXPERIMENT,
+    iozone::EXPERIMENT,
+    aio_stress::EXPERIMENT,
+    sysbench::EXPERIMENT,
+    thrashing::EXPERIMENT,
+];
 
 impl fmt::Display for ReproduceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

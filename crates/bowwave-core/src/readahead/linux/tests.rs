@@ -224,6 +224,13 @@ fn a_window_that_reaches_the_end_of_the_file_bears_no_mark() {
     assert_eq!(reader.read(95, 96).read(96, 97).decided(), "random@95+1 miss@96+4/3#");
     let mut reader = Reader::new(LinuxConfig::default(), 101);
     assert_eq!(reader.read(95, 96).read(96, 97).decided(), "random@95+1 miss@96+4/3");
+    let linux = LinuxConfig { mark_at_eof: true, ..LinuxConfig::default() };
+    let mut reader = Reader::new(linux, 99);
+    assert_eq!(
+        reader.read(95, 96).read(96, 97).read(97, 98).decided(),
+        "random@95+1 miss@96+4/3#96 interleaved@99+8/8#",
+        "6.18 marks a window cut short by its end, where the state does not expect it"
+    );
     let mut reader = with_folios();
     assert_eq!(
         one_by_one(&mut reader, (1 << 14) - 4..1 << 14),

@@ -1,6 +1,6 @@
 //! What the pictures of all runs say.
 
-use super::super::units::{bytes, count, percent, rate, three, time};
+use super::super::units::{bytes, count, counted, percent, rate, three, time};
 use super::super::view::{Ledger, View};
 use super::groups::{Group, Groups};
 
@@ -53,15 +53,23 @@ fn place(views: &[View], group: &Group) -> String {
     }
 }
 
-/// A run among those of its group: `ondemand`, or `ondemand (32 pages)` where there are several of the policy.
+/// A run among those of its group: `ondemand`, or `ondemand (32 pages, arc)` where other runs of the policy differ in it.
 fn called(views: &[View], group: &Group, run: usize) -> String {
     let row = &views[run].row;
-    let same = group.runs.iter().filter(|other| views[**other].row.policy == row.policy).count();
-    if same > 1 {
-        format!("{} ({} pages)", row.policy, count(row.ra_pages.into()))
-    } else {
-        row.policy.clone()
+    let same =
+        || group.runs.iter().map(|other| &views[*other].row).filter(|other| other.policy == row.policy);
+    let mut parts = Vec::new();
+    if same().any(|other| other.ra_pages != row.ra_pages) {
+        parts.push(counted(row.ra_pages.into(), "page"));
     }
+    if same().any(|other| other.eviction != row.eviction) {
+        parts.push(if row.eviction.is_empty() {
+            "default eviction".to_owned()
+        } else {
+            row.eviction.clone()
+        });
+    }
+    if parts.is_empty() { row.policy.clone() } else { format!("{} ({})", row.policy, parts.join(", ")) }
 }
 
 /// `3.2 times as fast as none`, or how it is otherwise.

@@ -1,0 +1,254 @@
+//! `bowwave conformance`: our policies held against the systems that they follow.
+
+mod event;
+mod lab;
+mod ours;
+mod patterns;
+mod play;
+mod script;
+mod sys;
+mod tracing;
+mod verdict;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::thread;
+
+use bowwave_core::LinuxConfig;
+
+use crate::Failure;
+use crate::interrupt::{Interrupt, Second};
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::table::{Align, Table};
+use lab::{Folios, Lab};
+use patterns::{PATTERNS, Pattern};
+use play::Player;
+use script::Script;
+use verdict::Verdict;
+
+/// Base-2 logarithm of the pages of the largest folio that ext4 makes: 2 MiB.
+const FOLIO_ORDER_MAX: u8 = 9;
+
+/// Arguments of `bowwave conformance`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bowwave conformance kernel
+  bowwave conformance kernel --ra-pages 32 --pattern sequential-1 --json")]
+pub struct Args {
+    #[command(subcommand)]
+    peer: Peer,
+}
+
+#[derive(Debug, clap::Subcommand)]
+#[command(disable_help_subcommand = true)]
+enum Peer {
+    /// Hold the policy linux against the running kernel, decision by decision
+    Kernel(KernelArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Plays access patterns cold to an ext4 file on a loop device of its own, reads the kernel's decisions from the tracepoints \
+events/readahead, and compares each (start, size, async_size, what triggered it) with what the policy decides on the same \
+script. Needs root, loop devices, mke2fs and Linux 6.18 or later; without them it says so and ends well. Nothing is left \
+behind. Ends with 1 if there is a difference whose reason is not known.
+
+Fixed for the comparison: read_ahead_kb (taken when a file is opened) from --ra-pages, max_sectors_kb 512 (io_pages 128), \
+ext4 with 4096-byte blocks, noatime; 'single' folios by data=journal, 'large' ones by default options. Mapped pages are \
+touched by stores to a private mapping, which the kernel serves one by one, so that fault-around plays no part.
+
+Examples:
+  bowwave conformance kernel
+  bowwave conformance kernel --folios large --ra-pages 32,2048
+  bowwave conformance kernel --list")]
+struct KernelArgs {
+    /// Window sizes to try, in pages
+    #[arg(long, value_name = "PAGES", value_delimiter = ',', default_value = "32,128,512,2048",
+          value_parser = clap::value_parser!(u64).range(2..=2048))]
+    ra_pages: Vec<u64>,
+
+    /// Patterns to play; without it, all
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(PATTERNS.iter().map(|pattern| pattern.name)), hide_possible_values = true)]
+    pattern: Vec<String>,
+
+    /// Kinds of folios to try
+    #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "single,large")]
+    folios: Vec<Folios>,
+
+    /// Where the image of 400 MiB is made
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    dir: PathBuf,
+
+    /// Print the patterns and end
+    #[arg(long)]
+    list: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a comparison did not come to its end.
+#[derive(Debug)]
+enum Stop {
+    /// This machine cannot do it.
+    Skip(String),
+    Failed(Failure),
+}
+
+impl Stop {
+    fn skip(why: impl fmt::Display) -> Self {
+        Self::Skip(why.to_string())
+    }
+
+    fn failed(why: impl fmt::Display) -> Self {
+        Self::Failed(Failure::failed(why))
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Compares, and prints.
+///
+/// # Errors
+/// If the machine can do it but something went wrong on the way; if there is a difference without a known reason.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let Peer::Kernel(args) = &args.peer;
+    if args.list {
+        let mut output = Output::stdout();
+        let outcome = list(&mut output);
+        return output.finish(outcome);
+    }
+    let interrupt = Interrupt::watch(Second::Waits)?;
+    // A thread of its own, whose mounts and processor are its own, too.
+    let compared = thread::scope(|scope| scope.spawn(|| compare(args, &interrupt)).join());
+    let verdicts = match compared.map_err(|_| Failure::failed("the comparison panicked"))? {
+        Ok(verdicts) => verdicts,
+        Err(Stop::Failed(failure)) => return Err(failure),
+        Err(Stop::Skip(why)) => {
+            output::note(format_args!("skipped: {why}"));
+            Vec::new()
+        }
+    };
+    let mut output = Output::stdout();
+    let outcome = if args.json { output.json_array(&verdicts) } else { print(&mut output, args, &verdicts) };
+    output.finish(outcome)?;
+    match verdicts.iter().filter(|verdict| verdict.is_unexplained()).count() {
+        0 => Ok(()),
+        count => Err(Failure::failed(format_args!(
+            "{count} patterns differ from the kernel without a known reason"
+        ))),
+    }
+}
+
+fn list(output: &mut Output) -> Result<(), Failure> {
+    let mut table = Table::new([("pattern", Align::Left), ("what it does", Align::Left)]);
+    for pattern in PATTERNS {
+        table.row([pattern.name, pattern.what]);
+    }
+    output.line(table.to_string().trim_end())
+}
+
+/// Plays every pattern asked for.
+fn compare(args: &KernelArgs, interrupt: &Interrupt) -> Result<Vec<Verdict>, Stop> {
+    let mut lab = Lab::build(&args.dir)?;
+    let mut verdicts = Vec::new();
+    let chosen =
+        |pattern: &&Pattern| args.pattern.is_empty() || args.pattern.iter().any(|name| name == pattern.name);
+    let runs = args.folios.len() * args.ra_pages.len() * PATTERNS.iter().filter(chosen).count();
+    let mut progress = Progress::runs("comparing", runs as u64);
+    for &folios in &args.folios {
+        lab.mount(folios)?;
+        for &ra_pages in &args.ra_pages {
+            let io_pages = lab.set_ra_pages(ra_pages)?;
+            let linux = LinuxConfig {
+                io_pages: u32::try_from(io_pages).unwrap_or(u32::MAX),
+                align_end: true,
+                folio_order_max: if folios == Folios::Large { FOLIO_ORDER_MAX } else { 0 },
+                mark_at_eof: true,
+            };
+            for pattern in PATTERNS.iter().filter(chosen) {
+                progress.at(verdicts.len() as u64);
+                verdicts.push(try_one(&mut lab, pattern, folios, ra_pages, linux, interrupt)?);
+            }
+        }
+    }
+    Ok(verdicts)
+}
+
+fn try_one(
+    lab: &mut Lab,
+    pattern: &Pattern,
+    folios: Folios,
+    ra_pages: u64,
+    linux: LinuxConfig,
+    interrupt: &Interrupt,
+) -> Result<Verdict, Stop> {
+    let mut script = Script::new(ra_pages, pattern.target);
+    (pattern.write)(&mut script);
+    let ours = ours::play(linux, &script, pattern.target)?;
+    let path = lab.path(pattern.target);
+    let mut play = || {
+        let mut player = Player::cold(&path, pattern.target)?;
+        player.play(&script, &ours.steps, lab.tracing(), interrupt)?;
+        let events = lab.tracing().events(script.ops.len())?;
+        if !verdict::alike(folios, &events, &ours) {
+            player.hurry();
+        }
+        Ok((events, player.resident(ours.cached)?))
+    };
+    let (theirs, cached) = play().map_err(|error: io::Error| match error.kind() {
+        io::ErrorKind::Interrupted => Stop::failed("interrupted"),
+        _ => Stop::failed(format_args!("{} with {ra_pages} pages: {error}", pattern.name)),
+    })?;
+    Ok(Verdict::of(pattern, folios, &script, &theirs, cached, &ours))
+}
+
+/// A row a pattern, a column a window size: decisions, and how many of them differ.
+fn print(output: &mut Output, args: &KernelArgs, verdicts: &[Verdict]) -> Result<(), Failure> {
+    let names: Vec<String> = args.ra_pages.iter().map(|pages| format!("ra {pages}")).collect();
+    let columns = [("folios", Align::Left), ("pattern", Align::Left)];
+    let mut table =
+        Table::new(columns.into_iter().chain(names.iter().map(|name| (name.as_str(), Align::Right))));
+    for &folios in &args.folios {
+        for pattern in PATTERNS {
+            let of = |verdict: &&Verdict| verdict.folios == folios.name() && verdict.pattern == pattern.name;
+            let cells: Vec<String> = verdicts.iter().filter(of).map(cell).collect();
+            if !cells.is_empty() {
+                let head = [folios.name().to_owned(), pattern.name.to_owned()];
+                table.row(head.into_iter().chain(cells));
+            }
+        }
+    }
+    output.line(table.to_string().trim_end())?;
+    let sum = |count: fn(&Verdict) -> usize| verdicts.iter().map(count).sum::<usize>();
+    output.line(format_args!(
+        "\n{} decisions of the kernel in {} runs; {} differ",
+        sum(|verdict| verdict.decisions),
+        verdicts.len(),
+        sum(|verdict| verdict.differences),
+    ))?;
+    for verdict in verdicts {
+        let Some(first) = &verdict.first else { continue };
+        let why = verdict.reason.unwrap_or("no known reason");
+        let Verdict { folios, pattern, ra_pages, .. } = verdict;
+        output.line(format_args!("{folios} {pattern} ra {ra_pages}: {first}: {why}"))?;
+    }
+    Ok(())
+}
+
+fn cell(verdict: &Verdict) -> String {
+    let (decisions, differences) = (verdict.decisions, verdict.differences);
+    match (&verdict.first, verdict.reason) {
+        (None, _) => decisions.to_string(),
+        (Some(_), Some(_)) => format!("{decisions} ({differences} named)"),
+        (Some(_), None) => format!("{decisions} ({differences} differ)"),
+    }
+}

@@ -1,0 +1,235 @@
+//! The access patterns, by name.
+
+use bowwave_core::{Advice, Pattern as Use};
+
+use super::script::{Script, Target};
+
+/// An access pattern.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    pub(super) name: &'static str,
+    /// What it does, for `--list`.
+    pub(super) what: &'static str,
+    pub(super) target: Target,
+    pub(super) write: fn(&mut Script),
+}
+
+/// Every pattern, in the order in which they are played. Lengths scale with the window (`ra`), so that each reaches its
+/// steady state.
+#[rustfmt::skip]
+pub(super) const PATTERNS: &[Pattern] = &[
+    on_large("sequential-1", "1 page a read, from the start", |s| { s.sequential(0, 1, 6 * s.ra); }),
+    on_large("sequential-4", "4 pages a read, from the start", |s| { s.sequential(0, 4, 6 * s.ra); }),
+    on_large("sequential-16", "16 pages a read, from the start", |s| { s.sequential(0, 16, 8 * s.ra); }),
+    on_large("sequential-100", "100 pages a read, from the start", |s| { s.sequential(0, 100, 8 * s.ra + 400); }),
+    on_large("sequential-1000", "1000 pages a read, from the start", |s| { s.sequential(0, 1000, 4 * s.ra + 5000); }),
+    on_large("middle-1", "1 page a read, from page 1000", |s| { s.sequential(1000, 1, 6 * s.ra); }),
+    on_large("middle-4", "4 pages a read, from page 777", |s| { s.sequential(777, 4, 6 * s.ra); }),
+    on_large("middle-100", "100 pages a read, from page 777", |s| { s.sequential(777, 100, 8 * s.ra + 400); }),
+    on_large("one-large-read", "a single read of 4 windows and a half, from page 777", |s| { s.read(777, s.ra * 9 / 2); }),
+    on_large("random-1", "single pages in no order", |s| scattered(s, 1, 400)),
+    on_large("random-4", "4 pages at a time in no order", |s| scattered(s, 4, 300)),
+    on_large("random-64", "64 pages at a time in no order", |s| scattered(s, 64, 200)),
+    on_large("random-dense", "1 to 3 pages in no order, within 300 pages", |s| {
+        for _ in 0..400 { let (page, count) = (2000 + s.random(300), 1 + s.random(3)); s.read(page, count); }
+    }),
+    on_large("random-runs", "runs of up to 40 pages read one by one, in no order", |s| {
+        for _ in 0..60 { let (page, count) = (s.random(60_000), 1 + s.random(40)); s.sequential(page, 1, count); }
+    }),
+    on_large("interleaved-2", "2 streams through one handle, 1 page at a time", |s| streams(s, 2, 1)),
+    on_large("interleaved-2-from-start", "2 streams, one of them from page 0", |s| { s.interleaved(&[0, 10_000], 1, 4 * s.ra); }),
+    on_large("interleaved-3", "3 streams through one handle, 2 pages at a time", |s| streams(s, 3, 2)),
+    on_large("interleaved-5", "5 streams through one handle, 3 pages at a time", |s| streams(s, 5, 3)),
+    on_large("interleaved-8", "8 streams through one handle, 4 pages at a time", |s| streams(s, 8, 4)),
+    on_large("interleaved-close", "2 streams 60 pages apart, one on the heels of the other", |s| { s.interleaved(&[3000, 3060], 1, 4 * s.ra); }),
+    on_large("two-handles", "2 handles, a stream each", |s| {
+        let starts = s.starts(2);
+        for round in 0..3 * s.ra { s.through(0).read(starts[0] + round, 1).through(1).read(starts[1] + round, 1); }
+    }),
+    on_large("two-handles-in-step", "2 handles read the same pages, one just behind the other", |s| {
+        for round in 0..3 * s.ra { s.through(0).read(500 + round, 1).through(1).read(500 + round, 1); }
+    }),
+    on_large("stride-2", "every second page", |s| strides(s, 2, 1)),
+    on_large("stride-8", "every eighth page", |s| strides(s, 8, 1)),
+    on_large("stride-5-of-2", "2 pages of every 5", |s| strides(s, 5, 2)),
+    on_large("backward-1", "1 page a read, towards the start of the file", |s| backward(s, 1)),
+    on_large("backward-4", "4 pages a read, towards the start of the file", |s| backward(s, 4)),
+    on_large("unaligned-10000", "10000 bytes a read, from the start", |s| unaligned(s, 0, 10_000)),
+    on_large("unaligned-1000", "1000 bytes a read, from page 50", |s| unaligned(s, 50 * 4096, 1000)),
+    on_large("unaligned-middle", "6000 bytes a read, from byte 12345678", |s| unaligned(s, 12_345_678, 6000)),
+    on_large("unaligned-skips", "10000 bytes a read, then 3000 left out", |s| {
+        for read in 0..s.ra * 2 { s.read_bytes(9_000_000 + read * 13_000, 10_000); }
+    }),
+    on_large("retried", "each read starts again 10 pages into the last one", |s| {
+        for read in 0..s.ra { s.read(300 + read * 10, 40); }
+    }),
+    on_large("reread", "the same 3 windows twice", |s| { let n = 3 * s.ra; s.sequential(100, 4, n).sequential(100, 4, n); }),
+    on_large("reread-with-holes", "read, dropped in places, and read again", |s| {
+        s.sequential(0, 8, 4 * s.ra);
+        for hole in 0..12 { let at = hole * s.ra / 3 + 5; s.drop_pages(at, 1 + hole * 3 % 11); }
+        s.sequential(0, 4, 4 * s.ra);
+    }),
+    on_large("reread-marks-dropped", "the page after each read is dropped, its mark with it", |s| {
+        for page in 0..3 * s.ra { s.read(page, 1).drop_pages(page + 1, 1); }
+    }),
+    on_large("islands", "a stream runs into pages that are there", |s| {
+        let (ra, other) = (s.ra, 1);
+        for island in 0..6 { s.through(other).read(1500 + island * ra * 2 / 3, 1 + island * 5); }
+        s.through(0).sequential(1400, 1, 5 * ra);
+    }),
+    on_large("history", "reads after cached runs of growing length, through a fresh handle", |s| {
+        for run in 1..24 {
+            let at = 1000 + run * (s.ra + 50);
+            s.through(1).advise(at, run * 2, Advice::WillNeed).through(0).read(at + run * 2, 1 + run % 4).read(50_000, 1);
+        }
+    }),
+    on_large("history-from-start", "a fresh handle goes on where another has read from the start", |s| {
+        let ra = s.ra;
+        s.through(0).read(0, 3).drop_pages(3, 4 * ra).through(1).read(3, 1).drop_pages(4, 4 * ra).through(2).read(4, 1);
+        s.through(3).sequential(4, 3, 2 * ra);
+    }),
+    on_large("history-of-a-window", "a read after exactly one window of cached pages", |s| {
+        let ra = s.ra;
+        s.through(1).advise(0, ra, Advice::WillNeed).through(0).read(ra, 1);
+        s.through(1).advise(9000, ra, Advice::WillNeed).through(2).read(9000 + ra, 1);
+        s.through(1).advise(20_000, ra - 1, Advice::WillNeed).through(3).read(20_000 + ra - 1, 1);
+    }),
+    on_large("advice-sequential", "fadvise SEQUENTIAL, then reads in order", |s| { let n = 10 * s.ra; s.advise_all(Advice::Sequential).sequential(0, 2, n); }),
+    on_large("advice-sequential-normal", "fadvise SEQUENTIAL, later NORMAL", |s| {
+        let n = 5 * s.ra;
+        s.advise_all(Advice::Sequential).sequential(400, 4, n).advise_all(Advice::Normal).sequential(400 + n, 4, n);
+    }),
+    on_large("advice-random", "fadvise RANDOM, then reads in order", |s| { s.advise_all(Advice::Random).sequential(0, 3, 300).read(5000, 1500); }),
+    on_large("advice-random-later", "reads in order, then fadvise RANDOM, then NORMAL", |s| {
+        let ra = s.ra;
+        s.sequential(0, 2, 20).advise_all(Advice::Random).sequential(20, 2, ra + 40);
+        s.advise_all(Advice::Normal).sequential(60 + ra, 2, 2 * ra);
+    }),
+    on_large("advice-willneed", "fadvise WILLNEED of small and large ranges, then reads", |s| {
+        s.advise(10, 5, Advice::WillNeed).advise(1000, 3000, Advice::WillNeed).advise(1010, 10, Advice::WillNeed);
+        let n = 2 * s.ra;
+        s.sequential(0, 3, 60).sequential(990, 4, n);
+    }),
+    on_large("advice-dontneed", "a reader that drops what it has read", |s| {
+        for read in 0..3 * s.ra / 4 { s.read(read * 4, 4).drop_pages(read * 4, 4); }
+    }),
+    on_large("end-1", "1 page a read, over the end of the file", |s| { let from = s.pages - 2 * s.ra; s.sequential(from, 1, 2 * s.ra); }),
+    on_large("end-16", "16 pages a read, over the end of the file and back to its start", |s| {
+        let from = s.pages - s.ra - 100;
+        s.sequential(from, 16, s.ra + 160).sequential(0, 4, 40);
+    }),
+    on("odd-file", "a file of 1000 pages and 100 bytes, 5 pages a read", Target::Odd, |s| { s.sequential(0, 5, 1010); }),
+    on("odd-file-large-reads", "the same, 300 pages a read", Target::Odd, |s| { s.sequential(0, 300, 1200); }),
+    on("odd-file-tail", "the last bytes of that file, again and again", Target::Odd, |s| {
+        s.read_bytes(4_095_000, 10_000).drop_pages(995, 5).read_bytes(4_090_000, 10_000).read_bytes(4_096_000, 200).read(980, 100);
+    }),
+    on("tiny-file", "a file of 3 pages at once, and a page of it after it was dropped", Target::Tiny, |s| {
+        s.read(0, 16).drop_pages(1, 1).read(1, 1).drop_pages(0, 3).read(2, 1).read(0, 1);
+    }),
+    on_large("mapped-sequential", "a mapping, page by page", |s| { s.touches(100, 1, 5 * s.ra.min(512)); }),
+    on_large("mapped-from-start", "a mapping, page by page from its start", |s| { s.touches(0, 1, 5 * s.ra.min(512)); }),
+    on_large("mapped-backward", "a mapping, page by page towards its start", |s| {
+        for touch in 0..3 * s.ra.min(512) { s.touch(9000 - touch); }
+    }),
+    on_large("mapped-stride-16", "a mapping, every sixteenth page", |s| { s.touches(50, 16, 200); }),
+    on_large("mapped-random", "a mapping, single pages in no order, until reading around ends", |s| {
+        for _ in 0..160 { let page = s.random(s.pages); s.touch(page); }
+    }),
+    on_large("mapped-random-then-hits", "the same, then pages that are there, then others", |s| {
+        for far in 0..140 { s.touch(300 * far + 299); }
+        let around = 300 * 50 + 300 - s.ra.min(30) / 2;
+        s.touches(around, 1, 12);
+        for far in 0..40 { s.touch(300 * far + 150); }
+        s.touches(around + 12, 1, s.ra.min(30) / 2 - 2);
+        for far in 0..60 { s.touch(45_000 + 300 * far); }
+    }),
+    on_large("mapped-advised-sequential", "a mapping with madvise SEQUENTIAL, page by page", |s| {
+        let n = s.ra.min(512);
+        s.map_advise(Use::Sequential).touches(0, 1, 4 * n).touches(20_000, 1, 2 * n);
+    }),
+    on_large("mapped-advised-random", "a mapping with madvise RANDOM, later NORMAL", |s| {
+        let n = s.ra.min(512);
+        s.touches(4000, 1, 4).map_advise(Use::Random).touches(4004, 1, n).map_advise(Use::Normal).touches(6000, 1, n);
+    }),
+    on_large("mapped-and-read", "a mapping and reads through the same handle, by turns", |s| {
+        for turn in 0..2 * s.ra.min(512) { s.read(700 + turn, 1).touch(30_000 + turn); }
+    }),
+    on("mapped-odd-file", "a mapping of the odd file, over its end", Target::Odd, |s| { s.touches(900, 1, 101); }),
+];
+
+const fn on_large(name: &'static str, what: &'static str, write: fn(&mut Script)) -> Pattern {
+    on(name, what, Target::Large, write)
+}
+
+const fn on(name: &'static str, what: &'static str, target: Target, write: fn(&mut Script)) -> Pattern {
+    Pattern { name, what, target, write }
+}
+
+fn scattered(s: &mut Script, each: u64, reads: u64) {
+    for _ in 0..reads {
+        let page = s.random(s.pages - each);
+        s.read(page, each);
+    }
+}
+
+fn streams(s: &mut Script, count: u64, each: u64) {
+    let starts = s.starts(count);
+    let rounds = (4 * s.ra / each).min(6000 / each);
+    s.interleaved(&starts, each, rounds);
+}
+
+fn strides(s: &mut Script, step: u64, each: u64) {
+    for read in 0..200 {
+        s.read(read * step, each);
+    }
+    for read in 0..200 {
+        s.read(10_000 + read * step, each);
+    }
+}
+
+fn backward(s: &mut Script, each: u64) {
+    let from = 4000;
+    for read in 0..300 {
+        s.read(from - read * each, each);
+    }
+    for read in (0..60).rev() {
+        s.read(read * each, each);
+    }
+}
+
+fn unaligned(s: &mut Script, from: u64, each: u64) {
+    for read in 0..5 * s.ra * 4096 / each {
+        s.read_bytes(from + read * each, each);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::script::Op;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn patterns_have_names_of_their_own_and_stay_in_the_file() {
+        let names: BTreeSet<&str> = PATTERNS.iter().map(|pattern| pattern.name).collect();
+        assert_eq!(names.len(), PATTERNS.len());
+        for (pattern, ra) in PATTERNS.iter().flat_map(|pattern| [32, 128, 512, 2048].map(|ra| (pattern, ra)))
+        {
+            let mut script = Script::new(ra, pattern.target);
+            (pattern.write)(&mut script);
+            assert!(!script.ops.is_empty(), "{}", pattern.name);
+            for op in &script.ops {
+                let inside = match *op {
+                    // Reads may begin a little behind the end: that is one of the patterns.
+                    Op::Read { offset, length, .. } => {
+                        offset < pattern.target.bytes() + 500 * 4096 && length > 0
+                    }
+                    Op::Touch { page, .. } => page < script.pages,
+                    Op::Advise { pages, .. } => pages.start.0 <= script.pages,
+                    Op::MapAdvise { .. } => true,
+                };
+                assert!(inside, "{} at {ra}: {op:?}", pattern.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The kernel's tracepoints, in a trace instance of our own.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::event::{Event, Line};
+
+/// Memory for events: a pattern makes a few hundred thousand at most, at some 80 bytes.
+const BUFFER_KIB: u64 = 16 << 10;
+
+/// A trace instance with the readahead events of one file.
+#[derive(Debug)]
+pub(super) struct Tracing {
+    instance: PathBuf,
+    /// Taken away first when dropped: an instance in use stays.
+    marker: Option<File>,
+    cpu: usize,
+}
+
+impl Tracing {
+    /// Whether this kernel has the tracepoints.
+    pub(super) fn is_offered(tracefs: &Path) -> bool {
+        tracefs.join("events/readahead/page_cache_ra_order").is_dir()
+    }
+
+    /// Makes the instance `name`; events of `cpu` count.
+    pub(super) fn start(tracefs: &Path, name: &str, cpu: usize) -> io::Result<Self> {
+        let instance = tracefs.join("instances").join(name);
+        fs::create_dir(&instance)?;
+        let prepare = || {
+            fs::write(instance.join(format!("per_cpu/cpu{cpu}/buffer_size_kb")), BUFFER_KIB.to_string())?;
+            File::options().write(true).open(instance.join("trace_marker"))
+        };
+        match prepare() {
+            Ok(marker) => Ok(Self { instance, marker: Some(marker), cpu }),
+            Err(error) => {
+                let _the_first_error_counts = fs::remove_dir(&instance);
+                Err(error)
+            }
+        }
+    }
+
+    /// From now on only events of this file count, and none from before.
+    pub(super) fn watch(&self, file: &File) -> io::Result<()> {
+        let metadata = file.metadata()?;
+        let (major, minor) = (rustix::fs::major(metadata.st_dev()), rustix::fs::minor(metadata.st_dev()));
+        // In the kernel a device number has 20 bits for the minor.
+        let device = (major << 20) | minor;
+        let events = self.instance.join("events/readahead");
+        fs::write(events.join("filter"), format!("s_dev == {device} && i_ino == {}", metadata.st_ino()))?;
+        fs::write(events.join("enable"), "1")?;
+        fs::write(self.instance.join("trace"), "")
+    }
+
+    /// Notes that a step of the script begins.
+    pub(super) fn step(&mut self, step: usize) -> io::Result<()> {
+        // One write is one entry of the trace.
+        let marker = self.marker.as_mut().expect("closed only when dropped");
+        marker.write_all(format!("step {step}\n").as_bytes())
+    }
+
+    /// The events since [`watch`](Self::watch), by step.
+    pub(super) fn events(&self, steps: usize) -> io::Result<Vec<Vec<Event>>> {
+        fs::write(self.instance.join("events/readahead/enable"), "0")?;
+        let stats = fs::read_to_string(self.instance.join(format!("per_cpu/cpu{}/stats", self.cpu)))?;
+        let lost = stats.lines().any(|line| {
+            let (name, count) = line.split_once(": ").unwrap_or_default();
+            matches!(name, "overrun" | "dropped events") && count.trim() != "0"
+        });
+        if lost {
+            return Err(io::Error::other("the trace buffer ran over"));
+        }
+        let mut by_step = vec![Vec::new(); steps];
+        let mut step = None;
+        for line in fs::read_to_string(self.instance.join("trace"))?.lines() {
+            match Line::parse(line) {
+                Some(Line::Step(next)) => step = Some(next),
+                Some(Line::Event(event)) => {
+                    let events = step.and_then(|step: usize| by_step.get_mut(step));
+                    events.ok_or_else(|| io::Error::other("an event before the first step"))?.push(event);
+                }
+                None => {}
+            }
+        }
+        Ok(by_step)
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        self.marker = None;
+        let _gone_anyway = fs::write(self.instance.join("events/readahead/enable"), "0");
+        if let Err(error) = fs::remove_dir(&self.instance) {
+            crate::output::note(format_args!("{} is left behind: {error}", self.instance.display()));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `bowwave import`: a trace of another tool, converted into our own form.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+
+use bowwave_trace::import::{self, BlockAction, Format, Import, Options, TracefsEvents};
+use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::{Record, Writer, binary};
+use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::{Failure, values};
+
+/// Rows between two reports to the progress bar.
+const ROWS_A_REPORT: u64 = 4096;
+
+/// Arguments of `bowwave import`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Formats: csv and bwt (bowwave's own), fio (write_iolog, versions 2 and 3), strace (best with -f -ttt -y), blkparse, tracefs (the \
+kernel's page-cache events), msr, alibaba, tencent, spc (published block traces), arc, lirs, mqsim, vscsi, vscsi-csv, oracle-general. \
+Files packed by gzip or zstd are unpacked. What had to be mended or left out is counted on standard error.
+
+Examples:
+  bowwave import app.strace -o app.csv
+  bowwave import web.iolog | bowwave explain - --policy ondemand
+  bowwave import P6.lis.zst --block-size 512 -o p6.bwt
+  blkparse -i sda | bowwave import - --block-action dispatched -o sda.csv")]
+pub struct Args {
+    /// The trace; - reads standard input
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+
+    /// The format of the trace; without it, told from its first bytes
+    #[arg(long, value_name = "FORMAT", value_parser = format())]
+    format: Option<Format>,
+
+    /// Where to put the result: FILE.csv or FILE.bwt (the binary form); without it, CSV to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Keep the times of the trace's own clock; without it, the first row is at 0
+    #[arg(long)]
+    keep_times: bool,
+
+    /// Bytes of a block, in formats that count in blocks [default: what the format's publishers say, else 4096]
+    #[arg(long, value_name = "SIZE", value_parser = block_size)]
+    block_size: Option<NonZeroU64>,
+
+    /// What objects are in oracle-general: blocks of one file (of 512 bytes if not said), or files read whole
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ObjectsAs::Blocks)]
+    objects: ObjectsAs,
+
+    /// Which step of a request counts in blkparse's output
+    #[arg(long, value_name = "STEP", value_enum, default_value_t = Step::Queued)]
+    block_action: Step,
+
+    /// Which of the kernel's page-cache events count: what programs read, or what was brought in for them
+    #[arg(long, value_name = "EVENTS", value_enum, default_value_t = Events::Accesses)]
+    tracefs_events: Events,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Step {
+    /// Q: the file system asks for it
+    Queued,
+    /// D: it goes to the device
+    Dispatched,
+    /// C: the device has done it
+    Completed,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ObjectsAs {
+    Blocks,
+    Files,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Events {
+    /// mm_filemap_get_pages and mm_filemap_fault
+    Accesses,
+    /// mm_filemap_add_to_page_cache
+    Fills,
+}
+
+fn format() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name))
+        .map(|name| name.parse().expect("the names are those of the formats"))
+}
+
+fn block_size(text: &str) -> Result<NonZeroU64, String> {
+    values::positive_size(text).map(|bytes| NonZeroU64::new(bytes).expect("it is positive"))
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options {
+            keep_times: self.keep_times,
+            block_bytes: self.block_size,
+            objects: match self.objects {
+                ObjectsAs::Blocks => Objects::Blocks(self.block_size.map_or(512, NonZeroU64::get)),
+                ObjectsAs::Files => Objects::Files,
+            },
+            block_action: match self.block_action {
+                Step::Queued => BlockAction::Queued,
+                Step::Dispatched => BlockAction::Dispatched,
+                Step::Completed => BlockAction::Completed,
+            },
+            tracefs_events: match self.tracefs_events {
+                Events::Accesses => TracefsEvents::Accesses,
+                Events::Fills => TracefsEvents::Fills,
+            },
+        }
+    }
+}
+
+/// Converts the trace.
+///
+/// # Errors
+/// If the trace cannot be read or is not one, with its line; if the result cannot be written. A result in a file that
+/// was begun and not finished is removed.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let binary = args.output.as_deref().map(output::is_binary_form).transpose()?;
+    let (mut import, total) = open(args)?;
+    let rows = match (&args.output, binary) {
+        (Some(path), Some(true)) => {
+            output::into_file(path, |file| into_binary(&mut import, total, file, path))
+        }
+        (Some(path), _) => output::into_file(path, |file| {
+            let refused = |error| cannot_write(path, &error);
+            let mut output = BufWriter::with_capacity(1 << 20, file);
+            let rows = into_csv(&mut import, total, &mut output, refused)?;
+            output.flush().map(|()| rows).map_err(refused)
+        }),
+        (None, _) => {
+            let mut output = Output::stdout();
+            let refused = |error| output::written(Err(error)).expect_err("it was an error");
+            let outcome = into_csv(&mut import, total, &mut output, refused);
+            output.finish(outcome)
+        }
+    }?;
+    for (repair, count) in import.repairs().iter() {
+        output::note(format_args!("{}: {count}", repair.description()));
+    }
+    if rows == 0 {
+        output::note(format_args!("the trace, read as {}, has no rows", import.format()));
+    }
+    Ok(())
+}
+
+/// Opens the trace; its size in bytes, if it is a file.
+fn open(args: &Args) -> Result<(Import, Option<u64>), Failure> {
+    let options = args.options();
+    if args.trace == Path::new("-") {
+        let import = import::from_reader(io::stdin(), "standard input", args.format, &options);
+        return Ok((import.map_err(Failure::failed)?, None));
+    }
+    let import = import::open(&args.trace, args.format, &options).map_err(Failure::failed)?;
+    let total = args.trace.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
+    Ok((import, total))
+}
+
+fn into_csv(
+    import: &mut Import,
+    total: Option<u64>,
+    output: impl Write,
+    refused: impl Fn(io::Error) -> Failure,
+) -> Result<u64, Failure> {
+    let mut writer = Writer::new(output).map_err(&refused)?;
+    each(import, total, |record| writer.write(record).map_err(&refused))
+}
+
+fn into_binary(
+    import: &mut Import,
+    total: Option<u64>,
+    file: &mut File,
+    path: &Path,
+) -> Result<u64, Failure> {
+    let refused = |error| cannot_write(path, &error);
+    let mut writer = binary::Writer::new(file).map_err(refused)?;
+    let rows = each(import, total, |record| writer.write(record).map_err(refused))?;
+    writer.finish().map(|_| rows).map_err(refused)
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format_args!("cannot write {}: {error}", path.display()))
+}
+
+/// Hands the records on, and shows how far they are; how many there were.
+fn each(
+    import: &mut Import,
+    total: Option<u64>,
+    mut write: impl FnMut(&Record) -> Result<(), Failure>,
+) -> Result<u64, Failure> {
+    let mut progress = Progress::bytes("importing", total);
+    let mut record = Record::default();
+    let mut rows = 0;
+    while import.read(&mut record).map_err(Failure::failed)? {
+        write(&record)?;
+        rows += 1;
+        if rows % ROWS_A_REPORT == 0 {
+            progress.at(import.bytes_read());
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,65 @@
+//! What needs a look inside.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use bowwave_core::Policy;
+
+use super::*;
+
+/// The memory of frames that a shard gave back was released outside its lock. Frames that were lent again and filled in
+/// that moment turned to zeros under their pages.
+///
+/// The release here waits until somebody else has done just that. It must not be able to: its turn comes after.
+#[test]
+fn frames_that_are_lent_again_keep_their_bytes_whenever_the_others_were_released() {
+    const PAGES: u32 = 16;
+    let options =
+        Options { cache_bytes: Some(2 << 20), shards: Some(1), policy: Policy::None, ..Options::default() };
+    let engine = Engine::new(options).expect("valid options");
+    let file = Arc::new(engine.open("pattern:/4MiB").expect("a scheme of ours"));
+    let mut bytes = vec![0; 4096];
+    let mut read = |offset: u64| {
+        file.read_at(offset, &mut bytes).expect("the pattern never fails");
+        bytes.clone()
+    };
+    let expected: Vec<Vec<u8>> = (0..u64::from(PAGES)).map(|page| read(page << 12)).collect();
+    // Every frame is in use, the first pages' frames by others. (Read again, they would stay.)
+    for page in u64::from(PAGES)..1024 {
+        read(page << 12);
+    }
+
+    let before = engine.stats().store.requests;
+
+    let (done, is_done) = mpsc::sync_channel(1);
+    let (other, again) = (engine.clone(), Arc::clone(&file));
+    let lend_and_fill = move || {
+        let mut effects = Vec::new();
+        other.inner.shards[0].grant(PAGES, &mut effects);
+        other.inner.perform(0, effects);
+        let mut bytes = vec![0; 4096];
+        for page in 0..u64::from(PAGES) {
+            again.read_at(page << 12, &mut bytes).expect("the pattern never fails");
+        }
+        done.send(()).ok();
+    };
+    let (started, is_started) = mpsc::sync_channel(1);
+    let release_waits = move || {
+        started.send(thread::spawn(lend_and_fill)).expect("the test listens");
+        // With the lock held this runs out, and it is the other's turn when the frames are released.
+        is_done.recv_timeout(Duration::from_millis(300)).ok();
+    };
+    *engine.inner.shards[0].arena.before_release.0.lock().expect("no panic") = Some(Box::new(release_waits));
+    let mut effects = Vec::new();
+    assert_eq!(engine.inner.shards[0].revoke(PAGES, 1, &mut effects), PAGES);
+    engine.inner.perform(0, effects);
+    is_started.recv().expect("the release was waited for").join().expect("its reads succeed");
+
+    let requests = engine.stats().store.requests;
+    assert_eq!(requests, before + u64::from(PAGES), "the first pages were not there, and came");
+    for (page, expected) in (0..).zip(&expected) {
+        assert!(read(page << 12) == *expected, "page {page} lost its bytes");
+    }
+    assert_eq!(engine.stats().store.requests, requests, "they were hits, in the frames lent again");
+}

@@ -1,0 +1,69 @@
+//! Frames on loan to a store: they are nobody else's until the buffer that lends them is gone.
+//!
+//! ```text
+//!                 buffer dropped                request ended
+//!   Out ─────────────────────────────► Back ────────────────────► retried, or answered: frames are free
+//!    │  request ended, buffer still out
+//!    └───────────────► Orphaned (answered as lost: out of the page table, pinned) ─── buffer dropped ──► unpinned
+//! ```
+//!
+//! A ring that fails, or a store that loses a request, ends the request although something may still write to the buffer.
+//! The readers hear of it at once; the frames come back when the buffer is dropped, and never if it never is.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bowwave_core::FrameId;
+
+use crate::engine::Inner;
+
+/// The owner of a request's buffer, dropped with its last piece. Keeps the memory mapped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    state: Arc<Mutex<State>>,
+    engine: Arc<Inner>,
+    shard: usize,
+}
+
+/// The request's view of its lease.
+#[derive(Debug)]
+pub(crate) struct Loan(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+enum State {
+    Out,
+    Back,
+    /// The request has ended; these frames are pinned until the buffer comes.
+    Orphaned(Vec<FrameId>),
+}
+
+impl Lease {
+    pub(crate) fn new(engine: Arc<Inner>, shard: usize) -> (Self, Loan) {
+        let state = Arc::new(Mutex::new(State::Out));
+        (Self { state: Arc::clone(&state), engine, shard }, Loan(state))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let before = std::mem::replace(&mut *lock(&self.state), State::Back);
+        if let State::Orphaned(frames) = before {
+            self.engine.unpin(self.shard, &frames);
+        }
+    }
+}
+
+impl Loan {
+    /// Whether the memory is back. If not, `orphan` has the cache pin the frames, and names them; it is done before the
+    /// memory can come back.
+    pub(crate) fn is_back_or(&self, orphan: impl FnOnce() -> Vec<FrameId>) -> bool {
+        let mut state = lock(&self.0);
+        if matches!(*state, State::Out) {
+            *state = State::Orphaned(orphan());
+        }
+        matches!(*state, State::Back)
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,74 @@
+//! Many replays of one trace, on several processors.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use bowwave_core::{Eviction, Policy};
+use bowwave_trace::binary::Trace;
+
+use super::{Error, Outcome, Setup, replay};
+
+/// Values to combine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes {
+    /// Readahead policies.
+    pub policies: Vec<Policy>,
+    /// Frames of the cache; none for one that never evicts.
+    pub cache_pages: Vec<Option<u32>>,
+    /// Which pages go first.
+    pub evictions: Vec<Eviction>,
+    /// Most pages of a window.
+    pub ra_pages: Vec<u32>,
+}
+
+impl Axes {
+    /// Every combination, on top of `base`: windows change fastest, then policies, evictions, cache sizes.
+    #[must_use]
+    pub fn setups(&self, base: &Setup) -> Vec<Setup> {
+        let mut setups = Vec::new();
+        for &cache_pages in &self.cache_pages {
+            for &eviction in &self.evictions {
+                for &policy in &self.policies {
+                    for &ra_pages in &self.ra_pages {
+                        setups.push(Setup { policy, cache_pages, eviction, ra_pages, ..*base });
+                    }
+                }
+            }
+        }
+        setups
+    }
+}
+
+/// Replays a trace with each of `setups`, as many at once as there are `workers`; outcomes in the order of `setups`.
+/// `progress` is told after each how many are done.
+///
+/// # Errors
+/// The first of `setups` that failed.
+pub fn replay_all<B: AsRef<[u8]> + Sync>(
+    trace: &Trace<B>,
+    setups: &[Setup],
+    workers: NonZeroUsize,
+    progress: impl Fn(usize) + Sync,
+) -> Result<Vec<Outcome>, Error> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results: Vec<Mutex<Option<Result<Outcome, Error>>>> =
+        setups.iter().map(|_| Mutex::new(None)).collect();
+    thread::scope(|scope| {
+        for _ in 0..workers.get().min(setups.len()) {
+            scope.spawn(|| {
+                while let index = next.fetch_add(1, Ordering::Relaxed)
+                    && let (Some(setup), Some(place)) = (setups.get(index), results.get(index))
+                {
+                    let outcome = replay(trace, setup);
+                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+                    progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                }
+            });
+        }
+    });
+    let outcome = |place: Mutex<Option<_>>| place.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // A worker that panics ends the scope with its panic, so each place is filled here.
+    results.into_iter().filter_map(outcome).collect()
+}

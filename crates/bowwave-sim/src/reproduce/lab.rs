@@ -1,0 +1,107 @@
+//! The machine of the documents: one disk, one processor, Linux 2.6.20.
+
+use bowwave_core::{Config, Policy};
+
+use super::ReproduceError;
+use crate::device::DeviceSpec;
+use crate::faults::Faults;
+use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
+use crate::queue::{Elevator, Queue, QueueConfig};
+use crate::record::{Recording, Run};
+
+/// How a machine of an experiment is made.
+#[derive(Clone, Debug)]
+pub(super) struct Lab {
+    pub(super) policy: Policy,
+    pub(super) ra_pages: u32,
+    pub(super) cache_bytes: u64,
+    pub(super) host: Host,
+    /// None for the disk's own.
+    pub(super) queue: Option<QueueConfig>,
+    pub(super) record: Option<RecordOptions>,
+}
+
+/// The two algorithms of the documents: what was there, and what replaced it.
+pub(super) const ALGORITHMS: [Policy; 2] = [Policy::Legacy, Policy::OnDemand];
+
+impl Lab {
+    /// The documents' disk and host, with the defaults of 2.6.20.
+    pub(super) fn disk() -> Self {
+        Self {
+            policy: Policy::OnDemand,
+            ra_pages: 256,
+            cache_bytes: 0,
+            host: Host { call_ns: 0, wait_ns: 85_000, copy_ns_a_kib: 1024.0 / 1.2 },
+            queue: None,
+            record: None,
+        }
+    }
+
+    /// The same with another order of requests before the disk.
+    pub(super) fn with_elevator(&self, elevator: Elevator) -> Result<Self, ReproduceError> {
+        let device = disk()?;
+        let queue = QueueConfig { elevator, ..self.queue.clone().unwrap_or_else(|| device.queue().clone()) };
+        Ok(Self { queue: Some(queue), ..self.clone() })
+    }
+
+    /// The machine.
+    pub(super) fn machine(&self) -> Result<Machine, ReproduceError> {
+        let frames = self.cache_bytes / 4096;
+        let config = Config {
+            frames: u32::try_from(frames).unwrap_or(Config::UNLIMITED),
+            ra_pages: self.ra_pages,
+            policy: self.policy,
+            ..Config::default()
+        };
+        let device = disk()?;
+        let queue = self.queue.clone().unwrap_or_else(|| device.queue().clone());
+        let queue =
+            Queue::new(device.build(0), queue).map_err(|error| ReproduceError::Device(error.to_string()))?;
+        Ok(Machine::new(Setup {
+            config,
+            host: self.host,
+            queue,
+            walk: Walk::PageByPage,
+            faults: Faults::NONE,
+            check: false,
+            record: self.record,
+        })?)
+    }
+
+    /// Puts the name of the set-up on a run.
+    pub(super) fn name(&self, mut run: Run) -> Run {
+        run.row.policy = self.policy.name().to_owned();
+        run.row.device = "hdd".to_owned();
+        run.row.cache_bytes = Some(self.cache_bytes);
+        run.row.ra_pages = self.ra_pages;
+        run
+    }
+}
+
+/// The documents' disk.
+fn disk() -> Result<DeviceSpec, ReproduceError> {
+    DeviceSpec::open("hdd").map_err(|error| ReproduceError::Device(error.to_string()))
+}
+
+/// Runs something with each of the two algorithms, at the same time.
+pub(super) fn both<T: Send>(
+    run: impl Fn(Policy) -> Result<T, ReproduceError> + Sync,
+) -> Result<[T; 2], ReproduceError> {
+    let [old, new] = ALGORITHMS;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(old));
+        let new = run(new);
+        let old = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok([old?, new?])
+    })
+}
+
+/// An empty recording with its head.
+pub(super) fn recording(title: &str, id: &str) -> Recording {
+    Recording {
+        version: 1,
+        title: title.to_owned(),
+        command: format!("bowwave reproduce {id}"),
+        runs: Vec::new(),
+    }
+}

@@ -1,0 +1,169 @@
+//! 000 "readahead thrashing", 002 section 4.5 and figure 6: little memory, one more slow reader each second.
+//!
+//! A machine with 128 MB, of which the page cache has what the kernel leaves; each second one more stream of 100 KB/s
+//! begins, up to 200. Pages read ahead then are evicted before their reader comes to them. The 2.6.20 algorithm reads
+//! what was lost page by page; on-demand readahead starts a window anew at the page that is missing.
+
+use bowwave_core::{Instant, Policy};
+
+use super::lab::{self, Lab};
+use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
+use crate::machine::{Access, AccessOp, Pace, Process, RecordOptions};
+use crate::queue::Elevator;
+use crate::record::{Recording, Run, Samples};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "thrashing",
+    what: "128 MB of memory, one more 100 KB/s stream each second, up to 200 (000; 002, 4.5 and figure 6)",
+    run,
+};
+
+/// What the page cache has of the 128 MB: 2.6.20 in single-user mode, its slabs and page tables take the rest.
+pub(super) const CACHE_BYTES: u64 = 48 << 20;
+const STREAMS: u64 = 200;
+const RATE: u64 = 100_000;
+/// Bytes of a read of a stream: what a server passes on at a time. The documents do not say; see the notes it prints for
+/// other sizes.
+const READ_BYTES: u64 = 64 << 10;
+/// 1 MiB at most is read ahead, as in all runs of the documents.
+const RA_PAGES: u32 = 256;
+/// Files lie spread over this much of the disk.
+const SPREAD_BYTES: u64 = 40_000_000_000;
+const SECONDS: u64 = 220;
+/// Seconds over which curves are averaged, as the eye does with figure 6.
+const SMOOTH: usize = 5;
+const WHERE: [(&str, &str); 2] = [("000", "thrashing"), ("002", "figure 6")];
+
+fn run(options: &Options) -> Result<Outcome, ReproduceError> {
+    let runs = lab::both(|policy| thrash(policy, READ_BYTES, None))?;
+    let [baseline, improved] = &runs;
+    let mut figures = Vec::new();
+    let pair =
+        |measure: fn(&Samples) -> f64| Pair::new(measure(&baseline.samples), measure(&improved.samples));
+    let throughput = pair(|samples| peak(&delivered(samples)) / 1e6);
+    let size = pair(|samples| io_sizes(samples).into_iter().fold(f64::INFINITY, f64::min) / 1e3);
+    let onset = pair(onset_seconds);
+    let overload = pair(overload_seconds);
+    for (place, theirs) in WHERE.into_iter().zip([Pair::new(5.0, 15.0), Pair::new(5.0, 15.0)]) {
+        let bar = Bar::Ranges((4.0, 6.5), (12.0, 17.0));
+        figures.push(Figure::new(place, "max throughput", "MB/s", theirs, throughput, bar));
+        let bar = Bar::GainFrom(2.9, f64::INFINITY);
+        figures.push(Figure::new(place, "max throughput, ratio", "MB/s", theirs, throughput, bar));
+        let bar = Bar::Ranges((13.0, 22.0), (130.0, f64::INFINITY));
+        let theirs = Pair::new(16.0, 140.0);
+        figures.push(Figure::new(place, "min average I/O size", "KB", theirs, size, bar));
+    }
+    let theirs = Pair::new(20.0, 20.0);
+    let bar = Bar::Ranges((15.0, 27.0), (15.0, 27.0));
+    figures.push(Figure::new(WHERE[1], "thrashing begins", "s", theirs, onset, bar));
+    let theirs = Pair { baseline: Some(40.0), improved: None };
+    let bar = Bar::Within(0.25);
+    figures.push(Figure::new(WHERE[1], "disk overloaded", "s", theirs, overload, bar));
+    let recording = if options.record {
+        Recording { runs: runs.into_iter().collect(), ..lab::recording("readahead thrashing", "thrashing") }
+    } else {
+        Recording::default()
+    };
+    Ok(Outcome { figures, notes: notes()?, recording })
+}
+
+/// How far the figures hang on what the documents leave open.
+fn notes() -> Result<Vec<String>, ReproduceError> {
+    let mut notes = vec![format!(
+        "thrashing: {} MiB of page cache, reads of {} KiB, disk queue in C-LOOK order",
+        CACHE_BYTES >> 20,
+        READ_BYTES >> 10
+    )];
+    for read_bytes in [4 << 10, 16 << 10, 32 << 10, 100_000] {
+        notes.push(format!("  with reads of {read_bytes} bytes: {}", variant(read_bytes, None)?));
+    }
+    for elevator in [Elevator::Noop, Elevator::Anticipatory] {
+        notes.push(format!("  with the elevator {elevator}: {}", variant(READ_BYTES, Some(elevator))?));
+    }
+    notes.push(
+        "  an anticipating elevator waits for a stream's next page, so 2.6.20's page-by-page repairs cost fewer seeks"
+            .to_owned(),
+    );
+    Ok(notes)
+}
+
+fn variant(read_bytes: u64, elevator: Option<Elevator>) -> Result<String, ReproduceError> {
+    let [old, new] = lab::both(|policy| thrash(policy, read_bytes, elevator))?;
+    let speed = |run: &Run| peak(&delivered(&run.samples)) / 1e6;
+    let least = |run: &Run| io_sizes(&run.samples).into_iter().fold(f64::INFINITY, f64::min) / 1e3;
+    Ok(format!(
+        "{:.1} -> {:.1} MB/s ({:.1} times), least average I/O {:.0} -> {:.0} KB",
+        speed(&old),
+        speed(&new),
+        speed(&new) / speed(&old),
+        least(&old),
+        least(&new)
+    ))
+}
+
+/// One run of the experiment.
+fn thrash(policy: Policy, read_bytes: u64, elevator: Option<Elevator>) -> Result<Run, ReproduceError> {
+    let record = RecordOptions { sample_ns: 1_000_000_000, samples_max: 4096, ..RecordOptions::default() };
+    let lab =
+        Lab { policy, ra_pages: RA_PAGES, cache_bytes: CACHE_BYTES, record: Some(record), ..Lab::disk() };
+    let lab = match elevator {
+        Some(elevator) => lab.with_elevator(elevator)?,
+        None => lab,
+    };
+    let mut machine = lab.machine()?;
+    let file_bytes = SECONDS * RATE;
+    for stream in 0..STREAMS {
+        let address = SPREAD_BYTES / STREAMS * stream;
+        let file = machine.add_file(&format!("stream-{stream}"), file_bytes, address);
+        let source = (0..file_bytes / read_bytes).map(move |index| Access {
+            at: Instant(0),
+            op: AccessOp::Read,
+            file,
+            offset: index * read_bytes,
+            bytes: read_bytes,
+        });
+        machine.add_process(Process {
+            start: Instant(stream * 1_000_000_000),
+            source: Box::new(source),
+            pace: Pace::Every { period_ns: read_bytes * 1_000_000_000 / RATE },
+            depth: 1,
+        });
+    }
+    machine.run(Some(Instant(SECONDS * 1_000_000_000)))?;
+    Ok(lab.name(machine.summary()))
+}
+
+/// Bytes delivered each second, smoothed.
+fn delivered(samples: &Samples) -> Vec<f64> {
+    smooth(&samples.bytes_delivered.iter().map(|&bytes| bytes as f64).collect::<Vec<_>>())
+}
+
+/// Bytes of a request on average, each second while thrashing may happen, smoothed.
+fn io_sizes(samples: &Samples) -> Vec<f64> {
+    let bytes = smooth(&samples.bytes_fetched.iter().map(|&bytes| bytes as f64).collect::<Vec<_>>());
+    let requests = smooth(&samples.requests.iter().map(|&count| f64::from(count)).collect::<Vec<_>>());
+    let sizes = bytes.iter().zip(&requests).filter(|(_, requests)| **requests > 0.0);
+    sizes.map(|(bytes, requests)| bytes / requests).collect()
+}
+
+/// The first second from which on pages are evicted unread and wanted again.
+fn onset_seconds(samples: &Samples) -> f64 {
+    let first = samples.thrashed.iter().position(|&pages| pages > 0);
+    first.map_or(f64::INFINITY, |second| (second + 1) as f64)
+}
+
+/// The first second from which on the disk has no pause for a while.
+fn overload_seconds(samples: &Samples) -> f64 {
+    let busy = smooth(&samples.busy);
+    busy.iter().position(|&busy| busy > 0.99).map_or(f64::INFINITY, |second| (second + 1) as f64)
+}
+
+fn peak(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+/// Means over [`SMOOTH`] neighbours.
+fn smooth(values: &[f64]) -> Vec<f64> {
+    values.windows(SMOOTH).map(|window| window.iter().sum::<f64>() / SMOOTH as f64).collect()
+}

@@ -1,0 +1,213 @@
+//! Many machines: one work under every combination of policy, window, cache size, device and seed, on all processors.
+
+use std::fmt;
+use std::panic;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bowwave_core::{Config, ConfigError, Eviction, Policy, Violation};
+
+use crate::device::{DeviceError, DeviceSpec};
+use crate::faults::Faults;
+use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
+use crate::queue::{Queue, QueueConfig, QueueConfigError};
+use crate::record::Run;
+
+/// One machine of a sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Readahead policy.
+    pub policy: Policy,
+    /// Most pages of a window.
+    pub ra_pages: u32,
+    /// Bytes of the cache; none for one without end.
+    pub cache_bytes: Option<u64>,
+    /// The device, as [`DeviceSpec::open`] takes it.
+    pub device: String,
+    /// Seed of whatever is drawn: the device's noise, faults.
+    pub seed: u64,
+}
+
+/// What all machines of a sweep share.
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// What calls, waits and copies cost.
+    pub host: Host,
+    /// The queue before the device; none for the device's own.
+    pub queue: Option<QueueConfig>,
+    /// How reads go through their pages.
+    pub walk: Walk,
+    /// Which pages go first.
+    pub eviction: Eviction,
+    /// Share of requests that fail.
+    pub failing: f64,
+    /// Whether each step is checked.
+    pub check: bool,
+    /// What to keep for a report.
+    pub record: Option<RecordOptions>,
+}
+
+/// Lists of values: a sweep runs every combination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes {
+    /// Policies.
+    pub policies: Vec<Policy>,
+    /// Most pages of a window.
+    pub ra_pages: Vec<u32>,
+    /// Cache sizes in bytes; none for one without end.
+    pub cache_bytes: Vec<Option<u64>>,
+    /// Devices.
+    pub devices: Vec<String>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+}
+
+/// Why a machine did not run to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SweepError {
+    /// The cache refused its configuration.
+    Config(ConfigError),
+    /// The queue refused its.
+    Queue(QueueConfigError),
+    /// No such device, or one that cannot be.
+    Device(DeviceError),
+    /// An invariant of the cache did not hold: a bug of this program.
+    Violation(Violation),
+}
+
+impl Axes {
+    /// Every combination, devices outermost and policies innermost: rows to compare stand together.
+    #[must_use]
+    pub fn cases(&self) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for device in &self.devices {
+            for &cache_bytes in &self.cache_bytes {
+                for &ra_pages in &self.ra_pages {
+                    for &seed in &self.seeds {
+                        for &policy in &self.policies {
+                            let device = device.clone();
+                            cases.push(Case { policy, ra_pages, cache_bytes, device, seed });
+                        }
+                    }
+                }
+            }
+        }
+        cases
+    }
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            host: Host::FREE,
+            queue: None,
+            walk: Walk::AtOnce,
+            eviction: Eviction::TwoList,
+            failing: 0.0,
+            check: false,
+            record: None,
+        }
+    }
+}
+
+impl Case {
+    /// The machine of this case, without files and processes.
+    ///
+    /// # Errors
+    /// A configuration or device that cannot be.
+    pub fn machine(&self, common: &Common) -> Result<Machine, SweepError> {
+        let page_size = Config::default().page_size;
+        let frames = match self.cache_bytes {
+            None => Config::UNLIMITED,
+            Some(bytes) => u32::try_from(bytes / page_size.bytes()).unwrap_or(Config::UNLIMITED),
+        };
+        let config = Config {
+            frames: frames.min(Config::UNLIMITED),
+            ra_pages: self.ra_pages,
+            policy: self.policy,
+            eviction: common.eviction,
+            ..Config::default()
+        };
+        let device = DeviceSpec::open(&self.device).map_err(SweepError::Device)?;
+        let queue = common.queue.clone().unwrap_or_else(|| device.queue().clone());
+        let queue = Queue::new(device.build(self.seed), queue).map_err(SweepError::Queue)?;
+        let faults = Faults { seed: self.seed, failing: common.failing };
+        let Common { host, walk, check, record, .. } = *common;
+        Machine::new(Setup { config, host, queue, walk, faults, check, record }).map_err(SweepError::Config)
+    }
+
+    /// Runs the work that `load` gives a machine, to its end.
+    ///
+    /// # Errors
+    /// A configuration or device that cannot be; an invariant that does not hold.
+    pub fn run(
+        &self,
+        common: &Common,
+        load: &(dyn Fn(&mut Machine) + Sync),
+        progress: &Arc<AtomicU64>,
+    ) -> Result<Run, SweepError> {
+        let mut machine = self.machine(common)?;
+        machine.count_reads_in(Arc::clone(progress));
+        load(&mut machine);
+        machine.run(None).map_err(SweepError::Violation)?;
+        let mut run = machine.summary();
+        run.row.policy = self.policy.name().to_owned();
+        run.row.device = self.device.clone();
+        run.row.cache_bytes = self.cache_bytes;
+        run.row.ra_pages = self.ra_pages;
+        run.row.seed = self.seed;
+        run.row.eviction = common.eviction.name().to_owned();
+        Ok(run)
+    }
+}
+
+/// Runs every case on `threads` threads; the runs in the order of the cases. `progress` counts reads of all of them.
+///
+/// # Errors
+/// The first error of a case; cases not yet begun are left out then.
+pub fn run(
+    cases: &[Case],
+    common: &Common,
+    load: &(dyn Fn(&mut Machine) + Sync),
+    threads: usize,
+    progress: &Arc<AtomicU64>,
+) -> Result<Vec<Run>, SweepError> {
+    let next = AtomicUsize::new(0);
+    let runs: Mutex<Vec<Option<Run>>> = Mutex::new(vec![None; cases.len()]);
+    let work = || -> Result<(), SweepError> {
+        while let Some((number, case)) = take(&next, cases) {
+            let run = case.run(common, load, progress).inspect_err(|_| {
+                next.store(cases.len(), Ordering::Relaxed);
+            })?;
+            runs.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(run);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads.clamp(1, cases.len().max(1))).map(|_| scope.spawn(work)).collect();
+        let mine = work();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|cause| panic::resume_unwind(cause))
+        };
+        others.into_iter().map(join).fold(mine, Result::and)
+    })?;
+    Ok(runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect())
+}
+
+fn take<'a>(next: &AtomicUsize, cases: &'a [Case]) -> Option<(usize, &'a Case)> {
+    let number = next.fetch_add(1, Ordering::Relaxed);
+    cases.get(number).map(|case| (number, case))
+}
+
+impl fmt::Display for SweepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => write!(f, "{error}"),
+            Self::Queue(error) => write!(f, "queue: {error}"),
+            Self::Device(error) => write!(f, "{error}"),
+            Self::Violation(Violation(what)) => write!(f, "an invariant does not hold: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for SweepError {}

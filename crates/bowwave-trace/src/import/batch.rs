@@ -1,0 +1,154 @@
+//! The records that one line of a foreign log gave, their times brought into order.
+
+use super::{Repair, Repairs};
+use crate::{Op, Record};
+
+/// What is wrong with a line; its place is known to whoever reads lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) column: Option<&'static str>,
+    pub(super) message: String,
+}
+
+impl Fault {
+    /// The line as a whole is wrong.
+    pub(super) fn line(message: impl Into<String>) -> Self {
+        Self { column: None, message: message.into() }
+    }
+
+    /// The value in `column` is wrong.
+    pub(super) fn column(column: &'static str, message: impl Into<String>) -> Self {
+        Self { column: Some(column), message: message.into() }
+    }
+}
+
+/// An access as an importer sees it: its name as bytes, its time on the log's own clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access<'a> {
+    pub(super) time_ns: u64,
+    pub(super) pid: u64,
+    pub(super) op: Op,
+    pub(super) file: &'a [u8],
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+/// Records waiting to be taken, in order. Their memory is used again and again.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    records: Vec<Record>,
+    /// How many of `records` are in use.
+    filled: usize,
+    /// How many of those have been taken.
+    taken: usize,
+    clock: Clock,
+    pub(super) repairs: Repairs,
+}
+
+impl Batch {
+    /// With `keep_times`, times stay those of the log; else the first one becomes 0.
+    pub(super) fn new(keep_times: bool) -> Self {
+        let base = keep_times.then_some(0);
+        Self { clock: Clock { base, last: 0 }, ..Self::default() }
+    }
+
+    /// Takes an access in.
+    pub(super) fn push(&mut self, access: Access<'_>) -> Result<(), Fault> {
+        let Access { time_ns, pid, op, file, offset, length } = access;
+        if offset.checked_add(length).is_none() {
+            let message = format!("offset {offset} and length {length} together pass {}", u64::MAX);
+            return Err(Fault::line(message));
+        }
+        let time_ns = self.clock.order(time_ns, &mut self.repairs);
+        if self.filled == self.records.len() {
+            self.records.push(Record::default());
+        }
+        let record = &mut self.records[self.filled];
+        record.file.clear();
+        match std::str::from_utf8(file) {
+            Ok(name) => record.file.push_str(name),
+            Err(_) => {
+                record.file.push_str(&String::from_utf8_lossy(file));
+                self.repairs.add(Repair::NameNotText);
+            }
+        }
+        (record.time_ns, record.pid, record.op) = (time_ns, pid, op);
+        (record.offset, record.length) = (offset, length);
+        self.filled += 1;
+        Ok(())
+    }
+
+    /// Exchanges the next record for the caller's; false if there is none.
+    pub(super) fn take(&mut self, record: &mut Record) -> bool {
+        if self.taken == self.filled {
+            (self.taken, self.filled) = (0, 0);
+            return false;
+        }
+        std::mem::swap(record, &mut self.records[self.taken]);
+        self.taken += 1;
+        true
+    }
+
+    /// Forgets what was pushed and not taken.
+    pub(super) fn clear(&mut self) {
+        (self.taken, self.filled) = (0, 0);
+    }
+}
+
+/// Times since the first one, never running back.
+#[derive(Debug, Default)]
+struct Clock {
+    base: Option<u64>,
+    /// The latest time so far, on the log's clock.
+    last: u64,
+}
+
+impl Clock {
+    fn order(&mut self, time_ns: u64, repairs: &mut Repairs) -> u64 {
+        let base = *self.base.get_or_insert(time_ns);
+        if time_ns < self.last || time_ns < base {
+            repairs.add(Repair::TimeRaised);
+        }
+        self.last = self.last.max(time_ns).max(base);
+        self.last - base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(time_ns: u64, file: &[u8]) -> Access<'_> {
+        Access { time_ns, pid: 1, op: Op::Read, file, offset: 0, length: 1 }
+    }
+
+    #[test]
+    fn times_begin_at_zero_and_never_run_back() {
+        let mut batch = Batch::new(false);
+        for time in [100, 130, 90, 120, 140] {
+            batch.push(access(time, b"a")).unwrap();
+        }
+        let mut record = Record::default();
+        let times: Vec<_> =
+            std::iter::from_fn(|| batch.take(&mut record).then_some(record.time_ns)).collect();
+        assert_eq!(times, [0, 30, 30, 30, 40]);
+        assert_eq!(batch.repairs.count(Repair::TimeRaised), 2);
+    }
+
+    #[test]
+    fn kept_times_are_those_of_the_log() {
+        let mut batch = Batch::new(true);
+        batch.push(access(100, b"a")).unwrap();
+        let mut record = Record::default();
+        assert!(batch.take(&mut record) && record.time_ns == 100 && !batch.take(&mut record));
+    }
+
+    #[test]
+    fn names_that_are_not_text_are_mended_and_counted() {
+        let mut batch = Batch::new(false);
+        batch.push(access(0, b"a\xff")).unwrap();
+        let mut record = Record::default();
+        assert!(batch.take(&mut record));
+        assert_eq!((record.file.as_str(), batch.repairs.count(Repair::NameNotText)), ("a\u{fffd}", 1));
+    }
+}

@@ -1,0 +1,208 @@
+//! The formats, their names, and how they are told apart.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use super::{blkparse, columns, fio, strace, tracefs, vscsi};
+use crate::{HEADER, binary, oracle_general};
+
+/// What a trace can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// bowwave's own CSV.
+    Csv,
+    /// bowwave's own binary form, `.bwt`.
+    Binary,
+    /// fio's `write_iolog`, versions 2 and 3.
+    Fio,
+    /// A log of `strace`, with `-f`, `-t`, `-tt`, `-ttt`, `-r`, `-y`, `-T` or without.
+    Strace,
+    /// What `blkparse` prints by default.
+    Blkparse,
+    /// The kernel's page-cache events, as tracefs prints them.
+    Tracefs,
+    /// Block traces of MSR Cambridge.
+    Msr,
+    /// Block traces of Alibaba Cloud.
+    Alibaba,
+    /// Block traces of Tencent Cloud.
+    Tencent,
+    /// Block traces of the Storage Performance Council.
+    Spc,
+    /// Traces of the ARC paper, `.lis`.
+    Arc,
+    /// Traces of the LIRS paper, one block a line.
+    Lirs,
+    /// Traces for the simulator MQSim.
+    Mqsim,
+    /// vscsi traces, in either of their binary forms.
+    Vscsi,
+    /// vscsi traces as CSV.
+    VscsiCsv,
+    /// libCacheSim's oracleGeneral, which only its name can tell.
+    OracleGeneral,
+}
+
+impl Format {
+    /// Every format, in the order in which help lists them.
+    pub const ALL: [Self; 16] = [
+        Self::Csv,
+        Self::Binary,
+        Self::Fio,
+        Self::Strace,
+        Self::Blkparse,
+        Self::Tracefs,
+        Self::Msr,
+        Self::Alibaba,
+        Self::Tencent,
+        Self::Spc,
+        Self::Arc,
+        Self::Lirs,
+        Self::Mqsim,
+        Self::Vscsi,
+        Self::VscsiCsv,
+        Self::OracleGeneral,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Binary => "bwt",
+            Self::Fio => "fio",
+            Self::Strace => "strace",
+            Self::Blkparse => "blkparse",
+            Self::Tracefs => "tracefs",
+            Self::Msr => "msr",
+            Self::Alibaba => "alibaba",
+            Self::Tencent => "tencent",
+            Self::Spc => "spc",
+            Self::Arc => "arc",
+            Self::Lirs => "lirs",
+            Self::Mqsim => "mqsim",
+            Self::Vscsi => "vscsi",
+            Self::VscsiCsv => "vscsi-csv",
+            Self::OracleGeneral => "oracle-general",
+        }
+    }
+
+    /// The format of a trace that begins with the (unpacked) bytes `head` and is called `name`; `None` if it is none of
+    /// these, or could be several.
+    ///
+    /// Each line of `head` but the last, which may be cut, is looked at, so a few kilobytes tell more than a few bytes.
+    #[must_use]
+    pub fn detect(head: &[u8], name: &Path) -> Option<Self> {
+        let text = head.strip_prefix("\u{feff}".as_bytes()).unwrap_or(head);
+        if text.starts_with(HEADER.as_bytes()) {
+            return Some(Self::Csv);
+        }
+        if binary::is_binary(head) {
+            return Some(Self::Binary);
+        }
+        if is_oracle_general(name) {
+            return Some(Self::OracleGeneral);
+        }
+        if fio::is_log(text) {
+            return Some(Self::Fio);
+        }
+        if text.starts_with(b"# tracer:") {
+            return Some(Self::Tracefs);
+        }
+        if vscsi::is_trace(head) {
+            return Some(Self::Vscsi);
+        }
+        Self::of_lines(text).or_else(|| Self::of_name(name))
+    }
+
+    /// The one format that all the lines of `text` fit; blank ones aside, and foreign ones where logs have such.
+    fn of_lines(text: &[u8]) -> Option<Self> {
+        let mut lines: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
+        if lines.len() > 1 {
+            lines.pop();
+        }
+        lines.retain(|line| !line.trim_ascii().is_empty());
+        lines.truncate(LINES_MAX);
+        let first = *lines.first()?;
+        let any = |fits: fn(&[u8]) -> bool| lines.iter().any(|line| fits(line));
+        if any(strace::fits) {
+            return Some(Self::Strace);
+        }
+        if any(tracefs::fits) {
+            return Some(Self::Tracefs);
+        }
+        if blkparse::fits(first) {
+            return Some(Self::Blkparse);
+        }
+        let fitting = |layout: &'static columns::Layout| lines.iter().all(|line| layout.fits(line));
+        // The stricter come first: what is only digits to one may be words to another.
+        [
+            (Self::VscsiCsv, &columns::VSCSI_CSV),
+            (Self::Msr, &columns::MSR),
+            (Self::Alibaba, &columns::ALIBABA),
+            (Self::Tencent, &columns::TENCENT),
+            (Self::Spc, &columns::SPC),
+            (Self::Mqsim, &columns::MQSIM),
+            (Self::Arc, &columns::ARC),
+            (Self::Lirs, &columns::LIRS),
+        ]
+        .into_iter()
+        .find_map(|(format, layout)| fitting(layout).then_some(format))
+    }
+
+    /// The format that the ending of a file's name stands for, with or without one for packing.
+    fn of_name(name: &Path) -> Option<Self> {
+        let packed = name.extension().is_some_and(|ending| ending == "gz" || ending == "zst");
+        let plain = if packed { Path::new(name.file_stem()?) } else { name };
+        match plain.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "csv" => Some(Self::Csv),
+            "iolog" => Some(Self::Fio),
+            "strace" => Some(Self::Strace),
+            "blkparse" => Some(Self::Blkparse),
+            "lis" => Some(Self::Arc),
+            "vscsi" | "vscsi1" | "vscsi2" | "vscsitrace" => Some(Self::Vscsi),
+            "spc" => Some(Self::Spc),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a file is called as libCacheSim's traces are: `w01.oracleGeneral`, `w01.oracleGeneral.bin.zst`.
+fn is_oracle_general(name: &Path) -> bool {
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').skip(1).any(|part| part.eq_ignore_ascii_case(oracle_general::EXTENSION))
+}
+
+/// Lines that a format is told from: enough to pass what a traced program prints first.
+const LINES_MAX: usize = 100;
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        Self::ALL.into_iter().find(|format| format.name() == name).ok_or(UnknownFormat)
+    }
+}
+
+/// The word is not the name of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownFormat;
+
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is not a format (one of ")?;
+        for (index, format) in Format::ALL.into_iter().enumerate() {
+            write!(f, "{}{format}", if index == 0 { "" } else { ", " })?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl std::error::Error for UnknownFormat {}

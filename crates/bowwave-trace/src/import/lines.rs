@@ -1,0 +1,100 @@
+//! Lines of foreign logs: bytes, bounded in size, numbered.
+
+use std::io::{self, BufRead};
+
+/// Most bytes of a line of a foreign log: `strace -s` may show much of a buffer, a binary file has no line ends at all.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Reads lines of at most [`LINE_BYTES_MAX`] bytes, one at a time, into the same memory.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    input: R,
+    line: Vec<u8>,
+    /// Lines taken from the input so far.
+    count: u64,
+    /// Whether the line read last had an end.
+    ended: bool,
+}
+
+/// Why there is no line.
+#[derive(Debug)]
+pub(super) enum LineError {
+    Io(io::Error),
+    TooLong,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, line: Vec::with_capacity(256), count: 0, ended: true }
+    }
+
+    /// The number of the line that was read last, from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether the line that was read last had a line end, as all but a file's last must.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The next line without its end, or `None` at the end of the input.
+    pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, LineError> {
+        self.line.clear();
+        loop {
+            let chunk = match self.input.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.count += 1;
+                    return Err(LineError::Io(error));
+                }
+            };
+            let end = chunk.iter().position(|&byte| byte == b'\n');
+            let taken = end.map_or(chunk.len(), |end| end + 1);
+            if taken > LINE_BYTES_MAX - self.line.len() {
+                self.count += 1;
+                return Err(LineError::TooLong);
+            }
+            self.line.extend_from_slice(&chunk[..taken]);
+            self.input.consume(taken);
+            self.ended = end.is_some();
+            if self.ended || taken == 0 {
+                break;
+            }
+        }
+        if self.line.is_empty() {
+            return Ok(None);
+        }
+        self.count += 1;
+        let mut line = self.line.as_slice();
+        if self.count == 1 {
+            line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+        }
+        line = line.strip_suffix(b"\n").unwrap_or(line);
+        Ok(Some(line.strip_suffix(b"\r").unwrap_or(line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_of_both_kinds_and_a_missing_one_are_taken_off() {
+        let mut lines = Lines::new("\u{feff}a\r\n\nb".as_bytes());
+        assert_eq!(lines.next_line().unwrap(), Some(&b"a"[..]));
+        assert_eq!(lines.next_line().unwrap(), Some(&b""[..]));
+        assert!(lines.ended());
+        assert_eq!(lines.next_line().unwrap(), Some(&b"b"[..]));
+        assert!(!lines.ended() && lines.number() == 3);
+        assert_eq!(lines.next_line().unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_at_the_bound() {
+        let mut lines = Lines::new(io::BufReader::new(io::repeat(0)));
+        assert!(matches!(lines.next_line(), Err(LineError::TooLong)));
+        assert_eq!(lines.number(), 1);
+    }
+}

@@ -1,0 +1,354 @@
+//! Which descriptor of which process is which file, and where it stands.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// An open file, shared by the descriptors that were duplicated or inherited from the one that opened it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Description {
+    /// Empty if it is no file, but a pipe, a socket or the like.
+    pub(super) path: Vec<u8>,
+    /// Where the next read or write goes; `None` if the file was open before the log began.
+    pub(super) position: Option<u64>,
+    /// Bytes of the file, as far as the log tells.
+    pub(super) size: Option<u64>,
+    /// Whether writes go to the end.
+    pub(super) append: bool,
+}
+
+impl Description {
+    /// Something open that is no file.
+    pub(super) fn no_file() -> Self {
+        Self { path: Vec::new(), position: None, size: None, append: false }
+    }
+}
+
+/// The number of a description in [`Tables`].
+type DescriptionId = usize;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    description: DescriptionId,
+    /// Whether running another program closes it.
+    close_on_exec: bool,
+}
+
+/// The descriptors of a process, or of several threads.
+#[derive(Debug, Default)]
+struct Table {
+    slots: BTreeMap<u32, Slot>,
+    users: u32,
+    /// The first that had it: its number stands for all of them.
+    owner: u64,
+}
+
+/// A call that has begun and not come back.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) name: Vec<u8>,
+    pub(super) text: Vec<u8>,
+    pub(super) time_ns: u64,
+    /// The child that was taken to be of this call, before it came back.
+    pub(super) child: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Process {
+    table: usize,
+    /// The working directory, once the log has told it.
+    directory: Option<Vec<u8>>,
+    pending: Option<Pending>,
+}
+
+/// All processes, their tables and open files.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    processes: HashMap<u64, Process>,
+    tables: Slab<Table>,
+    descriptions: Slab<(Description, u32)>,
+}
+
+impl Tables {
+    pub(super) fn knows(&self, pid: u64) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
+    /// Begins a process that has no parent in the log.
+    pub(super) fn begin(&mut self, pid: u64) {
+        let table = self.tables.add(Table { users: 1, owner: pid, ..Table::default() });
+        self.processes.insert(pid, Process { table, directory: None, pending: None });
+    }
+
+    /// Begins `child` with the descriptors of `parent`: the same ones if `shared`, else copies.
+    pub(super) fn fork(&mut self, parent: u64, child: u64, shared: bool) {
+        let Some(Process { table, directory, .. }) = self.processes.get(&parent) else { return };
+        let (mut table, directory) = (*table, directory.clone());
+        if shared {
+            self.tables.at(table).users += 1;
+        } else {
+            table = self.copy(table, child);
+        }
+        self.processes.insert(child, Process { table, directory, pending: None });
+    }
+
+    /// Ends a process and closes what only it had open.
+    pub(super) fn end(&mut self, pid: u64) -> Option<Pending> {
+        let process = self.processes.remove(&pid)?;
+        let table = self.tables.at(process.table);
+        table.users -= 1;
+        if table.users == 0 {
+            for slot in std::mem::take(&mut table.slots).into_values() {
+                self.drop_description(slot.description);
+            }
+            self.tables.remove(process.table);
+        }
+        process.pending
+    }
+
+    /// `pid` runs another program: its descriptors are its own from now on, those marked so are closed.
+    pub(super) fn exec(&mut self, pid: u64) {
+        self.unshare(pid);
+        let Some(process) = self.processes.get(&pid) else { return };
+        let slots = &mut self.tables.at(process.table).slots;
+        let closed: Vec<u32> =
+            slots.iter().filter(|(_, slot)| slot.close_on_exec).map(|(&number, _)| number).collect();
+        for number in closed {
+            self.close(pid, number);
+        }
+    }
+
+    /// `pid` no longer shares its descriptors.
+    pub(super) fn unshare(&mut self, pid: u64) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let old = process.table;
+        if self.tables.at(old).users == 1 {
+            return;
+        }
+        let table = self.copy(old, pid);
+        self.tables.at(old).users -= 1;
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.table = table;
+        }
+    }
+
+    /// The thread `from` goes on as `to`.
+    pub(super) fn rename(&mut self, from: u64, to: u64) {
+        if from == to {
+            return;
+        }
+        if let Some(process) = self.processes.remove(&from) {
+            self.end(to);
+            self.processes.insert(to, process);
+        }
+    }
+
+    /// Opens `number` as a new file.
+    pub(super) fn open(&mut self, pid: u64, number: u32, description: Description, close_on_exec: bool) {
+        self.close(pid, number);
+        let description = self.descriptions.add((description, 0));
+        self.set(pid, number, Slot { description, close_on_exec });
+    }
+
+    /// Makes `new` the same open file as `old`; both may be the same number.
+    pub(super) fn duplicate(&mut self, pid: u64, old: u32, new: u32, close_on_exec: bool) {
+        if old == new {
+            return;
+        }
+        self.close(pid, new);
+        if let Some(slot) = self.slot(pid, old) {
+            self.set(pid, new, Slot { close_on_exec, ..slot });
+        }
+    }
+
+    pub(super) fn close(&mut self, pid: u64, number: u32) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        if let Some(slot) = self.tables.at(process.table).slots.remove(&number) {
+            self.drop_description(slot.description);
+        }
+    }
+
+    /// The open descriptors from `first` to `last`, both included.
+    pub(super) fn between(&mut self, pid: u64, first: u32, last: u32) -> Vec<u32> {
+        let Some(process) = self.processes.get(&pid) else { return Vec::new() };
+        if first > last {
+            return Vec::new();
+        }
+        self.tables.at(process.table).slots.range(first..=last).map(|(&number, _)| number).collect()
+    }
+
+    pub(super) fn set_close_on_exec(&mut self, pid: u64, number: u32, on: bool) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        if let Some(slot) = self.tables.at(process.table).slots.get_mut(&number) {
+            slot.close_on_exec = on;
+        }
+    }
+
+    /// The open file behind `number`.
+    pub(super) fn description(&mut self, pid: u64, number: u32) -> Option<&mut Description> {
+        let slot = self.slot(pid, number)?;
+        Some(&mut self.descriptions.at(slot.description).0)
+    }
+
+    /// The process that `pid` is a thread of, or itself.
+    pub(super) fn owner(&mut self, pid: u64) -> u64 {
+        self.processes.get(&pid).map_or(pid, |process| self.tables.at(process.table).owner)
+    }
+
+    pub(super) fn directory(&self, pid: u64) -> Option<&[u8]> {
+        self.processes.get(&pid)?.directory.as_deref()
+    }
+
+    pub(super) fn set_directory(&mut self, pid: u64, directory: Vec<u8>) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.directory = Some(directory);
+        }
+    }
+
+    /// Notes a call that has begun; the one before it that never came back, if any.
+    pub(super) fn begin_call(&mut self, pid: u64, pending: Pending) -> Option<Pending> {
+        self.processes.get_mut(&pid)?.pending.replace(pending)
+    }
+
+    /// The call that has begun.
+    pub(super) fn pending(&mut self, pid: u64) -> Option<&mut Pending> {
+        self.processes.get_mut(&pid)?.pending.as_mut()
+    }
+
+    /// The call that has begun, to go on with.
+    pub(super) fn resume_call(&mut self, pid: u64) -> Option<Pending> {
+        self.processes.get_mut(&pid)?.pending.take()
+    }
+
+    /// The calls that have begun and not come back, in no order that matters.
+    pub(super) fn pending_names(&self) -> Vec<&[u8]> {
+        let mut pids: Vec<&u64> = self.processes.keys().collect();
+        pids.sort_unstable();
+        pids.into_iter()
+            .filter_map(|pid| self.processes.get(pid)?.pending.as_ref())
+            .map(|pending| pending.name.as_slice())
+            .collect()
+    }
+
+    fn slot(&mut self, pid: u64, number: u32) -> Option<Slot> {
+        let process = self.processes.get(&pid)?;
+        self.tables.at(process.table).slots.get(&number).copied()
+    }
+
+    fn set(&mut self, pid: u64, number: u32, slot: Slot) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        self.descriptions.at(slot.description).1 += 1;
+        self.tables.at(process.table).slots.insert(number, slot);
+    }
+
+    fn copy(&mut self, table: usize, owner: u64) -> usize {
+        let slots = self.tables.at(table).slots.clone();
+        for slot in slots.values() {
+            self.descriptions.at(slot.description).1 += 1;
+        }
+        self.tables.add(Table { slots, users: 1, owner })
+    }
+
+    fn drop_description(&mut self, id: DescriptionId) {
+        let users = &mut self.descriptions.at(id).1;
+        *users -= 1;
+        if *users == 0 {
+            self.descriptions.remove(id);
+        }
+    }
+}
+
+/// Things with numbers that stay theirs until they are removed.
+#[derive(Debug)]
+struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    fn add(&mut self, thing: T) -> usize {
+        if let Some(number) = self.free.pop() {
+            self.places[number] = Some(thing);
+            return number;
+        }
+        self.places.push(Some(thing));
+        self.places.len() - 1
+    }
+
+    fn at(&mut self, number: usize) -> &mut T {
+        self.places[number].as_mut().expect("numbers are only held by who counts as a user")
+    }
+
+    fn remove(&mut self, number: usize) {
+        self.places[number] = None;
+        self.free.push(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str) -> Description {
+        Description { path: path.into(), position: Some(0), size: None, append: false }
+    }
+
+    #[test]
+    fn copies_of_a_table_part_but_share_the_open_files_in_it() {
+        let mut tables = Tables::default();
+        tables.begin(1);
+        tables.open(1, 3, file("a"), false);
+        tables.fork(1, 2, false);
+        tables.description(2, 3).unwrap().position = Some(7);
+        assert_eq!(tables.description(1, 3).unwrap().position, Some(7));
+        tables.close(1, 3);
+        assert!(tables.description(1, 3).is_none() && tables.description(2, 3).is_some());
+        assert_eq!((tables.owner(1), tables.owner(2)), (1, 2));
+    }
+
+    #[test]
+    fn threads_share_the_table_until_one_runs_another_program() {
+        let mut tables = Tables::default();
+        tables.begin(1);
+        tables.fork(1, 2, true);
+        tables.open(2, 3, file("a"), true);
+        tables.open(2, 4, file("b"), false);
+        assert!(tables.description(1, 3).is_some());
+        assert_eq!(tables.owner(2), 1);
+        tables.exec(2);
+        assert!(tables.description(2, 3).is_none() && tables.description(2, 4).is_some());
+        assert!(tables.description(1, 3).is_some());
+        assert_eq!(tables.owner(2), 2);
+    }
+
+    #[test]
+    fn what_nobody_has_open_is_forgotten() {
+        let mut tables = Tables::default();
+        for round in 0..1000 {
+            tables.begin(round);
+            tables.open(round, 3, file("a"), false);
+            tables.duplicate(round, 3, 4, false);
+            tables.duplicate(round, 4, 4, false);
+            tables.fork(round, round + 5000, round % 2 == 0);
+            tables.end(round);
+            tables.end(round + 5000);
+        }
+        assert_eq!((tables.processes.len(), tables.tables.places.len()), (0, 2));
+        assert_eq!(tables.descriptions.places.len(), 1);
+    }
+
+    #[test]
+    fn a_thread_that_takes_over_its_process_keeps_what_it_was_doing() {
+        let mut tables = Tables::default();
+        tables.begin(1);
+        tables.fork(1, 2, true);
+        tables.open(1, 3, file("a"), false);
+        tables.rename(2, 1);
+        tables.rename(1, 1);
+        assert!(!tables.knows(2) && tables.description(1, 3).is_some());
+    }
+}

@@ -1,0 +1,100 @@
+//! Fuzz targets of everything that reads traces: one program, whose target is named by the environment variable
+//! `BOWWAVE_FUZZ`. Run them by `tools/fuzz.sh`.
+//!
+//! A target is the name of a format, or `detect`, where the bytes themselves tell the format and may be packed. What each
+//! checks is in [`check`]: no panic, and what a reader promises of any bytes.
+
+#![no_main]
+
+use std::io::Cursor;
+use std::sync::LazyLock;
+
+use bowwave_trace::binary::Trace;
+use bowwave_trace::import::{self, BlockAction, Format, Options, TracefsEvents};
+use bowwave_trace::oracle_general::Objects;
+use bowwave_trace::{Reader, Record, Writer};
+use libfuzzer_sys::{Corpus, fuzz_target};
+
+/// The format to read; `None` to tell it from the bytes.
+static TARGET: LazyLock<Option<Format>> = LazyLock::new(|| {
+    let name = std::env::var("BOWWAVE_FUZZ").unwrap_or_else(|_| "detect".to_owned());
+    if name == "detect" {
+        return None;
+    }
+    Some(name.parse().unwrap_or_else(|error| panic!("BOWWAVE_FUZZ: '{name}' {error}, or detect")))
+});
+
+fuzz_target!(|bytes: &[u8]| -> Corpus {
+    // The last byte chooses the options; lines and records are read from the front.
+    let choice = bytes.last().copied().unwrap_or(0);
+    let options = Options {
+        keep_times: choice & 1 != 0,
+        objects: if choice & 2 != 0 { Objects::Files } else { Objects::Blocks(512) },
+        tracefs_events: if choice & 4 != 0 { TracefsEvents::Fills } else { TracefsEvents::Accesses },
+        block_action: match choice & 24 {
+            8 => BlockAction::Dispatched,
+            16 => BlockAction::Completed,
+            _ => BlockAction::Queued,
+        },
+        ..Options::default()
+    };
+    if *TARGET == Some(Format::Binary) {
+        verify(bytes);
+    }
+    check(bytes, &options);
+    Corpus::Keep
+});
+
+/// What any bytes must give: records within bounds, times that do not run back, at most one error, at the end, in one
+/// line with the input's name; and records that our own form holds unchanged.
+fn check(bytes: &[u8], options: &Options) {
+    let input = Cursor::new(bytes.to_vec());
+    let mut import = match import::from_reader(input, "fuzz", *TARGET, options) {
+        Ok(import) => import,
+        Err(error) => return one_line(&error.to_string()),
+    };
+    let ours = matches!(import.format(), Format::Csv | Format::Binary);
+    let mut text = Writer::new(Vec::new()).expect("memory takes it");
+    let mut kept = Vec::new();
+    let mut time_ns = 0;
+    let mut record = Record::default();
+    loop {
+        match import.read(&mut record) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                one_line(&error.to_string());
+                break;
+            }
+        }
+        assert!(record.offset.checked_add(record.length).is_some(), "{record:?}");
+        assert!(ours || record.time_ns >= time_ns, "time runs back: {record:?}");
+        time_ns = record.time_ns;
+        // Rows longer than the format allows are refused by the writer, and only those.
+        if text.write(&record).is_ok() {
+            kept.push(record.clone());
+        } else {
+            assert!(record.file.len() > bowwave_trace::ROW_BYTES_MAX / 2 - 256, "{record:?}");
+        }
+    }
+    assert!(!import.read(&mut record).expect("an error comes once"), "a record after the end");
+    let text = text.finish().expect("memory takes it");
+    let again: Vec<Record> =
+        Reader::new(text.as_slice(), "ours").collect::<Result<_, _>>().expect("our own writer wrote it");
+    assert_eq!(again, kept);
+}
+
+/// The binary reader beyond its rows: names, streams and checksums.
+fn verify(bytes: &[u8]) {
+    let Ok(trace) = Trace::new(bytes, "fuzz") else { return };
+    for file in 0..trace.file_count() {
+        let _any = (trace.file_name(file), trace.file_end(file));
+    }
+    if let Err(error) = trace.verify() {
+        one_line(&error.to_string());
+    }
+}
+
+fn one_line(message: &str) {
+    assert!(message.starts_with("fuzz:") && !message.contains('\n'), "{message}");
+}
