@@ -9,6 +9,7 @@ use super::parameters::{DeviceError, Parameters};
 use super::s3::{S3, S3Parameters};
 use super::{Device, InstantDevice};
 use crate::queue::{Elevator, QueueConfig};
+use crate::random::Random;
 
 /// A device with all its parameters, checked, and the queue that belongs before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +111,13 @@ impl DeviceSpec {
         let Model::Hdd(parameters) = &self.model else { return None };
         let (by_cylinder, by_sector) = parameters.seek_averages_ns();
         Some((by_cylinder / 1e6, by_sector / 1e6))
+    }
+
+    /// Of a disk: draws of what a random read of so many sectors takes by its parts, in nanoseconds.
+    pub(super) fn random_reads_ns(&self, seed: u64, sectors: u64, count: usize) -> Option<Vec<f64>> {
+        let Model::Hdd(parameters) = &self.model else { return None };
+        let mut random = Random::new(seed);
+        Some((0..count).map(|_| parameters.random_read_ns(&mut random, sectors)).collect())
     }
 
     /// The queue that belongs before it.
@@ -277,7 +285,7 @@ mod tests {
 
     #[test]
     fn any_text_is_a_device_or_one_line_of_error_and_any_device_ends_what_it_begins() {
-        let mut random = crate::random::Random::new(1);
+        let mut random = Random::new(1);
         let values =
             ["0", "1", "2", "0.5", "3.5", "7", "64", "1000", "1e6", "-1", "nan", "inf", "\"x\"", "1e300"];
         let (mut opened, mut refused) = (0, 0);
@@ -312,7 +320,7 @@ mod tests {
     }
 
     /// Every request ends, once, not before it began.
-    fn serve(spec: &DeviceSpec, random: &mut crate::random::Random) {
+    fn serve(spec: &DeviceSpec, random: &mut Random) {
         use crate::device::{Direction, Request, RequestId};
         use bowwave_core::{Instant, Urgency};
         let mut queue = crate::queue::Queue::new(spec.build(1), spec.queue().clone()).unwrap();

@@ -159,6 +159,9 @@ fn disk() -> Result<Vec<Check>, DeviceError> {
     let outer = open()?.rate(1, 0, sequential(0, 512 * KB, 2000));
     let inner = open()?.rate(1, 0, sequential(space - 1024 * MB, 512 * KB, 2000));
     let random_ms = |bytes| Ok(mean(&open()?.run(Direction::Read, 1, 0, random(space, bytes, 20_000))) / 1e6);
+    let small = sorted(open()?.run(Direction::Read, 1, 0, random(space, 4 * KB, 20_000)));
+    let parts = sorted(DeviceSpec::open("hdd")?.random_reads_ns(9, 8, 200_000).unwrap_or_default());
+    let small_demerit = demerit(&small, |p| parts[(p * parts.len() as f64) as usize]);
     let (by_cylinder, by_sector) = DeviceSpec::open("hdd")?.seek_ms().unwrap_or_default();
     // Command, seek, half a turn, transfer at the mean rate.
     let expected = |bytes: f64| 0.665 + by_sector + 60e3 / 7200.0 / 2.0 + bytes / ((64.8e3 + 31.0e3) / 2.0);
@@ -169,6 +172,14 @@ fn disk() -> Result<Vec<Check>, DeviceError> {
         check("sequential, zone 0", "MB/s", 64.8, outer, 0.03, maker),
         check("sequential, last zone", "MB/s", 31.0, inner, 0.05, maker),
         check("seek, average over cylinders", "ms", 8.5, by_cylinder, 0.04, maker),
+        check(
+            "demerit of random 4 KiB",
+            "of mean",
+            0.0,
+            small_demerit,
+            0.02,
+            "drawn part by part: command, seek, turn, transfer",
+        ),
         check("random 4 KiB", "ms", expected(4096.0), random_ms(4 * KB)?, 0.01, sum),
         check("random 64 KiB", "ms", expected(65_536.0), random_ms(64 * KB)?, 0.02, sum),
         check("backward 64 KiB", "MB/s", 27.5, backward("hdd")?, 0.05, prototype),

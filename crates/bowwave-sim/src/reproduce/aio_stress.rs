@@ -29,7 +29,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
         let on_demand = stage(&testbed, Policy::OnDemand, random)?;
         let ours = Pair::new(legacy.seconds(), on_demand.seconds());
         let table = ("000", "aio-stress");
-        let place = "where on the disk the image lay is not told: fitted to the sequential time";
+        let place = "-o1 and -o3 name stages, not depths; where the image lay is not told: fitted to the sequential time";
         figures.push(Figure::new(table, row, "s", published, ours, Bar::Both(0.007, 0.1)).note(place));
         let service = &on_demand.service;
         notes.push(format!(

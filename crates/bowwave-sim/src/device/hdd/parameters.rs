@@ -1,6 +1,7 @@
 //! What a disk is made of.
 
 use crate::device::parameters::{DeviceError, Parameters};
+use crate::random::Random;
 
 /// Parameters of a disk; times in nanoseconds, sizes in sectors unless they say otherwise.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,6 +127,26 @@ impl HddParameters {
             }
         }
         (even / (RINGS * RINGS) as f64, sectors / sectors_sum)
+    }
+
+    /// What one read of any sectors takes after one of any others, by its parts alone: command, seek between two places,
+    /// any part of a turn, transfer. In nanoseconds; for comparison with the model, which has tracks and a clock.
+    pub(in crate::device) fn random_read_ns(&self, random: &mut Random, sectors: u64) -> f64 {
+        let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
+        // Sectors grow fewer inwards: the place below which a share of them lies.
+        let mut place = || {
+            let (fall, share) = (outer - inner, random.unit());
+            if fall == 0.0 {
+                share
+            } else {
+                (outer - (outer * outer - fall * (outer + inner) * share).sqrt()) / fall
+            }
+        };
+        let (from, to) = (place(), place());
+        let seek = self.seek_ns(((from - to).abs() * self.cylinders as f64) as u64);
+        let track = outer - (outer - inner) * to;
+        let turns = random.unit() + sectors as f64 / track;
+        self.command_media_ns + seek + turns * self.revolution_ns
     }
 }
 
