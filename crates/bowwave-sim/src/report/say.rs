@@ -14,6 +14,9 @@ use crate::record::{Row, Run};
 /// A device that is busy for this share of the time sets the pace.
 const BUSY: f64 = 0.85;
 
+/// When this share of the pages is there in time, readers hardly wait for storage.
+const CONTENT: f64 = 0.98;
+
 /// A device that is busy for less of the time than this mostly waits.
 const IDLE: f64 = 0.5;
 
@@ -80,6 +83,11 @@ fn map(run: &Run) -> String {
     text
 }
 
+/// Whether nearly every page was there when it was wanted: then there is nothing left for readahead to gain.
+fn content(row: &Row) -> bool {
+    row.hits as f64 >= CONTENT * row.accesses as f64
+}
+
 /// How far windows grew, and whether `ra_pages` held them.
 fn windows(run: &Run, row: &Row) -> String {
     let decisions = &run.decisions;
@@ -96,7 +104,12 @@ fn windows(run: &Run, row: &Row) -> String {
         count(largest),
         count(limit)
     );
-    text += &if at_limit * 2.0 >= number as f64 {
+    text += &if at_limit * 2.0 >= number as f64 && content(row) {
+        format!(
+            " {} of them are as large as allowed, and nearly every page is at hand in time: ra_pages is large enough.",
+            percent(at_limit, number as f64)
+        )
+    } else if at_limit * 2.0 >= number as f64 {
         format!(
             " {} of them are as large as allowed: ra_pages is the limit, so try a larger one.",
             percent(at_limit, number as f64)
@@ -141,6 +154,9 @@ fn latency(run: &Run, row: &Row) -> String {
         } else {
             format!(" The slowest hundredth takes {share} of all waiting: no few reads stand out.")
         };
+    }
+    if run.reads_every > 1 {
+        text += &format!(" The picture counts one of {} reads.", count(run.reads_every));
     }
     text
 }
@@ -193,6 +209,8 @@ fn device(row: &Row, pace: &Pace) -> String {
         " the device is the limit, and a good part of what it reads is not wanted."
     } else if row.utilisation >= BUSY {
         " the device is the limit; only larger or fewer requests could gain."
+    } else if content(row) {
+        " readers find nearly every page at hand, so neither it nor readahead holds them up."
     } else if row.utilisation < IDLE {
         " the device mostly waits for requests, so more readahead could gain."
     } else {

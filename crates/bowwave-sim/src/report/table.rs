@@ -35,7 +35,7 @@ const COLUMNS: &[Column] = &[
     column("requests", "requests to the device", |row| whole(row.requests)),
     column("avg I/O", "average size of a request", |row| (row.avg_io_bytes, bytes(row.avg_io_bytes))),
     column("busy", "share of the time that the device was busy", |row| {
-        (row.utilisation, percent(row.utilisation, 1.0))
+        (row.utilisation, short(percent(row.utilisation, 1.0)))
     }),
     column("p50", "median latency of a read", |row| nanoseconds(row.latency_ns.p50)),
     column("p90", "90 of 100 reads are no slower", |row| nanoseconds(row.latency_ns.p90)),
@@ -51,7 +51,12 @@ fn whole(number: u64) -> (f64, String) {
 }
 
 fn share(part: u64, whole: u64) -> (f64, String) {
-    (part as f64 / whole.max(1) as f64, percent(part as f64, whole as f64))
+    (part as f64 / whole.max(1) as f64, short(percent(part as f64, whole as f64)))
+}
+
+/// A share in the width of a cell.
+fn short(percent: String) -> String {
+    percent.replace("over ", "&gt;").replace("under ", "&lt;")
 }
 
 fn nanoseconds(latency: u64) -> (f64, String) {

@@ -92,7 +92,7 @@ const HEATS = {
   light: ["#c3dced", "#8fbcdb", "#5594c4", "#2a669f", "#12305c"],
   dark: ["#2b4d69", "#336690", "#3f83b5", "#7cc4ee", "#f4e9b8"],
 };
-const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [5, 2, 2, 2, 2, 2], [12, 4], [3, 2], [1, 2]];
+const DASHES = [[], [], [7, 3], [2, 3], [9, 3, 2, 3], [5, 2, 2, 2, 2, 2], [12, 4], [3, 2], [1, 2]];
 
 function readColours() {
   const style = getComputedStyle(root);

@@ -8,8 +8,10 @@ chart("map", (box, width, height) => {
   const reads = unpack(run.map.reads), windows = unpack(run.map.windows);
   const ours = pick(reads.file), framed = pick(windows.file);
   if (ours.length + framed.length === 0) return nothing(box, "No reads were recorded.");
-  const last = Math.max(run.seconds * 1e9, ...ends(ours, index => reads.time[index] + reads.latency[index]));
-  const unit = timeUnit(last);
+  const [began] = ours.length ? ends(ours, index => reads.time[index]) : ends(framed, index => windows.time[index]);
+  const [, ended] = ours.length ? ends(ours, index => reads.time[index] + reads.latency[index]) : ends(framed, index => windows.until[index]);
+  const unit = timeUnit(run.seconds * 1e9);
+  const side = Math.max((ended - began) * 0.02, 1000);
   const page = run.page_bytes;
   const tops = ours.map(index => reads.start[index] + reads.pages[index]);
   const lows = ours.map(index => reads.start[index]);
@@ -18,7 +20,7 @@ chart("map", (box, width, height) => {
   if (ours.length === 0) [low, high] = [ends(framed, index => windows.start[index])[0], ends(framed, index => windows.start[index] + windows.size[index])[1]];
   const margin = Math.max((high - low) * 0.04, 1);
   return plane(box, width, height, {
-    x: [-0.01 * last / unit.size, 1.01 * last / unit.size], y: [Math.max(low - margin, -margin) * page, (high + margin) * page], zooms: true,
+    x: [(began - side) / unit.size, (ended + side) / unit.size], y: [Math.max(low - margin, -margin) * page, (high + margin) * page], zooms: true,
     xAxis: level(`time (${unit.name})`), yAxis: upright("offset in the file", { values: bytesTicks, incrs: BYTE_STEPS }),
     paint(u, ctx, dpr) {
       const X = time => u.valToPos(time / unit.size, "x", true), Y = offset => u.valToPos(offset * page, "y", true);

@@ -48,7 +48,7 @@ function start() {
   byId("group-label").hidden = data.groups.length === 1;
   const sampled = data.runs.map((run, index) => index).filter(run => data.runs[run].pace.time.length > 0);
   const pair = [first.best, first.baseline].filter(run => sampled.includes(run));
-  shown.overlay = new Set(pair.length === 2 && pair[0] !== pair[1] ? pair : pair.concat(sampled).slice(0, 2));
+  shown.overlay = new Set([...new Set(pair.concat(first.runs.filter(run => sampled.includes(run)), sampled))].slice(0, 2));
   for (const run of sampled) {
     const box = element("input", { type: "checkbox", checked: shown.overlay.has(run) });
     box.addEventListener("change", () => {

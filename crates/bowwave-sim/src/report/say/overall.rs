@@ -174,17 +174,14 @@ fn latency(views: &[View], group: &Group) -> String {
 
 fn ledger(views: &[View], group: &Group) -> String {
     let place = place(views, group);
-    let some: Vec<(usize, Ledger)> = group
-        .runs
-        .iter()
-        .map(|&run| (run, Ledger::of(&views[run].row)))
-        .filter(|(_, ledger)| ledger.pages() > 0)
-        .collect();
-    let used = |(_, ledger): &&(usize, Ledger)| (ledger.in_time + ledger.late) as f64 / ledger.pages() as f64;
-    let by = |a: &&(usize, Ledger), b: &&(usize, Ledger)| used(a).total_cmp(&used(b));
-    let (Some(most), Some(least)) = (some.iter().max_by(by), some.iter().min_by(by)) else {
+    let of = |run: usize| (run, Ledger::of(&views[run].row));
+    let used = |(_, ledger): &(usize, Ledger)| (ledger.in_time + ledger.late) as f64 / ledger.pages() as f64;
+    let some = || group.runs.iter().map(|&run| of(run)).filter(|(_, ledger)| ledger.pages() > 0);
+    let Some(least) = some().min_by(|a, b| used(a).total_cmp(&used(b))) else {
         return format!("{place}, nothing was read ahead.");
     };
+    // The best run, and the most wasteful one beside it.
+    let first = some().find(|(run, _)| *run == group.best).unwrap_or(least);
     let say = |(run, ledger): &(usize, Ledger)| {
         let part = |pages: u64| percent(pages as f64, ledger.pages() as f64);
         format!(
@@ -197,20 +194,18 @@ fn ledger(views: &[View], group: &Group) -> String {
             part(ledger.thrashed)
         )
     };
-    if most.0 == least.0 {
-        return format!("{place}, {}.", say(most));
+    if first.0 == least.0 || used(&first) - used(&least) < 0.005 {
+        return format!("{place}, {}; no run wastes more.", say(&first));
     }
-    format!("{place}, {}; at the other end, {}.", say(most), say(least))
+    format!("{place}, {}; at the other end, {}.", say(&first), say(&least))
 }
 
-/// The run whose readers get the most at once, and the one to compare it with: the baseline, or who gets the least.
+/// The best run and the one to measure it by, or others in their place that have samples.
 fn pair(views: &[View], group: &Group) -> Option<(usize, Option<usize>)> {
-    let with: Vec<usize> = group.runs.iter().copied().filter(|run| !views[*run].pace.is_empty).collect();
-    let most = |run: &usize| views[*run].pace.delivered_max;
-    let top = with.iter().copied().max_by(|a, b| most(a).total_cmp(&most(b)))?;
-    let others = || with.iter().copied().filter(|run| *run != top);
-    let base = others().find(|run| *run == group.baseline);
-    Some((top, base.or_else(|| others().min_by(|a, b| most(a).total_cmp(&most(b))))))
+    let with = || [group.best, group.baseline].into_iter().chain(group.runs.iter().copied());
+    let mut with = with().filter(|run| !views[*run].pace.is_empty);
+    let first = with.next()?;
+    Some((first, with.find(|run| *run != first)))
 }
 
 /// One sentence: what `say` has of each of the pair, and how the figure of the first relates to that of the other.
