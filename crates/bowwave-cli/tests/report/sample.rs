@@ -244,6 +244,7 @@ fn samples(requests: &Requests, reads: &Reads, end_ns: u64) -> Samples {
         bytes_fetched: vec![0; STEPS as usize],
         bytes_delivered: vec![0; STEPS as usize],
         requests: vec![0; STEPS as usize],
+        thrashed: (0..STEPS).map(|step| if step > 60 { step % 5 } else { 0 }).collect(),
     };
     for index in 0..requests.pages.len() {
         let (queued, began, ended) =

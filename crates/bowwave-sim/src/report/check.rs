@@ -98,7 +98,12 @@ fn lengths(run: &Run) -> Result<(), String> {
             ("samples.bytes_delivered", samples.bytes_delivered.len()),
             ("samples.requests", samples.requests.len()),
         ],
-    )
+    )?;
+    // Older recordings have none.
+    match samples.thrashed.len() {
+        0 => Ok(()),
+        length => same("samples.time_ns", samples.time_ns.len(), &[("samples.thrashed", length)]),
+    }
 }
 
 fn same(first: &str, length: usize, others: &[(&str, usize)]) -> Result<(), String> {
@@ -156,6 +161,7 @@ fn samples(run: &Run) -> Result<(), String> {
     rising("samples.time_ns", &samples.time_ns)?;
     values("samples.bytes_fetched", &samples.bytes_fetched)?;
     values("samples.bytes_delivered", &samples.bytes_delivered)?;
+    values("samples.thrashed", &samples.thrashed)?;
     for (index, busy) in samples.busy.iter().enumerate() {
         share(&format!("samples.busy[{index}]"), *busy)?;
     }

@@ -22,6 +22,8 @@ pub(super) struct Pace {
     delivered: Vec<f64>,
     /// Bytes of a request on average; none in a step without requests.
     request: Vec<Option<f64>>,
+    /// Pages a second that were evicted unused and found missing; empty if that was not recorded.
+    thrashed: Vec<f64>,
     /// Recorded steps in one shown.
     #[serde(skip)]
     pub(super) joined: usize,
@@ -31,6 +33,9 @@ pub(super) struct Pace {
     /// Least bytes of a request on average over a step, after the first tenth of the time.
     #[serde(skip)]
     pub(super) request_min: Option<f64>,
+    /// Pages that were evicted unused and found missing, and the second in which that began; none if never.
+    #[serde(skip)]
+    pub(super) thrashing: Option<(u64, f64)>,
     /// Average requests at the device or waiting.
     #[serde(skip)]
     pub(super) queued_mean: f64,
@@ -53,6 +58,10 @@ impl Pace {
         }
         pace.queued_mean =
             samples.queued.iter().map(|&queued| f64::from(queued)).sum::<f64>() / count.max(1) as f64;
+        pace.thrashing = samples.thrashed.iter().position(|pages| *pages > 0).map(|first| {
+            let all = samples.thrashed.iter().fold(0, |sum: u64, pages| sum.saturating_add(*pages));
+            (all, samples.time_ns[first] as f64 / 1e9)
+        });
         pace.delivered_max = pace.delivered.iter().copied().fold(0.0, f64::max);
         pace.request_min =
             pace.request.iter().skip(pace.request.len() / 10).flatten().copied().reduce(f64::min);
@@ -82,6 +91,10 @@ impl Pace {
         self.queued.push(queued);
         self.fetched.push(short(fetched as f64 / seconds));
         self.delivered.push(short(delivered as f64 / seconds));
+        if let Some(pages) = samples.thrashed.get(first..end) {
+            let pages = pages.iter().fold(0, |sum: u64, pages| sum.saturating_add(*pages));
+            self.thrashed.push(short(pages as f64 / seconds));
+        }
         self.request.push((requests > 0).then(|| short(fetched as f64 / requests as f64)));
     }
 }

@@ -63,6 +63,7 @@ pub(super) fn write(title: &str, command: &str, views: &[View], out: &mut impl W
             "over_delivered" => list(&overall.over_delivered),
             "over_request" => list(&overall.over_request),
             "over_busy" => list(&overall.over_busy),
+            "over_thrashed" => list(&overall.over_thrashed),
             "run_map" => each(|says| &says.map),
             "run_windows" => each(|says| &says.windows),
             "run_latency" => each(|says| &says.latency),

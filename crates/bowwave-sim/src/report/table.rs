@@ -19,12 +19,16 @@ const fn column(head: &'static str, tip: &'static str, cell: fn(&Row) -> (f64, S
     Column { head, tip, cell }
 }
 
+/// The head of the column that is shown where runs differ in it only.
+const SEED: &str = "seed";
+
 const COLUMNS: &[Column] = &[
     column("cache", "size of the cache", |row| match row.cache_bytes {
         Some(cache) => (cache as f64, bytes(cache as f64)),
         None => (f64::MAX, "unlimited".to_owned()),
     }),
     column("ra_pages", "most pages of a readahead window", |row| whole(row.ra_pages.into())),
+    column(SEED, "seed of what was drawn", |row| (row.seed as f64, row.seed.to_string())),
     column("time", "simulated time", |row| (row.seconds, time(row.seconds * 1e9))),
     column("read / wanted", "bytes read from the device for each byte wanted", |row| {
         (row.amplification, three(row.amplification))
@@ -76,15 +80,17 @@ pub(super) fn html(views: &[View], groups: &Groups) -> String {
     if evictions {
         head("eviction", "which pages go first", " class=\"word\"");
     }
-    COLUMNS.iter().for_each(|column| head(column.head, column.tip, ""));
+    let seeds = views.iter().any(|view| view.row.seed != views[0].row.seed);
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| seeds || column.head != SEED).collect();
+    columns.iter().for_each(|column| head(column.head, column.tip, ""));
     html += "</tr></thead>\n<tbody>\n";
     for (index, view) in views.iter().enumerate() {
-        row(&mut html, index, view, groups.is_best(index), evictions);
+        row(&mut html, index, view, groups.is_best(index), evictions, &columns);
     }
     html + "</tbody>"
 }
 
-fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool) {
+fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool, columns: &[&Column]) {
     let class = if best { " class=\"best\"" } else { "" };
     let star = if best {
         " <span class=\"star\" title=\"best\">★<span class=\"hidden\"> best</span></span>"
@@ -101,7 +107,7 @@ fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool
     if evictions {
         *html += &format!("<td class=\"word\"><bdi>{}</bdi></td>", escaped(&view.row.eviction));
     }
-    for column in COLUMNS {
+    for column in columns {
         let (value, shown) = (column.cell)(&view.row);
         let _never_fails = write!(html, "<td data-v=\"{value}\">{shown}</td>");
     }

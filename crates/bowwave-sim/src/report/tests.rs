@@ -65,6 +65,7 @@ fn run(policy: &str, seconds: f64, amplification: f64, reads: usize) -> Run {
         samples.bytes_fetched.push(40_960);
         samples.bytes_delivered.push(if policy == "none" { 10_000 } else { 30_000 });
         samples.requests.push(1);
+        samples.thrashed.push(if policy == "none" { 0 } else { u64::from(index > 5) });
     }
     run
 }
@@ -104,6 +105,7 @@ fn sentences_follow_from_the_figures() {
         "The device is busy for 93 % of the time, has 2 requests there on average and gives 590 kB/s: the device is the \
          limit, and a good part of what it reads is not wanted.",
         "readers get at most 3 MB/s with ondemand and 1 MB/s with none: 3 times as much.",
+        "thrashed are 4 pages from 70 ms on with ondemand and none with none.",
         "Shows every recorded read (100) and decision (10).",
     ] {
         assert!(
@@ -173,6 +175,9 @@ fn runs_of_one_policy_are_told_apart_by_what_they_differ_in() {
     recording.runs[2].row.ra_pages = 64;
     assert!(page(&recording).contains("ondemand (32 pages) is the best of 3 runs"));
     recording.runs[2].row.ra_pages = 32;
+    recording.runs[2].row.seed = 7;
+    assert!(page(&recording).contains("ondemand (seed 0) is the best"));
+    recording.runs[2].row.seed = 0;
     recording.runs[1].row.eviction = "arc".into();
     let html = page(&recording);
     assert!(html.contains("ondemand (arc) is the best") && html.contains("ondemand (default eviction) (2 s"));

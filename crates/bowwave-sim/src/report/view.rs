@@ -106,12 +106,13 @@ impl View {
     }
 }
 
-/// `ondemand · hdd · 64 MiB · 32 pages`, and what evicts if that was chosen.
+/// `ondemand · hdd · 64 MiB · 32 pages`, and eviction and seed if they were chosen.
 fn name(row: &Row) -> String {
     let cache = row.cache_bytes.map_or_else(|| "unlimited".to_owned(), |bytes| units::bytes(bytes as f64));
     let eviction = if row.eviction.is_empty() { String::new() } else { format!(" · {}", row.eviction) };
+    let seed = if row.seed == 0 { String::new() } else { format!(" · seed {}", row.seed) };
     format!(
-        "{} · {} · {cache} · {}{eviction}",
+        "{} · {} · {cache} · {}{eviction}{seed}",
         row.policy,
         row.device,
         units::counted(row.ra_pages.into(), "page")

@@ -151,8 +151,9 @@ chart("ledger", (box, width, height) => {
 // The curves of several runs over one axis of time.
 function over(name, yAxis, value, text, yRange) {
   chart(name, (box, width, height) => {
-    const runs = [...shown.overlay].filter(run => data.runs[run].pace.time.length > 0).sort((a, b) => a - b);
-    if (runs.length === 0) return nothing(box, data.runs.some(run => run.pace.time.length) ? "Choose a run above." : "No samples over time were recorded.");
+    const has = run => data.runs[run].pace.time.length > 0 && value(data.runs[run].pace).length > 0;
+    const runs = [...shown.overlay].filter(has).sort((a, b) => a - b);
+    if (runs.length === 0) return nothing(box, data.runs.some((_, run) => has(run)) ? "Choose a run above." : "No samples over time were recorded.");
     const [, last] = ends(runs, run => data.runs[run].pace.time[data.runs[run].pace.time.length - 1]);
     const unit = timeUnit(last * 1e9);
     return lines(box, width, height, {
@@ -170,3 +171,4 @@ over("over-fetched", () => upright("MB/s"), pace => megabytes(pace.fetched), val
 over("over-delivered", () => upright("MB/s"), pace => megabytes(pace.delivered), value => number(value) + " MB/s");
 over("over-request", () => upright("size of a request", { values: bytesTicks, incrs: BYTE_STEPS }), pace => pace.request, bytesText);
 over("over-busy", () => upright("busy (%)"), pace => pace.busy.map(share => share * 100), value => number(value) + " %", () => [0, 105]);
+over("over-thrashed", () => upright("pages/s"), pace => pace.thrashed, value => number(value) + " pages/s");

@@ -2,7 +2,7 @@
 
 const RUN_CHARTS = ["map", "windows", "heat", "sizes", "device"];
 const GROUP_CHARTS = ["frontier", "percentiles", "ledger"];
-const OVER_CHARTS = ["over-fetched", "over-delivered", "over-request", "over-busy"];
+const OVER_CHARTS = ["over-fetched", "over-delivered", "over-request", "over-busy", "over-thrashed"];
 
 function choices(select, names, chosen) {
   select.replaceChildren(...names.map((name, index) => element("option", { value: String(index), textContent: name, dir: "auto", selected: index === chosen })));

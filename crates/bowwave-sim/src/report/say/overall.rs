@@ -18,6 +18,7 @@ pub(in super::super) struct Overall {
     pub(in super::super) over_delivered: Vec<String>,
     pub(in super::super) over_request: Vec<String>,
     pub(in super::super) over_busy: Vec<String>,
+    pub(in super::super) over_thrashed: Vec<String>,
 }
 
 impl Overall {
@@ -40,6 +41,7 @@ impl Overall {
             over_delivered: each(over_delivered),
             over_request: each(over_request),
             over_busy: each(over_busy),
+            over_thrashed: each(over_thrashed),
         }
     }
 }
@@ -68,6 +70,9 @@ fn called(views: &[View], group: &Group, run: usize) -> String {
         } else {
             row.eviction.clone()
         });
+    }
+    if same().any(|other| other.seed != row.seed) {
+        parts.push(format!("seed {}", row.seed));
     }
     if parts.is_empty() { row.policy.clone() } else { format!("{} ({})", row.policy, parts.join(", ")) }
 }
@@ -260,4 +265,13 @@ fn over_busy(views: &[View], group: &Group) -> String {
         |view| format!("{} of the time", percent(busy(view), 1.0)),
         busy,
     )
+}
+
+fn over_thrashed(views: &[View], group: &Group) -> String {
+    let say = |view: &View| match view.pace.thrashing {
+        Some((pages, second)) => format!("{} from {} on", counted(pages, "page"), time(second * 1e9)),
+        None => "none".to_owned(),
+    };
+    let pages = |view: &View| view.pace.thrashing.map_or(0.0, |(pages, _)| pages as f64);
+    of_pair(views, group, "thrashed are", say, pages)
 }
