@@ -22,6 +22,7 @@ use crate::interrupt::{Interrupt, Second};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::table::{Align, Table};
+use event::Event;
 use lab::{Folios, Lab};
 use patterns::{PATTERNS, Pattern};
 use play::Player;
@@ -89,6 +90,10 @@ struct KernelArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// With --json: also every decision of the kernel, by step
+    #[arg(long, requires = "json")]
+    decisions: bool,
 }
 
 /// Why a comparison did not come to its end.
@@ -134,6 +139,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Err(Stop::Failed(failure)) => return Err(failure),
         Err(Stop::Skip(why)) => {
             output::note(format_args!("skipped: {why}"));
+            if !args.json {
+                return Ok(());
+            }
             Vec::new()
         }
     };
@@ -168,19 +176,28 @@ fn compare(args: &KernelArgs, interrupt: &Interrupt) -> Result<Vec<Verdict>, Sto
         lab.mount(folios)?;
         for &ra_pages in &args.ra_pages {
             let io_pages = lab.set_ra_pages(ra_pages)?;
-            let linux = LinuxConfig {
-                io_pages: u32::try_from(io_pages).unwrap_or(u32::MAX),
-                align_end: true,
-                folio_order_max: if folios == Folios::Large { FOLIO_ORDER_MAX } else { 0 },
-                mark_at_eof: true,
-            };
+            let linux = like_the_kernel(folios, io_pages);
             for pattern in PATTERNS.iter().filter(chosen) {
                 progress.at(verdicts.len() as u64);
-                verdicts.push(try_one(&mut lab, pattern, folios, ra_pages, linux, interrupt)?);
+                let (mut verdict, events) = try_one(&mut lab, pattern, folios, ra_pages, linux, interrupt)?;
+                if args.decisions {
+                    verdict.kernel = Some(verdict::by_step(folios, events.iter().map(Vec::as_slice)));
+                }
+                verdicts.push(verdict);
             }
         }
     }
     Ok(verdicts)
+}
+
+/// The policy set up as the kernel is.
+fn like_the_kernel(folios: Folios, io_pages: u64) -> LinuxConfig {
+    LinuxConfig {
+        io_pages: u32::try_from(io_pages).unwrap_or(u32::MAX),
+        align_end: true,
+        folio_order_max: if folios == Folios::Large { FOLIO_ORDER_MAX } else { 0 },
+        mark_at_eof: true,
+    }
 }
 
 fn try_one(
@@ -190,7 +207,7 @@ fn try_one(
     ra_pages: u64,
     linux: LinuxConfig,
     interrupt: &Interrupt,
-) -> Result<Verdict, Stop> {
+) -> Result<(Verdict, Vec<Vec<Event>>), Stop> {
     let mut script = Script::new(ra_pages, pattern.target);
     (pattern.write)(&mut script);
     let ours = ours::play(linux, &script, pattern.target)?;
@@ -208,7 +225,7 @@ fn try_one(
         io::ErrorKind::Interrupted => Stop::failed("interrupted"),
         _ => Stop::failed(format_args!("{} with {ra_pages} pages: {error}", pattern.name)),
     })?;
-    Ok(Verdict::of(pattern, folios, &script, &theirs, cached, &ours))
+    Ok((Verdict::of(pattern, folios, &script, &theirs, cached, &ours), theirs))
 }
 
 /// A row a pattern, a column a window size: decisions, and how many of them differ.
@@ -250,5 +267,33 @@ fn cell(verdict: &Verdict) -> String {
         (None, _) => decisions.to_string(),
         (Some(_), Some(_)) => format!("{decisions} ({differences} named)"),
         (Some(_), None) => format!("{decisions} ({differences} differ)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Linux 6.18.44 decided, as `conformance kernel --folios single --ra-pages 32 --json --decisions` recorded it: for
+    /// machines where the comparison itself cannot run.
+    const RECORDED: &str = include_str!("conformance/linux-6.18-single-32.json");
+
+    #[test]
+    fn decisions_recorded_from_linux_are_met_without_it() {
+        let rows: serde_json::Value = serde_json::from_str(RECORDED).expect("JSON");
+        let rows = rows.as_array().expect("an array");
+        assert!(rows.len() >= 30);
+        for row in rows {
+            let name = row["pattern"].as_str().expect("a name");
+            let pattern = PATTERNS.iter().find(|pattern| pattern.name == name).expect("known");
+            let ra_pages = row["ra_pages"].as_u64().expect("a number");
+            let mut script = Script::new(ra_pages, pattern.target);
+            (pattern.write)(&mut script);
+            let ours =
+                ours::play(like_the_kernel(Folios::Single, 128), &script, pattern.target).expect("valid");
+            let told = verdict::by_step(Folios::Single, ours.steps.iter().map(|step| step.events.as_slice()));
+            assert_eq!(serde_json::json!(told), row["kernel"], "{name}");
+            assert_eq!(ours.cached, row["cached"], "{name}");
+        }
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct Verdict {
     pub(super) first: Option<String>,
     /// Why they differ, where it is known.
     pub(super) reason: Option<&'static str>,
+    /// What the kernel decided at each step that had a decision, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kernel: Option<Vec<String>>,
 }
 
 /// Reasons of differences. Only large folios have any: our cache is one of single pages, and what the kernel does with a
@@ -44,6 +47,16 @@ mod reason {
 /// Whether the kernel and ours decided the same at every step.
 pub(super) fn alike(folios: Folios, theirs: &[Vec<Event>], ours: &Outcome) -> bool {
     theirs.iter().zip(&ours.steps).all(|(theirs, ours)| seen(folios, theirs) == ours.events)
+}
+
+/// The decisions of each step that has any, in words.
+pub(super) fn by_step<'a>(folios: Folios, steps: impl Iterator<Item = &'a [Event]>) -> Vec<String> {
+    let told = |events: &[Event]| {
+        let seen = seen(folios, events);
+        decisions(&seen).into_iter().map(|decision| tell(Some(decision))).collect::<Vec<_>>().join("; ")
+    };
+    let steps = steps.enumerate().filter(|(_, events)| !events.is_empty());
+    steps.map(|(step, events)| format!("{step}: {}", told(events))).collect()
 }
 
 /// The events that count.
@@ -94,6 +107,7 @@ impl Verdict {
             cached_ours: ours.cached,
             first,
             reason: reason.flatten().filter(|_| folios == Folios::Large),
+            kernel: None,
         }
     }
 
