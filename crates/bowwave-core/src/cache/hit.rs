@@ -71,7 +71,7 @@ impl Cache {
     #[inline(always)]
     fn use_hits(&mut self, part: Part, range: PageRange, hits: &[FrameId]) {
         self.count_hits(part, self.handle(part.handle).file, range);
-        let touches = self.touches(part.handle, part.request.range, range);
+        let touches = self.touches(part.handle, part.request.range.start, range);
         for &frame in &hits[(touches.start.0 - range.start.0) as usize..] {
             if self.frames.get(frame).would_touch() {
                 self.touch(frame);

@@ -67,8 +67,8 @@ impl Cache {
         plan: Plan,
         sink: &mut impl Sink,
     ) {
-        let Walk { handle, file, request, .. } = *walk;
-        let req_pages = request.end - page;
+        let Walk { handle, file, .. } = *walk;
+        let req_pages = walk.request().end - page;
         let mut decision = Decision { handle, file, page, req_pages, trigger, plan, mark: None };
         let place = sink.begin(&decision);
         let window = plan.window.range().clip(PageIndex(self.file(file).pages.0));

@@ -18,8 +18,10 @@ use crate::time::Instant;
 pub(super) struct Walk {
     pub(super) handle: HandleId,
     pub(super) file: FileId,
-    /// The request as made; may reach past the end of the file.
-    pub(super) request: PageRange,
+    /// First page of the request as made.
+    first: PageIndex,
+    /// Pages of it; may reach past the end of the file.
+    req_pages: PageCount,
     /// Whether it ends before its last page does.
     pub(super) ends_inside: bool,
     /// The part within the file.
@@ -146,7 +148,7 @@ impl Cache {
             return None;
         }
         self.count_hits(part, file, range);
-        let touches = self.touches(part.handle, part.request.range, range);
+        let touches = self.touches(part.handle, part.request.range.start, range);
         for (&frame, page) in frames.iter().zip(range.start.0..) {
             if self.frames.pin_hit(frame) && touches.contains(PageIndex(page)) {
                 self.touch(frame);
@@ -271,7 +273,7 @@ impl Cache {
 
     /// Walks over the pages of a request; in the end `present` has the frames of all, pinned.
     pub(super) fn walk(&mut self, walk: &mut Walk, present: &mut [Option<FrameId>], sink: &mut impl Sink) {
-        let touches = self.touches(walk.handle, walk.request, walk.range);
+        let touches = self.touches(walk.handle, walk.first, walk.range);
         for (place, page) in present.iter_mut().zip(walk.range.start.0..) {
             let page = PageIndex(page);
             if page == walk.next {
@@ -287,9 +289,9 @@ impl Cache {
         }
         match walk.mapped {
             None => {
-                let Walk { handle, request: range, ends_inside, .. } = *walk;
+                let Walk { handle, ends_inside, .. } = *walk;
                 self.handle_mut(handle).next = walk.next;
-                let request = Request { range, ends_inside };
+                let request = Request { range: walk.request(), ends_inside };
                 self.walked(Part { handle, request, pages: walk.range }, walk.range);
             }
             Some(_) if walk.range.is_empty() => {}
@@ -297,16 +299,16 @@ impl Cache {
         }
     }
 
-    /// The pages of a part of a request whose reading counts as a use: none if they will not be used again, and not the page that
-    /// the request shares with the one before, so that reads smaller than a page count as one use. For LRU each counts:
-    /// it makes a difference only if something else was used in between.
-    pub(super) fn touches(&self, handle: HandleId, request: PageRange, range: PageRange) -> PageRange {
+    /// The pages of a part of a request, which begins at page `first`, whose reading counts as a use: none if they will not
+    /// be used again, and not the page shared with the request before, so that reads smaller than a page count as one
+    /// use. For LRU each counts: it makes a difference only if something else was used in between.
+    pub(super) fn touches(&self, handle: HandleId, first: PageIndex, range: PageRange) -> PageRange {
         let handle = self.handle(handle);
         if handle.no_reuse {
             return PageRange { start: range.end, end: range.end };
         }
         let shares = || {
-            range.start == request.start
+            range.start == first
                 && handle.prev.as_ref().is_some_and(|prev| prev.range.end.0 - 1 == range.start.0)
         };
         if self.config.eviction != Eviction::Lru && shares() && !range.is_empty() {
@@ -400,6 +402,8 @@ impl Cache {
     }
 
     /// What a policy is asked about a page, and the policy.
+    // Inlined, so that the answer is not put together in memory and read back at once.
+    #[inline(always)]
     pub(super) fn question(
         &mut self,
         walk: &Walk,
@@ -424,7 +428,7 @@ impl Cache {
         let access = Access {
             now: self.now,
             page,
-            request: walk.request,
+            request: walk.request(),
             prev_page,
             prev_end: handle.prev.map(|prev| PageIndex(prev.range.end.0 - u64::from(prev.ends_inside))),
             trigger,
@@ -511,6 +515,12 @@ impl Sink for Waiting<'_> {
 }
 
 impl Walk {
+    /// The request as made; may reach past the end of the file.
+    // From its size: two ends in a row would be copied at once, right after they were written one by one, which stalls.
+    pub(super) fn request(&self) -> PageRange {
+        PageRange::from_start(self.first, self.req_pages)
+    }
+
     /// A walk over the pages `range` of a part, of which none is known to be absent.
     pub(super) fn new(part: Part, handle: &Handle, range: PageRange) -> Self {
         let next = match (handle.walks, part.is_first()) {
@@ -522,7 +532,8 @@ impl Walk {
         Self {
             handle: part.handle,
             file: handle.file,
-            request,
+            first: request.start,
+            req_pages: request.count(),
             ends_inside,
             range,
             demand_left: 0,
