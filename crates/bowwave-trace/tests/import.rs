@@ -255,7 +255,7 @@ fn bytes_that_are_not_text_are_shown_and_never_panic() {
 }
 
 #[test]
-fn a_last_line_without_end_that_makes_no_sense_is_left_out_and_counted() {
+fn a_last_line_or_record_that_was_cut_off_is_left_out_and_counted() {
     let input = Cursor::new(b"1,R,0,4096,5\n2,W,40".to_vec());
     let mut import =
         import::from_reader(input, "log", Some(Format::Alibaba), &Options::default()).expect("it opens");
@@ -263,8 +263,23 @@ fn a_last_line_without_end_that_makes_no_sense_is_left_out_and_counted() {
     assert!(import.read(&mut record).expect("a row"));
     assert!(!import.read(&mut record).expect("the end"));
     assert_eq!(import.repairs().count(Repair::CutShort), 1);
+    let bytes = fs::read(samples().join("vm.vscsi1")).expect("the sample");
+    let input = Cursor::new(bytes[..bytes.len() - 1].to_vec());
+    let mut import = import::from_reader(input, "log", None, &Options::default()).expect("it opens");
+    assert_eq!(import.by_ref().filter(|record| record.is_ok()).count(), 2);
+    assert_eq!(import.repairs().count(Repair::CutShort), 1);
     // With nothing before it, it is not a trace that was cut, but no trace.
     assert!(read("2,W,40", Format::Alibaba).is_err());
+}
+
+#[test]
+fn a_bad_line_among_good_ones_is_an_error_of_the_format_that_the_others_have() {
+    let text = "1,R,0,4096,5\n2,W,-4096,4096,6\n1,R,0,4096,7\n";
+    let import = import::from_reader(Cursor::new(text), "x", None, &Options::default()).expect("Alibaba's");
+    let error = records(import).expect_err("a negative offset").to_string();
+    assert_eq!(error, "x:2: offset: '-4096' has a sign, but is a whole number of bytes");
+    let error = read("0 1 2\n", Format::Arc).expect_err("no column of four").to_string();
+    assert!(error.ends_with("; is this a trace in the format arc?"), "{error}");
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Format {
         Self::of_lines(text).or_else(|| Self::of_name(name))
     }
 
-    /// The one format that all the lines of `text` fit; blank ones aside, and foreign ones where logs have such.
+    /// The format that the lines of `text` fit.
     fn of_lines(text: &[u8]) -> Option<Self> {
         let mut lines: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
         if lines.len() > 1 {
@@ -135,9 +135,10 @@ impl Format {
         if blkparse::fits(first) {
             return Some(Self::Blkparse);
         }
-        let fitting = |layout: &'static columns::Layout| lines.iter().all(|line| layout.fits(line));
-        // The stricter come first: what is only digits to one may be words to another.
-        [
+        // The format that most lines fit, so that a bad line among good ones is an error with its number, not a trace of
+        // unknown format. The stricter come first: what is only digits to one may be words to another.
+        let mut best = (None, 0);
+        for (format, layout) in [
             (Self::VscsiCsv, &columns::VSCSI_CSV),
             (Self::Msr, &columns::MSR),
             (Self::Alibaba, &columns::ALIBABA),
@@ -146,9 +147,13 @@ impl Format {
             (Self::Mqsim, &columns::MQSIM),
             (Self::Arc, &columns::ARC),
             (Self::Lirs, &columns::LIRS),
-        ]
-        .into_iter()
-        .find_map(|(format, layout)| fitting(layout).then_some(format))
+        ] {
+            let fitting = lines.iter().filter(|line| layout.fits(line)).count();
+            if fitting > best.1 {
+                best = (Some(format), fitting);
+            }
+        }
+        best.0.filter(|_| best.1 * 2 >= lines.len())
     }
 
     /// The format that the ending of a file's name stands for, with or without one for packing.

@@ -266,6 +266,7 @@ impl Import {
             if self.ended {
                 return Ok(false);
             }
+            let hint = self.hint();
             let outcome = match &mut self.source {
                 Source::Ours(reader) => {
                     let outcome = reader.read(record);
@@ -273,9 +274,14 @@ impl Import {
                     return outcome;
                 }
                 Source::Text(lines, parser) => {
-                    next_line(lines, parser.as_mut(), &mut self.batch, &self.name, self.any)
+                    let line = next_line(lines, parser.as_mut(), &mut self.batch, self.any);
+                    line.map_err(|wrong| wrong.error(&self.name, Place::Line(lines.number()), hint))
                 }
-                Source::Vscsi(records) => next_record(records, &mut self.batch, &self.name),
+                Source::Vscsi(records) => {
+                    let place = Place::Row(records.count);
+                    let record = next_record(records, &mut self.batch);
+                    record.map_err(|wrong| wrong.error(&self.name, place, hint))
+                }
                 Source::Oracle(reader) => next_request(reader, record, &mut self.batch, &self.name),
                 Source::Binary(trace, row) => {
                     let outcome = next_row(trace, *row, record);
@@ -292,6 +298,11 @@ impl Import {
             }
             outcome?;
         }
+    }
+
+    /// The format to doubt, as long as nothing was found that shows that it is the right one.
+    fn hint(&self) -> Option<Format> {
+        (!self.any).then_some(self.format)
     }
 
     /// The format that the trace is read in.
@@ -333,23 +344,46 @@ impl std::fmt::Debug for Import {
     }
 }
 
+/// Why there is no next line or record.
+enum Wrong {
+    Io(std::io::Error),
+    Fault(Fault),
+}
+
+impl Wrong {
+    /// The same with its place, and with a hint that follows what is wrong with a value or row.
+    fn error(self, name: &str, place: Place, hint: Option<Format>) -> Error {
+        let Fault { column, mut message } = match self {
+            Self::Io(error) => return Error::from_io_at(name, place, error),
+            Self::Fault(fault) => fault,
+        };
+        if let Some(format) = hint {
+            message.push_str(&format!("; is this a trace in the format {format}?"));
+        }
+        let kind = if column.is_some() { ErrorKind::Value } else { ErrorKind::Row };
+        let error = Error::at(kind, name, place, message);
+        match column {
+            Some(column) => error.in_column(column),
+            None => error,
+        }
+    }
+}
+
 /// Parses the next line; false at the end of the input. With `any` record found before, a last line that is cut off is
 /// left out.
 fn next_line(
     lines: &mut Lines<Bytes>,
     parser: &mut dyn Parse,
     batch: &mut Batch,
-    name: &str,
     any: bool,
-) -> Result<bool> {
+) -> std::result::Result<bool, Wrong> {
     let outcome = match lines.next_line() {
         Ok(Some(line)) if line.trim_ascii().is_empty() => return Ok(true),
         Ok(Some(line)) => parser.line(line, batch).map(|()| true),
         Ok(None) => parser.end(batch).map(|()| false),
-        Err(LineError::Io(error)) => return Err(Error::from_io(name, lines.number(), error)),
+        Err(LineError::Io(error)) => return Err(Wrong::Io(error)),
         Err(LineError::TooLong) => {
-            let message = format!("the line is longer than {LINE_BYTES_MAX} bytes: is this a trace?");
-            return Err(Error::new(ErrorKind::Row, name, lines.number(), message));
+            return Err(Wrong::Fault(Fault::line(format!("the line is longer than {LINE_BYTES_MAX} bytes"))));
         }
     };
     let outcome = outcome.or_else(|fault| {
@@ -359,19 +393,23 @@ fn next_line(
         }
         Err(fault)
     });
-    outcome.map_err(|fault| fault_at(name, Place::Line(lines.number()), fault))
+    outcome.map_err(Wrong::Fault)
 }
 
-fn next_record(records: &mut Records<Bytes>, batch: &mut Batch, name: &str) -> Result<bool> {
-    let place = Place::Row(records.count);
-    records.next_record(batch).map_err(|error| match error {
-        RecordError::Io(error) => Error::from_io_at(name, place, error),
-        RecordError::CutShort(bytes) => {
-            let message = format!("the file ends after {bytes} bytes of this record: is it cut off?");
-            Error::at(ErrorKind::Row, name, place, message)
+/// Takes the next record in; false at the end of the input. A last one that is cut off is left out, if others came before.
+fn next_record(records: &mut Records<Bytes>, batch: &mut Batch) -> std::result::Result<bool, Wrong> {
+    match records.next_record(batch) {
+        Err(RecordError::CutShort) if records.count > 0 => {
+            batch.repairs.add(Repair::CutShort);
+            Ok(false)
         }
-        RecordError::Fault(fault) => fault_at(name, place, fault),
-    })
+        Err(RecordError::CutShort) => {
+            Err(Wrong::Fault(Fault::line("the file ends within its first record: is it cut off?")))
+        }
+        Err(RecordError::Io(error)) => Err(Wrong::Io(error)),
+        Err(RecordError::Fault(fault)) => Err(Wrong::Fault(fault)),
+        Ok(more) => Ok(more),
+    }
 }
 
 fn next_row(trace: &Trace<Held>, row: u64, record: &mut Record) -> Result<bool> {
@@ -395,17 +433,5 @@ fn next_request(
     }
     let &mut Record { time_ns, pid, op, ref file, offset, length } = record;
     let access = Access { time_ns, pid, op, file: file.as_bytes(), offset, length };
-    batch.push(access).map(|()| true).map_err(|fault| fault_at(name, Place::Whole, fault))
-}
-
-fn fault_at(name: &str, place: Place, Fault { column, message }: Fault) -> Error {
-    let error = Error::at(kind(column), name, place, message);
-    match column {
-        Some(column) => error.in_column(column),
-        None => error,
-    }
-}
-
-fn kind(column: Option<&'static str>) -> ErrorKind {
-    if column.is_some() { ErrorKind::Value } else { ErrorKind::Row }
+    batch.push(access).map(|()| true).map_err(|fault| Wrong::Fault(fault).error(name, Place::Whole, None))
 }

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Repair {
     /// A time before the one of the row before it, raised to that.
     TimeRaised,
-    /// A last line that was cut off, left out.
+    /// A last line or record that was cut off, left out.
     CutShort,
     /// A line of something else in between, such as a traced program's own output, left out.
     ForeignLine,
@@ -59,7 +59,7 @@ impl Repair {
     pub const fn description(self) -> &'static str {
         match self {
             Self::TimeRaised => "times that ran back, raised to the time of the row before",
-            Self::CutShort => "lines cut off at the end, left out",
+            Self::CutShort => "lines or records cut off at the end, left out",
             Self::ForeignLine => "lines that are not of this format, left out",
             Self::NameNotText => "names that are not UTF-8, mended",
             Self::OtherRequest => "requests that neither read, write nor flush, left out",
@@ -131,6 +131,9 @@ mod tests {
             assert_eq!(repairs.count(repair), times as u64, "{repair:?}");
         }
         assert_eq!(repairs.iter().count(), Repair::ALL.len() - 1);
-        assert!(repairs.to_string().starts_with("lines cut off at the end, left out: 1; "), "{repairs}");
+        assert!(
+            repairs.to_string().starts_with("lines or records cut off at the end, left out: 1; "),
+            "{repairs}"
+        );
     }
 }

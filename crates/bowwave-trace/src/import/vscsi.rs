@@ -69,8 +69,8 @@ pub(super) struct Records<R> {
 #[derive(Debug)]
 pub(super) enum RecordError {
     Io(io::Error),
-    /// The input ends within a record, after this many bytes of it.
-    CutShort(usize),
+    /// The input ends within a record.
+    CutShort,
     Fault(Fault),
 }
 
@@ -84,15 +84,14 @@ impl<R: BufRead> Records<R> {
     pub(super) fn next_record(&mut self, batch: &mut Batch) -> Result<bool, RecordError> {
         let mut record = [0; RECORD_BYTES_MAX];
         let Some(form) = self.form else {
-            let message =
-                "the version of neither form of vscsi stands where it should (is this a vscsi trace?)";
+            let message = "the version of neither form of vscsi stands where it should";
             return Err(RecordError::Fault(Fault::line(message)));
         };
         let record = &mut record[..form.bytes()];
         let filled = fill(&mut self.input, record).map_err(RecordError::Io)?;
         match filled {
             0 => return Ok(false),
-            _ if filled < record.len() => return Err(RecordError::CutShort(filled)),
+            _ if filled < record.len() => return Err(RecordError::CutShort),
             _ => {}
         }
         take(form, record, batch).map_err(RecordError::Fault)?;
