@@ -193,14 +193,15 @@ fn many_replays_at_once_come_in_their_order_and_say_which_failed() {
         ra_pages: vec![8, 32],
     };
     let mut setups = axes.setups(&Setup::default());
-    assert_eq!(setups.len(), 24);
+    let count = 2 * 3 * Eviction::ALL.len() * 2;
+    assert_eq!(setups.len(), count);
     let workers = NonZeroUsize::new(3).expect("not 0");
     let most = AtomicUsize::new(0);
     let seen = |done: usize| {
         most.fetch_max(done, Ordering::Relaxed);
     };
     let outcomes = fast::replay_all(&trace, &setups, workers, seen).expect("good rows");
-    assert_eq!(most.into_inner(), 24);
+    assert_eq!(most.into_inner(), count);
     for (setup, outcome) in setups.iter().zip(&outcomes) {
         assert_eq!(*outcome, replay(&trace, *setup), "{setup:?}");
     }
