@@ -32,6 +32,7 @@ test: lint
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
 	@tools/setup.sh python fuzz
 	tools/fuzz.sh $(FUZZ_SECONDS)
+	python3 -B tools/test_setup.py --quiet
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 

@@ -44,7 +44,8 @@ build() {
 
 # The mount needs fusermount3, unless root runs it. What cannot mount still works in the process, so this never fails.
 fuse() {
-    [ -e /dev/fuse ] || { say "/dev/fuse is missing: everything that mounts is left out"; return 0; }
+    local device=${FUSE_DEVICE:-/dev/fuse}
+    [ -e "$device" ] || { say "$device is missing: everything that mounts is left out"; return 0; }
     command -v fusermount3 >/dev/null || install fuse3 ||
         say "'fusermount3' is missing and could not be installed (try: apt-get install fuse3, as root)"
 }
