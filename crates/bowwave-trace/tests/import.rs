@@ -92,6 +92,38 @@ fn every_format_has_a_sample_or_is_our_own() {
     }
 }
 
+/// What `strace` prints without `-y`: descriptors without their paths in angle brackets.
+fn without_paths(log: &str) -> String {
+    let mut bare = String::new();
+    let mut inside = false;
+    for letter in log.chars() {
+        let after_descriptor = bare.ends_with(|last: char| last.is_ascii_digit() || last == 'D');
+        inside |= letter == '<' && after_descriptor;
+        if !inside {
+            bare.push(letter);
+        }
+        inside &= letter != '>';
+    }
+    bare
+}
+
+#[test]
+fn descriptors_followed_without_their_paths_are_those_that_the_paths_tell() {
+    let log = fs::read_to_string(samples().join("grep.strace")).expect("the sample");
+    let bare = without_paths(&log);
+    assert!(log.contains("</srv/demo/notes/f2.txt>") && !bare.contains("</srv"), "{bare}");
+    let place = |record: &Record| (record.time_ns, record.op, record.offset, record.length);
+    let told = read(&log, Format::Strace).expect("records");
+    let followed = read(&bare, Format::Strace).expect("records");
+    // Standard output was opened before the log began, so that only its path tells what it is.
+    let (last, told) = told.split_last().expect("records");
+    assert_eq!(last.file, "/srv/stdout");
+    assert_eq!(followed.iter().map(place).collect::<Vec<_>>(), told.iter().map(place).collect::<Vec<_>>());
+    for (followed, told) in followed.iter().zip(told).skip(1) {
+        assert_eq!(format!("/srv/demo/{}", followed.file), told.file);
+    }
+}
+
 #[test]
 fn imported_records_pass_through_both_of_our_own_forms_unchanged() {
     for &(file, ..) in SAMPLES {
