@@ -47,6 +47,7 @@ bench:
 	$(CARGO) build --locked --release --package bowwave-cli
 	$(CARGO) run --locked --release --package bowwave-trace --example read_speed
 	$(CARGO) bench --locked --package bowwave-core --bench decide
+	$(CARGO) bench --locked --package bowwave-core --bench replay
 	$(CARGO) bench --locked --package bowwave-engine --bench warm
 	$(CARGO) bench --locked --package bowwave-backend --bench stores
 	python3 -B tools/bench.py --bowwave $(TARGET)/release/bowwave
