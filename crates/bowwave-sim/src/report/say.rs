@@ -14,8 +14,8 @@ use crate::record::{Row, Run};
 /// A device that is busy for this share of the time sets the pace.
 const BUSY: f64 = 0.85;
 
-/// When this share of the pages is there in time, readers hardly wait for storage.
-const CONTENT: f64 = 0.98;
+/// When fewer readers than this wait at a time, on average, storage does not hold them up.
+const CONTENT: f64 = 0.05;
 
 /// A device that is busy for less of the time than this mostly waits.
 const IDLE: f64 = 0.5;
@@ -37,7 +37,7 @@ impl OfRun {
             windows: windows(run, row),
             latency: latency(run, row),
             sizes: of_sizes(run, row, sizes),
-            device: device(row, pace),
+            device: device(run, row, pace),
         }
     }
 }
@@ -83,9 +83,12 @@ fn map(run: &Run) -> String {
     text
 }
 
-/// Whether nearly every page was there when it was wanted: then there is nothing left for readahead to gain.
-fn content(row: &Row) -> bool {
-    row.hits as f64 >= CONTENT * row.accesses as f64
+/// Whether readers hardly wait for storage: then there is nothing left for readahead to gain.
+fn content(run: &Run) -> bool {
+    let reads = run.reads.outcome.iter().zip(&run.reads.latency_ns);
+    let waited: f64 =
+        reads.filter(|(outcome, _)| **outcome > 0).map(|(_, latency)| *latency as f64 / 1e9).sum();
+    !run.reads.outcome.is_empty() && waited * run.reads_every.max(1) as f64 <= CONTENT * run.row.seconds
 }
 
 /// How far windows grew, and whether `ra_pages` held them.
@@ -104,9 +107,9 @@ fn windows(run: &Run, row: &Row) -> String {
         count(largest),
         count(limit)
     );
-    text += &if at_limit * 2.0 >= number as f64 && content(row) {
+    text += &if at_limit * 2.0 >= number as f64 && content(run) {
         format!(
-            " {} of them are as large as allowed, and nearly every page is at hand in time: ra_pages is large enough.",
+            " {} of them are as large as allowed, and readers hardly wait: ra_pages is large enough.",
             percent(at_limit, number as f64)
         )
     } else if at_limit * 2.0 >= number as f64 {
@@ -197,7 +200,7 @@ fn of_sizes(run: &Run, row: &Row, sizes: &Sizes) -> String {
 }
 
 /// Whether the device or the waiting for it is the limit.
-fn device(row: &Row, pace: &Pace) -> String {
+fn device(run: &Run, row: &Row, pace: &Pace) -> String {
     let busy = percent(row.utilisation, 1.0);
     let mut text = format!("The device is busy for {busy} of the time");
     if !pace.is_empty {
@@ -209,8 +212,8 @@ fn device(row: &Row, pace: &Pace) -> String {
         " the device is the limit, and a good part of what it reads is not wanted."
     } else if row.utilisation >= BUSY {
         " the device is the limit; only larger or fewer requests could gain."
-    } else if content(row) {
-        " readers find nearly every page at hand, so neither it nor readahead holds them up."
+    } else if content(run) {
+        " readers hardly wait, so neither it nor readahead holds them up."
     } else if row.utilisation < IDLE {
         " the device mostly waits for requests, so more readahead could gain."
     } else {

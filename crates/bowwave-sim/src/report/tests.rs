@@ -33,7 +33,7 @@ fn run(policy: &str, seconds: f64, amplification: f64, reads: usize) -> Run {
     for index in 0..reads {
         let outcome = if index % 10 == 0 { 2 } else { u8::from(index % 5 == 1) };
         run.reads.time_ns.push(index as u64 * 1_000_000);
-        run.reads.latency_ns.push([500, 100_000, 2_000_000][usize::from(outcome)]);
+        run.reads.latency_ns.push([500, 1_000_000, 20_000_000][usize::from(outcome)]);
         run.reads.file.push((index % 2) as u32);
         run.reads.start.push(index as u64);
         run.reads.pages.push(1);
@@ -120,14 +120,15 @@ fn sentences_follow_from_the_figures() {
 fn other_figures_make_other_sentences() {
     let mut recording = recording();
     recording.runs[1].row.seconds = 8.0;
+    recording.runs[1].reads.latency_ns.fill(50_000_000);
     recording.runs[1].row.utilisation = 0.2;
     recording.runs[1].decisions.size.fill(4);
-    recording.runs[0].row.hits = 100;
+    recording.runs[0].reads.latency_ns.fill(500);
     recording.runs[0].row.utilisation = 0.2;
     let html = page(&recording);
     for sentence in [
-        "readers find nearly every page at hand, so neither it nor readahead holds them up.",
-        "and nearly every page is at hand in time: ra_pages is large enough.",
+        "readers hardly wait, so neither it nor readahead holds them up.",
+        "and readers hardly wait: ra_pages is large enough.",
         "none is the best of 2 runs: 4 s; it reads 1 byte",
         "none (4 s, 1 byte a byte) is both fastest and leanest: there is nothing to weigh.",
         "the device mostly waits for requests, so more readahead could gain.",
