@@ -46,7 +46,9 @@ bench:
 	@tools/setup.sh build fuse python
 	$(CARGO) build --locked --release --package bowwave-cli
 	$(CARGO) run --locked --release --package bowwave-trace --example read_speed
+	$(CARGO) run --locked --release --package bowwave-trace --example binary_speed
 	$(CARGO) bench --locked --package bowwave-core --bench decide
+	$(CARGO) bench --locked --package bowwave-sim --bench fast
 	$(CARGO) bench --locked --package bowwave-core --bench replay
 	$(CARGO) bench --locked --package bowwave-engine --bench warm
 	$(CARGO) bench --locked --package bowwave-backend --bench stores
