@@ -35,6 +35,10 @@ pub enum Command {
     Import(commands::import::Args),
     /// Hold a policy against the system that it follows
     Conformance(commands::conformance::Args),
+    /// Replay a trace or a plan in virtual time, under any policy, device and cache size
+    Replay(commands::replay::Args),
+    /// Print every published figure of the source documents beside ours
+    Reproduce(commands::reproduce::Args),
     /// Print the completion script of a shell
     Completions(commands::completions::Args),
     /// Print the manual page
@@ -57,6 +61,8 @@ impl Command {
             Self::Report(args) => commands::report::run(&args),
             Self::Import(args) => commands::import::run(&args),
             Self::Conformance(args) => commands::conformance::run(&args),
+            Self::Replay(args) => commands::replay::run(&args),
+            Self::Reproduce(args) => commands::reproduce::run(&args),
             Self::Completions(args) => commands::completions::run(&args),
             Self::Man(args) => commands::man::run(&args),
         }

@@ -9,5 +9,7 @@ pub mod import;
 pub mod man;
 pub mod mount;
 pub mod read;
+pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod umount;

@@ -14,6 +14,8 @@ pub mod fast;
 pub mod faults;
 pub mod machine;
 pub mod oracle;
+pub mod parallel;
+pub mod plan;
 pub mod queue;
 pub mod random;
 pub mod record;

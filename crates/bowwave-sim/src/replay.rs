@@ -1,15 +1,21 @@
 //! A trace as the work of a machine: its files laid out on the device, each of its processes a reader.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use bowwave_core::{Advice, FileId, Instant};
-use bowwave_trace::binary::Trace;
-use bowwave_trace::{Error, Op};
+use bowwave_trace::binary::{self, Trace};
+use bowwave_trace::import::{self, Format, Import, Repair};
+use bowwave_trace::{Error, Op, Record};
 
+use crate::fast::Writes;
 use crate::machine::{Access, AccessOp, Machine, Pace, Process};
 
 /// Files begin at multiples of this on the device, so that none shares a track or an erase block with another.
 const FILE_ALIGNMENT: u64 = 1 << 20;
+/// Rows between two reports of progress.
+const ROWS_A_REPORT: u64 = 1 << 16;
 
 /// A trace that machines can be given again and again.
 #[derive(Clone, Debug)]
@@ -30,6 +36,8 @@ pub struct ReplayOptions {
     pub pace: ReplayPace,
     /// Reads that a process may have under way at once (not for [`ReplayPace::Open`]).
     pub depth: u32,
+    /// What writes are.
+    pub writes: Writes,
 }
 
 /// When an access of a trace begins.
@@ -53,7 +61,9 @@ pub struct Counts {
     pub reads: u64,
     /// Bytes that these ask for.
     pub bytes: u64,
-    /// Writes, stores and syncs, which are not replayed: the machine only reads so far.
+    /// Writes and stores.
+    pub writes: u64,
+    /// Syncs, which are not replayed: the machine only reads so far.
     pub left_out: u64,
     /// Nanoseconds from the first row to the last.
     pub span_ns: u64,
@@ -92,7 +102,7 @@ impl ReplayPace {
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        Self { pace: ReplayPace::Closed, depth: 1 }
+        Self { pace: ReplayPace::Closed, depth: 1, writes: Writes::LeftOut }
     }
 }
 
@@ -119,7 +129,8 @@ impl Workload {
                     counts.reads += 1;
                     counts.bytes = counts.bytes.saturating_add(row.length);
                 }
-                Op::Write | Op::Store | Op::Fsync => counts.left_out += 1,
+                Op::Write | Op::Store => counts.writes += 1,
+                Op::Fsync => counts.left_out += 1,
                 _ => {}
             }
             // A trace of one process needs no list.
@@ -149,13 +160,30 @@ impl Workload {
         self.trace.name()
     }
 
-    /// Gives a machine the files and processes of the trace. The machine must be new: file numbers are the trace's.
+    /// Opens the trace at `path`, in any format that [`import`] knows.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not a trace, with its line.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let import = import::open(path, None, &import::Options::default())?;
+        Self::new(compact(import, path, |_| ())?.0, None)
+    }
+
+    /// Gives a machine the files and processes of the trace.
     pub fn add_to(&self, machine: &mut Machine, options: ReplayOptions) {
+        self.add_at(machine, 0, options);
+    }
+
+    /// As [`add_to`](Self::add_to), with the files from `address` of the device on; where the next file may begin.
+    pub fn add_at(&self, machine: &mut Machine, address: u64, options: ReplayOptions) -> u64 {
+        let first_file = machine.file_count();
         for file in self.files.iter() {
-            machine.add_file(&file.name, file.bytes, file.address);
+            machine.add_file(&file.name, file.bytes, address.saturating_add(file.address));
         }
         for reader in self.readers.iter() {
             let source = Source {
+                first_file,
+                writes: options.writes,
                 trace: Arc::clone(&self.trace),
                 rows: reader.clone(),
                 next: 0,
@@ -170,7 +198,37 @@ impl Workload {
             let start = Instant(0);
             machine.add_process(Process { start, source: Box::new(source), pace, depth: options.depth });
         }
+        let end = self.files.last().map_or(0, |file| file.address.saturating_add(file.bytes));
+        address.saturating_add(end).next_multiple_of(FILE_ALIGNMENT)
     }
+}
+
+/// The rows of an imported trace in the binary form, which replays need: in place if they are in it already, else in memory,
+/// 24 bytes a row; and what had to be mended. `progress` is told of the bytes read from time to time.
+///
+/// # Errors
+/// What is wrong with the trace, with its line.
+pub fn compact(
+    mut import: Import,
+    path: &Path,
+    mut progress: impl FnMut(u64),
+) -> Result<(Trace, Vec<(Repair, u64)>), Error> {
+    if import.format() == Format::Binary {
+        return Ok((Trace::open(path)?, Vec::new()));
+    }
+    let name = path.display().to_string();
+    // Writing to memory does not fail; a bound that the rows pass (too many names) does.
+    let refused = |error: io::Error| Error::unfit(&name, error.to_string());
+    let mut writer = binary::Writer::new(Vec::new()).map_err(refused)?;
+    let mut record = Record::default();
+    while import.read(&mut record)? {
+        writer.write(&record).map_err(refused)?;
+        if writer.rows().is_multiple_of(ROWS_A_REPORT) {
+            progress(import.bytes_read());
+        }
+    }
+    let bytes = writer.finish().map_err(refused)?;
+    Ok((Trace::new(bytes.into(), name.as_str())?, import.repairs().iter().collect()))
 }
 
 /// Files one behind the other, in the order of the trace.
@@ -191,6 +249,8 @@ struct Source {
     rows: Rows,
     next: u64,
     first_ns: u64,
+    first_file: u32,
+    writes: Writes,
 }
 
 impl Iterator for Source {
@@ -213,9 +273,10 @@ impl Iterator for Source {
                 Op::Random => AccessOp::Advise(Advice::Random),
                 Op::Sequential => AccessOp::Advise(Advice::Sequential),
                 Op::Evict => AccessOp::Evict,
+                Op::Write | Op::Store if self.writes == Writes::AsReads => AccessOp::Read,
                 Op::Write | Op::Store | Op::Fsync => continue,
             };
-            let file = FileId(self.trace.stream(row.stream).file);
+            let file = FileId(self.first_file + self.trace.stream(row.stream).file);
             let at = Instant(row.time_ns.saturating_sub(self.first_ns));
             return Some(Access { at, op, file, offset: row.offset, bytes: row.length });
         }

@@ -1,15 +1,16 @@
 //! Many machines: one work under every combination of policy, window, cache size, device and seed, on all processors.
 
 use std::fmt;
-use std::panic;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use bowwave_core::{Config, ConfigError, Eviction, Policy, Violation};
+use bowwave_core::{Config, ConfigError, Eviction, Instant, Policy, Violation};
 
 use crate::device::{DeviceError, DeviceSpec};
 use crate::faults::Faults;
 use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
+use crate::parallel;
 use crate::queue::{Queue, QueueConfig, QueueConfigError};
 use crate::record::Run;
 
@@ -45,6 +46,8 @@ pub struct Common {
     pub check: bool,
     /// What to keep for a report.
     pub record: Option<RecordOptions>,
+    /// When to stop; none for when all readers have ended.
+    pub until: Option<Instant>,
 }
 
 /// Lists of values: a sweep runs every combination.
@@ -106,6 +109,7 @@ impl Default for Common {
             failing: 0.0,
             check: false,
             record: None,
+            until: None,
         }
     }
 }
@@ -143,13 +147,13 @@ impl Case {
     pub fn run(
         &self,
         common: &Common,
-        load: &(dyn Fn(&mut Machine) + Sync),
+        load: &(dyn Fn(&mut Machine, &Self) + Sync),
         progress: &Arc<AtomicU64>,
     ) -> Result<Run, SweepError> {
         let mut machine = self.machine(common)?;
         machine.count_reads_in(Arc::clone(progress));
-        load(&mut machine);
-        machine.run(None).map_err(SweepError::Violation)?;
+        load(&mut machine, self);
+        machine.run(common.until).map_err(SweepError::Violation)?;
         let mut run = machine.summary();
         run.row.policy = self.policy.name().to_owned();
         run.row.device = self.device.clone();
@@ -161,42 +165,19 @@ impl Case {
     }
 }
 
-/// Runs every case on `threads` threads; the runs in the order of the cases. `progress` counts reads of all of them.
+/// Runs every case, as many at once as there are `workers`; the runs in the order of the cases. `progress` counts reads of
+/// all of them.
 ///
 /// # Errors
 /// The first error of a case; cases not yet begun are left out then.
 pub fn run(
     cases: &[Case],
     common: &Common,
-    load: &(dyn Fn(&mut Machine) + Sync),
-    threads: usize,
+    load: &(dyn Fn(&mut Machine, &Case) + Sync),
+    workers: NonZeroUsize,
     progress: &Arc<AtomicU64>,
 ) -> Result<Vec<Run>, SweepError> {
-    let next = AtomicUsize::new(0);
-    let runs: Mutex<Vec<Option<Run>>> = Mutex::new(vec![None; cases.len()]);
-    let work = || -> Result<(), SweepError> {
-        while let Some((number, case)) = take(&next, cases) {
-            let run = case.run(common, load, progress).inspect_err(|_| {
-                next.store(cases.len(), Ordering::Relaxed);
-            })?;
-            runs.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(run);
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads.clamp(1, cases.len().max(1))).map(|_| scope.spawn(work)).collect();
-        let mine = work();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|cause| panic::resume_unwind(cause))
-        };
-        others.into_iter().map(join).fold(mine, Result::and)
-    })?;
-    Ok(runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect())
-}
-
-fn take<'a>(next: &AtomicUsize, cases: &'a [Case]) -> Option<(usize, &'a Case)> {
-    let number = next.fetch_add(1, Ordering::Relaxed);
-    cases.get(number).map(|case| (number, case))
+    parallel::try_map(cases, workers, |case| case.run(common, load, progress))
 }
 
 impl fmt::Display for SweepError {

@@ -45,6 +45,12 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    /// A trace that is right in itself, but cannot be used for what it is wanted for, and why.
+    #[must_use]
+    pub fn unfit(source_name: &str, why: String) -> Self {
+        Self::at(ErrorKind::Value, source_name, Place::Whole, why)
+    }
+
     pub(crate) fn new(kind: ErrorKind, source_name: &str, line: u64, message: String) -> Self {
         Self::at(kind, source_name, Place::Line(line), message)
     }

@@ -88,7 +88,8 @@ enum Events {
     Fills,
 }
 
-fn format() -> impl TypedValueParser<Value = Format> {
+/// A format of traces, by name.
+pub fn format() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name))
         .map(|name| name.parse().expect("the names are those of the formats"))
 }

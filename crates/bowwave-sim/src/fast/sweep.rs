@@ -2,13 +2,12 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use bowwave_core::{Eviction, Policy};
 use bowwave_trace::binary::Trace;
 
 use super::{Error, Outcome, Setup, replay};
+use crate::parallel;
 
 /// Values to combine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,23 +51,10 @@ pub fn replay_all<B: AsRef<[u8]> + Sync>(
     workers: NonZeroUsize,
     progress: impl Fn(usize) + Sync,
 ) -> Result<Vec<Outcome>, Error> {
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let results: Vec<Mutex<Option<Result<Outcome, Error>>>> =
-        setups.iter().map(|_| Mutex::new(None)).collect();
-    thread::scope(|scope| {
-        for _ in 0..workers.get().min(setups.len()) {
-            scope.spawn(|| {
-                while let index = next.fetch_add(1, Ordering::Relaxed)
-                    && let (Some(setup), Some(place)) = (setups.get(index), results.get(index))
-                {
-                    let outcome = replay(trace, setup);
-                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-                    progress(done.fetch_add(1, Ordering::Relaxed) + 1);
-                }
-            });
-        }
-    });
-    let outcome = |place: Mutex<Option<_>>| place.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // A worker that panics ends the scope with its panic, so each place is filled here.
-    results.into_iter().filter_map(outcome).collect()
+    let done = AtomicUsize::new(0);
+    parallel::try_map(setups, workers, |setup| {
+        let outcome = replay(trace, setup);
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        outcome
+    })
 }

@@ -159,6 +159,12 @@ impl Machine {
         file
     }
 
+    /// Files so far: the number of the next one.
+    #[must_use]
+    pub fn file_count(&self) -> u32 {
+        self.files.len() as u32
+    }
+
     /// A process, which begins at its time or now, whichever is later.
     pub fn add_process(&mut self, process: Process) -> ProcessId {
         let id = ProcessId(self.processes.len() as u32);

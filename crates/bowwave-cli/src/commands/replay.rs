@@ -1,0 +1,341 @@
+//! `bowwave replay`: a trace or a plan in virtual time, under every policy, device, cache and window that is asked for.
+
+mod input;
+mod table;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bowwave_core::{Eviction, Policy};
+use bowwave_sim::device::DeviceSpec;
+use bowwave_sim::machine::{Machine, RecordOptions, Walk};
+use bowwave_sim::parallel;
+use bowwave_sim::record::{Recording, Run};
+use bowwave_sim::replay::ReplayPace;
+use bowwave_sim::report::Report;
+use bowwave_sim::sweep::{self, Axes, Case, Common, SweepError};
+use clap::ValueEnum;
+
+use super::report;
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::{Failure, values};
+use input::Input;
+
+/// Arguments of `bowwave replay`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A trace is of any format that `bowwave import` knows; a plan is a TOML file with readers of its own (docs/guide-replay.md). \
+Every combination of the lists is one run, in virtual time, with the very cache and policies of the engine; the same \
+command gives the same digits. Devices: hdd, nvme, ssd, s3, s3-steady, lustre, instant, a TOML file of your own, and \
+overrides, as in hdd:rpm=5400.
+
+  --pace closed   each process reads on as soon as it can: how fast could it be?
+  --pace trace    no read before its time in the trace, one at a time for each process
+  --pace open     each read at its time, whatever is under way
+
+Examples:
+  bowwave replay app.strace --policy all --device hdd,nvme,s3 --html app.html
+  bowwave replay web.iolog --policy ondemand --ra-pages 32,128,512 --cache 64MiB,1GiB
+  bowwave replay oltp.bwt --policy none --eviction lru --device instant --cache 40MiB --json
+  bowwave replay plan.toml --save run.json")]
+pub struct Args {
+    /// The trace or plan; - reads a trace from standard input
+    #[arg(value_name = "TRACE|PLAN")]
+    input: PathBuf,
+
+    /// Readahead policies, or all
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = policies)]
+    policy: Vec<Policies>,
+
+    /// Devices
+    #[arg(long, value_name = "DEVICES", value_parser = devices)]
+    device: Option<Devices>,
+
+    /// Sizes of the cache; 'unlimited' for one that never evicts
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = cache)]
+    cache: Vec<CacheSize>,
+
+    /// Most pages of a readahead window
+    #[arg(long, value_name = "PAGES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    ra_pages: Vec<u32>,
+
+    /// When each read begins
+    #[arg(long, value_enum, default_value_t = PaceName::Closed)]
+    pace: PaceName,
+
+    /// Reads that a process may have under way at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    depth: u32,
+
+    /// What the writes of the trace are
+    #[arg(long, value_enum, default_value_t = WritesName::LeftOut)]
+    writes: WritesName,
+
+    /// Which pages go first
+    #[arg(long, value_enum, default_value_t = EvictionName::Linux)]
+    eviction: EvictionName,
+
+    /// Wait at each page before looking at the next, as a kernel's read does
+    #[arg(long)]
+    page_by_page: bool,
+
+    /// Bytes of every file of the trace; without it, each ends with its last access
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    file_size: Option<u64>,
+
+    /// The format of the trace; without it, told from its first bytes
+    #[arg(long, value_name = "FORMAT", value_parser = super::import::format())]
+    format: Option<bowwave_trace::import::Format>,
+
+    /// Seed of the devices' noise and of faults
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// Share of requests that fail, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    failing: f64,
+
+    /// Check every invariant of the cache after every event (slow)
+    #[arg(long)]
+    check: bool,
+
+    /// Runs at once; without it, one for each processor
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Print JSON
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+
+    /// Write the pictures of the runs into one HTML file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Keep what was recorded, for `bowwave report`
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+/// One policy or all of them.
+#[derive(Clone, Debug)]
+struct Policies(Vec<Policy>);
+
+#[derive(Clone, Debug)]
+struct Devices(Vec<String>);
+
+/// Bytes, or none for a cache without end.
+#[derive(Clone, Copy, Debug)]
+struct CacheSize(Option<u64>);
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PaceName {
+    Closed,
+    Trace,
+    Open,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WritesName {
+    LeftOut,
+    AsReads,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum EvictionName {
+    Linux,
+    Lru,
+}
+
+/// Replays and prints what came of it.
+///
+/// # Errors
+/// If the input is none, or a device or combination cannot be; if something cannot be written.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let input = Input::open(args)?;
+    let mut axes = input.axes();
+    args.change(&mut axes);
+    let mut common = input.common(args.common());
+    let recorded = args.html.is_some() || args.save.is_some();
+    common.record = recorded.then(RecordOptions::default);
+    let cases = axes.cases();
+    let runs = simulate(&cases, &common, &input, args.jobs.unwrap_or_else(parallel::workers))?;
+    input.notes();
+    if recorded {
+        let recording = Recording {
+            title: input.title(),
+            command: command_line(),
+            runs: runs.clone(),
+            ..Recording::new()
+        };
+        args.write(&recording)?;
+    }
+    let mut output = Output::stdout();
+    let rows: Vec<_> = runs.iter().map(|run| &run.row).collect();
+    let outcome = if args.json {
+        output.json_array(&rows)
+    } else if args.csv {
+        table::csv(&rows).lines().try_for_each(|line| output.line(line))
+    } else {
+        output.line(table::text(&rows).to_string().trim_end())
+    };
+    output.finish(outcome)
+}
+
+/// Runs the cases with a progress bar over all reads of all runs.
+fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) -> Result<Vec<Run>, Failure> {
+    let reads = Arc::new(AtomicU64::new(0));
+    let done = AtomicBool::new(false);
+    let load = |machine: &mut Machine, case: &Case| input.load(machine, case);
+    let total = input.reads().map(|reads| reads.saturating_mul(cases.len() as u64));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let Some(total) = total else { return };
+            let mut progress = Progress::rows("simulating", total);
+            while !done.load(Ordering::Relaxed) {
+                progress.at(reads.load(Ordering::Relaxed));
+                std::thread::park_timeout(Duration::from_millis(50));
+            }
+        });
+        let outcome = sweep::run(cases, common, &load, jobs, &reads);
+        done.store(true, Ordering::Relaxed);
+        outcome
+    });
+    outcome.map_err(|error| match error {
+        SweepError::Violation(_) => {
+            Failure::failed(error).try_this("reporting it with the command and the trace")
+        }
+        error => Failure::usage(error),
+    })
+}
+
+impl Args {
+    fn common(&self) -> Common {
+        Common {
+            walk: if self.page_by_page { Walk::PageByPage } else { Walk::AtOnce },
+            eviction: match self.eviction {
+                EvictionName::Linux => Eviction::TwoList,
+                EvictionName::Lru => Eviction::Lru,
+            },
+            failing: self.failing,
+            check: self.check,
+            ..Common::default()
+        }
+    }
+
+    /// What the command line says goes before what a plan says.
+    fn change(&self, axes: &mut Axes) {
+        if !self.policy.is_empty() {
+            axes.policies = self.policy.iter().flat_map(|Policies(names)| names.iter().copied()).collect();
+            // `all` beside a name, or a name twice.
+            let mut seen = Vec::new();
+            axes.policies.retain(|policy| {
+                !seen.contains(policy) && {
+                    seen.push(*policy);
+                    true
+                }
+            });
+        }
+        if let Some(Devices(devices)) = &self.device {
+            axes.devices.clone_from(devices);
+        }
+        if !self.cache.is_empty() {
+            axes.cache_bytes = self.cache.iter().map(|size| size.0).collect();
+        }
+        if !self.ra_pages.is_empty() {
+            axes.ra_pages.clone_from(&self.ra_pages);
+        }
+        if self.seed != 0 {
+            axes.seeds = vec![self.seed];
+        }
+    }
+
+    fn pace(&self) -> ReplayPace {
+        match self.pace {
+            PaceName::Closed => ReplayPace::Closed,
+            PaceName::Trace => ReplayPace::Trace,
+            PaceName::Open => ReplayPace::Open,
+        }
+    }
+
+    /// Writes the files that were asked for.
+    fn write(&self, recording: &Recording) -> Result<(), Failure> {
+        if let Some(path) = &self.save {
+            output::into_file(path, |file: &mut File| {
+                let mut file = io::BufWriter::with_capacity(1 << 20, file);
+                let written = serde_json::to_writer(&mut file, recording).map_err(io::Error::from);
+                written.and_then(|()| file.flush()).map_err(|error| {
+                    Failure::failed(format_args!("cannot write {}: {error}", path.display()))
+                })
+            })?;
+        }
+        if let Some(path) = &self.html {
+            let page = Report::of(recording)
+                .map_err(|error| Failure::failed(format_args!("no pictures: {error}")))?;
+            report::save(page, path)?;
+        }
+        Ok(())
+    }
+}
+
+/// The command, for the reader of a report to repeat.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| {
+        let word = word.to_string_lossy().into_owned();
+        if word.contains(' ') { format!("'{word}'") } else { word }
+    });
+    std::iter::once("bowwave".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+fn policies(text: &str) -> Result<Policies, String> {
+    if text == "all" {
+        return Ok(Policies(Policy::ALL.to_vec()));
+    }
+    let known = Policy::ALL.map(Policy::name).join(", ");
+    text.parse()
+        .map(|policy| Policies(vec![policy]))
+        .map_err(|_| format!("not a policy; there are all, {known}"))
+}
+
+/// Devices behind each other; a comma may also stand between the overrides of one.
+fn devices(text: &str) -> Result<Devices, String> {
+    let mut devices: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match devices.last_mut() {
+            Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
+            _ => devices.push(part.to_owned()),
+        }
+    }
+    for device in &devices {
+        DeviceSpec::open(device).map_err(|error| error.to_string())?;
+    }
+    Ok(Devices(devices))
+}
+
+fn cache(text: &str) -> Result<CacheSize, String> {
+    if text == "unlimited" {
+        return Ok(CacheSize(None));
+    }
+    match values::size(text)? {
+        bytes if bytes < 4096 => {
+            Err("less than a page of 4096 bytes; write 'unlimited' for no limit".to_owned())
+        }
+        bytes => Ok(CacheSize(Some(bytes))),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("not a share from 0 to 1".to_owned()),
+    }
+}

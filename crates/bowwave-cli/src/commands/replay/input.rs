@@ -1,0 +1,118 @@
+//! What is replayed: a trace, or a plan with readers of its own.
+
+use std::path::Path;
+
+use bowwave_core::Policy;
+use bowwave_sim::fast::Writes;
+use bowwave_sim::machine::Machine;
+use bowwave_sim::plan::Plan;
+use bowwave_sim::replay::{self, ReplayOptions, Workload};
+use bowwave_sim::sweep::{Axes, Case, Common};
+use bowwave_trace::import::{self, Options};
+
+use super::{Args, WritesName};
+use crate::progress::Progress;
+use crate::{Failure, output};
+
+/// What is replayed.
+pub(super) enum Input {
+    Plan(Plan),
+    Trace(Workload, ReplayOptions),
+}
+
+impl Input {
+    pub(super) fn open(args: &Args) -> Result<Self, Failure> {
+        if args.input.extension().is_some_and(|extension| extension == "toml") {
+            return Plan::read(&args.input).map(Self::Plan).map_err(Failure::failed);
+        }
+        let options = Options::default();
+        let (import, total) = if args.input == Path::new("-") {
+            let import = import::from_reader(std::io::stdin(), "standard input", args.format, &options);
+            (import, None)
+        } else {
+            let size = args.input.metadata().ok().filter(std::fs::Metadata::is_file);
+            (import::open(&args.input, args.format, &options), size.map(|metadata| metadata.len()))
+        };
+        let import = import.map_err(Failure::failed)?;
+        let mut progress = Progress::bytes("reading", total);
+        let (trace, repairs) =
+            replay::compact(import, &args.input, |bytes| progress.at(bytes)).map_err(Failure::failed)?;
+        drop(progress);
+        for (repair, count) in repairs {
+            output::note(format_args!("{}: {count}", repair.description()));
+        }
+        let workload = Workload::new(trace, args.file_size).map_err(Failure::failed)?;
+        let writes = match args.writes {
+            WritesName::LeftOut => Writes::LeftOut,
+            WritesName::AsReads => Writes::AsReads,
+        };
+        let options = ReplayOptions { pace: args.pace(), depth: args.depth, writes };
+        let counts = workload.counts();
+        if counts.reads == 0 && (writes == Writes::LeftOut || counts.writes == 0) {
+            let message = format!("{} has nothing to read", workload.name());
+            return Err(Failure::failed(message).try_this("a trace with reads, or --writes as-reads"));
+        }
+        Ok(Self::Trace(workload, options))
+    }
+
+    /// What is varied if the command line says nothing.
+    pub(super) fn axes(&self) -> Axes {
+        match self {
+            Self::Plan(plan) => plan.axes.clone(),
+            Self::Trace(..) => Axes {
+                policies: vec![Policy::None, Policy::OnDemand],
+                ra_pages: vec![32],
+                cache_bytes: vec![None],
+                devices: ["hdd", "nvme", "s3"].map(str::to_owned).to_vec(),
+                seeds: vec![0],
+            },
+        }
+    }
+
+    /// What is not varied: the plan's, or the command line's.
+    pub(super) fn common(&self, from_arguments: Common) -> Common {
+        match self {
+            Self::Plan(plan) => {
+                Common { check: plan.common.check || from_arguments.check, ..plan.common.clone() }
+            }
+            Self::Trace(..) => from_arguments,
+        }
+    }
+
+    pub(super) fn load(&self, machine: &mut Machine, case: &Case) {
+        match self {
+            Self::Plan(plan) => plan.load(machine, case),
+            Self::Trace(workload, options) => workload.add_to(machine, *options),
+        }
+    }
+
+    /// Reads of one run, if they are known.
+    pub(super) fn reads(&self) -> Option<u64> {
+        match self {
+            Self::Plan(_) => None,
+            Self::Trace(workload, _) => Some(workload.counts().reads),
+        }
+    }
+
+    pub(super) fn title(&self) -> String {
+        match self {
+            Self::Plan(plan) => plan.title.clone(),
+            Self::Trace(workload, _) => workload.name().to_owned(),
+        }
+    }
+
+    /// Says what of the trace was not replayed.
+    pub(super) fn notes(&self) {
+        let Self::Trace(workload, options) = self else { return };
+        let counts = workload.counts();
+        if counts.writes > 0 && options.writes == Writes::LeftOut {
+            output::note(format_args!(
+                "{} of {} rows are writes and were left out (--writes as-reads counts them as reads)",
+                counts.writes, counts.rows
+            ));
+        }
+        if counts.left_out > 0 {
+            output::note(format_args!("{} rows are syncs and were left out", counts.left_out));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The rows of a replay, for people and for programs.
+
+use std::fmt::Write;
+
+use bowwave_sim::record::Row;
+
+use crate::table::{Align, Table};
+
+/// For people.
+pub(super) fn text(rows: &[&Row]) -> Table {
+    let mut table = Table::new([
+        ("device", Align::Left),
+        ("cache", Align::Right),
+        ("ra_pages", Align::Right),
+        ("policy", Align::Left),
+        ("seconds", Align::Right),
+        ("hits", Align::Right),
+        ("late", Align::Right),
+        ("misses", Align::Right),
+        ("requests", Align::Right),
+        ("avg KiB", Align::Right),
+        ("fetched/wanted", Align::Right),
+        ("wasted", Align::Right),
+        ("thrashed", Align::Right),
+        ("busy", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("max", Align::Right),
+    ]);
+    for row in rows {
+        table.row([
+            row.device.clone(),
+            row.cache_bytes.map_or_else(|| "unlimited".to_owned(), size),
+            row.ra_pages.to_string(),
+            row.policy.clone(),
+            format!("{:.4}", row.seconds),
+            row.hits.to_string(),
+            row.late.to_string(),
+            row.misses.to_string(),
+            row.requests.to_string(),
+            format!("{:.1}", row.avg_io_bytes / 1024.0),
+            format!("{:.3}", row.amplification),
+            row.pages_wasted.to_string(),
+            row.pages_thrashed.to_string(),
+            format!("{:.0} %", row.utilisation * 100.0),
+            time(row.latency_ns.p50),
+            time(row.latency_ns.p99),
+            time(row.latency_ns.max),
+        ]);
+    }
+    table
+}
+
+/// For programs that want no JSON: one line a row, the head first.
+pub(super) fn csv(rows: &[&Row]) -> String {
+    let mut text = "policy,eviction,device,cache_bytes,ra_pages,seed,seconds,accesses,hits,late,misses,requests,\
+                    bytes_fetched,bytes_wanted,amplification,pages_used,pages_wasted,pages_thrashed,avg_io_bytes,\
+                    utilisation,latency_ns_p50,latency_ns_p90,latency_ns_p99,latency_ns_max\n"
+        .to_owned();
+    for row in rows {
+        let device = if row.device.contains([',', '"']) {
+            format!("\"{}\"", row.device.replace('"', "\"\""))
+        } else {
+            row.device.clone()
+        };
+        let cache = row.cache_bytes.map_or_else(String::new, |bytes| bytes.to_string());
+        let latency = row.latency_ns;
+        let line = [
+            row.policy.clone(),
+            row.eviction.clone(),
+            device,
+            cache,
+            row.ra_pages.to_string(),
+            row.seed.to_string(),
+            row.seconds.to_string(),
+            row.accesses.to_string(),
+            row.hits.to_string(),
+            row.late.to_string(),
+            row.misses.to_string(),
+            row.requests.to_string(),
+            row.bytes_fetched.to_string(),
+            row.bytes_wanted.to_string(),
+            row.amplification.to_string(),
+            row.pages_used.to_string(),
+            row.pages_wasted.to_string(),
+            row.pages_thrashed.to_string(),
+            row.avg_io_bytes.to_string(),
+            row.utilisation.to_string(),
+            latency.p50.to_string(),
+            latency.p90.to_string(),
+            latency.p99.to_string(),
+            latency.max.to_string(),
+        ];
+        // Writing to a string does not fail.
+        let _never_fails = writeln!(text, "{}", line.join(","));
+    }
+    text
+}
+
+/// Bytes in the largest unit that leaves a whole number.
+fn size(bytes: u64) -> String {
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let whole = units.into_iter().find(|&(unit, _)| bytes >= unit && bytes.is_multiple_of(unit));
+    whole.map_or_else(|| format!("{bytes} B"), |(unit, name)| format!("{} {name}", bytes / unit))
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{} us", ns / 1000),
+        10_000_000..10_000_000_000 => format!("{} ms", ns / 1_000_000),
+        _ => format!("{} s", ns / 1_000_000_000),
+    }
+}

@@ -1,0 +1,162 @@
+//! `bowwave reproduce`: every published figure of the source documents beside ours.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use bowwave_sim::parallel;
+use bowwave_sim::record::Recording;
+use bowwave_sim::report::Report;
+use bowwave_sim::reproduce::{EXPERIMENTS, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
+
+use super::report;
+use crate::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::table::{Align, Table};
+
+/// Arguments of `bowwave reproduce`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each row is a figure of a source document: what was published of the old algorithm and the new, what the simulator gives \
+for both, and whether that is within the bar. Everything runs in virtual time with the very cache and policies of the \
+engine, and gives the same digits each time. Behind the table stand notes on what the figures are made of.
+
+Documents: 000 the patch 'on-demand readahead' (2007), 002 the paper of the Linux Symposium 2007.
+
+Examples:
+  bowwave reproduce
+  bowwave reproduce thrashing --html thrashing.html
+  bowwave reproduce iozone oltp --json
+  bowwave reproduce --list")]
+pub struct Args {
+    /// Which experiments; without any, all
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Name the experiments there are
+    #[arg(long, conflicts_with_all = ["ids", "json", "html"])]
+    list: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write the pictures of the runs, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs the experiments and prints the figures.
+///
+/// # Errors
+/// If there is no such experiment, or something cannot be written.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut output = Output::stdout();
+    if args.list {
+        let outcome =
+            EXPERIMENTS.iter().try_for_each(|one| output.line(format_args!("{:<12} {}", one.id, one.what)));
+        return output.finish(outcome);
+    }
+    let experiments = chosen(&args.ids)?;
+    let outcomes = reproduce(&experiments, args.html.is_some())?;
+    if let Some(path) = &args.html {
+        report::save(pictures(&outcomes)?, path)?;
+    }
+    let figures: Vec<&Figure> = outcomes.iter().flat_map(|outcome| &outcome.figures).collect();
+    let outcome = if args.json {
+        output.json_array(&figures)
+    } else {
+        output.line(table(&figures).to_string().trim_end()).and_then(|()| {
+            let held = figures.iter().filter(|figure| figure.holds).count();
+            output.line(format_args!("\n{held} of {} figures hold.\n", figures.len()))?;
+            outcomes.iter().flat_map(|outcome| &outcome.notes).try_for_each(|note| output.line(note))
+        })
+    };
+    output.finish(outcome)
+}
+
+fn chosen(ids: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
+    if ids.is_empty() {
+        return Ok(EXPERIMENTS.iter().collect());
+    }
+    let find = |id: &String| {
+        EXPERIMENTS.iter().find(|experiment| experiment.id == id).ok_or_else(|| {
+            let known = EXPERIMENTS.iter().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
+            Failure::usage(format_args!("there is no experiment '{id}'")).try_this(known)
+        })
+    };
+    ids.iter().map(find).collect()
+}
+
+fn reproduce(experiments: &[&Experiment], record: bool) -> Result<Vec<Outcome>, Failure> {
+    let progress = Mutex::new((Progress::rows("reproducing", experiments.len() as u64), 0));
+    let options = Options { record };
+    let one = |experiment: &&Experiment| -> Result<Outcome, ReproduceError> {
+        let outcome = (experiment.run)(&options)?;
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.1 += 1;
+        let done = progress.1;
+        progress.0.at(done);
+        Ok(outcome)
+    };
+    parallel::try_map(experiments, parallel::workers(), one).map_err(Failure::failed)
+}
+
+fn pictures(outcomes: &[Outcome]) -> Result<Report, Failure> {
+    let runs = outcomes.iter().flat_map(|outcome| outcome.recording.runs.iter().cloned()).collect();
+    let titles: Vec<&str> = outcomes.iter().map(|outcome| outcome.recording.title.as_str()).collect();
+    let title = titles.into_iter().filter(|title| !title.is_empty()).collect::<Vec<_>>().join(", ");
+    let recording = Recording { title, command: "bowwave reproduce".to_owned(), runs, ..Recording::new() };
+    Report::of(&recording).map_err(|error| {
+        Failure::failed(format_args!("no pictures: {error}")).try_this("thrashing, which has some")
+    })
+}
+
+fn table(figures: &[&Figure]) -> Table {
+    let mut table = Table::new([
+        ("doc", Align::Left),
+        ("table", Align::Left),
+        ("row", Align::Left),
+        ("unit", Align::Left),
+        ("theirs", Align::Right),
+        ("ours", Align::Right),
+        ("gain", Align::Right),
+        ("ours", Align::Right),
+        ("bar", Align::Left),
+        ("holds", Align::Left),
+        ("note", Align::Left),
+    ]);
+    for figure in figures {
+        table.row([
+            figure.document.to_owned(),
+            figure.table.to_owned(),
+            figure.row.clone(),
+            figure.unit.to_owned(),
+            pair(figure.published),
+            pair(figure.ours),
+            gain(figure.gain_published),
+            gain(figure.gain_ours),
+            figure.bar.clone(),
+            if figure.holds { "yes" } else { "no" }.to_owned(),
+            figure.note.clone(),
+        ]);
+    }
+    table
+}
+
+fn pair(pair: Pair) -> String {
+    match (pair.baseline, pair.improved) {
+        (None, None) => "-".to_owned(),
+        (Some(one), None) | (None, Some(one)) => number(one),
+        (Some(baseline), Some(improved)) => format!("{} > {}", number(baseline), number(improved)),
+    }
+}
+
+fn number(value: f64) -> String {
+    if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+fn gain(gain: Option<f64>) -> String {
+    gain.map_or_else(|| "-".to_owned(), |gain| format!("{gain:.3}"))
+}

@@ -1,0 +1,382 @@
+//! Plans: readers, a machine and what to vary, as a TOML file.
+//!
+//! ```toml
+//! title = "Eight readers of one disk"
+//!
+//! [sweep]                            # every combination is run; each key has a default
+//! policies = ["none", "ondemand"]
+//! ra_pages = [32, 256]
+//! cache_bytes = [67_108_864, 0]      # 0: without end
+//! devices = ["hdd", "s3:slots=8"]
+//! seeds = [1]
+//!
+//! [machine]                          # all optional
+//! walk = "at-once"                   # or "page-by-page", as a kernel reads
+//! eviction = "linux"                 # or "lru"
+//! call_ns = 500                      # of a read call
+//! wait_ns = 5_000                    # each time a reader blocks
+//! copy_ns_a_kib = 100.0
+//! failing = 0.0                      # share of requests that fail
+//! check = false                      # check every invariant after every event
+//! until_ms = 60_000                  # stop then; without it, when all readers have ended
+//!
+//! [[readers]]
+//! count = 8                          # each with a file of its own, unless share_file
+//! pattern = "sequential"             # random, interleaved, strided, backward, clustered, zipf, oltp
+//! file_bytes = 268_435_456
+//! read_bytes = 131_072
+//! reads = 2_048
+//!
+//! [[readers]]
+//! trace = "web.bwt"                  # any format that `import` knows; beside the plan
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use bowwave_core::{Eviction, FileId, Instant, Policy};
+use bowwave_trace::generate::{Pattern, Spec};
+use serde::Deserialize;
+
+use crate::device::DeviceSpec;
+use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Walk};
+use crate::replay::{ReplayOptions, ReplayPace, Workload};
+use crate::sweep::{Axes, Case, Common};
+
+/// Most readers of a group: a machine has no room for more.
+const READERS_MAX: u32 = 1 << 16;
+/// Files begin at multiples of this on the device.
+const FILE_ALIGNMENT: u64 = 1 << 20;
+
+/// A plan, checked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it is about.
+    pub title: String,
+    /// What is varied.
+    pub axes: Axes,
+    /// What is not.
+    pub common: Common,
+    groups: Vec<Group>,
+}
+
+/// What is wrong with a plan: one line that names the file, the place and the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError(String);
+
+#[derive(Clone, Debug)]
+enum Group {
+    Made(Readers),
+    Trace(Workload, ReplayOptions),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    sweep: Sweep,
+    #[serde(default)]
+    machine: Setting,
+    readers: Vec<Readers>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Sweep {
+    policies: Vec<String>,
+    ra_pages: Vec<u32>,
+    cache_bytes: Vec<u64>,
+    devices: Vec<String>,
+    seeds: Vec<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Setting {
+    walk: String,
+    eviction: String,
+    call_ns: u64,
+    wait_ns: u64,
+    copy_ns_a_kib: f64,
+    failing: f64,
+    check: bool,
+    until_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Readers {
+    count: u32,
+    pattern: String,
+    trace: Option<PathBuf>,
+    file_bytes: u64,
+    read_bytes: u64,
+    reads: u64,
+    share_file: bool,
+    streams: u32,
+    stride_bytes: u64,
+    cluster_bytes: u64,
+    exponent: f64,
+    pace: String,
+    think_ns: u64,
+    period_ns: u64,
+    depth: u32,
+    start_every_ns: u64,
+    mapped: bool,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self {
+            policies: vec!["none".to_owned(), "ondemand".to_owned()],
+            ra_pages: vec![32],
+            cache_bytes: vec![0],
+            devices: vec!["hdd".to_owned()],
+            seeds: vec![0],
+        }
+    }
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            pattern: "sequential".to_owned(),
+            trace: None,
+            file_bytes: 64 << 20,
+            read_bytes: 128 << 10,
+            reads: 512,
+            share_file: false,
+            streams: 2,
+            stride_bytes: 1 << 20,
+            cluster_bytes: 1 << 20,
+            exponent: 1.0,
+            pace: "closed".to_owned(),
+            think_ns: 0,
+            period_ns: 0,
+            depth: 1,
+            start_every_ns: 0,
+            mapped: false,
+        }
+    }
+}
+
+impl Plan {
+    /// Reads the plan in the file `path`, and the traces that it names.
+    ///
+    /// # Errors
+    /// If a file cannot be read, a key is unknown or a value out of bounds; with file and line.
+    pub fn read(path: &Path) -> Result<Self, PlanError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| PlanError(format!("{name}: cannot read it: {error}")))?;
+        Self::parse(&text, &name, path.parent().unwrap_or_else(|| Path::new("")))
+    }
+
+    /// Parses a plan; `name` is what errors call it, `folder` where the traces are.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, PlanError> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            let line =
+                error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            PlanError(format!("{name}:{line}: {}", error.message().replace('\n', " ")))
+        })?;
+        let wrong = |what: String| PlanError(format!("{name}: {what}"));
+        let axes = file.sweep.axes().map_err(wrong)?;
+        let common = file.machine.common().map_err(wrong)?;
+        if file.readers.is_empty() {
+            return Err(wrong("readers: there are none; add [[readers]]".to_owned()));
+        }
+        let mut groups = Vec::new();
+        for (number, readers) in (1..).zip(file.readers) {
+            let at = |what: String| wrong(format!("readers, group {number}: {what}"));
+            groups.push(readers.group(folder).map_err(at)?);
+        }
+        let title = if file.title.is_empty() { name.to_owned() } else { file.title };
+        Ok(Self { title, axes, common, groups })
+    }
+
+    /// Gives a machine the files and readers of the plan.
+    pub fn load(&self, machine: &mut Machine, case: &Case) {
+        let mut address = 0u64;
+        for (number, group) in (0u64..).zip(&self.groups) {
+            match group {
+                Group::Made(readers) => {
+                    address = readers.add_to(machine, address, case.seed.wrapping_add(number << 32));
+                }
+                Group::Trace(workload, options) => address = workload.add_at(machine, address, *options),
+            }
+        }
+    }
+}
+
+impl Sweep {
+    fn axes(self) -> Result<Axes, String> {
+        let policies = self.policies.iter().map(|name| {
+            let all = Policy::ALL.map(Policy::name).join(", ");
+            name.parse().map_err(|_| format!("policies: there is no `{name}`; there are {all}"))
+        });
+        let policies = policies.collect::<Result<Vec<Policy>, String>>()?;
+        for device in &self.devices {
+            DeviceSpec::open(device).map_err(|error| format!("devices: {error}"))?;
+        }
+        let lengths = [
+            ("policies", policies.len()),
+            ("ra_pages", self.ra_pages.len()),
+            ("cache_bytes", self.cache_bytes.len()),
+            ("devices", self.devices.len()),
+            ("seeds", self.seeds.len()),
+        ];
+        if let Some((key, _)) = lengths.into_iter().find(|&(_, length)| length == 0) {
+            return Err(format!("{key}: the list is empty, so nothing would run"));
+        }
+        if let Some(pages) = self.ra_pages.iter().find(|pages| !(1..=1 << 20).contains(*pages)) {
+            return Err(format!("ra_pages: {pages} is not from 1 to 1048576"));
+        }
+        let cache_bytes = self.cache_bytes.into_iter().map(|bytes| Some(bytes).filter(|&bytes| bytes > 0));
+        let cache_bytes: Vec<Option<u64>> = cache_bytes.collect();
+        if let Some(bytes) = cache_bytes.iter().flatten().find(|&&bytes| bytes < 4096) {
+            return Err(format!("cache_bytes: {bytes} is less than a page of 4096; 0 is without end"));
+        }
+        Ok(Axes { policies, ra_pages: self.ra_pages, cache_bytes, devices: self.devices, seeds: self.seeds })
+    }
+}
+
+impl Setting {
+    fn common(self) -> Result<Common, String> {
+        let walk = match self.walk.as_str() {
+            "" | "at-once" => Walk::AtOnce,
+            "page-by-page" => Walk::PageByPage,
+            other => return Err(format!("walk: there is no `{other}`; there are at-once, page-by-page")),
+        };
+        let eviction = match self.eviction.as_str() {
+            "" => Eviction::TwoList,
+            name => name.parse().map_err(|error| format!("eviction: `{name}`: {error}"))?,
+        };
+        for (key, value, most) in [("failing", self.failing, 1.0), ("copy_ns_a_kib", self.copy_ns_a_kib, 1e9)]
+        {
+            if !(0.0..=most).contains(&value) {
+                return Err(format!("{key}: {value} is not from 0 to {most}"));
+            }
+        }
+        let host = Host { call_ns: self.call_ns, wait_ns: self.wait_ns, copy_ns_a_kib: self.copy_ns_a_kib };
+        for (key, value) in [("call_ns", self.call_ns), ("wait_ns", self.wait_ns)] {
+            if value > 1_000_000_000 {
+                return Err(format!("{key}: {value} is more than a second"));
+            }
+        }
+        let until = self.until_ms.map(|ms| Instant(ms.saturating_mul(1_000_000)));
+        Ok(Common {
+            host,
+            walk,
+            eviction,
+            failing: self.failing,
+            check: self.check,
+            until,
+            ..Common::default()
+        })
+    }
+}
+
+impl Readers {
+    fn group(self, folder: &Path) -> Result<Group, String> {
+        let counts = [("count", self.count, READERS_MAX), ("depth", self.depth, 4096)];
+        for (key, value, most) in counts {
+            if !(1..=most).contains(&value) {
+                return Err(format!("{key}: {value} is not from 1 to {most}"));
+            }
+        }
+        if let Some(trace) = &self.trace {
+            let pace = ReplayPace::ALL.into_iter().find(|pace| pace.name() == self.pace);
+            let pace = pace.ok_or_else(|| {
+                format!("pace: there is no `{}` for a trace; there are closed, trace, open", self.pace)
+            })?;
+            let workload = Workload::open(&folder.join(trace)).map_err(|error| error.to_string())?;
+            let options = ReplayOptions { pace, depth: self.depth, ..ReplayOptions::default() };
+            return Ok(Group::Trace(workload, options));
+        }
+        self.pace().and_then(|_| self.spec(0).map(drop))?;
+        Ok(Group::Made(self))
+    }
+
+    /// What one reader reads.
+    fn spec(&self, seed: u64) -> Result<Spec, String> {
+        let Self { streams, stride_bytes, cluster_bytes, exponent, .. } = *self;
+        let pattern = match self.pattern.as_str() {
+            "sequential" => Pattern::Sequential,
+            "random" => Pattern::Random,
+            "interleaved" => Pattern::Interleaved { streams },
+            "strided" => Pattern::Strided { stride_bytes },
+            "backward" => Pattern::Backward,
+            "clustered" => Pattern::Clustered { cluster_bytes },
+            "zipf" => Pattern::Zipf { exponent },
+            "oltp" => Pattern::Oltp { exponent },
+            other => {
+                return Err(format!(
+                    "pattern: there is no `{other}`; there are sequential, random, interleaved, strided, backward, \
+                     clustered, zipf, oltp"
+                ));
+            }
+        };
+        let Self { reads: rows, file_bytes, read_bytes: block_bytes, .. } = *self;
+        let spec = Spec { pattern, rows, file_bytes, block_bytes, gap_ns: 0, seed };
+        spec.generate().map_err(|error| error.to_string().replace("block_bytes", "read_bytes"))?;
+        Ok(spec)
+    }
+
+    fn pace(&self) -> Result<Pace, String> {
+        match (self.pace.as_str(), self.period_ns) {
+            ("closed", 0) => Ok(Pace::Closed { think_ns: self.think_ns }),
+            ("closed", _) => Err("period_ns: means nothing with pace = \"closed\"".to_owned()),
+            ("every", 0) => Err("period_ns: pace = \"every\" needs it, at least 1".to_owned()),
+            ("every", period_ns) => Ok(Pace::Every { period_ns }),
+            (other, _) => Err(format!("pace: there is no `{other}` here; there are closed, every")),
+        }
+    }
+
+    /// Adds files and readers from `address` on; where the next file may begin.
+    fn add_to(&self, machine: &mut Machine, mut address: u64, seed: u64) -> u64 {
+        let mut shared = None;
+        for number in 0..u64::from(self.count) {
+            let file = shared.unwrap_or_else(|| {
+                let name = format!("{}-{}", self.pattern, machine.file_count());
+                let file = machine.add_file(&name, self.file_bytes, address);
+                address = address.saturating_add(self.file_bytes).next_multiple_of(FILE_ALIGNMENT);
+                file
+            });
+            shared = self.share_file.then_some(file);
+            machine.add_process(Process {
+                start: Instant(number.saturating_mul(self.start_every_ns)),
+                source: self.source(file, seed.wrapping_add(number)),
+                pace: self.pace().unwrap_or(Pace::Closed { think_ns: 0 }),
+                depth: self.depth,
+            });
+        }
+        address
+    }
+
+    fn source(&self, file: FileId, seed: u64) -> Box<dyn Iterator<Item = Access> + Send> {
+        let op = if self.mapped { AccessOp::Load } else { AccessOp::Read };
+        let rows = self.spec(seed).ok().and_then(|spec| spec.generate().ok());
+        let rows = rows.expect("the plan was checked when it was read");
+        Box::new(rows.map(move |row| Access {
+            at: Instant(row.time_ns),
+            op,
+            file,
+            offset: row.offset,
+            bytes: row.length,
+        }))
+    }
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PlanError {}
