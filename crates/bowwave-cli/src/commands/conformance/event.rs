@@ -21,6 +21,8 @@ pub(super) enum Line {
     Event(Event),
     /// We wrote this: step `.0` of the script begins.
     Step(usize),
+    /// `mm_filemap_delete_from_page_cache`: a page, or a folio of them, was dropped.
+    Dropped,
 }
 
 impl Line {
@@ -30,6 +32,9 @@ impl Line {
         let (name, fields) = tail.split_once(": ")?;
         if name == "tracing_mark_write" {
             return fields.trim().strip_prefix("step ")?.parse().ok().map(Self::Step);
+        }
+        if name == "mm_filemap_delete_from_page_cache" {
+            return Some(Self::Dropped);
         }
         let field = |key: &str| {
             fields
@@ -114,6 +119,12 @@ mod tests {
             Some(Line::Event(Event::Submit { start: 4, size: 8, lookahead: 0 }))
         );
         assert_eq!(line("b-1 [001] ..... 1.5: tracing_mark_write: step 17"), Some(Line::Step(17)));
+        assert_eq!(
+            line(
+                "kswapd0-39 [000] ..... 1.5: mm_filemap_delete_from_page_cache: dev 7:0 ino c pfn=0x1af ofs=4096 order=0"
+            ),
+            Some(Line::Dropped)
+        );
         assert_eq!(line("# tracer: nop"), None);
         assert_eq!(line("b-1 [001] ..... 1.5: page_cache_sync_ra: dev=7:0 ino=c index=x"), None);
     }

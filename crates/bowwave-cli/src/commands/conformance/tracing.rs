@@ -5,10 +5,25 @@ use std::io::{self, Write};
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bowwave_core::Advice;
+
 use super::event::{Event, Line};
+use super::script::Op;
 
 /// Memory for events: a pattern makes a few hundred thousand at most, at some 80 bytes.
 const BUFFER_KIB: u64 = 16 << 10;
+
+/// The events that count.
+const EVENTS: [&str; 2] = ["events/readahead", "events/filemap/mm_filemap_delete_from_page_cache"];
+
+/// What a trace told.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// The readahead events of each step.
+    pub(super) steps: Vec<Vec<Event>>,
+    /// Whether the kernel dropped pages in a step that did not ask for it: memory is short, or someone empties the cache.
+    pub(super) disturbed: bool,
+}
 
 /// A trace instance with the readahead events of one file.
 #[derive(Debug)]
@@ -48,9 +63,12 @@ impl Tracing {
         let (major, minor) = (rustix::fs::major(metadata.st_dev()), rustix::fs::minor(metadata.st_dev()));
         // In the kernel a device number has 20 bits for the minor.
         let device = (major << 20) | minor;
-        let events = self.instance.join("events/readahead");
-        fs::write(events.join("filter"), format!("s_dev == {device} && i_ino == {}", metadata.st_ino()))?;
-        fs::write(events.join("enable"), "1")?;
+        let filter = format!("s_dev == {device} && i_ino == {}", metadata.st_ino());
+        for events in EVENTS {
+            let events = self.instance.join(events);
+            fs::write(events.join("filter"), &filter)?;
+            fs::write(events.join("enable"), "1")?;
+        }
         fs::write(self.instance.join("trace"), "")
     }
 
@@ -61,9 +79,11 @@ impl Tracing {
         marker.write_all(format!("step {step}\n").as_bytes())
     }
 
-    /// The events since [`watch`](Self::watch), by step.
-    pub(super) fn events(&self, steps: usize) -> io::Result<Vec<Vec<Event>>> {
-        fs::write(self.instance.join("events/readahead/enable"), "0")?;
+    /// The events since [`watch`](Self::watch), by step of a script.
+    pub(super) fn told(&self, ops: &[Op]) -> io::Result<Told> {
+        for events in EVENTS {
+            fs::write(self.instance.join(events).join("enable"), "0")?;
+        }
         let stats = fs::read_to_string(self.instance.join(format!("per_cpu/cpu{}/stats", self.cpu)))?;
         let lost = stats.lines().any(|line| {
             let (name, count) = line.split_once(": ").unwrap_or_default();
@@ -72,26 +92,32 @@ impl Tracing {
         if lost {
             return Err(io::Error::other("the trace buffer ran over"));
         }
-        let mut by_step = vec![Vec::new(); steps];
+        let mut told = Told { steps: vec![Vec::new(); ops.len()], disturbed: false };
         let mut step = None;
         for line in fs::read_to_string(self.instance.join("trace"))?.lines() {
             match Line::parse(line) {
                 Some(Line::Step(next)) => step = Some(next),
                 Some(Line::Event(event)) => {
-                    let events = step.and_then(|step: usize| by_step.get_mut(step));
+                    let events = step.and_then(|step: usize| told.steps.get_mut(step));
                     events.ok_or_else(|| io::Error::other("an event before the first step"))?.push(event);
+                }
+                Some(Line::Dropped) => {
+                    let op = step.and_then(|step: usize| ops.get(step));
+                    told.disturbed |= !matches!(op, Some(Op::Advise { advice: Advice::DontNeed, .. }));
                 }
                 None => {}
             }
         }
-        Ok(by_step)
+        Ok(told)
     }
 }
 
 impl Drop for Tracing {
     fn drop(&mut self) {
         self.marker = None;
-        let _gone_anyway = fs::write(self.instance.join("events/readahead/enable"), "0");
+        for events in EVENTS {
+            let _gone_anyway = fs::write(self.instance.join(events).join("enable"), "0");
+        }
         if let Err(error) = fs::remove_dir(&self.instance) {
             crate::output::note(format_args!("{} is left behind: {error}", self.instance.display()));
         }
