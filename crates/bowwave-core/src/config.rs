@@ -35,7 +35,7 @@ pub enum Eviction {
     /// back straight to the active list what went too soon.
     #[default]
     TwoList,
-    /// As Linux before 2.6.28: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
+    /// As Linux 2.6.20: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
     /// the active list to the inactive as the lengths of the lists are to each other. Pages touched twice are protected
     /// for a while only: what the readahead documents of 2007 were measured on.
     Scan,
