@@ -222,7 +222,7 @@ mod tests {
             ("file://host/x", ErrorKind::InvalidUrl, "file:///"),
             ("emulate:floppy/1KiB", ErrorKind::InvalidUrl, "known: hdd, lustre, nvme, s3"),
             ("emulate:s3,speed=9/1KiB", ErrorKind::InvalidUrl, "known: bandwidth"),
-            ("emulate:hdd,latency=9ms/1KiB", ErrorKind::InvalidUrl, "known: look_ahead"),
+            ("emulate:hdd,latency=9ms/1KiB", ErrorKind::InvalidUrl, "known: deadline"),
             ("emulate:s3,latency/1KiB", ErrorKind::InvalidUrl, "key=value"),
             ("emulate:s3,latency=soon/1KiB", ErrorKind::InvalidUrl, "10ms"),
             ("emulate:s3:", ErrorKind::InvalidUrl, "no store"),

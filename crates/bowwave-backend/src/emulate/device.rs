@@ -38,7 +38,7 @@ pub struct Device {
     pub disk: Option<Disk>,
 }
 
-/// Mechanics of a disk: one head, requests one at a time in C-LOOK order.
+/// Mechanics of a disk: one head, requests one at a time in C-LOOK order, late ones before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Disk {
     /// Revolutions a minute.
@@ -71,6 +71,8 @@ pub struct Disk {
     pub segments: usize,
     /// Bytes read ahead into the buffer behind a request.
     pub look_ahead: u64,
+    /// A request that has waited this many ms goes before those nearer to the head; 0: never.
+    pub deadline_ms: f64,
     /// Most bytes kept that passed under the head before a request's first.
     pub on_arrival: u64,
 }
@@ -157,6 +159,7 @@ impl Device {
             ("seek", Some(disk)) => disk.seek_base_ms = time()?.as_secs_f64() * 1e3,
             ("seek_full", Some(disk)) => disk.seek_full_ms = time()?.as_secs_f64() * 1e3,
             ("overhead", Some(disk)) => disk.overhead_ms = time()?.as_secs_f64() * 1e3,
+            ("deadline", Some(disk)) => disk.deadline_ms = time()?.as_secs_f64() * 1e3,
             ("look_ahead", Some(disk)) => {
                 disk.look_ahead = crate::parse_size(value).ok_or_else(|| bad("a size such as 128KiB"))?;
             }
@@ -210,6 +213,8 @@ impl Default for Disk {
             bus: 250_000_000,
             segments: 14,
             look_ahead: 128 << 10,
+            // Of eight readers in order each waits half as long as without, for 2 % of what they get together.
+            deadline_ms: 800.0,
             on_arrival: 448 << 10,
         }
     }
@@ -225,4 +230,4 @@ fn optional(value: &str, rate: impl Fn() -> Result<u64>) -> Result<Option<u64>> 
 
 const PAGE_BYTES: u128 = 4096;
 const KEYS: &str = "bandwidth, jitter, latency, metadata, page, seed, slots, tail, tail_latency, total";
-const KEYS_DISK: &str = "look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots";
+const KEYS_DISK: &str = "deadline, look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots";

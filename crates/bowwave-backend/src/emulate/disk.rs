@@ -5,9 +5,10 @@
 //! ```
 //!
 //! One request at a time; of those that wait, the next above the head goes first, and from the highest back to the
-//! lowest (C-LOOK).
+//! lowest (C-LOOK). A request that has waited past the deadline goes before, and a batch of those above it with it, or
+//! one reader in order would keep the head as long as it likes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Device, Disk, Release};
 
@@ -18,6 +19,10 @@ pub(super) struct Drive {
     sectors: u64,
     /// Requests that wait, by first sector and number.
     queue: BTreeMap<(u64, u64), Waiting>,
+    /// The same by arrival and number, with their first sectors.
+    oldest: BTreeSet<(u64, u64, u64)>,
+    /// Requests to serve in order of place before deadlines count again.
+    batch_left: u32,
     current: Option<Current>,
     free_at: f64,
     head: Head,
@@ -73,6 +78,8 @@ impl Drive {
             disk: disk.clone(),
             sectors: 0,
             queue: BTreeMap::new(),
+            oldest: BTreeSet::new(),
+            batch_left: 0,
             current: None,
             free_at: 0.0,
             head: Head::default(),
@@ -90,6 +97,7 @@ impl Drive {
         let first = address / SECTOR % self.sectors;
         let sectors = (address % SECTOR + len).div_ceil(SECTOR).min(self.sectors - first).max(1);
         self.queue.insert((first, id), Waiting { arrival: now, len, sectors });
+        self.oldest.insert((now, id, first));
         self.start_next();
         true
     }
@@ -128,15 +136,30 @@ impl Drive {
         if self.current.is_some() {
             return;
         }
-        let above = self.queue.range((self.head.sector, 0)..).next().map(|(key, _)| *key);
-        let Some(key) = above.or_else(|| self.queue.keys().next().copied()) else { return };
+        let Some(key) = self.pick() else { return };
         let Some(Waiting { arrival, len, sectors }) = self.queue.remove(&key) else { return };
         let (sector, id) = key;
+        self.oldest.remove(&(arrival, id, sector));
         let at = self.free_at.max(arrival as f64);
         let (first, end) = self.serve(at, sector, sectors);
         self.free_at = end;
         self.head.sector = sector + sectors;
         self.current = Some(Current { id, len, released: 0, first, end });
+    }
+
+    /// The request that goes next.
+    fn pick(&mut self) -> Option<(u64, u64)> {
+        if self.batch_left > 0 {
+            self.batch_left -= 1;
+        } else if self.disk.deadline_ms > 0.0
+            && let Some(&(arrival, id, sector)) = self.oldest.first()
+            && self.free_at >= arrival as f64 + self.disk.deadline_ms * MS
+        {
+            self.batch_left = BATCH - 1;
+            return Some((sector, id));
+        }
+        let above = self.queue.range((self.head.sector, 0)..).next().map(|(key, _)| *key);
+        above.or_else(|| self.queue.keys().next().copied())
     }
 
     /// First byte and end of reading `count` sectors from `sector`, if begun at `at`.
@@ -288,6 +311,8 @@ const SECTOR: u64 = 512;
 /// Nanoseconds of a millisecond.
 const MS: f64 = 1e6;
 const STEP_BYTES: u64 = 256 << 10;
+/// Requests that one past its deadline takes with it, as Linux's deadline scheduler does (`fifo_batch`).
+const BATCH: u32 = 16;
 /// Most requests that may wait; only a caller that ignores the profile meets it.
 const WAITING_MAX: usize = 4096;
 
@@ -348,6 +373,39 @@ mod tests {
         }
         let order: Vec<_> = run(&mut drive).into_iter().map(|(id, _)| id).collect();
         assert_eq!(order, [0, 3, 2, 1, 4]);
+    }
+
+    /// One reader in order, with its next request always at hand, and one request elsewhere: without a deadline that one
+    /// waits until the reader is done.
+    #[test]
+    fn a_reader_in_order_keeps_the_head_no_longer_than_the_deadline_and_a_batch() {
+        let waited = |deadline_ms: f64| {
+            let mut drive = Drive::new(&Disk { deadline_ms, ..Disk::default() });
+            assert!(drive.arrive(0, 1000, 10 << 30, 1 << 17));
+            for id in 0..4 {
+                assert!(drive.arrive(0, id, (20 << 30) + (id << 17), 1 << 17));
+            }
+            assert!(drive.arrive(0, 1001, 10 << 30, 4096));
+            let mut asked = 4;
+            while let Some(time) = drive.next() {
+                let mut out = Vec::new();
+                drive.advance(time, &mut out);
+                for end in out.iter().filter(|release| release.over) {
+                    if end.id == 1001 {
+                        return (time as f64 / MS, asked);
+                    }
+                    if end.id < 1000 && asked < 1000 {
+                        assert!(drive.arrive(time, asked, (20 << 30) + (asked << 17), 1 << 17));
+                        asked += 1;
+                    }
+                }
+            }
+            panic!("it is served at some time")
+        };
+        let (unbounded, asked) = waited(0.0);
+        assert!(asked == 1000 && unbounded > 1500.0, "{unbounded} ms");
+        let (bounded, _) = waited(300.0);
+        assert!((300.0..400.0).contains(&bounded), "{bounded} ms");
     }
 
     #[test]
