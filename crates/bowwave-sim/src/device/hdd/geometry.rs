@@ -28,6 +28,8 @@ struct Zone {
 /// A sector's place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
+    /// On the disk.
+    address: u64,
     pub(super) cylinder: u64,
     /// Within its track.
     pub(super) sector: u64,
@@ -60,15 +62,15 @@ impl Geometry {
         }
     }
 
-    pub(super) fn place(&self, sector: u64) -> Place {
-        let zone = &self.zones[self.zones.partition_point(|zone| zone.first_sector <= sector) - 1];
+    pub(super) fn place(&self, address: u64) -> Place {
+        let zone = &self.zones[self.zones.partition_point(|zone| zone.first_sector <= address) - 1];
         let track_sectors = zone.track_sectors;
-        let rest = sector - zone.first_sector;
+        let rest = address - zone.first_sector;
         let (track, sector) = (rest / track_sectors, rest % track_sectors);
         let cylinder = zone.first_cylinder + track / self.heads;
         let skew = cylinder as f64 * self.cylinder_skew_ns + (track % self.heads) as f64 * self.head_skew_ns;
         let turn_ns = skew + sector as f64 / track_sectors as f64 * self.revolution_ns;
-        Place { cylinder, sector, track_sectors, turn_ns: self.turn(turn_ns) }
+        Place { address, cylinder, sector, track_sectors, turn_ns: self.turn(turn_ns) }
     }
 
     /// What is left of a time after whole turns. By a division, which is ten times as fast as the remainder of so unlike
@@ -86,17 +88,27 @@ impl Geometry {
 
     /// When the head, over `from` at `time`, has passed everything below `to`, track by track with their skews.
     pub(super) fn pass(&self, time: f64, from: u64, to: u64) -> f64 {
-        let (mut time, mut from) = (time, from);
-        while from < to {
-            let place = self.place(from);
-            if place.sector == 0 {
-                time += self.wait_ns(time, &place);
-            }
-            let count = (place.track_sectors - place.sector).min(to - from);
-            time += count as f64 / place.track_sectors as f64 * self.revolution_ns;
-            from += count;
+        if from >= to {
+            return time;
         }
-        time
+        let place = self.place(from);
+        let waited = if place.sector == 0 { time + self.wait_ns(time, &place) } else { time };
+        self.pass_on(waited, place, to - from).0
+    }
+
+    /// When the head, which begins with a place at `time`, has passed `count` sectors, and the cylinder where it is then.
+    pub(super) fn pass_on(&self, time: f64, place: Place, count: u64) -> (f64, u64) {
+        let (mut time, mut place, mut left) = (time, place, count);
+        loop {
+            let count = (place.track_sectors - place.sector).min(left);
+            time += count as f64 / place.track_sectors as f64 * self.revolution_ns;
+            left -= count;
+            if left == 0 {
+                return (time, place.cylinder);
+            }
+            place = self.place(place.address + count);
+            time += self.wait_ns(time, &place);
+        }
     }
 
     /// The first sector that the head, over `from` at `time`, has not passed by `now`; at most `to`.

@@ -18,7 +18,7 @@ use bowwave_core::Instant;
 
 use super::{Device, Direction, Done, Request, RequestId, Service};
 use buffer::{Buffer, Found};
-use geometry::Geometry;
+use geometry::{Geometry, Place};
 pub(super) use parameters::HddParameters;
 
 /// The disk model.
@@ -43,6 +43,19 @@ struct Command {
     sector: u64,
     count: u64,
     bytes: u64,
+}
+
+/// A way of the head to some sectors and over them.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    /// Where the first is.
+    place: Place,
+    /// How long the head waited for it.
+    wait: f64,
+    /// When it came.
+    first: f64,
+    /// When the last had passed.
+    media: f64,
 }
 
 impl Hdd {
@@ -133,9 +146,8 @@ impl Hdd {
                 end
             }
             Found::Nothing => {
-                let (settled, first, media) = self.access(at, sector, count);
-                let place = self.geometry.place(sector);
-                let kept = self.geometry.passed_before(&place, first - settled).min(self.p.on_arrival);
+                let Access { place, wait, first, media } = self.access(at, sector, count);
+                let kept = self.geometry.passed_before(&place, wait).min(self.p.on_arrival);
                 self.buffer.begin(sector - kept, wanted, media, limit);
                 let end = media.max(first + bus);
                 self.service.bus_ns += (end - media) as u64;
@@ -146,24 +158,25 @@ impl Hdd {
 
     /// When a write that begins at `at` is on the medium.
     fn write(&mut self, at: f64, command: &Command) -> f64 {
-        let (_, first, media) = self.access(at, command.sector, command.count);
+        let Access { media, .. } = self.access(at, command.sector, command.count);
         self.buffer.forget(command.sector, command.sector + command.count);
         // The bytes come over the bus while the head moves, and no faster than that.
-        media.max(first + command.bytes as f64 * self.p.bus_ns_per_byte)
+        let bus = at + self.p.command_media_ns + command.bytes as f64 * self.p.bus_ns_per_byte;
+        self.service.bus_ns += (bus - media).max(0.0) as u64;
+        media.max(bus)
     }
 
-    /// Goes to a sector and over `count` of them: when it has settled, when the first is under it, when the last has
-    /// passed.
-    fn access(&mut self, at: f64, sector: u64, count: u64) -> (f64, f64, f64) {
+    /// Goes to a sector and over `count` of them.
+    fn access(&mut self, at: f64, sector: u64, count: u64) -> Access {
         self.buffer.stop(&self.geometry, at);
         let place = self.geometry.place(sector);
         let seek = self.p.seek_ns(self.cylinder.abs_diff(place.cylinder));
         let settled = at + self.p.command_media_ns + seek;
         let wait = self.geometry.wait_ns(settled, &place);
-        let media = self.geometry.pass(settled + wait, sector, sector + count);
-        self.cylinder = self.geometry.place(sector + count - 1).cylinder;
+        let (media, cylinder) = self.geometry.pass_on(settled + wait, place, count);
+        self.cylinder = cylinder;
         self.add(self.p.command_media_ns, seek, wait, media - settled - wait, 0.0);
-        (settled, settled + wait, media)
+        Access { place, wait, first: settled + wait, media }
     }
 
     /// The head has gone on to `end`, at `time`, and goes on to `limit`.
