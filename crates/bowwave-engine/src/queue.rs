@@ -64,7 +64,6 @@ struct State {
     readahead: VecDeque<FillKey>,
     queued_pages: u64,
     in_flight: u32,
-    /// Pages in flight that have not come yet.
     in_flight_pages: u64,
     stats: StoreStats,
 }
@@ -165,14 +164,12 @@ impl Queue {
         }
     }
 
-    /// Bytes that fills wanted have come, and with them so many whole pages.
-    pub(crate) fn arrived(&self, bytes: u64, pages: u64) {
-        let mut state = self.lock();
-        state.stats.bytes_fetched += bytes;
-        state.in_flight_pages -= pages;
+    /// Bytes that fills wanted have come.
+    pub(crate) fn arrived(&self, bytes: u64) {
+        self.lock().stats.bytes_fetched += bytes;
     }
 
-    /// A request has ended of which so many pages have not come.
+    /// A request for so many pages has ended.
     pub(crate) fn ended(&self, pages: u64, tell: impl FnOnce(&mut StoreStats)) {
         let mut state = self.lock();
         state.in_flight -= 1;
@@ -204,8 +201,8 @@ impl Queue {
             return vec![first];
         }
         let best = self.profile.request_bytes_best.max(self.page_bytes);
-        // What is queued and still to come, dealt out over all slots, so that they end together: if the slot that comes
-        // free first took all that is queued, the others would find nothing.
+        // What is queued and in flight, dealt out over all slots: if the slot that comes free first took all that is
+        // queued, the others would find nothing.
         let pages = state.queued_pages + state.in_flight_pages + first.range.count().0;
         let share = pages * self.page_bytes / u64::from(slots);
         let target = share.clamp((best / SPREAD).max(1), best);

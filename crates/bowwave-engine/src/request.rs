@@ -26,7 +26,7 @@ struct Sink {
     loan: Loan,
     /// Fills not answered yet, in page order.
     parts: std::vec::IntoIter<QueuedFill>,
-    /// Pages of the fills not answered yet.
+    /// Pages of all fills.
     pages: u64,
     /// Bytes of the buffer that belong to fills answered already.
     answered_bytes: usize,
@@ -211,7 +211,7 @@ impl Sink {
             part.have_bytes = have;
             // The store gives something: a fresh start.
             part.tries = 0;
-            self.queue.arrived(kept, 0);
+            self.queue.arrived(kept);
         }
         kept
     }
@@ -220,7 +220,7 @@ impl Sink {
     fn answer_through(&mut self, bytes: usize) {
         let mut answers: Vec<(FillId, Result<(), FillError>)> = Vec::new();
         self.final_bytes = self.final_bytes.max(bytes.min(self.wanted));
-        let (before, mut pages) = (self.answered_bytes, 0);
+        let before = self.answered_bytes;
         while let Some(part) = self.parts.as_slice().first() {
             let fill_bytes = part.frames.len() * self.engine.page_size().bytes() as usize;
             let have = usize::try_from(part.have_bytes).expect("a fill fits into memory");
@@ -229,13 +229,11 @@ impl Sink {
                 break;
             }
             self.answered_bytes = end;
-            pages += part.range.count().0;
             answers.extend(self.parts.next().map(|part| (part.key.fill, Ok(()))));
         }
         if !answers.is_empty() {
             // Before the readers wake, so that they find themselves counted.
-            self.queue.arrived((self.answered_bytes.min(self.wanted) - before) as u64, pages);
-            self.pages -= pages;
+            self.queue.arrived((self.answered_bytes.min(self.wanted) - before) as u64);
             self.engine.filled(self.entry.shard, answers);
         }
     }
