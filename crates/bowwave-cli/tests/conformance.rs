@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Patterns that reach every case of the policy.
 const PATTERNS: &str = "sequential-1,middle-100,random-4,interleaved-3,unaligned-10000,reread-with-holes,history,\
-    advice-sequential-normal,advice-random-later,advice-willneed,odd-file,mapped-sequential,mapped-random";
+    advice-sequential-normal,advice-random-later,advice-willneed,odd-file,mapped-sequential,mapped-random,mix-1,mix-5";
 
 #[test]
 fn the_policy_decides_as_the_running_kernel_does() {

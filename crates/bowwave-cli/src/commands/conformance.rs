@@ -173,14 +173,17 @@ fn compare(args: &KernelArgs, interrupt: &Interrupt) -> Result<Vec<Verdict>, Sto
     let mut verdicts = Vec::new();
     let chosen =
         |pattern: &&Pattern| args.pattern.is_empty() || args.pattern.iter().any(|name| name == pattern.name);
-    let runs = args.folios.len() * args.ra_pages.len() * PATTERNS.iter().filter(chosen).count();
+    let of = |folios| {
+        PATTERNS.iter().filter(chosen).filter(move |pattern| folios == Folios::Single || !pattern.single)
+    };
+    let runs: usize = args.folios.iter().map(|&folios| args.ra_pages.len() * of(folios).count()).sum();
     let mut progress = Progress::runs("comparing", runs as u64);
     for &folios in &args.folios {
         lab.mount(folios)?;
         for &ra_pages in &args.ra_pages {
             let io_pages = lab.set_ra_pages(ra_pages)?;
             let linux = like_the_kernel(folios, io_pages);
-            for pattern in PATTERNS.iter().filter(chosen) {
+            for pattern in of(folios) {
                 progress.at(verdicts.len() as u64);
                 let (mut verdict, events) = try_one(&mut lab, pattern, folios, ra_pages, linux, interrupt)?;
                 if args.decisions {

@@ -30,8 +30,8 @@ impl Cache {
         let entry = self.handle_mut(handle);
         let file = entry.file;
         match advice {
-            Advice::Normal => (entry.pattern, entry.no_reuse) = (Pattern::Normal, false),
-            Advice::Sequential => entry.pattern = Pattern::Sequential,
+            Advice::Normal => (entry.pattern, entry.wide, entry.no_reuse) = (Pattern::Normal, false, false),
+            Advice::Sequential => (entry.pattern, entry.wide) = (Pattern::Sequential, true),
             Advice::Random => entry.pattern = Pattern::Random,
             Advice::NoReuse => entry.no_reuse = true,
             // Reads wait for frames: readahead must not take the next ones.

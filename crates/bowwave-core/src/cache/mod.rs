@@ -92,6 +92,8 @@ struct Handle {
     /// Whether the policy is asked as the reader walks.
     walks: bool,
     pattern: Pattern,
+    /// Windows are twice as large: since sequential advice, also if reads are random for a while, as in Linux.
+    wide: bool,
     /// Drop pages behind the reader.
     no_reuse: bool,
     /// The last read, as far as it was walked.
@@ -236,6 +238,7 @@ impl Cache {
             policy,
             walks,
             pattern: Pattern::Normal,
+            wide: false,
             no_reuse: false,
             prev: None,
             prev_fault: None,

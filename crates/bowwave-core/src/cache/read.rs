@@ -382,7 +382,7 @@ impl Cache {
             self.carry_out(walk, page, trigger, plan, sink);
             return;
         }
-        let random = pattern == Pattern::Random && walk.mapped.is_none() && !walks;
+        let random = pattern == Pattern::Random && !walks;
         let (access, view, policy) = self.question(walk, page, trigger);
         let plan = if random { policy.on_random(access, view) } else { Some(policy.on_access(access, view)) };
         if let Some(plan) = plan {
@@ -416,10 +416,10 @@ impl Cache {
             self.handles[walk.handle.0 as usize].as_mut().expect("the driver names open handles only");
         let ra_pages = u64::from(self.config.ra_pages)
             * match handle.pattern {
-                Pattern::Sequential => 2,
                 // A walking policy is asked all the same, so it must be told.
                 Pattern::Random if handle.walks => 0,
-                Pattern::Normal | Pattern::Random => 1,
+                _ if handle.wide => 2,
+                _ => 1,
             };
         let prev_page = match walk.mapped {
             None => handle.prev.map(|prev| PageIndex(prev.range.end.0 - 1)),

@@ -69,10 +69,12 @@ impl Readahead for Linux {
     }
 
     fn on_random(&mut self, access: Access, view: View<'_>) -> Option<Plan> {
-        Some(match access.trigger {
+        Some(match (access.mapped, access.trigger) {
             // The advice concerns misses only: marks from before still work.
-            Trigger::Mark => self.mark_hit(&access, access.req_pages(), view),
-            _ => self.forced(access.page, access.req_pages(), view),
+            (None, Trigger::Mark) => self.mark_hit(&access, access.req_pages(), view),
+            (None, _) => self.forced(access.page, access.req_pages(), view),
+            (Some(Pattern::Sequential), Trigger::Miss) => self.forced(access.page, view.ra_pages, view),
+            (Some(_), _) => self.on_access(access, view),
         })
     }
 

@@ -44,8 +44,11 @@ pub trait Readahead: fmt::Debug + Send {
         PageIndex(u64::MAX)
     }
     /// As [`on_access`](Self::on_access), for a handle advised to be read in no order. Unless a policy knows better, a
-    /// miss reads exactly the rest of the request, and a mark nothing.
-    fn on_random(&mut self, access: Access, _view: View<'_>) -> Option<Plan> {
+    /// miss reads exactly the rest of the request, and a mark nothing; faults are not reads.
+    fn on_random(&mut self, access: Access, view: View<'_>) -> Option<Plan> {
+        if access.mapped.is_some() {
+            return Some(self.on_access(access, view));
+        }
         let missing = access.trigger == Trigger::Miss;
         missing.then(|| Plan::new(access.page, access.req_pages(), 0, Reason::Forced))
     }

@@ -43,6 +43,7 @@ pub(super) fn play(linux: LinuxConfig, script: &Script, target: Target) -> Resul
         folios: linux.folio_order_max > 0,
         ra_pages: script.ra,
         patterns: Vec::new(),
+        wide: BTreeSet::new(),
         touched: BTreeSet::new(),
         actions: Vec::new(),
         decisions: Vec::new(),
@@ -59,6 +60,8 @@ struct Player {
     ra_pages: u64,
     /// How each handle's mapping is advised; as many as there are handles.
     patterns: Vec<Pattern>,
+    /// Handles whose windows are twice as large.
+    wide: BTreeSet<usize>,
     /// Pages of each handle's mapping that fault no more.
     touched: BTreeSet<(usize, u64)>,
     actions: Vec<Action>,
@@ -71,6 +74,11 @@ impl Player {
             Op::Read { handle, offset, length } => self.read(handle, offset, length),
             Op::Touch { handle, page } => self.touch(handle, page),
             Op::Advise { handle, pages, advice } => {
+                match advice {
+                    Advice::Sequential => _ = self.wide.insert(handle),
+                    Advice::Normal => _ = self.wide.remove(&handle),
+                    _ => {}
+                }
                 let settle = (advice == Advice::DontNeed).then(|| (pages, self.cached(pages)));
                 let handle = self.handle(handle);
                 self.cache.advise(NOW, handle, pages, advice, &mut self.actions);
@@ -122,11 +130,13 @@ impl Player {
         let settle = Some((one, self.cached(one)));
         let id = self.handle(handle);
         let pattern = self.patterns[handle];
+        // For the kernel a fault asks for a window.
+        let req = self.ra_pages * if self.wide.contains(&handle) { 2 } else { 1 };
         let fault = Fault { page: PageIndex(page), pattern };
         self.cache.fault(NOW, Waiter(0), id, fault, &mut self.actions);
         self.act();
         let events = self.told(|player, decision, events| {
-            let (index, req) = (decision.page.0, player.ra_pages);
+            let index = decision.page.0;
             if decision.trigger == Trigger::Mark {
                 events.push(Event::Async { index, req });
                 player.window(decision, events);

@@ -12,6 +12,8 @@ pub(super) struct Pattern {
     pub(super) what: &'static str,
     pub(super) target: Target,
     pub(super) write: fn(&mut Script),
+    /// Play it only where folios are single pages: with large ones it is bound to meet what is known to differ.
+    pub(super) single: bool,
 }
 
 /// Every pattern, in the order in which they are played. Lengths scale with the window (`ra`), so that each reaches its
@@ -155,6 +157,11 @@ pub(super) const PATTERNS: &[Pattern] = &[
         for turn in 0..2 * s.ra.min(512) { s.read(700 + turn, 1).touch(30_000 + turn); }
     }),
     on("mapped-odd-file", "a mapping of the odd file, over its end", Target::Odd, |s| { s.touches(900, 1, 101); }),
+    mix("mix-1", "everything at random, through 3 handles, over 4000 pages", |s| mixed(s, 1, 0, 4000)),
+    mix("mix-2", "the same, otherwise", |s| mixed(s, 2, 0, 4000)),
+    mix("mix-3", "the same, over 700 pages", |s| mixed(s, 3, 5000, 700)),
+    mix("mix-4", "the same, at the end of the file", |s| { let from = s.pages - 600; mixed(s, 4, from, 600); }),
+    Pattern { target: Target::Odd, ..mix("mix-5", "the same, on the odd file", |s| mixed(s, 5, 0, 1000)) },
 ];
 
 const fn on_large(name: &'static str, what: &'static str, write: fn(&mut Script)) -> Pattern {
@@ -162,7 +169,62 @@ const fn on_large(name: &'static str, what: &'static str, write: fn(&mut Script)
 }
 
 const fn on(name: &'static str, what: &'static str, target: Target, write: fn(&mut Script)) -> Pattern {
-    Pattern { name, what, target, write }
+    Pattern { name, what, target, write, single: false }
+}
+
+const fn mix(name: &'static str, what: &'static str, write: fn(&mut Script)) -> Pattern {
+    Pattern { single: true, ..on_large(name, what, write) }
+}
+
+/// Everything that a script can do, in no order, within `span` pages from `from`.
+fn mixed(s: &mut Script, seed: u64, from: u64, span: u64) {
+    const HANDLES: usize = 3;
+    let mut cursors = [from * 4096; HANDLES];
+    for _ in 0..seed * 1000 {
+        s.random(2);
+    }
+    for _ in 0..1500 {
+        let handle = s.random(HANDLES as u64) as usize;
+        s.through(handle);
+        let any = from + s.random(span);
+        let few = 1 + s.random(12);
+        let cursor = cursors[handle];
+        let next = match s.random(100) {
+            0..30 => cursor.next_multiple_of(4096) + few * 4096,
+            30..42 => cursor + few * 1700,
+            42..50 => (any + few) * 4096,
+            50..53 => (any + 30 * few) * 4096,
+            kind => {
+                mixed_other(s, kind, any, few, from + span);
+                continue;
+            }
+        };
+        // Past the end they start anew.
+        let start = if next <= cursor || next - cursor > 12 * 4096 { any * 4096 } else { cursor };
+        cursors[handle] = if next > (from + span) * 4096 { any * 4096 } else { next };
+        s.read_bytes(start, next.max(start + 1) - start);
+    }
+}
+
+/// What is not a read in order.
+fn mixed_other(s: &mut Script, kind: u64, any: u64, few: u64, end: u64) {
+    let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
+    let uses = [Use::Normal, Use::Sequential, Use::Random, Use::Normal];
+    match kind {
+        50..65 => s.read(any, few),
+        65..75 => s.touches(any, 1, few.min(end.min(s.pages) - any)),
+        75..78 => s.touch(any),
+        78..88 => s.drop_pages(any, few * few),
+        88..93 => s.advise(any, few * 4, Advice::WillNeed),
+        93..97 => {
+            let pick = s.random(4) as usize;
+            s.advise_all(advice[pick])
+        }
+        _ => {
+            let pick = s.random(4) as usize;
+            s.map_advise(uses[pick])
+        }
+    };
 }
 
 fn scattered(s: &mut Script, each: u64, reads: u64) {

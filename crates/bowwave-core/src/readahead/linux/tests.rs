@@ -213,6 +213,25 @@ fn advice_to_expect_no_order_reads_what_is_asked_for_and_follows_old_marks() {
 }
 
 #[test]
+fn advice_to_expect_no_order_leaves_the_window_as_wide_as_it_was() {
+    let mut reader = reader();
+    reader.advise(0, 0, Advice::Sequential).advise(0, 0, Advice::Random);
+    assert_eq!(reader.read(300, 400).decided(), "forced@300+64 forced@364+36");
+    assert_eq!(
+        reader.fault(9000, Pattern::Sequential).decided(),
+        "forced@9000+64",
+        "a fault asks for a window"
+    );
+    assert_eq!(reader.fault(5000, Pattern::Normal).decided(), "around@4968+64/16", "and may be read around");
+    reader.advise(0, 0, Advice::Normal);
+    assert_eq!(
+        reader.read(700, 800).decided(),
+        "oversize@700+32/16 lookahead@732+32/32 lookahead@764+32/32 lookahead@796+32/32 \
+         lookahead@828+32/32"
+    );
+}
+
+#[test]
 fn will_need_reads_one_best_request_at_most() {
     assert_eq!(reader().advise(5, 500, Advice::WillNeed).decided(), "forced@5+32");
     assert_eq!(reader().advise(5, 10, Advice::WillNeed).decided(), "forced@5+5");
