@@ -72,6 +72,9 @@ pub struct Row {
     pub seed: u64,
     /// Simulated seconds.
     pub seconds: f64,
+    /// Reads that failed: faults, or requests larger than the cache.
+    #[serde(default)]
+    pub reads_failed: u64,
     /// Pages asked for.
     pub accesses: u64,
     /// Of these: up to date.

@@ -27,7 +27,7 @@ pub use process::{Access, AccessOp, Pace, Process};
 pub use recorder::RecordOptions;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -103,7 +103,8 @@ pub struct Machine {
     actions: Vec<Action>,
     frames: Vec<FrameId>,
     completed: Vec<Completed>,
-    woken: Vec<(Waiter, Result<Vec<FrameId>, FillError>)>,
+    /// In the order of their wakes: who has waited longest goes on first.
+    woken: VecDeque<(Waiter, Result<Vec<FrameId>, FillError>)>,
     dropped: Vec<FillId>,
 }
 
@@ -143,7 +144,7 @@ impl Machine {
             actions: Vec::new(),
             frames: Vec::new(),
             completed: Vec::new(),
-            woken: Vec::new(),
+            woken: VecDeque::new(),
             dropped: Vec::new(),
         })
     }
@@ -336,7 +337,7 @@ impl Machine {
                             self.dropped.push(fill);
                         }
                     }
-                    Action::Wake { waiter, result } => self.woken.push((waiter, result)),
+                    Action::Wake { waiter, result } => self.woken.push_back((waiter, result)),
                     Action::Retired { .. } => {}
                 }
             }
@@ -344,7 +345,7 @@ impl Machine {
             if let Some(fill) = self.dropped.pop() {
                 self.recorder.request_dropped(fill);
                 self.cache.filled(self.now, fill, Err(Faults::CANCELLED), &mut self.actions);
-            } else if let Some((waiter, result)) = self.woken.pop() {
+            } else if let Some((waiter, result)) = self.woken.pop_front() {
                 self.woke(waiter, result);
             } else if self.actions.is_empty() {
                 return;

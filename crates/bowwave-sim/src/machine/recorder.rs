@@ -138,6 +138,7 @@ impl Recorder {
         let unused = stats.pages_readahead.saturating_sub(stats.pages_used + stats.pages_thrashed);
         let row = Row {
             seconds,
+            reads_failed: self.reads_failed,
             accesses: stats.accesses,
             hits: stats.hits,
             late: stats.late,

@@ -71,3 +71,36 @@ fn a_run_is_the_same_each_time() {
     let runs = [0, 1].map(|_| run(Pace::Trace, 1).summary());
     assert_eq!(runs[0], runs[1]);
 }
+
+#[test]
+fn a_read_larger_than_the_cache_fails_and_the_reader_goes_on() {
+    let config = Config { frames: 8, policy: Policy::None, ..Config::default() };
+    let mut machine = machine(config, Walk::AtOnce);
+    let file = machine.add_file("a", 1 << 20, 0);
+    let source = sequential(file, 3, 64 << 10);
+    machine.add_process(Process { start: Instant(0), source, pace: Pace::Closed { think_ns: 0 }, depth: 1 });
+    machine.run(None).expect("no invariant is broken");
+    assert_eq!(machine.summary().row.reads_failed, 3);
+}
+
+#[test]
+fn faults_fail_reads_and_break_nothing() {
+    let queue = Queue::new(Box::new(InstantDevice::default()), QueueConfig::open()).expect("valid");
+    let faults = Faults { seed: 1, failing: 0.3 };
+    let (host, walk, record) = (Host::FREE, Walk::PageByPage, None);
+    let setup = Setup { config: Config::default(), host, queue, walk, faults, check: true, record };
+    let mut machine = Machine::new(setup).expect("valid");
+    let file = machine.add_file("a", 4 << 20, 0);
+    for _ in 0..4 {
+        let source = sequential(file, 500, 8192);
+        machine.add_process(Process {
+            start: Instant(0),
+            source,
+            pace: Pace::Closed { think_ns: 0 },
+            depth: 1,
+        });
+    }
+    machine.run(None).expect("no invariant is broken");
+    let row = machine.summary().row;
+    assert!(row.reads_failed > 3 && machine.reads().0 == 2000, "{} failed", row.reads_failed);
+}
