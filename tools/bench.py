@@ -86,7 +86,9 @@ class Bench:
             yield at, counters
         finally:
             with undisturbed():
-                output = end(child, at)
+                output, talk = end(child, at)
+        if not output:
+            raise SystemExit(f"bench: {' '.join(command)}: ended with {child.returncode} and no counters: {talk.strip()}")
         counters.update(json.loads(output))
 
     def s3(self):
@@ -180,17 +182,17 @@ class Bench:
 
 
 def end(child, at):
-    """Ends a mount for certain; what the program printed."""
+    """Ends a mount for certain; what the program printed, and what it said."""
     child.send_signal(signal.SIGINT)
     try:
-        output, _ = child.communicate(timeout=20)
+        output, talk = child.communicate(timeout=20)
     except subprocess.TimeoutExpired:
         child.kill()
-        output, _ = child.communicate()
+        output, talk = child.communicate()
     if os.path.ismount(at):
         subprocess.run(["fusermount3", "-u", "-z", at], check=False)
     os.rmdir(at)
-    return output
+    return output, talk
 
 
 @contextlib.contextmanager
