@@ -105,6 +105,18 @@ pub struct Row {
     pub latency_ns: Latency,
 }
 
+impl Row {
+    /// Seconds for each GiB that readers got: what runs are compared by, also those that were stopped at the same time with
+    /// different amounts read. The seconds themselves if nothing is known of bytes.
+    #[must_use]
+    pub fn seconds_a_gib(&self) -> f64 {
+        if self.bytes_wanted == 0 { self.seconds } else { self.seconds * GIB / self.bytes_wanted as f64 }
+    }
+}
+
+/// Bytes of a GiB.
+const GIB: f64 = (1u64 << 30) as f64;
+
 /// Percentiles of the latency of reads, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {

@@ -93,9 +93,9 @@ fn read(json: &str) -> String {
 fn sentences_follow_from_the_figures() {
     let html = page(&recording());
     for sentence in [
-        "On hdd with 1 MiB of cache, ondemand is the best of 2 runs: 1.25 s, 3.2 times as fast as none; it reads 1.8 \
-         bytes for each byte wanted, in requests of 64 KiB on average (none: 1 byte, 64 KiB).",
-        "the choice is between ondemand (1.25 s, 1.8 bytes a byte), none (4 s, 1 byte a byte).",
+        "On hdd with 1 MiB of cache, ondemand is the best of 2 runs: 1.25 s at 328 kB/s, 3.2 times as fast as none; it \
+         reads 1.8 bytes for each byte wanted, in requests of 64 KiB on average (none: 1 byte, 64 KiB).",
+        "the choice is between ondemand (1.25 s at 328 kB/s, 1.8 bytes a byte), none (4 s at 102 kB/s, 1 byte a byte).",
         "of 100 pages that ondemand read ahead, 60 % were there in time, 30 % late, 10 % wasted, 0 % thrashed; no run wastes more.",
         "Of 100 reads, 70 % found every page at hand, 20 % waited for readahead on its way, 10 % missed. 91 % of the \
          time that readers waited went into misses: the policy does not foresee these reads.",
@@ -129,8 +129,8 @@ fn other_figures_make_other_sentences() {
     for sentence in [
         "readers hardly wait, so neither it nor readahead holds them up.",
         "and readers hardly wait: ra_pages is large enough.",
-        "none is the best of 2 runs: 4 s; it reads 1 byte",
-        "none (4 s, 1 byte a byte) is both fastest and leanest: there is nothing to weigh.",
+        "none is the best of 2 runs: 4 s at 102 kB/s; it reads 1 byte",
+        "none (4 s at 102 kB/s, 1 byte a byte) is both fastest and leanest: there is nothing to weigh.",
         "the device mostly waits for requests, so more readahead could gain.",
         "None reaches ra_pages: a larger one would change nothing.",
     ] {

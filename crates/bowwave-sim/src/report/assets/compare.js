@@ -11,9 +11,9 @@ function runNames(runs, width) {
 
 chart("frontier", (box, width, height) => {
   const { runs, frontier, best } = group();
-  const [fast, slow] = ends(runs, run => data.runs[run].seconds);
+  const [fast, slow] = ends(runs, run => data.runs[run].seconds_a_gib);
   const unit = timeUnit(slow * 1e9);
-  const x = run => data.runs[run].seconds * 1e9 / unit.size, y = run => data.runs[run].amplification;
+  const x = run => data.runs[run].seconds_a_gib * 1e9 / unit.size, y = run => data.runs[run].amplification;
   const [, fat] = ends(runs, y);
   const wide = fast > 0 && slow / fast > 30;
   const scale = value => wide ? Math.log10(value) : value;
@@ -23,7 +23,7 @@ chart("frontier", (box, width, height) => {
     : {};
   const plot = plane(box, width, height, {
     x: [low, high > low ? high : low + 1], y: [0, Math.max(fat, 1) * 1.18],
-    xAxis: level(`time (${unit.name}${wide ? ", logarithmic" : ""})`, ticks), yAxis: upright("bytes read a byte wanted"),
+    xAxis: level(`time for a GiB that readers got (${unit.name}${wide ? ", logarithmic" : ""})`, ticks), yAxis: upright("bytes read a byte wanted"),
     paint(u, ctx, dpr) {
       const at = run => [u.valToPos(scale(x(run)), "x", true), u.valToPos(y(run), "y", true)];
       ctx.strokeStyle = colours.quiet;
@@ -43,7 +43,7 @@ chart("frontier", (box, width, height) => {
     at(px, py, u) {
       const near = runs.map(run => [run, Math.hypot(u.valToPos(scale(x(run)), "x") - u.valToPos(px, "x"), u.valToPos(y(run), "y") - u.valToPos(py, "y"))]);
       const [run, distance] = near.reduce((a, b) => b[1] < a[1] ? b : a);
-      return distance < 24 ? `${data.runs[run].name}: ${timeText(data.runs[run].seconds * 1e9)}, ${number(y(run))} bytes a byte` : "";
+      return distance < 24 ? `${data.runs[run].name}: ${timeText(data.runs[run].seconds_a_gib * 1e9)} a GiB, ${number(y(run))} bytes a byte` : "";
     },
   });
   return plot;
@@ -157,7 +157,7 @@ function over(name, yAxis, value, text, yRange) {
     const [, last] = ends(runs, run => data.runs[run].pace.time[data.runs[run].pace.time.length - 1]);
     const unit = timeUnit(last * 1e9);
     return lines(box, width, height, {
-      xAxis: level(`time (${unit.name})`), yAxis: yAxis(), sync: "over", yRange,
+      xAxis: level(`time for a GiB that readers got (${unit.name})`), yAxis: yAxis(), sync: "over", yRange,
       lines: runs.map((run, index) => ({
         label: runName(run), x: data.runs[run].pace.time.map(seconds => seconds * 1e9 / unit.size), y: value(data.runs[run].pace),
         colour: colours.lines[(policies.length >= runs.length ? policies.indexOf(data.runs[run].policy) : index) % colours.lines.length], text,

@@ -3,6 +3,7 @@
 use super::super::units::{bytes, count, counted, percent, rate, three, time};
 use super::super::view::{Ledger, View};
 use super::groups::{Group, Groups};
+use crate::record::Row;
 
 /// Sentences about groups that a list holds; more are in the table.
 const SENTENCES_MAX: usize = 12;
@@ -92,6 +93,14 @@ fn faster(ours: f64, theirs: f64, whom: &str) -> String {
     }
 }
 
+/// ` at 1.8 MiB/s`: what readers got; nothing if that is not known.
+fn to_readers(row: &Row) -> String {
+    if row.bytes_wanted == 0 || row.seconds <= 0.0 {
+        return String::new();
+    }
+    format!(" at {}", rate(row.bytes_wanted as f64 / row.seconds))
+}
+
 /// `1.8 bytes`, `1 byte`.
 fn some_bytes(amplification: f64) -> String {
     let number = three(amplification);
@@ -103,13 +112,13 @@ fn verdict(views: &[View], group: &Group) -> String {
     let name = called(views, group, group.best);
     let mut text = format!("{}, {name} ", place(views, group));
     text += &if group.runs.len() > 1 {
-        format!("is the best of {} runs: {}", group.runs.len(), time(best.seconds * 1e9))
+        format!("is the best of {} runs: {}{}", group.runs.len(), time(best.seconds * 1e9), to_readers(best))
     } else {
-        format!("takes {}", time(best.seconds * 1e9))
+        format!("takes {}{}", time(best.seconds * 1e9), to_readers(best))
     };
     if group.best != group.baseline {
         text += ", ";
-        text += &faster(best.seconds, base.seconds, &called(views, group, group.baseline));
+        text += &faster(best.seconds_a_gib(), base.seconds_a_gib(), &called(views, group, group.baseline));
     }
     text += &format!("; it reads {} for each byte wanted", some_bytes(best.amplification));
     text += &format!(", in requests of {} on average", bytes(best.avg_io_bytes));
@@ -129,7 +138,12 @@ fn frontier(views: &[View], group: &Group) -> String {
     let point = |run: &usize| {
         let row = &views[*run].row;
         let name = called(views, group, *run);
-        format!("{name} ({}, {} a byte)", time(row.seconds * 1e9), some_bytes(row.amplification))
+        format!(
+            "{name} ({}{}, {} a byte)",
+            time(row.seconds * 1e9),
+            to_readers(row),
+            some_bytes(row.amplification)
+        )
     };
     let left_out = group.runs.len() - group.frontier.len();
     if group.runs.len() == 1 {
