@@ -171,7 +171,10 @@ impl Outcome {
             bytes_wanted: self.bytes_wanted,
             amplification: per(bytes_fetched, self.bytes_wanted),
             pages_used: self.stats.pages_used,
-            pages_wasted: self.stats.pages_readahead - self.stats.pages_used,
+            pages_wasted: {
+                let Stats { pages_readahead, pages_used, pages_thrashed, .. } = self.stats;
+                pages_readahead.saturating_sub(pages_used + pages_thrashed)
+            },
             pages_thrashed: self.stats.pages_thrashed,
             avg_io_bytes: per(bytes_fetched, fills),
             ..Row::default()

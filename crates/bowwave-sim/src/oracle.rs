@@ -45,13 +45,17 @@ pub struct Bound {
     pub misses: u64,
     /// Bytes of these pages.
     pub bytes_fetched: u64,
+    /// Bytes of the pages that are accessed at all.
+    pub bytes_distinct: u64,
 }
 
 /// What a device can do at best, whatever it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceLimits {
-    /// Bytes a second, of all requests together; not 0.
-    pub bytes_per_second: u64,
+    /// Bytes a nanosecond, of all requests together; above 0.
+    pub bytes_per_ns: f64,
+    /// Bytes a nanosecond that come off the medium, which every byte does the first time; above 0.
+    pub medium_bytes_per_ns: f64,
     /// Most bytes of one request; not 0.
     pub request_bytes_max: u64,
     /// Requests at once; not 0.
@@ -147,7 +151,13 @@ impl Future {
                 wanted.retain(|&at| at > now);
             }
         }
-        Bound { accesses: self.next.len() as u64, misses, bytes_fetched: misses * self.page_size.bytes() }
+        let page = self.page_size.bytes();
+        Bound {
+            accesses: self.next.len() as u64,
+            misses,
+            bytes_fetched: misses * page,
+            bytes_distinct: self.distinct * page,
+        }
     }
 }
 
@@ -193,10 +203,11 @@ impl Bound {
     /// If a limit that must not be 0 is.
     #[must_use]
     pub fn device_ns(&self, limits: &DeviceLimits) -> u64 {
-        let transfer = u128::from(self.bytes_fetched) * 1_000_000_000 / u128::from(limits.bytes_per_second);
+        let bytes = |bytes: u64, per_ns: f64| (bytes as f64 / per_ns) as u64;
+        let transfer = bytes(self.bytes_fetched, limits.bytes_per_ns);
+        let medium = bytes(self.bytes_distinct, limits.medium_bytes_per_ns);
         let rounds = self.requests(limits).div_ceil(limits.depth.into());
-        let requests = u128::from(rounds) * u128::from(limits.request_ns_min);
-        u64::try_from(transfer.max(requests)).unwrap_or(u64::MAX)
+        transfer.max(medium).max(rounds.saturating_mul(limits.request_ns_min))
     }
 
     /// Fewest requests that carry what must be read.
@@ -208,26 +219,37 @@ impl Bound {
         self.bytes_fetched.div_ceil(limits.request_bytes_max)
     }
 
-    /// The rows of a table: Belady's eviction without readahead (`none`, `opt`), and with perfect readahead (`oracle`,
-    /// `opt`), both with the device's least time.
+    /// The row of Belady's eviction without readahead, on a device where nothing takes time: what it misses is what any
+    /// policy must read.
     #[must_use]
-    pub fn rows(&self, cache_bytes: Option<u64>, limits: &DeviceLimits) -> [Row; 2] {
-        let requests = self.requests(limits).max(1);
-        let row = |policy: &str, misses, requests: u64| Row {
+    pub fn belady(&self) -> Row {
+        self.row(Self::BELADY, self.misses, self.misses, 0)
+    }
+
+    /// The row of the same eviction with perfect readahead: nobody waits, but for the device as a whole.
+    #[must_use]
+    pub fn oracle(&self, limits: &DeviceLimits) -> Row {
+        self.row(Self::ORACLE, 0, self.requests(limits), self.device_ns(limits))
+    }
+
+    /// Name of [`belady`](Self::belady) among the policies.
+    pub const BELADY: &'static str = "belady";
+    /// Name of [`oracle`](Self::oracle) among the policies.
+    pub const ORACLE: &'static str = "oracle";
+
+    fn row(&self, policy: &str, misses: u64, requests: u64, ns: u64) -> Row {
+        Row {
             policy: policy.to_owned(),
             eviction: "opt".to_owned(),
-            device: "least".to_owned(),
-            cache_bytes,
-            seconds: self.device_ns(limits) as f64 / 1e9,
+            seconds: ns as f64 / 1e9,
             accesses: self.accesses,
             hits: self.accesses - misses,
             misses,
             requests,
             bytes_fetched: self.bytes_fetched,
-            avg_io_bytes: self.bytes_fetched as f64 / requests.max(1) as f64,
+            avg_io_bytes: if requests == 0 { 0.0 } else { self.bytes_fetched as f64 / requests as f64 },
             ..Row::default()
-        };
-        [row("none", self.misses, self.misses), row("oracle", 0, requests)]
+        }
     }
 }
 
@@ -304,12 +326,19 @@ mod tests {
 
     #[test]
     fn the_least_time_is_that_of_the_tighter_limit() {
-        let bound = Bound { accesses: 9, misses: 5, bytes_fetched: 5 * 4096 };
-        let limits =
-            DeviceLimits { bytes_per_second: 4096, request_bytes_max: 8192, depth: 2, request_ns_min: 100 };
-        assert_eq!((bound.requests(&limits), bound.device_ns(&limits)), (3, 5_000_000_000));
-        assert_eq!(bound.device_ns(&DeviceLimits { bytes_per_second: u64::MAX, ..limits }), 200);
-        let [none, oracle] = bound.rows(Some(8192), &limits);
-        assert_eq!((none.misses, none.hits, oracle.misses, oracle.requests), (5, 4, 0, 3));
+        let bound = Bound { accesses: 9, misses: 5, bytes_fetched: 5 * 4096, bytes_distinct: 3 * 4096 };
+        let limits = DeviceLimits {
+            bytes_per_ns: 4.096,
+            medium_bytes_per_ns: f64::INFINITY,
+            request_bytes_max: 8192,
+            depth: 2,
+            request_ns_min: 100,
+        };
+        assert_eq!((bound.requests(&limits), bound.device_ns(&limits)), (3, 5000));
+        // Two rounds of two requests.
+        assert_eq!(bound.device_ns(&DeviceLimits { bytes_per_ns: 1e9, ..limits }), 200);
+        assert_eq!(bound.device_ns(&DeviceLimits { medium_bytes_per_ns: 1.0, ..limits }), 3 * 4096);
+        let (belady, oracle) = (bound.belady(), bound.oracle(&limits));
+        assert_eq!((belady.misses, belady.hits, oracle.misses, oracle.requests), (5, 4, 0, 3));
     }
 }

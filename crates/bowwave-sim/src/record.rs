@@ -103,6 +103,10 @@ pub struct Row {
     pub utilisation: f64,
     /// Latency of a read.
     pub latency_ns: Latency,
+    /// Seconds as a multiple of the least that any policy could take with this cache and device; none if that was not
+    /// asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regret: Option<f64>,
 }
 
 impl Row {

@@ -3,17 +3,26 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bowwave_core::{Advice, FileId, Instant};
+use bowwave_core::{Advice, Config, FileId, Instant, PageSize};
 use bowwave_trace::binary::{self, Trace};
 use bowwave_trace::import::{self, Format, Import, Repair};
 use bowwave_trace::{Error, Op, Record};
 
-use crate::fast::Writes;
-use crate::machine::{Access, AccessOp, Machine, Pace, Process};
+use crate::fast::{self, Writes};
+use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Walk};
+use crate::record::Run;
+use crate::sweep::{Case, Common, SweepError};
 
 /// Files begin at multiples of this on the device, so that none shares a track or an erase block with another.
 const FILE_ALIGNMENT: u64 = 1 << 20;
+/// Bytes that the files of a machine may take on its device: addresses beyond would not fit 64 bits for long.
+pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 62;
+/// Nanoseconds that a trace may span if its times count: 146 years.
+pub(crate) const SPAN_NS_MAX: u64 = 1 << 62;
+/// Most pages of a row, as in the fast replay.
+const ROW_PAGES_MAX: u64 = 1 << 20;
 /// Rows between two reports of progress.
 const ROWS_A_REPORT: u64 = 1 << 16;
 
@@ -27,6 +36,8 @@ pub struct Workload {
     /// Time of the earliest row.
     first_ns: u64,
     counts: Counts,
+    /// Whether each file ends with its last row.
+    ends_with_rows: bool,
 }
 
 /// How a trace is replayed.
@@ -110,7 +121,7 @@ impl Workload {
     /// Takes a trace in. `file_bytes` is the length of every file; without it, each ends with its last row.
     ///
     /// # Errors
-    /// A row that no writer wrote.
+    /// A row that no writer wrote or that reads more than 2^20 pages; files that no device holds.
     pub fn new(trace: Trace, file_bytes: Option<u64>) -> Result<Self, Error> {
         let mut counts = Counts { rows: trace.len(), ..Counts::default() };
         let mut first = u64::MAX;
@@ -124,6 +135,14 @@ impl Workload {
         for (number, row) in (0u64..).zip(trace.rows()) {
             let row = row.map_err(|bad| trace.error(bad))?;
             (first, last) = (first.min(row.time_ns), last.max(row.time_ns));
+            if !matches!(row.op, Op::Evict | Op::Fsync)
+                && row.length > ROW_PAGES_MAX * PageSize::KIB_4.bytes()
+                && !is_advice(row.op)
+            {
+                let what =
+                    format!("row {number}: {} bytes at once; a row may touch 4 GiB at most", row.length);
+                return Err(Error::unfit(trace.name(), what));
+            }
             match row.op {
                 Op::Read | Op::Load => {
                     counts.reads += 1;
@@ -144,8 +163,76 @@ impl Workload {
         } else {
             lists.into_iter().map(|_| Rows::All).collect()
         };
-        let files = places(&trace, file_bytes);
-        Ok(Self { trace: Arc::new(trace), readers, files, first_ns: first, counts })
+        let files = places(&trace, file_bytes)?;
+        let ends_with_rows = file_bytes.is_none();
+        Ok(Self { trace: Arc::new(trace), readers, files, first_ns: first, counts, ends_with_rows })
+    }
+
+    /// Whether it can be replayed so.
+    ///
+    /// # Errors
+    /// If its times count and span more than 146 years, as mixed-up columns do.
+    pub fn check(&self, options: ReplayOptions) -> Result<(), Error> {
+        let Counts { span_ns, .. } = self.counts;
+        if options.pace != ReplayPace::Closed && span_ns > SPAN_NS_MAX {
+            let what = format!("its times span {span_ns} ns; at its own times a trace may span 146 years");
+            return Err(Error::unfit(self.name(), what));
+        }
+        Ok(())
+    }
+
+    /// The trace.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Replays the trace in one case. If nothing in it takes time and nothing is recorded, that is done by
+    /// [`fast`], in the order of the trace and several times as fast; for one process the counts are the same.
+    ///
+    /// # Errors
+    /// A configuration or device that cannot be; an invariant that does not hold; a trace that this case has no room for.
+    pub fn run(
+        &self,
+        case: &Case,
+        common: &Common,
+        options: ReplayOptions,
+        progress: &Arc<AtomicU64>,
+    ) -> Result<Run, SweepError> {
+        if !self.is_timeless(case, common, options) {
+            return case.run(common, &|machine, _| self.add_to(machine, options), progress);
+        }
+        let setup = fast::Setup {
+            policy: case.policy,
+            cache_pages: case.frames(),
+            eviction: common.eviction,
+            ra_pages: case.ra_pages,
+            page_size: Config::default().page_size,
+            writes: options.writes,
+        };
+        let outcome = fast::replay(&self.trace, &setup).map_err(|error| match error {
+            fast::Error::Config(error) => SweepError::Config(error),
+            error => SweepError::Unfit(error.to_string()),
+        })?;
+        progress.fetch_add(outcome.reads, Ordering::Relaxed);
+        let mut row = outcome.row(&setup);
+        row.cache_bytes = case.cache_bytes;
+        row.seed = case.seed;
+        Ok(Run { row, ..Run::default() })
+    }
+
+    /// Whether no part of a replay can tell one time from another.
+    fn is_timeless(&self, case: &Case, common: &Common, options: ReplayOptions) -> bool {
+        let Common { host, walk, failing, check, ref record, until, .. } = *common;
+        let free = host == Host::FREE && walk == Walk::AtOnce && failing <= 0.0;
+        case.device == "instant"
+            && free
+            && !check
+            && record.is_none()
+            && until.is_none()
+            && self.ends_with_rows
+            && options.depth == 1
+            && options.pace == ReplayPace::Closed
     }
 
     /// What is in it.
@@ -231,16 +318,27 @@ pub fn compact(
     Ok((Trace::new(bytes.into(), name.as_str())?, import.repairs().iter().collect()))
 }
 
+/// Whether a row only hints.
+fn is_advice(op: Op) -> bool {
+    matches!(op, Op::WillNeed | Op::DontNeed | Op::Random | Op::Sequential)
+}
+
 /// Files one behind the other, in the order of the trace.
-fn places(trace: &Trace, file_bytes: Option<u64>) -> Arc<[Place]> {
+fn places(trace: &Trace, file_bytes: Option<u64>) -> Result<Arc<[Place]>, Error> {
     let mut address = 0u64;
-    let place = |file| {
+    let mut places = Vec::new();
+    for file in 0..trace.file_count() {
         let bytes = file_bytes.unwrap_or_else(|| trace.file_end(file));
-        let place = Place { name: trace.file_name(file).to_owned(), bytes, address };
-        address = address.saturating_add(bytes).next_multiple_of(FILE_ALIGNMENT);
-        place
-    };
-    (0..trace.file_count()).map(place).collect()
+        let name = trace.file_name(file);
+        places.push(Place { name: name.to_owned(), bytes, address });
+        if bytes > DEVICE_BYTES_MAX - address {
+            let what =
+                format!("file '{}' ends at byte {bytes}, where no device reaches", name.escape_debug());
+            return Err(Error::unfit(trace.name(), what));
+        }
+        address = (address + bytes).next_multiple_of(FILE_ALIGNMENT);
+    }
+    Ok(places.into())
 }
 
 /// The accesses of one process.

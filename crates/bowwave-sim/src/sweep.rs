@@ -76,6 +76,8 @@ pub enum SweepError {
     Device(DeviceError),
     /// An invariant of the cache did not hold: a bug of this program.
     Violation(Violation),
+    /// The work does not fit the machine, and why: one line that names it.
+    Unfit(String),
 }
 
 impl Axes {
@@ -115,18 +117,20 @@ impl Default for Common {
 }
 
 impl Case {
+    /// Frames of the cache; none for one without end.
+    #[must_use]
+    pub fn frames(&self) -> Option<u32> {
+        let pages = self.cache_bytes? / Config::default().page_size.bytes();
+        Some(u32::try_from(pages).unwrap_or(Config::UNLIMITED).min(Config::UNLIMITED))
+    }
+
     /// The machine of this case, without files and processes.
     ///
     /// # Errors
     /// A configuration or device that cannot be.
     pub fn machine(&self, common: &Common) -> Result<Machine, SweepError> {
-        let page_size = Config::default().page_size;
-        let frames = match self.cache_bytes {
-            None => Config::UNLIMITED,
-            Some(bytes) => u32::try_from(bytes / page_size.bytes()).unwrap_or(Config::UNLIMITED),
-        };
         let config = Config {
-            frames: frames.min(Config::UNLIMITED),
+            frames: self.frames().unwrap_or(Config::UNLIMITED),
             ra_pages: self.ra_pages,
             policy: self.policy,
             eviction: common.eviction,
@@ -187,6 +191,7 @@ impl fmt::Display for SweepError {
             Self::Queue(error) => write!(f, "queue: {error}"),
             Self::Device(error) => write!(f, "{error}"),
             Self::Violation(Violation(what)) => write!(f, "an invariant does not hold: {what}"),
+            Self::Unfit(what) => f.write_str(what),
         }
     }
 }

@@ -94,7 +94,8 @@ pub fn format() -> impl TypedValueParser<Value = Format> {
         .map(|name| name.parse().expect("the names are those of the formats"))
 }
 
-fn block_size(text: &str) -> Result<NonZeroU64, String> {
+/// Bytes of a block, for clap.
+pub(super) fn block_size(text: &str) -> Result<NonZeroU64, String> {
     values::positive_size(text).map(|bytes| NonZeroU64::new(bytes).expect("it is positive"))
 }
 

@@ -1,24 +1,26 @@
 //! `bowwave replay`: a trace or a plan in virtual time, under every policy, device, cache and window that is asked for.
 
+mod advice;
 mod input;
+mod lists;
+mod rivals;
 mod table;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bowwave_core::{Eviction, Policy};
-use bowwave_sim::device::DeviceSpec;
-use bowwave_sim::machine::{Machine, RecordOptions, Walk};
+use bowwave_core::Eviction;
+use bowwave_sim::machine::{RecordOptions, Walk};
 use bowwave_sim::parallel;
-use bowwave_sim::record::{Recording, Run};
+use bowwave_sim::record::{Recording, Row, Run};
 use bowwave_sim::replay::ReplayPace;
 use bowwave_sim::report::Report;
-use bowwave_sim::sweep::{self, Axes, Case, Common, SweepError};
+use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
 use clap::ValueEnum;
 
 use super::report;
@@ -26,6 +28,7 @@ use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{Failure, values};
 use input::Input;
+use lists::{CacheSize, Devices, Oracle, Policies};
 
 /// Arguments of `bowwave replay`.
 #[derive(Debug, clap::Args)]
@@ -49,16 +52,16 @@ pub struct Args {
     #[arg(value_name = "TRACE|PLAN")]
     input: PathBuf,
 
-    /// Readahead policies, or all
-    #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = policies)]
+    /// Readahead policies: names, oracle for what none can beat, or all
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = lists::policies)]
     policy: Vec<Policies>,
 
     /// Devices
-    #[arg(long, value_name = "DEVICES", value_parser = devices)]
+    #[arg(long, value_name = "DEVICES", value_parser = lists::devices)]
     device: Option<Devices>,
 
     /// Sizes of the cache; 'unlimited' for one that never evicts
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = cache)]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = lists::cache)]
     cache: Vec<CacheSize>,
 
     /// Most pages of a readahead window
@@ -77,9 +80,9 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = WritesName::LeftOut)]
     writes: WritesName,
 
-    /// Which pages go first
-    #[arg(long, value_enum, default_value_t = EvictionName::Linux)]
-    eviction: EvictionName,
+    /// Which pages go first: linux, linux-2.6 or lru
+    #[arg(long, value_name = "EVICTION", default_value_t = Eviction::TwoList, value_parser = lists::eviction)]
+    eviction: Eviction,
 
     /// Wait at each page before looking at the next, as a kernel's read does
     #[arg(long)]
@@ -93,12 +96,16 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", value_parser = super::import::format())]
     format: Option<bowwave_trace::import::Format>,
 
+    /// Bytes of a block, for formats that count in blocks; without it, what the format means by it
+    #[arg(long, value_name = "SIZE", value_parser = super::import::block_size)]
+    block_size: Option<NonZeroU64>,
+
     /// Seed of the devices' noise and of faults
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 
     /// Share of requests that fail, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = lists::share)]
     failing: f64,
 
     /// Check every invariant of the cache after every event (slow)
@@ -126,17 +133,6 @@ pub struct Args {
     save: Option<PathBuf>,
 }
 
-/// One policy or all of them.
-#[derive(Clone, Debug)]
-struct Policies(Vec<Policy>);
-
-#[derive(Clone, Debug)]
-struct Devices(Vec<String>);
-
-/// Bytes, or none for a cache without end.
-#[derive(Clone, Copy, Debug)]
-struct CacheSize(Option<u64>);
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PaceName {
     Closed,
@@ -150,12 +146,6 @@ enum WritesName {
     AsReads,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum EvictionName {
-    Linux,
-    Lru,
-}
-
 /// Replays and prints what came of it.
 ///
 /// # Errors
@@ -163,24 +153,21 @@ enum EvictionName {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(args)?;
     let mut axes = input.axes();
-    args.change(&mut axes);
+    let oracle = args.change(&mut axes);
+    input.can_have(oracle, args.file_size)?;
     let mut common = input.common(args.common());
     let recorded = args.html.is_some() || args.save.is_some();
     common.record = recorded.then(RecordOptions::default);
     let cases = axes.cases();
-    let runs = simulate(&cases, &common, &input, args.jobs.unwrap_or_else(parallel::workers))?;
+    let mut runs = simulate(&cases, &common, &input, args.jobs.unwrap_or_else(parallel::workers))?;
     input.notes();
     if recorded {
-        let recording = Recording {
-            title: input.title(),
-            command: command_line(),
-            runs: runs.clone(),
-            ..Recording::new()
-        };
+        let recording = Recording { title: input.title(), command: command_line(), runs, ..Recording::new() };
         args.write(&recording)?;
+        runs = recording.runs;
     }
+    let rows = with_bounds(runs, &input, oracle, args.file_size)?;
     let mut output = Output::stdout();
-    let rows: Vec<_> = runs.iter().map(|run| &run.row).collect();
     let outcome = if args.json {
         output.json_array(&rows)
     } else if args.csv {
@@ -188,14 +175,36 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         output.line(table::text(&rows).to_string().trim_end())
     };
-    output.finish(outcome)
+    output.finish(outcome)?;
+    advice::advice(&rows).into_iter().for_each(output::note);
+    Ok(())
+}
+
+/// The rows of the runs, and the bounds that are wanted and can be had.
+fn with_bounds(
+    runs: Vec<Run>,
+    input: &Input,
+    oracle: Oracle,
+    file_size: Option<u64>,
+) -> Result<Vec<Row>, Failure> {
+    let rows: Vec<Row> = runs.into_iter().map(|run| run.row).collect();
+    let Input::Trace(workload, options) = input else { return Ok(rows) };
+    if oracle == Oracle::No || file_size.is_some() {
+        return Ok(rows);
+    }
+    rivals::beside(rows.clone(), workload, *options).or_else(|error| {
+        if oracle == Oracle::Yes {
+            return Err(Failure::failed(error));
+        }
+        output::note(format_args!("no oracle: {error}"));
+        Ok(rows)
+    })
 }
 
 /// Runs the cases with a progress bar over all reads of all runs.
 fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) -> Result<Vec<Run>, Failure> {
     let reads = Arc::new(AtomicU64::new(0));
     let done = AtomicBool::new(false);
-    let load = |machine: &mut Machine, case: &Case| input.load(machine, case);
     let total = input.reads().map(|reads| reads.saturating_mul(cases.len() as u64));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -206,7 +215,7 @@ fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) 
                 std::thread::park_timeout(Duration::from_millis(50));
             }
         });
-        let outcome = sweep::run(cases, common, &load, jobs, &reads);
+        let outcome = parallel::try_map(cases, jobs, |case| input.run(case, common, &reads));
         done.store(true, Ordering::Relaxed);
         outcome
     });
@@ -214,6 +223,7 @@ fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) 
         SweepError::Violation(_) => {
             Failure::failed(error).try_this("reporting it with the command and the trace")
         }
+        SweepError::Unfit(_) => Failure::failed(error),
         error => Failure::usage(error),
     })
 }
@@ -222,20 +232,18 @@ impl Args {
     fn common(&self) -> Common {
         Common {
             walk: if self.page_by_page { Walk::PageByPage } else { Walk::AtOnce },
-            eviction: match self.eviction {
-                EvictionName::Linux => Eviction::TwoList,
-                EvictionName::Lru => Eviction::Lru,
-            },
+            eviction: self.eviction,
             failing: self.failing,
             check: self.check,
             ..Common::default()
         }
     }
 
-    /// What the command line says goes before what a plan says.
-    fn change(&self, axes: &mut Axes) {
-        if !self.policy.is_empty() {
-            axes.policies = self.policy.iter().flat_map(|Policies(names)| names.iter().copied()).collect();
+    /// What the command line says goes before what a plan says. Tells whether an oracle is wanted.
+    fn change(&self, axes: &mut Axes) -> Oracle {
+        let oracle = self.policy.iter().map(|list| list.oracle).max().unwrap_or(Oracle::No);
+        if self.policy.iter().any(|list| !list.policies.is_empty()) {
+            axes.policies = self.policy.iter().flat_map(|list| list.policies.iter().copied()).collect();
             // `all` beside a name, or a name twice.
             let mut seen = Vec::new();
             axes.policies.retain(|policy| {
@@ -257,6 +265,7 @@ impl Args {
         if self.seed != 0 {
             axes.seeds = vec![self.seed];
         }
+        oracle
     }
 
     fn pace(&self) -> ReplayPace {
@@ -294,48 +303,4 @@ fn command_line() -> String {
         if word.contains(' ') { format!("'{word}'") } else { word }
     });
     std::iter::once("bowwave".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-fn policies(text: &str) -> Result<Policies, String> {
-    if text == "all" {
-        return Ok(Policies(Policy::ALL.to_vec()));
-    }
-    let known = Policy::ALL.map(Policy::name).join(", ");
-    text.parse()
-        .map(|policy| Policies(vec![policy]))
-        .map_err(|_| format!("not a policy; there are all, {known}"))
-}
-
-/// Devices behind each other; a comma may also stand between the overrides of one.
-fn devices(text: &str) -> Result<Devices, String> {
-    let mut devices: Vec<String> = Vec::new();
-    for part in text.split(',') {
-        match devices.last_mut() {
-            Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
-            _ => devices.push(part.to_owned()),
-        }
-    }
-    for device in &devices {
-        DeviceSpec::open(device).map_err(|error| error.to_string())?;
-    }
-    Ok(Devices(devices))
-}
-
-fn cache(text: &str) -> Result<CacheSize, String> {
-    if text == "unlimited" {
-        return Ok(CacheSize(None));
-    }
-    match values::size(text)? {
-        bytes if bytes < 4096 => {
-            Err("less than a page of 4096 bytes; write 'unlimited' for no limit".to_owned())
-        }
-        bytes => Ok(CacheSize(Some(bytes))),
-    }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("not a share from 0 to 1".to_owned()),
-    }
 }

@@ -16,6 +16,7 @@ use bowwave_core::Instant;
 use super::chance::between;
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Direction, Done, Request, Service};
+use crate::oracle::DeviceLimits;
 use crate::random::Random;
 
 /// Parameters; times in nanoseconds.
@@ -38,6 +39,20 @@ pub(super) struct FlashParameters {
 }
 
 impl FlashParameters {
+    /// What no pattern of reads goes beyond.
+    pub(super) fn limits(&self) -> DeviceLimits {
+        let channels = self.channels as f64 / self.channel_ns_per_byte;
+        let planes = (self.channels * self.planes * self.page_bytes) as f64 / self.read_ns.max(1) as f64;
+        DeviceLimits {
+            bytes_per_ns: channels.min(1.0 / self.link_ns_per_byte),
+            medium_bytes_per_ns: planes,
+            request_bytes_max: self.request_bytes_max,
+            // The device holds 65536 at most.
+            depth: self.depth as u32,
+            request_ns_min: self.read_ns + self.command_ns.0 as u64,
+        }
+    }
+
     pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
         let planes = p.count("chips_per_channel", 1, 256)?
             * p.count("dies_per_chip", 1, 64)?

@@ -8,6 +8,7 @@ use bowwave_core::Instant;
 use super::chance::between;
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Done, Request, RequestId, Service};
+use crate::oracle::DeviceLimits;
 use crate::random::Random;
 
 /// Parameters; times in nanoseconds.
@@ -24,6 +25,19 @@ pub(super) struct LustreParameters {
 }
 
 impl LustreParameters {
+    /// What no pattern of reads goes beyond.
+    pub(super) fn limits(&self) -> DeviceLimits {
+        let rate = self.depth as f64 * self.page_bytes as f64 / self.page_ns.0.max(1e-9);
+        DeviceLimits {
+            bytes_per_ns: rate,
+            medium_bytes_per_ns: f64::INFINITY,
+            request_bytes_max: self.request_bytes_max,
+            // The device holds 65536 at most.
+            depth: self.depth as u32,
+            request_ns_min: self.rpc_ns as u64,
+        }
+    }
+
     pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
         Ok(Self {
             rpc_ns: p.number("rpc_us", 0.0, 1e9)? * 1e3,

@@ -11,9 +11,10 @@ use std::collections::BinaryHeap;
 
 use bowwave_core::Instant;
 
-use super::chance::{between, lognormal};
+use super::chance::{between, exp, lognormal};
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Direction, Done, Request, RequestId, Service};
+use crate::oracle::DeviceLimits;
 use crate::random::Random;
 
 /// Parameters; times in nanoseconds, rates in bytes a nanosecond.
@@ -39,6 +40,18 @@ pub(super) struct S3Parameters {
 }
 
 impl S3Parameters {
+    /// What no pattern of reads goes beyond, but for first bytes of one request in a thousand million.
+    pub(super) fn limits(&self) -> DeviceLimits {
+        DeviceLimits {
+            bytes_per_ns: self.total.min(self.slots as f64 * self.bandwidth_max),
+            medium_bytes_per_ns: f64::INFINITY,
+            request_bytes_max: self.request_bytes_max,
+            // There are 65536 at most.
+            depth: self.slots as u32,
+            request_ns_min: (self.first_byte_ns * exp(-6.0 * self.first_byte_sigma)) as u64,
+        }
+    }
+
     pub(super) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
         let bound = |number: f64| if number == 0.0 { f64::INFINITY } else { number };
         let parameters = Self {

@@ -8,6 +8,7 @@ use super::lustre::{Lustre, LustreParameters};
 use super::parameters::{DeviceError, Parameters};
 use super::s3::{S3, S3Parameters};
 use super::{Device, InstantDevice};
+use crate::oracle::DeviceLimits;
 use crate::queue::{Elevator, QueueConfig};
 use crate::random::Random;
 
@@ -103,6 +104,18 @@ impl DeviceSpec {
             Model::Flash(parameters) => Box::new(Flash::new(parameters, seed)),
             Model::S3(parameters) => Box::new(S3::new(parameters, seed)),
             Model::Lustre(parameters) => Box::new(Lustre::new(parameters, seed)),
+        }
+    }
+
+    /// What the device cannot go beyond, whatever it is asked for; none if nothing takes it time.
+    #[must_use]
+    pub fn limits(&self) -> Option<DeviceLimits> {
+        match &self.model {
+            Model::Instant => None,
+            Model::Hdd(parameters) => Some(parameters.limits()),
+            Model::Flash(parameters) => Some(parameters.limits()),
+            Model::S3(parameters) => Some(parameters.limits()),
+            Model::Lustre(parameters) => Some(parameters.limits()),
         }
     }
 

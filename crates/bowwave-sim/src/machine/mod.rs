@@ -87,6 +87,8 @@ pub struct Machine {
     queue: Queue,
     host: Host,
     walk: Walk,
+    /// Most pages of a part of a read.
+    piece: u64,
     faults: Faults,
     files: Vec<File>,
     handles: u32,
@@ -124,6 +126,7 @@ impl Machine {
         let Setup { mut config, host, queue, walk, faults, check, record } = setup;
         let largest = (queue.device().request_bytes_max() / config.page_size.bytes()).max(1);
         config.fill_pages_max = config.fill_pages_max.min(u32::try_from(largest).unwrap_or(u32::MAX));
+        let frames = config.frames;
         Ok(Self {
             now: Instant(0),
             page_size: config.page_size,
@@ -131,6 +134,7 @@ impl Machine {
             queue,
             host,
             walk,
+            piece: u64::from(frames / 2).max(1),
             faults,
             files: Vec::new(),
             handles: 0,

@@ -138,6 +138,10 @@ impl Machine {
             let before = self.counts(read.file);
             let mut frames = std::mem::take(&mut self.frames);
             let pages = match self.walk {
+                // A read that wants most of the cache is done in pieces: it would fail, or starve all others.
+                Walk::AtOnce if read.pages.count().0 > self.piece => {
+                    PageRange::from_start(read.next, PageCount(self.piece)).intersect(read.pages)
+                }
                 Walk::AtOnce => read.pages,
                 Walk::PageByPage => PageRange::from_start(read.next, PageCount(1)),
             };

@@ -130,6 +130,11 @@ impl Recorder {
         }
     }
 
+    /// The histogram rounds up to three digits, past the slowest read if need be.
+    fn latency_at(&self, quantile: f64) -> u64 {
+        self.latency.value_at_quantile(quantile).min(self.latency_max)
+    }
+
     /// The row and what was kept.
     pub(super) fn summary(&self, now: Instant, page_size: PageSize, cache: &Cache, queue: &Queue) -> Run {
         let stats = cache.stats();
@@ -153,9 +158,9 @@ impl Recorder {
             avg_io_bytes: ratio(device.bytes[0], device.requests[0]),
             utilisation: device.busy_ns as f64 / now.0.max(1) as f64,
             latency_ns: Latency {
-                p50: self.latency.value_at_quantile(0.5),
-                p90: self.latency.value_at_quantile(0.9),
-                p99: self.latency.value_at_quantile(0.99),
+                p50: self.latency_at(0.5),
+                p90: self.latency_at(0.9),
+                p99: self.latency_at(0.99),
                 max: self.latency_max,
             },
             ..Row::default()

@@ -1,15 +1,19 @@
 //! What is replayed: a trace, or a plan with readers of its own.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bowwave_core::Policy;
 use bowwave_sim::fast::Writes;
-use bowwave_sim::machine::Machine;
 use bowwave_sim::plan::Plan;
+use bowwave_sim::record::Run;
 use bowwave_sim::replay::{self, ReplayOptions, Workload};
-use bowwave_sim::sweep::{Axes, Case, Common};
+use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
 use bowwave_trace::import::{self, Options};
+use bowwave_trace::oracle_general::Objects;
 
+use super::lists::Oracle;
 use super::{Args, WritesName};
 use crate::progress::Progress;
 use crate::{Failure, output};
@@ -25,7 +29,10 @@ impl Input {
         if args.input.extension().is_some_and(|extension| extension == "toml") {
             return Plan::read(&args.input).map(Self::Plan).map_err(Failure::failed);
         }
-        let options = Options::default();
+        let mut options = Options { block_bytes: args.block_size, ..Options::default() };
+        if let Some(bytes) = args.block_size {
+            options.objects = Objects::Blocks(bytes.get());
+        }
         let (import, total) = if args.input == Path::new("-") {
             let import = import::from_reader(std::io::stdin(), "standard input", args.format, &options);
             (import, None)
@@ -47,6 +54,7 @@ impl Input {
             WritesName::AsReads => Writes::AsReads,
         };
         let options = ReplayOptions { pace: args.pace(), depth: args.depth, writes };
+        workload.check(options).map_err(Failure::failed)?;
         let counts = workload.counts();
         if counts.reads == 0 && (writes == Writes::LeftOut || counts.writes == 0) {
             let message = format!("{} has nothing to read", workload.name());
@@ -79,10 +87,37 @@ impl Input {
         }
     }
 
-    pub(super) fn load(&self, machine: &mut Machine, case: &Case) {
+    /// Runs one case.
+    ///
+    /// # Errors
+    /// A configuration or device that cannot be, a trace that does not fit.
+    pub(super) fn run(
+        &self,
+        case: &Case,
+        common: &Common,
+        reads: &Arc<AtomicU64>,
+    ) -> Result<Run, SweepError> {
         match self {
-            Self::Plan(plan) => plan.load(machine, case),
-            Self::Trace(workload, options) => workload.add_to(machine, *options),
+            Self::Plan(plan) => case.run(common, &|machine, case| plan.load(machine, case), reads),
+            Self::Trace(workload, options) => workload.run(case, common, *options, reads),
+        }
+    }
+
+    /// Refuses an oracle that was asked for by name where there can be none.
+    ///
+    /// # Errors
+    /// Usage, if it cannot be had.
+    pub(super) fn can_have(&self, oracle: Oracle, file_size: Option<u64>) -> Result<(), Failure> {
+        match self {
+            Self::Plan(_) if oracle == Oracle::Yes => Err(Failure::usage(
+                "only a trace has an oracle; a plan's readers make up their reads as they go",
+            )
+            .try_this("--policy all")),
+            Self::Trace(..) if oracle == Oracle::Yes && file_size.is_some() => {
+                Err(Failure::usage("the oracle takes files to end with their last access")
+                    .try_this("without --file-size"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -112,7 +147,8 @@ impl Input {
             ));
         }
         if counts.left_out > 0 {
-            output::note(format_args!("{} rows are syncs and were left out", counts.left_out));
+            let rows = if counts.left_out == 1 { "row is a sync and was" } else { "rows are syncs and were" };
+            output::note(format_args!("{} {rows} left out", counts.left_out));
         }
     }
 }

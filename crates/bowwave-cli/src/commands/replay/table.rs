@@ -4,19 +4,23 @@ use std::fmt::Write;
 
 use bowwave_sim::record::Row;
 
+use super::rivals;
 use crate::table::{Align, Table};
 
 /// For people.
-pub(super) fn text(rows: &[&Row]) -> Table {
-    let mut table = Table::new([
+pub(super) fn text(rows: &[Row]) -> Table {
+    let regret = rows.iter().any(|row| row.regret.is_some());
+    let columns = [
         ("device", Align::Left),
         ("cache", Align::Right),
         ("ra_pages", Align::Right),
         ("policy", Align::Left),
         ("seconds", Align::Right),
+        ("regret", Align::Right),
         ("hits", Align::Right),
         ("late", Align::Right),
         ("misses", Align::Right),
+        ("miss ratio", Align::Right),
         ("requests", Align::Right),
         ("avg KiB", Align::Right),
         ("fetched/wanted", Align::Right),
@@ -26,36 +30,51 @@ pub(super) fn text(rows: &[&Row]) -> Table {
         ("p50", Align::Right),
         ("p99", Align::Right),
         ("max", Align::Right),
-    ]);
+    ];
+    let shown = |column: &&(&str, Align)| regret || column.0 != "regret";
+    let mut table = Table::new(columns.iter().filter(shown).copied());
     for row in rows {
-        table.row([
-            row.device.clone(),
-            row.cache_bytes.map_or_else(|| "unlimited".to_owned(), size),
-            row.ra_pages.to_string(),
-            row.policy.clone(),
-            format!("{:.4}", row.seconds),
-            row.hits.to_string(),
-            row.late.to_string(),
-            row.misses.to_string(),
-            row.requests.to_string(),
-            format!("{:.1}", row.avg_io_bytes / 1024.0),
-            format!("{:.3}", row.amplification),
-            row.pages_wasted.to_string(),
-            row.pages_thrashed.to_string(),
-            format!("{:.0} %", row.utilisation * 100.0),
-            time(row.latency_ns.p50),
-            time(row.latency_ns.p99),
-            time(row.latency_ns.max),
-        ]);
+        let cells = cells(row);
+        table.row(columns.iter().zip(cells).filter(|(column, _)| shown(column)).map(|(_, cell)| cell));
     }
     table
 }
 
+/// The cells of a row; of a bound, what no run has is left out.
+fn cells(row: &Row) -> [String; 19] {
+    let ran = |cell: String| if rivals::is_bound(row) { "-".to_owned() } else { cell };
+    let policy = match rivals::eviction(row) {
+        Some(eviction) => format!("{}, {eviction}", row.policy),
+        None => row.policy.clone(),
+    };
+    [
+        row.device.clone(),
+        row.cache_bytes.map_or_else(|| "unlimited".to_owned(), size),
+        ran(row.ra_pages.to_string()),
+        policy,
+        format!("{:.4}", row.seconds),
+        row.regret.map_or_else(|| "-".to_owned(), |regret| format!("{regret:.2}")),
+        row.hits.to_string(),
+        ran(row.late.to_string()),
+        row.misses.to_string(),
+        format!("{:.4}", if row.accesses == 0 { 0.0 } else { row.misses as f64 / row.accesses as f64 }),
+        row.requests.to_string(),
+        format!("{:.1}", row.avg_io_bytes / 1024.0),
+        format!("{:.3}", row.amplification),
+        ran(row.pages_wasted.to_string()),
+        ran(row.pages_thrashed.to_string()),
+        ran(format!("{:.0} %", row.utilisation * 100.0)),
+        ran(time(row.latency_ns.p50)),
+        ran(time(row.latency_ns.p99)),
+        ran(time(row.latency_ns.max)),
+    ]
+}
+
 /// For programs that want no JSON: one line a row, the head first.
-pub(super) fn csv(rows: &[&Row]) -> String {
+pub(super) fn csv(rows: &[Row]) -> String {
     let mut text = "policy,eviction,device,cache_bytes,ra_pages,seed,seconds,accesses,hits,late,misses,requests,\
                     bytes_fetched,bytes_wanted,amplification,pages_used,pages_wasted,pages_thrashed,avg_io_bytes,\
-                    utilisation,latency_ns_p50,latency_ns_p90,latency_ns_p99,latency_ns_max\n"
+                    utilisation,latency_ns_p50,latency_ns_p90,latency_ns_p99,latency_ns_max,regret\n"
         .to_owned();
     for row in rows {
         let device = if row.device.contains([',', '"']) {
@@ -90,6 +109,7 @@ pub(super) fn csv(rows: &[&Row]) -> String {
             latency.p90.to_string(),
             latency.p99.to_string(),
             latency.max.to_string(),
+            row.regret.map_or_else(String::new, |regret| regret.to_string()),
         ];
         // Writing to a string does not fail.
         let _never_fails = writeln!(text, "{}", line.join(","));
@@ -98,13 +118,14 @@ pub(super) fn csv(rows: &[&Row]) -> String {
 }
 
 /// Bytes in the largest unit that leaves a whole number.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let whole = units.into_iter().find(|&(unit, _)| bytes >= unit && bytes.is_multiple_of(unit));
     whole.map_or_else(|| format!("{bytes} B"), |(unit, name)| format!("{} {name}", bytes / unit))
 }
 
-fn time(ns: u64) -> String {
+/// Nanoseconds in a unit that leaves few digits.
+pub(super) fn time(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),
         10_000..10_000_000 => format!("{} us", ns / 1000),

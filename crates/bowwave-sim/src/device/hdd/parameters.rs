@@ -1,6 +1,7 @@
 //! What a disk is made of.
 
 use crate::device::parameters::{DeviceError, Parameters};
+use crate::oracle::DeviceLimits;
 use crate::random::Random;
 
 /// Parameters of a disk; times in nanoseconds, sizes in sectors unless they say otherwise.
@@ -62,6 +63,19 @@ impl HddParameters {
         };
         parameters.check(p)?;
         Ok(parameters)
+    }
+
+    /// What no pattern of reads goes beyond.
+    pub(in crate::device) fn limits(&self) -> DeviceLimits {
+        let outer = (self.track_sectors_outer * self.sector_bytes) as f64;
+        DeviceLimits {
+            bytes_per_ns: 1.0 / self.bus_ns_per_byte,
+            medium_bytes_per_ns: outer / self.revolution_ns,
+            request_bytes_max: self.request_bytes_max,
+            // It works on one command at a time, however many it holds.
+            depth: 1,
+            request_ns_min: self.command_media_ns.min(self.command_buffer_ns) as u64,
+        }
     }
 
     /// Rules between parameters.

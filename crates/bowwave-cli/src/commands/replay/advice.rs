@@ -1,0 +1,222 @@
+//! What the rows of a replay say to someone who must choose: up to three sentences a device.
+
+use bowwave_sim::record::Row;
+
+use super::rivals;
+use super::table::{size, time};
+
+/// Rows no more than this much worse than the best are as good, so that the cheapest of them is worth naming.
+const AS_GOOD: f64 = 1.05;
+/// Differences below this are none.
+const THE_SAME: f64 = 1.01;
+
+/// What a row is judged by; less is better.
+#[derive(Clone, Copy)]
+enum Measure {
+    Seconds,
+    Latency,
+    Misses,
+}
+
+/// A line for each device. Of devices with a single row there is nothing to say.
+pub(super) fn advice(rows: &[Row]) -> Vec<String> {
+    let mut devices: Vec<&str> = Vec::new();
+    for row in rows {
+        if !devices.contains(&row.device.as_str()) {
+            devices.push(&row.device);
+        }
+    }
+    let of = |device: &&str| {
+        let rows: Vec<&Row> =
+            rows.iter().filter(|row| row.device == *device && !rivals::is_bound(row)).collect();
+        about(device, &rows)
+    };
+    devices.iter().filter_map(of).collect()
+}
+
+fn about(device: &str, rows: &[&Row]) -> Option<String> {
+    let measure = Measure::of(rows);
+    let by = |a: &&&Row, b: &&&Row| {
+        measure.value(a).total_cmp(&measure.value(b)).then_with(|| cost(a).cmp(&cost(b)))
+    };
+    let best = *rows.iter().min_by(by)?;
+    let worst = *rows.iter().max_by(by)?;
+    let Some(times) = times(measure, best, worst) else {
+        return (rows.len() > 1).then(|| {
+            format!(
+                "{device}: all {} runs do as well; {} costs least",
+                rows.len(),
+                name(cheapest(rows), rows)
+            )
+        });
+    };
+    let mut text = format!(
+        "{device}: {} is best, {}; {} {} {}, {times}",
+        name(best, rows),
+        measure.say(best),
+        name(worst, rows),
+        if matches!(measure, Measure::Misses) { "has" } else { "takes" },
+        measure.say(worst),
+    );
+    let limit = measure.value(best) * AS_GOOD;
+    let as_good: Vec<&Row> = rows.iter().copied().filter(|row| measure.value(row) <= limit).collect();
+    let cheap = cheapest(&as_good);
+    if cost(cheap) < cost(best) {
+        text.push_str(&format!(
+            ". Within 5 % of it, {} costs least ({} fetched)",
+            name(cheap, rows),
+            bytes(cheap.bytes_fetched)
+        ));
+    }
+    if let Some(more) = more_cache(rows, measure) {
+        text.push_str(&more);
+    }
+    Some(text)
+}
+
+/// What the largest cache tried gives over the smallest.
+fn more_cache(rows: &[&Row], measure: Measure) -> Option<String> {
+    let key = |row: &Row| row.cache_bytes.unwrap_or(u64::MAX);
+    let smallest = rows.iter().map(|row| key(row)).min()?;
+    let largest = rows.iter().map(|row| key(row)).max()?;
+    if smallest == largest {
+        return None;
+    }
+    let best_of = |cache| {
+        let of_size = rows.iter().copied().filter(|row| key(row) == cache);
+        of_size.min_by(|a, b| measure.value(a).total_cmp(&measure.value(b)))
+    };
+    let (small, large) = (best_of(smallest)?, best_of(largest)?);
+    let sizes = format!("{} instead of {}", cache(large), cache(small));
+    Some(match times(measure, large, small) {
+        Some(_) => {
+            format!(". A cache of {sizes} makes it {} instead of {}", measure.say(large), measure.say(small))
+        }
+        None => format!(". A cache of {sizes} gains nothing"),
+    })
+}
+
+impl Measure {
+    /// Time, if the runs differ in it; else how long readers wait, as when a trace sets the pace; else what is missed.
+    fn of(rows: &[&Row]) -> Self {
+        let differs = |measure: Self| {
+            let values = || rows.iter().map(|row| measure.value(row));
+            let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+            most > least * THE_SAME
+        };
+        [Self::Seconds, Self::Latency].into_iter().find(|&measure| differs(measure)).unwrap_or(Self::Misses)
+    }
+
+    fn value(self, row: &Row) -> f64 {
+        match self {
+            Self::Seconds => row.seconds,
+            Self::Latency => row.latency_ns.p99 as f64,
+            Self::Misses => row.misses as f64,
+        }
+    }
+
+    fn say(self, row: &Row) -> String {
+        match self {
+            Self::Seconds => time((row.seconds * 1e9) as u64),
+            Self::Latency => format!("{} for 99 of 100 reads", time(row.latency_ns.p99)),
+            Self::Misses => format!("{} misses", row.misses),
+        }
+    }
+}
+
+/// How many times worse, in words; none if it is about the same.
+fn times(measure: Measure, best: &Row, worst: &Row) -> Option<String> {
+    let (best, worst) = (measure.value(best), measure.value(worst));
+    if worst <= best * THE_SAME {
+        return None;
+    }
+    Some(match worst / best {
+        factor if factor.is_infinite() => "where it has none".to_owned(),
+        factor if factor < 2.0 => format!("{:.0} % more", (factor - 1.0) * 100.0),
+        factor => format!("{factor:.1} times as much"),
+    })
+}
+
+/// What a run takes of memory, then of the device.
+fn cost(row: &Row) -> (u64, u64, u64, u32) {
+    (row.cache_bytes.unwrap_or(u64::MAX), row.bytes_fetched, row.requests, row.ra_pages)
+}
+
+fn cheapest<'a>(rows: &[&'a Row]) -> &'a Row {
+    rows.iter().copied().min_by_key(|row| cost(row)).expect("there is at least the best")
+}
+
+/// A run by what makes it different from the others.
+fn name(row: &Row, rows: &[&Row]) -> String {
+    let mut name = row.policy.clone();
+    if rows.iter().any(|other| other.ra_pages != row.ra_pages) {
+        name.push_str(&format!(" with windows of {} pages", row.ra_pages));
+    }
+    if rows.iter().any(|other| other.cache_bytes != row.cache_bytes) {
+        name.push_str(&format!(" in {}", cache(row)));
+    }
+    if rows.iter().any(|other| other.seed != row.seed) {
+        name.push_str(&format!(" (seed {})", row.seed));
+    }
+    name
+}
+
+fn cache(row: &Row) -> String {
+    row.cache_bytes.map_or_else(|| "unlimited memory".to_owned(), size)
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{} kB", bytes / 1000),
+        10_000_000..10_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        _ => format!("{} GB", bytes / 1_000_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(policy: &str, cache_bytes: Option<u64>, seconds: f64, bytes_fetched: u64) -> Row {
+        let device = "hdd".to_owned();
+        Row { policy: policy.to_owned(), device, cache_bytes, seconds, bytes_fetched, ..Row::default() }
+    }
+
+    #[test]
+    fn the_best_the_cheapest_and_what_more_cache_brings_are_named() {
+        let rows = [
+            row("none", Some(1 << 20), 10.0, 50_000),
+            row("ondemand", Some(1 << 20), 4.0, 70_000),
+            row("none", Some(1 << 30), 3.1, 50_000),
+            row("ondemand", Some(1 << 30), 3.0, 90_000),
+        ];
+        assert_eq!(
+            advice(&rows),
+            [
+                "hdd: ondemand in 1 GiB is best, 3000 ms; none in 1 MiB takes 10 s, 3.3 times as much. Within 5 % of it, none \
+              in 1 GiB costs least (50 kB fetched). A cache of 1 GiB instead of 1 MiB makes it 3000 ms instead of 4000 ms"
+            ]
+        );
+    }
+
+    #[test]
+    fn runs_that_take_equally_long_are_told_apart_by_latency_then_by_misses() {
+        let mut rows = [row("none", None, 5.0, 1), row("linux", None, 5.0, 1)];
+        rows[0].latency_ns.p99 = 20_000_000;
+        rows[1].latency_ns.p99 = 1000;
+        assert_eq!(
+            advice(&rows),
+            [
+                "hdd: linux is best, 1000 ns for 99 of 100 reads; none takes 20 ms for 99 of 100 reads, 20000.0 times as much"
+            ]
+        );
+        rows[0].latency_ns.p99 = 1000;
+        rows[1].misses = 7;
+        assert_eq!(advice(&rows), ["hdd: none is best, 0 misses; linux has 7 misses, where it has none"]);
+        rows[1].misses = 0;
+        rows[1].requests = 1;
+        assert_eq!(advice(&rows), ["hdd: all 2 runs do as well; none costs least"]);
+        assert_eq!(advice(&rows[..1]), [""; 0]);
+    }
+}

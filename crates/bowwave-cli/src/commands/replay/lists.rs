@@ -1,0 +1,82 @@
+//! Lists and choices as people write them behind the options of `replay`.
+
+use bowwave_core::{Eviction, Policy};
+use bowwave_sim::device::DeviceSpec;
+use bowwave_sim::oracle::Bound;
+
+use crate::values;
+
+/// Some policies, and perhaps the oracle.
+#[derive(Clone, Debug)]
+pub(super) struct Policies {
+    pub(super) policies: Vec<Policy>,
+    pub(super) oracle: Oracle,
+}
+
+/// Whether the bound that no policy beats is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Oracle {
+    No,
+    /// Where there can be one.
+    IfItCan,
+    Yes,
+}
+
+/// Devices, as [`DeviceSpec::open`] takes them.
+#[derive(Clone, Debug)]
+pub(super) struct Devices(pub(super) Vec<String>);
+
+/// Bytes, or none for a cache without end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CacheSize(pub(super) Option<u64>);
+
+pub(super) fn policies(text: &str) -> Result<Policies, String> {
+    if text == "all" {
+        return Ok(Policies { policies: Policy::ALL.to_vec(), oracle: Oracle::IfItCan });
+    }
+    if text == Bound::ORACLE {
+        return Ok(Policies { policies: Vec::new(), oracle: Oracle::Yes });
+    }
+    let known = Policy::ALL.map(Policy::name).join(", ");
+    text.parse()
+        .map(|policy| Policies { policies: vec![policy], oracle: Oracle::No })
+        .map_err(|_| format!("not a policy; there are all, {known}, oracle"))
+}
+
+pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {
+    text.parse()
+}
+
+/// Devices behind each other; a comma may also stand between the overrides of one.
+pub(super) fn devices(text: &str) -> Result<Devices, String> {
+    let mut devices: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match devices.last_mut() {
+            Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
+            _ => devices.push(part.to_owned()),
+        }
+    }
+    for device in &devices {
+        DeviceSpec::open(device).map_err(|error| error.to_string())?;
+    }
+    Ok(Devices(devices))
+}
+
+pub(super) fn cache(text: &str) -> Result<CacheSize, String> {
+    if text == "unlimited" {
+        return Ok(CacheSize(None));
+    }
+    match values::size(text)? {
+        bytes if bytes < 4096 => {
+            Err("less than a page of 4096 bytes; write 'unlimited' for no limit".to_owned())
+        }
+        bytes => Ok(CacheSize(Some(bytes))),
+    }
+}
+
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("not a share from 0 to 1".to_owned()),
+    }
+}

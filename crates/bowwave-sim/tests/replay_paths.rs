@@ -1,0 +1,140 @@
+//! The two ways a trace is replayed agree, and no run beats the bounds that are printed beside it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bowwave_core::{Config, Eviction, Policy};
+use bowwave_sim::device::DeviceSpec;
+use bowwave_sim::fast::Writes;
+use bowwave_sim::oracle::Future;
+use bowwave_sim::record::Row;
+use bowwave_sim::replay::{ReplayOptions, ReplayPace, Workload};
+use bowwave_sim::sweep::{Case, Common};
+use bowwave_trace::Op;
+use bowwave_trace::binary::{Row as TraceRow, Trace, Writer};
+use bowwave_trace::generate::{Pattern, Spec};
+
+fn workload(pattern: Pattern, block_bytes: u64, op: Op) -> Workload {
+    let spec = Spec { pattern, rows: 3000, file_bytes: 16 << 20, block_bytes, gap_ns: 1000, seed: 3 };
+    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+    let file = writer.file("data").expect("a name");
+    let stream = writer.stream(1, file).expect("a file");
+    for row in spec.generate().expect("in bounds") {
+        writer.row(TraceRow { stream, op, ..row }).expect("in bounds");
+    }
+    let bytes = writer.finish().expect("memory takes all");
+    Workload::new(Trace::new(bytes.into(), "made").expect("whole"), None).expect("good rows")
+}
+
+fn patterns() -> Vec<Pattern> {
+    vec![
+        Pattern::Sequential,
+        Pattern::Random,
+        Pattern::Interleaved { streams: 3 },
+        Pattern::Strided { stride_bytes: 20_000 },
+        Pattern::Backward,
+        Pattern::Clustered { cluster_bytes: 1 << 16 },
+        Pattern::Zipf { exponent: 0.9 },
+    ]
+}
+
+fn run(workload: &Workload, case: &Case, common: &Common) -> Row {
+    run_at(ReplayPace::Closed, workload, case, common)
+}
+
+fn run_at(pace: ReplayPace, workload: &Workload, case: &Case, common: &Common) -> Row {
+    let options = ReplayOptions { pace, ..ReplayOptions::default() };
+    workload.run(case, common, options, &Arc::new(AtomicU64::new(0))).expect("it runs").row
+}
+
+#[test]
+fn without_time_the_fast_replay_and_the_machine_count_the_same() {
+    for pattern in patterns() {
+        for op in [Op::Read, Op::Load] {
+            let workload = workload(pattern.clone(), 4096, op);
+            for policy in Policy::ALL {
+                for (cache_bytes, eviction) in [
+                    (None, Eviction::TwoList),
+                    (Some(1 << 20), Eviction::Lru),
+                    (Some(1 << 20), Eviction::TwoList),
+                ] {
+                    let device = "instant".to_owned();
+                    let case = Case { policy, ra_pages: 32, cache_bytes, device, seed: 0 };
+                    let fast = run(&workload, &case, &Common { eviction, ..Common::default() });
+                    // A checked run is the machine's; at times of their own, reads find nothing in flight.
+                    let checked = Common { eviction, check: true, ..Common::default() };
+                    let machine = run_at(ReplayPace::Trace, &workload, &case, &checked);
+                    assert_eq!(fast.seconds, 0.0, "the fast replay has no time");
+                    assert!(machine.seconds > 0.0, "the machine has");
+                    // A machine stops when its readers have ended, be there still readahead to begin.
+                    assert!(fast.requests - machine.requests <= 2, "{fast:?} {machine:?}");
+                    assert!(
+                        fast.bytes_fetched - machine.bytes_fetched <= 2 * 32 * 4096,
+                        "{fast:?} {machine:?}"
+                    );
+                    let rest = |row: Row| {
+                        let Row { pages_used, pages_wasted, pages_thrashed, .. } = row;
+                        let pages = (pages_used, pages_wasted, pages_thrashed);
+                        (row.accesses, row.hits, row.late, row.misses, row.bytes_wanted, pages)
+                    };
+                    assert_eq!(rest(fast), rest(machine), "{pattern:?}, {op:?}, {case:?}, {eviction}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_run_beats_its_bounds() {
+    for device in ["hdd", "nvme", "ssd", "s3-steady", "lustre", "hdd:bus_mb_s=10", "nvme:depth=1"] {
+        let limits = DeviceSpec::open(device).expect("a device").limits().expect("it takes time");
+        for pattern in patterns() {
+            let workload = workload(pattern.clone(), 16 << 10, Op::Read);
+            let future = Future::of(workload.trace(), Config::default().page_size, Writes::LeftOut)
+                .expect("good rows");
+            for cache_bytes in [None, Some(1 << 20)] {
+                let case = Case {
+                    policy: Policy::OnDemand,
+                    ra_pages: 256,
+                    cache_bytes,
+                    device: device.to_owned(),
+                    seed: 0,
+                };
+                let bound = future.bound(case.frames().unwrap_or(Config::UNLIMITED));
+                let best = bound.oracle(&limits);
+                for policy in [Policy::None, Policy::OnDemand] {
+                    let row = run(&workload, &Case { policy, ..case.clone() }, &Common::default());
+                    assert!(
+                        row.accesses == best.accesses && row.bytes_fetched >= best.bytes_fetched,
+                        "{case:?}"
+                    );
+                    assert!(
+                        row.seconds >= best.seconds,
+                        "{pattern:?} {case:?}: {} < {}",
+                        row.seconds,
+                        best.seconds
+                    );
+                    assert!(row.misses + row.pages_used + row.late >= bound.misses, "{case:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_read_larger_than_the_cache_is_read_whole() {
+    let workload = workload(Pattern::Sequential, 128 << 10, Op::Read);
+    for device in ["instant", "nvme"] {
+        let case = Case {
+            policy: Policy::None,
+            ra_pages: 4,
+            cache_bytes: Some(64 << 10),
+            device: device.to_owned(),
+            seed: 0,
+        };
+        let row = run(&workload, &case, &Common::default());
+        // The generator's file is shorter than what 3000 rows of it read, so it wraps around.
+        assert_eq!(row.accesses, 3000 * 32, "{device}");
+        assert_eq!(row.bytes_fetched, row.bytes_wanted, "{device}");
+    }
+}
