@@ -51,6 +51,7 @@ mod id;
 mod page;
 pub mod readahead;
 mod request;
+pub mod schedule;
 mod stats;
 mod time;
 pub mod window;

@@ -1,0 +1,132 @@
+//! How a scheduler is set up, checked once.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::config::ConfigError;
+
+/// In which order requests go to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algorithm {
+    /// In order of arrival, merged.
+    Noop,
+    /// Linux 2.6.29's deadline: reads before writes.
+    DeadlineRw,
+    /// Sync before async, as the patch of 2009 intended, with a floor for async.
+    Deadline,
+    /// The same patch to the letter.
+    Literal,
+}
+
+/// Knobs of a [`Scheduler`](super::Scheduler). Times in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerConfig {
+    /// In which order.
+    pub algorithm: Algorithm,
+    /// Time from adding to the deadline of what is favoured: sync requests, reads.
+    pub favoured_expire_ns: u64,
+    /// The same of what is not: async requests, writes.
+    pub other_expire_ns: u64,
+    /// Most requests of a batch, which is not interrupted; also how far the next of its class is searched. At least 1.
+    pub batch_requests: u32,
+    /// How often in succession a batch of the favoured class may begin while one of the other waits.
+    pub starved_max: u32,
+    /// Whether a request that does not begin where the last one ended ends a batch, as in Linux 2.6.24 to 2.6.27.
+    pub batch_contiguous: bool,
+    /// Whether requests merge with one that ends where they begin.
+    pub merge_back: bool,
+    /// Whether requests merge with one that begins where they end.
+    pub merge_front: bool,
+    /// Most bytes of a merged request. A longer one that is added alone stays as it is.
+    pub request_bytes_max: u64,
+    /// Whether neighbouring addresses are cheap to do one after another. If not (object stores, which have slots and no
+    /// head), batches are of one request, and each class is served in order of its deadlines.
+    pub seeks: bool,
+    /// How long a request of a lower priority waits before it goes first. Used by [`Algorithm::Deadline`] only, as is all
+    /// that follows.
+    pub aging_ns: u64,
+    /// Most async requests at the device, however fast sync ones are. At least 1.
+    pub async_depth_max: u32,
+    /// While sync requests take longer at the device than so many times their least, fewer async ones go there. At
+    /// least 1; [`u32::MAX`] for no such limit.
+    pub sync_slowdown_max: u32,
+}
+
+impl SchedulerConfig {
+    /// The published figures of an algorithm, and ours where there are none: Linux's 0.5 s and 5 s, 16 and 2; requests up
+    /// to 512 KiB; aging after 10 s as mq-deadline has it; 64 async requests at a device, fewer if sync ones take twice
+    /// their time.
+    #[must_use]
+    pub const fn of(algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            favoured_expire_ns: 500_000_000,
+            other_expire_ns: 5_000_000_000,
+            batch_requests: 16,
+            starved_max: 2,
+            batch_contiguous: false,
+            merge_back: true,
+            merge_front: true,
+            request_bytes_max: 512 << 10,
+            seeks: true,
+            aging_ns: 10_000_000_000,
+            async_depth_max: 64,
+            sync_slowdown_max: 2,
+        }
+    }
+
+    /// Checks every knob.
+    ///
+    /// # Errors
+    /// The first that is out of bounds.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let counts = [
+            ("batch_requests", self.batch_requests),
+            ("async_depth_max", self.async_depth_max),
+            ("sync_slowdown_max", self.sync_slowdown_max),
+        ];
+        match counts.into_iter().find(|&(_, value)| value == 0) {
+            Some((field, _)) => Err(ConfigError { field, value: 0, bound: "at least 1" }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self::of(Algorithm::Deadline)
+    }
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Noop, Self::DeadlineRw, Self::Deadline, Self::Literal];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Noop => "noop",
+            Self::DeadlineRw => "deadline-rw",
+            Self::Deadline => "deadline",
+            Self::Literal => "deadline-literal",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Parses the name on the command line; the error lists the names there are.
+impl FromStr for Algorithm {
+    type Err = &'static str;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or("no such scheduler; there are noop, deadline-rw, deadline, deadline-literal")
+    }
+}

@@ -1,0 +1,117 @@
+//! How many async requests may be at the device, so that a deep device queue does not hold demand hostage.
+//!
+//! After Kyber (Linux), which sizes the share of each kind of request by measured latency. Kyber needs goals in
+//! milliseconds; here the goal is relative: what sync requests took at the device in the best stretch of time so far. That
+//! best is forgotten slowly, for a device may become slower.
+
+use crate::time::Instant;
+
+/// The limit, and what it follows.
+#[derive(Clone, Debug)]
+pub(super) struct AsyncDepth {
+    max: u32,
+    slowdown_max: u32,
+    now: u32,
+    window_ends: Instant,
+    /// Sync requests that ended in this window.
+    count: u64,
+    sum_ns: u64,
+    /// Their least average over a window.
+    best_ns: u64,
+}
+
+/// Long enough for some requests of a disk, short beside what a person notices.
+const WINDOW_NS: u64 = 100_000_000;
+/// The best average grows by this part of it each window, so that it follows a device that becomes slower by half within
+/// some seconds.
+const FORGET_SHARE: u64 = 64;
+
+impl AsyncDepth {
+    pub(super) const fn new(max: u32, slowdown_max: u32) -> Self {
+        Self { max, slowdown_max, now: max, window_ends: Instant(0), count: 0, sum_ns: 0, best_ns: u64::MAX }
+    }
+
+    /// Whether one more async request may go to the device, where there are so many.
+    pub(super) fn may_dispatch(&mut self, now: Instant, at_device: u32) -> bool {
+        self.turn(now);
+        at_device < self.now
+    }
+
+    /// How many there may be at the device.
+    pub(super) const fn limit(&self) -> u32 {
+        self.now
+    }
+
+    /// Learns what a sync request took at the device.
+    pub(super) fn sync_done(&mut self, now: Instant, took_ns: u64) {
+        self.turn(now);
+        self.count += 1;
+        self.sum_ns = self.sum_ns.saturating_add(took_ns);
+    }
+
+    /// Ends a window that is over: half the limit if sync requests were slow, one more if they were not, twice if there
+    /// were none.
+    fn turn(&mut self, now: Instant) {
+        if now < self.window_ends || self.slowdown_max == u32::MAX {
+            return;
+        }
+        self.window_ends = Instant(now.0.saturating_add(WINDOW_NS));
+        let Some(average) = self.sum_ns.checked_div(self.count) else {
+            self.now = self.now.saturating_mul(2).min(self.max);
+            return;
+        };
+        (self.count, self.sum_ns) = (0, 0);
+        self.best_ns = self.best_ns.saturating_add(self.best_ns / FORGET_SHARE).min(average);
+        let slow = average > self.best_ns.saturating_mul(self.slowdown_max.into());
+        self.now = if slow { (self.now / 2).max(1) } else { (self.now + 1).min(self.max) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Ten sync requests of so long in each of `windows` windows from `at` on.
+    fn feed(depth: &mut AsyncDepth, at: &mut u64, windows: u64, took_ms: u64) {
+        for _ in 0..windows * 10 {
+            *at += 10 * MS;
+            depth.sync_done(Instant(*at), took_ms * MS);
+        }
+    }
+
+    #[test]
+    fn slow_sync_requests_shrink_it_to_one_and_fast_ones_and_silence_let_it_grow() {
+        let (mut depth, mut at) = (AsyncDepth::new(32, 2), 0);
+        feed(&mut depth, &mut at, 3, 5);
+        assert_eq!(depth.limit(), 32, "twice the best is the bound, and this is the best");
+        feed(&mut depth, &mut at, 7, 50);
+        assert_eq!(depth.limit(), 1, "half of it each window, and never none");
+        assert!(depth.may_dispatch(Instant(at), 0) && !depth.may_dispatch(Instant(at), 1));
+        feed(&mut depth, &mut at, 4, 6);
+        assert!((3..=5).contains(&depth.limit()), "{}", depth.limit());
+        for window in 1..8 {
+            depth.may_dispatch(Instant(at + window * 100 * MS), 0);
+        }
+        assert_eq!(depth.limit(), 32);
+    }
+
+    #[test]
+    fn a_device_that_became_slower_for_good_gets_its_depth_back() {
+        let (mut depth, mut at) = (AsyncDepth::new(32, 2), 0);
+        feed(&mut depth, &mut at, 3, 5);
+        feed(&mut depth, &mut at, 20, 30);
+        assert_eq!(depth.limit(), 1);
+        feed(&mut depth, &mut at, 130, 30);
+        assert_eq!(depth.limit(), 32);
+    }
+
+    #[test]
+    fn without_a_bound_on_slowdown_it_stays() {
+        let (mut depth, mut at) = (AsyncDepth::new(32, u32::MAX), 0);
+        feed(&mut depth, &mut at, 3, 1);
+        feed(&mut depth, &mut at, 30, 500);
+        assert_eq!(depth.limit(), 32);
+    }
+}

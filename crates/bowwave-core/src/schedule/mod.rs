@@ -1,0 +1,361 @@
+//! The order in which a device is asked: who waits comes first, and nobody starves.
+//!
+//! ```text
+//!   add ──► merged, sorted by address and by deadline ──► dispatch ──► device ──► complete
+//!              promote, cancel ────────┘       └─ a reason for each
+//! ```
+//!
+//! A pure state machine, as the cache is: it has no clock and does nothing. The driver adds requests, takes as many
+//! dispatches as the device has room for, and completes each of them once. Times never go back.
+//!
+//! | algorithm | what it follows |
+//! |---|---|
+//! | `noop` | order of arrival |
+//! | `deadline-rw` | Linux 2.6.29's deadline: a batch of up to 16 requests in disk order, of reads or of writes; reads first, but after two batches of reads a waiting write; a batch begins where the last one ended, or, if a deadline has passed (0.5 s for reads, 5 s for writes), with the request whose deadline it is |
+//! | `deadline` | the patch "Reduce latencies for synchronous writes", posted to linux-kernel on 24 April 2009, as its text means it: the same with sync and async in place of reads and writes, so that an fsync is not behind write-back |
+//! | `deadline-literal` | that patch as its code has it |
+//!
+//! The patch's code does less than its text in two places. **Demotion**: a batch looks for its next request of the same
+//! class over at most 16 requests; one found by the sixteenth step is thrown away, and if all sixteen are of the lower
+//! class, the batch goes on with the sixteenth as if it were of its class. `deadline` demotes the batch if, and only if,
+//! there is none. **The floor**: when async has waited for two sync batches and is chosen, a sync batch that can go on in
+//! disk order still does, and async must wait for two batches again, and in the end for its deadline of 5 s (the patch's own
+//! figures show it: random writes that took 1.2 s take 5.4 s). In `deadline` an async request begins that batch.
+//!
+//! Beyond the patch, `deadline` alone: readahead is async and only demand is sync (Linux took every read as sync);
+//! requests of different classes do not merge, for a tail behind a demand read must not make it longer; priorities and
+//! aging as in Linux's mq-deadline; [promotion](Scheduler::promote); a limit on async requests at the device that follows
+//! how long sync ones take there.
+//!
+//! Adding may allocate; dispatching, promoting and completing do not.
+
+mod choose;
+mod config;
+mod depth;
+mod items;
+mod lane;
+mod request;
+mod stats;
+
+pub use config::{Algorithm, SchedulerConfig};
+pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
+pub use stats::SchedulerStats;
+
+use crate::config::ConfigError;
+use crate::event::Urgency;
+use crate::time::Instant;
+use depth::AsyncDepth;
+use items::{AtDevice, Item, NONE, Part, Slab, State};
+use lane::{Lane, Touching};
+
+/// The requests for one device. See the [module](self).
+#[derive(Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    items: Slab<Item>,
+    parts: Slab<Part>,
+    /// By priority; algorithms without priorities use one.
+    lanes: [Lane; Priority::ALL.len()],
+    /// Items that wait.
+    waiting: usize,
+    /// Items at the device, by priority.
+    at_device: [usize; Priority::ALL.len()],
+    async_at_device: u32,
+    depth: AsyncDepth,
+    stats: SchedulerStats,
+}
+
+/// What became of a request that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// Its name.
+    pub id: RequestId,
+    /// Whether it became part of one that waits.
+    pub merged: bool,
+    /// Whether two that waited thereby became one.
+    pub closed: bool,
+}
+
+/// What is left of a waiting request after a part of it was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// Nothing: it was alone.
+    Nothing,
+    /// The others, still one.
+    One,
+    /// The others, no longer next to each other.
+    Two,
+}
+
+impl Scheduler {
+    /// A scheduler without requests.
+    ///
+    /// # Errors
+    /// A knob that is out of bounds.
+    pub fn new(config: SchedulerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let limited = config.algorithm == Algorithm::Deadline;
+        let (max, slowdown) =
+            if limited { (config.async_depth_max, config.sync_slowdown_max) } else { (u32::MAX, u32::MAX) };
+        Ok(Self {
+            config,
+            items: Slab::new(),
+            parts: Slab::new(),
+            lanes: [const { Lane::new() }; Priority::ALL.len()],
+            waiting: 0,
+            at_device: [0; Priority::ALL.len()],
+            async_at_device: 0,
+            depth: AsyncDepth::new(max, slowdown),
+            stats: SchedulerStats::default(),
+        })
+    }
+
+    /// Takes a request, merged with one that waits if it can be.
+    ///
+    /// # Panics
+    /// If the request has no bytes: a bug of the driver.
+    pub fn add(&mut self, now: Instant, request: Request) -> Added {
+        if let Some(added) = self.merge(&request) {
+            return added;
+        }
+        assert!(request.start < request.end, "a request without bytes");
+        let group = self.group(&request);
+        let after = match self.config.algorithm {
+            Algorithm::Noop => 0,
+            _ if group == 0 => self.config.favoured_expire_ns,
+            _ => self.config.other_expire_ns,
+        };
+        let deadline = Instant(now.0.saturating_add(after));
+        let Request { start, end, .. } = request;
+        let part = self.parts.insert(Part { start, end, item: NONE, next: NONE });
+        let (older, newer, state) = (NONE, NONE, State::Waits);
+        let item = Item { request, added: now, deadline, first: part, last: part, older, newer, state };
+        let item = self.items.insert(item);
+        self.parts[part].item = item;
+        let lane = self.lane(&request);
+        self.lanes[lane].insert(&mut self.items, item, group, self.config.seeks);
+        self.waiting += 1;
+        self.stats.added += 1;
+        Added { id: self.parts.id(part), merged: false, closed: false }
+    }
+
+    /// Takes a request only if it can be merged with one that waits, whose deadline it then shares.
+    pub fn merge(&mut self, request: &Request) -> Option<Added> {
+        let lane = self.lane(request);
+        let space = if self.config.seeks { 0 } else { request.object };
+        let bytes = (space, request.start, request.end);
+        let touching = self.lanes[lane].touching(&self.items, request.direction as usize, bytes);
+        let Touching { below, above } = touching;
+        let below = below.filter(|&item| self.config.merge_back && self.fits(item, request));
+        let above = above.filter(|&item| self.config.merge_front && self.fits(item, request));
+        let item = below.or(above)?;
+        let Request { start, end, .. } = *request;
+        let part = self.parts.insert(Part { start, end, item, next: NONE });
+        let Request { start: item_start, end: item_end, .. } = self.items[item].request;
+        if below.is_some() {
+            let last = self.items[item].last;
+            self.parts[last].next = part;
+            self.items[item].last = part;
+        } else {
+            self.parts[part].next = self.items[item].first;
+            self.items[item].first = part;
+        }
+        let (start, end) = (start.min(item_start), end.max(item_end));
+        self.lanes[lane].resize(&mut self.items, item, start, end, self.config.seeks);
+        // The published algorithms class a merged request by its first part; for `noop` and `deadline-rw` it makes no
+        // difference.
+        if self.config.algorithm != Algorithm::Literal && request.urgency == Urgency::Demand {
+            self.items[item].request.urgency = Urgency::Demand;
+        }
+        let closed = below.is_some() && above.is_some_and(|above| self.close(lane, item, above));
+        self.stats.added += 1;
+        self.stats.merged += 1;
+        Some(Added { id: self.parts.id(part), merged: true, closed })
+    }
+
+    /// What goes to the device now; none if nothing waits, or all that waits must wait for what is there.
+    pub fn dispatch(&mut self, now: Instant) -> Option<Dispatch> {
+        let choice = self.choose(now)?;
+        Some(self.take(now, &choice))
+    }
+
+    /// Someone now waits for this request: it becomes sync in its place on the disk, with the deadline of a sync request
+    /// that is added now, or its own if that is earlier. Whether it still waits; if not, nothing changes.
+    pub fn promote(&mut self, now: Instant, id: RequestId) -> bool {
+        if !self.parts.is_current(id.index, id.generation) {
+            return false;
+        }
+        let item = self.parts[id.index].item;
+        if self.items[item].state != State::Waits {
+            return false;
+        }
+        let before = self.group(&self.items[item].request);
+        self.stats.promoted += u64::from(self.items[item].request.urgency == Urgency::Readahead);
+        self.items[item].request.urgency = Urgency::Demand;
+        let after = self.group(&self.items[item].request);
+        if before != after {
+            let lane = self.lane(&self.items[item].request);
+            self.lanes[lane].step_out(&mut self.items, item, before);
+            let deadline = Instant(now.0.saturating_add(self.config.favoured_expire_ns));
+            self.items[item].deadline = self.items[item].deadline.min(deadline);
+            self.lanes[lane].line_up(&mut self.items, item, after);
+        }
+        true
+    }
+
+    /// Drops a request that still waits. None if it does not: nothing changes, and it will be completed.
+    pub fn cancel(&mut self, id: RequestId) -> Option<Remains> {
+        if !self.parts.is_current(id.index, id.generation) {
+            return None;
+        }
+        let part = self.parts[id.index];
+        if self.items[part.item].state != State::Waits {
+            return None;
+        }
+        self.stats.cancelled += 1;
+        Some(self.drop_part(id.index, part))
+    }
+
+    /// The device has done a dispatch; the names of its requests are no longer valid. `false` if there is no such dispatch.
+    pub fn complete(&mut self, now: Instant, id: DispatchId) -> bool {
+        if !self.items.is_current(id.index, id.generation) {
+            return false;
+        }
+        let item = self.items[id.index];
+        let State::AtDevice(AtDevice { since, counts_async }) = item.state else { return false };
+        let mut part = item.first;
+        while part != NONE {
+            let next = self.parts[part].next;
+            self.parts.release(part);
+            part = next;
+        }
+        self.items.release(id.index);
+        self.at_device[self.lane(&item.request)] -= 1;
+        if counts_async {
+            self.async_at_device -= 1;
+        } else {
+            self.depth.sync_done(now, now.0.saturating_sub(since.0));
+        }
+        true
+    }
+
+    /// The requests that a dispatch was merged from, in order of address; none after it was completed.
+    pub fn parts(&self, id: DispatchId) -> impl Iterator<Item = RequestId> {
+        let known = self.items.is_current(id.index, id.generation);
+        let mut part = if known { self.items[id.index].first } else { NONE };
+        core::iter::from_fn(move || {
+            let id = (part != NONE).then(|| self.parts.id(part))?;
+            part = self.parts[part].next;
+            Some(id)
+        })
+    }
+
+    /// Requests that wait, after merging.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Requests at the device, after merging.
+    #[must_use]
+    pub fn at_device(&self) -> usize {
+        self.items.len() - self.waiting
+    }
+
+    /// How many async requests may be at the device now.
+    #[must_use]
+    pub const fn async_depth(&self) -> u32 {
+        self.depth.limit()
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub const fn stats(&self) -> &SchedulerStats {
+        &self.stats
+    }
+
+    fn lane(&self, request: &Request) -> usize {
+        match self.config.algorithm {
+            Algorithm::Deadline => request.priority as usize,
+            _ => Priority::default() as usize,
+        }
+    }
+
+    /// Whether a request may become part of a waiting one that it touches.
+    fn fits(&self, item: u32, request: &Request) -> bool {
+        let other = &self.items[item].request;
+        (other.direction, other.object) == (request.direction, request.object)
+            && (self.config.algorithm != Algorithm::Deadline || other.class() == request.class())
+            && other.bytes().saturating_add(request.bytes()) <= self.config.request_bytes_max
+    }
+
+    /// Makes one of two that touch, if they may be: it has the earlier deadline, and that one's place in line.
+    fn close(&mut self, lane: usize, below: u32, above: u32) -> bool {
+        let upper = self.items[above];
+        let group = self.group(&upper.request);
+        if !self.fits(below, &upper.request) || self.group(&self.items[below].request) != group {
+            return false;
+        }
+        let seeks = self.config.seeks;
+        let lane = &mut self.lanes[lane];
+        lane.remove(&mut self.items, above, group, seeks);
+        self.items.release(above);
+        let start = self.items[below].request.start;
+        lane.resize(&mut self.items, below, start, upper.request.end, seeks);
+        let lower = &mut self.items[below];
+        let last = core::mem::replace(&mut lower.last, upper.last);
+        lower.added = lower.added.min(upper.added);
+        if upper.deadline < lower.deadline {
+            lower.deadline = upper.deadline;
+            lane.step_out(&mut self.items, below, group);
+            lane.line_up(&mut self.items, below, group);
+        }
+        self.parts[last].next = upper.first;
+        let mut part = upper.first;
+        while part != NONE {
+            self.parts[part].item = below;
+            part = self.parts[part].next;
+        }
+        self.waiting -= 1;
+        self.stats.closed += 1;
+        true
+    }
+
+    fn drop_part(&mut self, index: u32, part: Part) -> Remains {
+        let item = self.items[part.item];
+        let (lane, group) = (self.lane(&item.request), self.group(&item.request));
+        let (lane, seeks) = (&mut self.lanes[lane], self.config.seeks);
+        self.parts.release(index);
+        if item.first == item.last {
+            lane.remove(&mut self.items, part.item, group, seeks);
+            self.items.release(part.item);
+            self.waiting -= 1;
+            return Remains::Nothing;
+        }
+        if item.first == index {
+            self.items[part.item].first = part.next;
+            lane.resize(&mut self.items, part.item, part.end, item.request.end, seeks);
+            return Remains::One;
+        }
+        let mut before = item.first;
+        while self.parts[before].next != index {
+            before = self.parts[before].next;
+        }
+        self.parts[before].next = NONE;
+        self.items[part.item].last = before;
+        lane.resize(&mut self.items, part.item, item.request.start, part.start, seeks);
+        if part.next == NONE {
+            return Remains::One;
+        }
+        let request = Request { start: part.end, ..item.request };
+        let upper = self.items.insert(Item { request, first: part.next, ..item });
+        lane.insert(&mut self.items, upper, group, seeks);
+        self.waiting += 1;
+        let mut rest = part.next;
+        while rest != NONE {
+            self.parts[rest].item = upper;
+            rest = self.parts[rest].next;
+        }
+        Remains::Two
+    }
+}

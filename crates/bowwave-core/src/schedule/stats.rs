@@ -1,0 +1,36 @@
+//! What a scheduler counts.
+
+use super::request::Reason;
+
+/// Counts of a [`Scheduler`](super::Scheduler) since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerStats {
+    /// Requests added, merged ones included.
+    pub added: u64,
+    /// Requests that became part of one that waited.
+    pub merged: u64,
+    /// Waiting requests that became one with another, because a request between them was added.
+    pub closed: u64,
+    /// Waiting requests whose class became sync because someone waits now.
+    pub promoted: u64,
+    /// Requests that were dropped before the device had them.
+    pub cancelled: u64,
+    /// Dispatches by reason, in the order of [`Reason::ALL`].
+    pub dispatched: [u64; Reason::ALL.len()],
+    /// Dispatches past their deadlines.
+    pub late: u64,
+}
+
+impl SchedulerStats {
+    /// Dispatches of this reason.
+    #[must_use]
+    pub const fn dispatched_for(&self, reason: Reason) -> u64 {
+        self.dispatched[reason as usize]
+    }
+
+    /// All dispatches.
+    #[must_use]
+    pub fn dispatches(&self) -> u64 {
+        self.dispatched.iter().sum()
+    }
+}
