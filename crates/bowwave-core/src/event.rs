@@ -29,6 +29,13 @@ pub enum Event {
         /// An open file.
         file: FileId,
     },
+    /// A handle's readahead state becomes that of another. See [`Cache::copy_handle`](crate::Cache::copy_handle).
+    CopyHandle {
+        /// An open handle.
+        from: HandleId,
+        /// Another of the same file.
+        to: HandleId,
+    },
     /// The handle's readahead state is forgotten. See [`Cache::close_handle`](crate::Cache::close_handle).
     CloseHandle {
         /// An open handle.

@@ -177,6 +177,7 @@ impl Cache {
             Event::OpenFile { file, pages } => self.open_file(file, pages),
             Event::CloseFile { file } => self.close_file(file),
             Event::OpenHandle { handle, file } => self.open_handle(handle, file),
+            Event::CopyHandle { from, to } => self.copy_handle(from, to),
             Event::CloseHandle { handle } => self.close_handle(now, handle, out),
             Event::Read { waiter, handle, request } => {
                 let mut frames = Vec::new();
@@ -244,6 +245,20 @@ impl Cache {
             prev_fault: None,
             next: PageIndex(0),
         });
+    }
+
+    /// The readahead state of `to`, with all advice, becomes what that of `from` is. For drivers that, as Linux 2.6 did,
+    /// give each read its own copy of a descriptor's state: several readers at once may then share a descriptor and
+    /// still go through their pages in parts ([`read_part`](Self::read_part)).
+    ///
+    /// # Panics
+    /// If one of them is not open, or they are not of the same file.
+    pub fn copy_handle(&mut self, from: HandleId, to: HandleId) {
+        let source = self.handle(from);
+        let copy = Handle { policy: source.policy.copy(), ..*source };
+        let target = self.handle_mut(to);
+        assert!(target.file == copy.file, "handles {} and {} are of different files", from.0, to.0);
+        *target = copy;
     }
 
     /// The handle's readahead state is forgotten; its file's pages stay. With the last handle of a file, readahead that

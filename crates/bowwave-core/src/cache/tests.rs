@@ -477,3 +477,28 @@ fn reading_a_cached_file_again_costs_2_6_20_calls_and_look_ups_and_on_demand_non
     let reads = (8 + 16 + 6 * 32) / 4 + 1;
     assert_eq!(reread(Policy::Legacy), (reads + (800 - 4 * reads), 800 + windows));
 }
+
+#[test]
+fn a_copied_handle_goes_on_where_its_source_was_and_leaves_that_alone() {
+    let read = |cache: &mut Cache, handle, start| {
+        let (mut frames, mut out) = (Vec::new(), Vec::new());
+        cache.read(NOW, Waiter(start), handle, PageRange::new(start, start + 2), &mut frames, &mut out);
+        out.iter().filter(|action| matches!(action, Action::Fill(_))).count()
+    };
+    for policy in [Policy::Legacy, Policy::OnDemand, Policy::OnDemandPatch, Policy::Linux] {
+        let mut scene = Scene::new(Config { policy, ..Config::default() });
+        let copy = HandleId(1);
+        scene.cache.open_handle(copy, FILE);
+        scene.read(500, 502);
+        scene.cache.copy_handle(HANDLE, copy);
+        // Alone, the copy would take this for a random read and send the request only.
+        read(&mut scene.cache, copy, 502);
+        let pages = scene.cache.stats().pages_filled;
+        assert!(pages > 4, "{policy}: {pages} pages");
+        // The source knows nothing of it.
+        read(&mut scene.cache, copy, 900);
+        let before = scene.cache.stats().decided(Reason::Random);
+        read(&mut scene.cache, HANDLE, 502);
+        assert_eq!(scene.cache.stats().decided(Reason::Random), before, "{policy}");
+    }
+}

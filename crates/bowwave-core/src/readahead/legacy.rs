@@ -45,6 +45,8 @@
 //! Its limits are known: interleaved readers look random to it, so do retried reads, and pages lost to thrashing are read
 //! back one by one.
 
+use alloc::boxed::Box;
+
 use super::{Access, Plan, Plans, Readahead, Reason, View};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::window::{initial_size, next_size};
@@ -83,6 +85,10 @@ enum Wait {
 }
 
 impl Readahead for Legacy {
+    fn copy(&self) -> Box<dyn Readahead> {
+        Box::new(*self)
+    }
+
     /// A page is absent after all: note it, and read the page alone.
     fn on_access(&mut self, access: Access, _view: View<'_>) -> Plan {
         self.missed = true;

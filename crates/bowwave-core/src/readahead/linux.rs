@@ -13,6 +13,8 @@
 //! throttled control groups do (a full device only defers async readahead here), windows for huge and for executable
 //! mappings.
 
+use alloc::boxed::Box;
+
 use super::{Access, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -59,6 +61,10 @@ pub struct Linux {
 }
 
 impl Readahead for Linux {
+    fn copy(&self) -> Box<dyn Readahead> {
+        Box::new(*self)
+    }
+
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
         match (access.mapped, access.trigger) {
             (None, Trigger::Mark) => self.mark_hit(&access, access.req_pages(), view),

@@ -31,6 +31,9 @@ pub trait Readahead: fmt::Debug + Send {
     /// Plans the I/O for an access that missed or met the lookahead mark.
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan;
 
+    /// Another state that decides as this one would from now on.
+    fn copy(&self) -> Box<dyn Readahead>;
+
     /// Whether the policy wants [`on_walk`](Self::on_walk) calls as well. Asked once, when the handle is opened, so that
     /// reads of cached pages cost nothing more for policies that do not.
     fn walks(&self) -> bool {

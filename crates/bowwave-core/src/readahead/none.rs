@@ -1,5 +1,7 @@
 //! No readahead: the baseline that every policy must beat.
 
+use alloc::boxed::Box;
+
 use super::{Access, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
 
@@ -10,6 +12,10 @@ use crate::event::Trigger;
 pub struct NoReadahead;
 
 impl Readahead for NoReadahead {
+    fn copy(&self) -> Box<dyn Readahead> {
+        Box::new(*self)
+    }
+
     fn on_access(&mut self, access: Access, _view: View<'_>) -> Plan {
         let size = if access.trigger == Trigger::Miss { access.req_pages() } else { 0 };
         Plan::new(access.page, size, 0, Reason::Demand)

@@ -17,6 +17,8 @@
 //!
 //! Consequence of the second row: reading every second page is random to the paper's figure and ramps up in the patch.
 
+use alloc::boxed::Box;
+
 use super::{Access, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex};
@@ -44,6 +46,10 @@ pub enum Variant {
 }
 
 impl Readahead for OnDemand {
+    fn copy(&self) -> Box<dyn Readahead> {
+        Box::new(*self)
+    }
+
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
         let plan = match self.variant {
             Variant::Paper => self.paper(&access, view.ra_pages),

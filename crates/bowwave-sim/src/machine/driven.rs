@@ -38,6 +38,10 @@ impl Driven {
         self.step(now, Event::OpenHandle { handle, file }, &mut Vec::new());
     }
 
+    pub(super) fn copy_handle(&mut self, now: Instant, from: HandleId, to: HandleId) {
+        self.step(now, Event::CopyHandle { from, to }, &mut Vec::new());
+    }
+
     pub(super) fn close_handle(&mut self, now: Instant, handle: HandleId, out: &mut Vec<Action>) {
         self.step(now, Event::CloseHandle { handle }, out);
     }

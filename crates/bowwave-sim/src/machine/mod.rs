@@ -41,7 +41,7 @@ use crate::faults::Faults;
 use crate::queue::{Completed, Queue};
 use crate::record::Run;
 use driven::Driven;
-use process::Running;
+use process::{Descriptors, Running, Threads};
 use reads::Reads;
 use recorder::Recorder;
 
@@ -93,6 +93,8 @@ pub struct Machine {
     files: Vec<File>,
     handles: u32,
     processes: Vec<Running>,
+    /// Descriptors that threads share.
+    shared: Vec<Descriptors>,
     /// When processes go on; the number keeps those of one time in order.
     agenda: BinaryHeap<Reverse<(Instant, u64, ProcessId)>>,
     planned: u64,
@@ -139,6 +141,7 @@ impl Machine {
             files: Vec::new(),
             handles: 0,
             processes: Vec::new(),
+            shared: Vec::new(),
             agenda: BinaryHeap::new(),
             planned: 0,
             reads: Reads::default(),
@@ -178,6 +181,20 @@ impl Machine {
         self.processes.push(running);
         self.plan(id);
         id
+    }
+
+    /// A process of several threads: they share one descriptor of each file.
+    ///
+    /// As in Linux 2.6, a read works on a copy of the descriptor's readahead state, and the copy becomes the
+    /// descriptor's when the read has ended: of two reads at once, the one that ends last leaves its state.
+    pub fn add_threads(&mut self, threads: impl IntoIterator<Item = Process>) {
+        let group = self.shared.len();
+        let threads: Vec<ProcessId> = threads.into_iter().map(|thread| self.add_process(thread)).collect();
+        // A machine has no room for 2^32 threads.
+        self.shared.push(Descriptors { users: threads.len() as u32, ..Descriptors::default() });
+        for thread in threads {
+            self.processes[thread.0 as usize].threads = Some(Threads { group });
+        }
     }
 
     /// Runs until every process has ended, or until `until`.
@@ -287,9 +304,41 @@ impl Machine {
         if !process.is_done() {
             return;
         }
-        for handle in process.take_handles() {
+        let mut handles = process.take_handles();
+        if let Some(Threads { group }) = process.threads.take() {
+            let group = &mut self.shared[group];
+            group.users -= 1;
+            if group.users == 0 {
+                let shared = std::mem::take(&mut group.handles);
+                handles.extend(shared.into_values());
+                handles.sort_unstable();
+            }
+        }
+        for handle in handles {
             self.cache.close_handle(self.now, handle, &mut self.actions);
         }
+    }
+
+    /// A read of a thread begins or has ended: its state comes from the descriptor, or goes there.
+    fn copy_shared(&mut self, id: ProcessId, file: FileId, own: HandleId, begins: bool) {
+        let Some(Threads { group }) = self.processes[id.0 as usize].threads else { return };
+        let shared = match self.shared[group].handles.get(&file) {
+            Some(&shared) => shared,
+            None => {
+                let shared = self.open_handle(file);
+                self.shared[group].handles.insert(file, shared);
+                shared
+            }
+        };
+        let (from, to) = if begins { (shared, own) } else { (own, shared) };
+        self.cache.copy_handle(self.now, from, to);
+    }
+
+    fn open_handle(&mut self, file: FileId) -> HandleId {
+        let handle = HandleId(self.handles);
+        self.handles += 1;
+        self.cache.open_handle(self.now, handle, file);
+        handle
     }
 
     /// The readahead state of a process for a file.
@@ -297,9 +346,7 @@ impl Machine {
         if let Some(handle) = self.processes[id.0 as usize].handle(file) {
             return handle;
         }
-        let handle = HandleId(self.handles);
-        self.handles += 1;
-        self.cache.open_handle(self.now, handle, file);
+        let handle = self.open_handle(file);
         self.processes[id.0 as usize].keep_handle(file, handle);
         handle
     }

@@ -74,12 +74,29 @@ impl fmt::Debug for Process {
     }
 }
 
+/// What threads have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Threads {
+    /// The place of their descriptors in the machine.
+    pub(super) group: usize,
+}
+
+/// The descriptors that threads share, each with the readahead state that the read which ended last has left.
+#[derive(Debug, Default)]
+pub(super) struct Descriptors {
+    pub(super) handles: HashMap<FileId, HandleId>,
+    /// Threads that have not ended.
+    pub(super) users: u32,
+}
+
 /// A process as the machine runs it.
 #[derive(Debug)]
 pub(super) struct Running {
     process: Process,
     /// A readahead state for each file that it has read.
     handles: HashMap<FileId, HandleId>,
+    /// Its threads, if it has any.
+    pub(super) threads: Option<Threads>,
     /// The access that its time has not come for.
     next: Option<Access>,
     /// Not before this: it thinks, or its processor is busy with the last read.
@@ -94,7 +111,15 @@ impl Running {
     pub(super) fn new(mut process: Process) -> Self {
         let next = process.source.next();
         let ready_at = process.start;
-        Self { process, handles: HashMap::new(), next, ready_at, under_way: 0, scheduled: false }
+        Self {
+            process,
+            handles: HashMap::new(),
+            threads: None,
+            next,
+            ready_at,
+            under_way: 0,
+            scheduled: false,
+        }
     }
 
     /// When the next access begins, if nothing holds it up; none if the process waits for a read or is done.

@@ -89,6 +89,7 @@ impl Machine {
             return;
         }
         let handle = self.handle(process, file);
+        self.copy_shared(process, file, handle, true);
         let end = pages.end.0.saturating_mul(self.page_size.bytes());
         let bytes = offset.saturating_add(bytes).min(end) - offset;
         let waiter = self.reads.insert(Read {
@@ -179,6 +180,7 @@ impl Machine {
         let read = self.reads.remove(waiter);
         let free = Instant(self.now.0 + self.host.read_ns(read.bytes, read.waits));
         self.recorder.read(&read, free);
+        self.copy_shared(read.process, read.file, read.handle, false);
         let process = &mut self.processes[read.process.0 as usize];
         process.under_way -= 1;
         process.end(free);

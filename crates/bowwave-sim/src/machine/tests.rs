@@ -104,3 +104,31 @@ fn faults_fail_reads_and_break_nothing() {
     let row = machine.summary().row;
     assert!(row.reads_failed > 3 && machine.reads().0 == 2000, "{} failed", row.reads_failed);
 }
+
+/// Pages that were missing when threads read one file between them, a page each in turn.
+fn misses(shared: bool) -> u64 {
+    let mut machine = machine(Config { policy: Policy::Legacy, ..Config::default() }, Walk::PageByPage);
+    let file = machine.add_file("a", 1 << 20, 0);
+    let threads = (0..2u64).map(|thread| Process {
+        start: Instant(thread * 3_000_000),
+        source: Box::new(sequential(file, 20, 4096).skip(thread as usize).step_by(2)),
+        pace: Pace::Every { period_ns: 6_000_000 },
+        depth: 1,
+    });
+    if shared {
+        machine.add_threads(threads);
+    } else {
+        for thread in threads {
+            machine.add_process(thread);
+        }
+    }
+    machine.run(None).expect("no invariant is broken");
+    machine.summary().row.misses
+}
+
+#[test]
+fn threads_share_what_readahead_knows_and_processes_do_not() {
+    // Together the threads read page after page, which only a shared state can see: the first is missing.
+    assert_eq!(misses(true), 1);
+    assert!(misses(false) > 4, "{}", misses(false));
+}

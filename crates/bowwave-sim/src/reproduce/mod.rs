@@ -7,6 +7,7 @@ mod aio_stress;
 mod figure;
 mod iozone;
 mod lab;
+mod oltp;
 mod overlapped;
 mod sysbench;
 mod testbed;
@@ -65,6 +66,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     iozone::EXPERIMENT,
     aio_stress::EXPERIMENT,
     sysbench::EXPERIMENT,
+    oltp::EXPERIMENT,
     thrashing::EXPERIMENT,
 ];
 
