@@ -37,14 +37,21 @@ use std::path::{Path, PathBuf};
 use bowwave_core::{Eviction, FileId, Instant, Policy};
 use bowwave_trace::generate::{Pattern, Spec};
 use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
 
 use crate::device::DeviceSpec;
 use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Walk};
-use crate::replay::{ReplayOptions, ReplayPace, Workload};
+use crate::replay::{DEVICE_BYTES_MAX, ReplayOptions, ReplayPace, Workload};
 use crate::sweep::{Axes, Case, Common};
 
 /// Most readers of a group: a machine has no room for more.
 const READERS_MAX: u32 = 1 << 16;
+/// Most bytes of a read, as of a row of a trace.
+const READ_BYTES_MAX: u64 = 4 << 30;
+/// Most runs of a sweep: each leaves a row.
+const RUNS_MAX: usize = 1 << 20;
+/// Longest time that a key may give: 31 years.
+const TIME_NS_MAX: u64 = 1_000_000_000_000_000_000;
 /// Files begin at multiples of this on the device.
 const FILE_ALIGNMENT: u64 = 1 << 20;
 
@@ -185,16 +192,24 @@ impl Plan {
                 error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             PlanError(format!("{name}:{line}: {}", error.message().replace('\n', " ")))
         })?;
-        let wrong = |what: String| PlanError(format!("{name}: {what}"));
-        let axes = file.sweep.axes().map_err(wrong)?;
-        let common = file.machine.common().map_err(wrong)?;
+        let wrong = |part: &str, group: usize, what: &str| {
+            PlanError(format!("{name}:{}: {what}", line_of(text, part, group, what)))
+        };
+        let axes = file.sweep.axes().map_err(|what| wrong("sweep", 0, &what))?;
+        let common = file.machine.common().map_err(|what| wrong("machine", 0, &what))?;
         if file.readers.is_empty() {
-            return Err(wrong("readers: there are none; add [[readers]]".to_owned()));
+            return Err(wrong("readers", 0, "readers: there are none; add [[readers]]"));
         }
         let mut groups = Vec::new();
-        for (number, readers) in (1..).zip(file.readers) {
-            let at = |what: String| wrong(format!("readers, group {number}: {what}"));
-            groups.push(readers.group(folder).map_err(at)?);
+        let mut bytes = 0u64;
+        for (number, readers) in file.readers.into_iter().enumerate() {
+            let group = readers.group(folder).map_err(|what| wrong("readers", number, &what))?;
+            bytes = bytes.saturating_add(group.device_bytes());
+            if bytes > DEVICE_BYTES_MAX {
+                let what = format!("file_bytes: all files together take more than {DEVICE_BYTES_MAX} bytes");
+                return Err(wrong("readers", number, &what));
+            }
+            groups.push(group);
         }
         let title = if file.title.is_empty() { name.to_owned() } else { file.title };
         Ok(Self { title, axes, common, groups })
@@ -212,6 +227,36 @@ impl Plan {
             }
         }
     }
+}
+
+impl Group {
+    /// Bytes of the device that its files take, at most.
+    fn device_bytes(&self) -> u64 {
+        match self {
+            Self::Made(readers) => {
+                let files = if readers.share_file { 1 } else { u64::from(readers.count) };
+                files.saturating_mul(readers.file_bytes.saturating_add(FILE_ALIGNMENT))
+            }
+            Self::Trace(workload, _) => workload.device_bytes(),
+        }
+    }
+}
+
+/// The line of the key that a message begins with, in a part of a plan (of readers, in this group); the part's own line if
+/// it does not name the key.
+fn line_of(text: &str, part: &str, group: usize, message: &str) -> usize {
+    let key = message.split([':', ' ']).next().unwrap_or_default();
+    let place = || {
+        let plan = DeTable::parse(text).ok()?;
+        let whole = plan.get_ref().get(part)?;
+        let part = match whole.get_ref() {
+            DeValue::Array(groups) => groups.get(group)?,
+            _ => whole,
+        };
+        let named = part.get_ref().as_table().and_then(|table| table.get_key_value(key));
+        Some(named.map_or(part.span().start, |(key, _)| key.span().start))
+    };
+    1 + place().map_or(0, |place: usize| text[..place.min(text.len())].matches('\n').count())
 }
 
 impl Sweep {
@@ -233,6 +278,10 @@ impl Sweep {
         ];
         if let Some((key, _)) = lengths.into_iter().find(|&(_, length)| length == 0) {
             return Err(format!("{key}: the list is empty, so nothing would run"));
+        }
+        let runs = lengths.into_iter().fold(1usize, |product, (_, length)| product.saturating_mul(length));
+        if runs > RUNS_MAX {
+            return Err(format!("policies: {runs} combinations are more than {RUNS_MAX} runs"));
         }
         if let Some(pages) = self.ra_pages.iter().find(|pages| !(1..=1 << 20).contains(*pages)) {
             return Err(format!("ra_pages: {pages} is not from 1 to 1048576"));
@@ -269,6 +318,9 @@ impl Setting {
                 return Err(format!("{key}: {value} is more than a second"));
             }
         }
+        if let Some(ms) = self.until_ms.filter(|ms| *ms > TIME_NS_MAX / 1_000_000) {
+            return Err(format!("until_ms: {ms} is more than 31 years"));
+        }
         let until = self.until_ms.map(|ms| Instant(ms.saturating_mul(1_000_000)));
         Ok(Common {
             host,
@@ -290,13 +342,23 @@ impl Readers {
                 return Err(format!("{key}: {value} is not from 1 to {most}"));
             }
         }
+        let last_start = self.start_every_ns.saturating_mul(self.count.into());
+        let times =
+            [("think_ns", self.think_ns), ("period_ns", self.period_ns), ("start_every_ns", last_start)];
+        if let Some((key, ns)) = times.into_iter().find(|&(_, ns)| ns > TIME_NS_MAX) {
+            return Err(format!("{key}: {ns} ns in all is more than 31 years"));
+        }
+        if self.read_bytes > READ_BYTES_MAX {
+            return Err(format!("read_bytes: {} is more than {READ_BYTES_MAX}", self.read_bytes));
+        }
         if let Some(trace) = &self.trace {
             let pace = ReplayPace::ALL.into_iter().find(|pace| pace.name() == self.pace);
             let pace = pace.ok_or_else(|| {
                 format!("pace: there is no `{}` for a trace; there are closed, trace, open", self.pace)
             })?;
-            let workload = Workload::open(&folder.join(trace)).map_err(|error| error.to_string())?;
+            let workload = Workload::open(&folder.join(trace)).map_err(|error| format!("trace: {error}"))?;
             let options = ReplayOptions { pace, depth: self.depth, ..ReplayOptions::default() };
+            workload.check(options).map_err(|error| format!("trace: {error}"))?;
             return Ok(Group::Trace(workload, options));
         }
         self.pace().and_then(|_| self.spec(0).map(drop))?;
@@ -324,7 +386,9 @@ impl Readers {
         };
         let Self { reads: rows, file_bytes, read_bytes: block_bytes, .. } = *self;
         let spec = Spec { pattern, rows, file_bytes, block_bytes, gap_ns: 0, seed };
-        spec.generate().map_err(|error| error.to_string().replace("block_bytes", "read_bytes"))?;
+        spec.generate().map_err(|error| {
+            error.to_string().replace("block_bytes", "read_bytes").replace("rows", "reads")
+        })?;
         Ok(spec)
     }
 

@@ -181,6 +181,12 @@ impl Workload {
         Ok(())
     }
 
+    /// Bytes of the device that its files take.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.files.last().map_or(0, |file| file.address + file.bytes).next_multiple_of(FILE_ALIGNMENT)
+    }
+
     /// The trace.
     #[must_use]
     pub fn trace(&self) -> &Trace {

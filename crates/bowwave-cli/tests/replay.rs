@@ -1,0 +1,297 @@
+//! `bowwave replay`, run as a user runs it: from the log of a program to tables and pictures.
+
+#[path = "report/browser.rs"]
+#[expect(dead_code, reason = "the pictures themselves are kept by the tests of reports")]
+mod browser;
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use browser::Browser;
+use common::{bowwave, failure, output_with_input, run, run_with_input};
+use serde_json::{Value, json};
+
+/// What programs may rely on in a row.
+const KEYS: [&str; 17] = [
+    "policy",
+    "device",
+    "cache_bytes",
+    "ra_pages",
+    "seconds",
+    "accesses",
+    "hits",
+    "late",
+    "misses",
+    "requests",
+    "bytes_fetched",
+    "bytes_wanted",
+    "amplification",
+    "pages_wasted",
+    "pages_thrashed",
+    "avg_io_bytes",
+    "latency_ns",
+];
+
+fn sample(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../bowwave-trace/tests/samples").join(file)
+}
+
+fn plan(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../bowwave-sim/plans").join(file)
+}
+
+/// A folder of this test's own, empty.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("replay-{test}"));
+    let _there_may_be_none = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+fn rows(json: &str) -> Vec<Value> {
+    serde_json::from_str(json).expect("an array of rows")
+}
+
+#[test]
+fn every_format_of_a_trace_replays_to_rows_with_the_keys_of_the_contract() {
+    let mut seen = 0;
+    for entry in fs::read_dir(sample("")).expect("the samples") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            continue;
+        }
+        seen += 1;
+        let rows =
+            rows(&run(bowwave().arg("replay").arg(&path).args(["--device", "nvme,instant", "--json"])));
+        assert_eq!(rows.len(), 4, "{path:?}");
+        for row in &rows {
+            for key in KEYS {
+                assert!(row.get(key).is_some(), "{path:?}: no {key}");
+            }
+            for key in ["p50", "p90", "p99", "max"] {
+                assert!(row["latency_ns"][key].is_u64(), "{path:?}: no latency_ns.{key}");
+            }
+            let of = |key: &str| row[key].as_u64().expect("a number");
+            assert_eq!(of("hits") + of("late") + of("misses"), of("accesses"), "{path:?}");
+            assert!(row["latency_ns"]["p99"].as_u64() <= row["latency_ns"]["max"].as_u64(), "{path:?}");
+        }
+    }
+    assert!(seen > 15, "{seen} samples");
+}
+
+#[test]
+fn all_policies_come_with_what_none_of_them_can_beat() {
+    let command =
+        ["--policy", "all", "--device", "hdd,nvme,s3,lustre", "--cache", "64KiB,unlimited", "--json"];
+    let text = run(bowwave().arg("replay").arg(sample("grep.strace")).args(command));
+    let rows = rows(&text);
+    assert_eq!(rows.len(), 4 * 2 * 6);
+    for group in rows.chunks(6) {
+        assert_eq!((&group[5]["policy"], &group[5]["regret"]), (&json!("oracle"), &json!(1.0)));
+        for row in &group[..5] {
+            assert!(row["regret"].as_f64().is_some_and(|regret| regret >= 1.0), "{row}");
+            assert!(row["bytes_fetched"].as_u64() >= group[5]["bytes_fetched"].as_u64(), "{row}");
+        }
+    }
+    assert_eq!(text, run(bowwave().arg("replay").arg(sample("grep.strace")).args(command)), "to the digit");
+}
+
+#[test]
+fn what_the_rows_amount_to_is_said_on_standard_error() {
+    let output = output_with_input(
+        bowwave().arg("replay").arg(sample("sqlite.strace")).args([
+            "--device",
+            "nvme,s3",
+            "--cache",
+            "64KiB,1MiB",
+        ]),
+        b"",
+    );
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    for device in ["nvme", "s3"] {
+        let start = format!("bowwave: note: {device}: ondemand");
+        assert!(
+            said.lines().any(|line| line.starts_with(&start) && line.contains("A cache of 1 MiB")),
+            "{said}"
+        );
+    }
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("device"), "the table is data");
+}
+
+#[test]
+fn an_eviction_alone_is_judged_by_its_misses() {
+    let folder = folder("lru");
+    let trace = folder.join("zipf.bwt");
+    let spec = ["--rows", "20000", "--bs", "4KiB", "--file-size", "64MiB", "--seed", "1", "-o"];
+    run(bowwave().args(["generate", "zipf"]).args(spec).arg(&trace));
+    let command =
+        ["--policy", "none,oracle", "--eviction", "lru", "--device", "instant", "--cache", "4MiB", "--json"];
+    let rows = rows(&run(bowwave().arg("replay").arg(&trace).args(command)));
+    // The machine says the same of the same trace, one event at a time and checked.
+    let checked = run(bowwave().arg("replay").arg(&trace).args(command).arg("--check"));
+    let checked: Vec<Value> = serde_json::from_str(&checked).expect("rows");
+    assert_eq!(rows[0]["misses"], checked[0]["misses"]);
+    assert_eq!(rows[1]["policy"], "belady");
+    assert!(rows[1]["misses"].as_u64() < rows[0]["misses"].as_u64() && rows[1]["misses"] != json!(0));
+}
+
+#[test]
+fn standard_input_csv_and_a_saved_run_serve_too() {
+    let folder = folder("forms");
+    let log = fs::read(sample("job2.iolog")).expect("the sample");
+    let csv =
+        run_with_input(bowwave().args(["replay", "-", "--csv", "--device", "hdd:rpm=5400,depth=1"]), &log);
+    assert!(csv.starts_with("policy,eviction,device,") && csv.contains("\"hdd:rpm=5400,depth=1\""), "{csv}");
+    assert!(
+        csv.lines().all(|line| line.split("\",").last().unwrap_or(line).split(',').count() >= 22),
+        "{csv}"
+    );
+    let (saved, page) = (folder.join("run.json"), folder.join("run.html"));
+    run(bowwave()
+        .arg("replay")
+        .arg(plan("eight-readers.toml"))
+        .args(["--device", "nvme", "--save"])
+        .arg(&saved));
+    run(bowwave().arg("report").arg(&saved).arg("-o").arg(&page));
+    assert!(fs::read_to_string(&page).expect("the page").contains("Eight sequential readers"));
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
+    let folder = folder("path");
+    for log in ["grep.strace", "sqlite.strace", "python.strace", "job3.iolog"] {
+        let page = folder.join(log).with_extension("html");
+        let table = run(bowwave()
+            .arg("replay")
+            .arg(sample(log))
+            .args(["--policy", "all", "--device", "hdd,nvme,s3"])
+            .arg("--html")
+            .arg(&page));
+        assert_eq!(table.lines().count(), 1 + 3 * 6, "{table}");
+        let mut browser = match Browser::start(&folder.join("profile")) {
+            Ok(browser) => browser,
+            Err(reason) => return println!("skipped: {reason}"),
+        };
+        browser.open(&page, 1280, "light");
+        let seen = browser.value(
+            "(() => {
+                const plots = [...document.querySelectorAll('.plot')];
+                return {
+                    plots: plots.length,
+                    drawn: plots.filter(plot => plot.dataset.drawn).length,
+                    charts: plots.filter(plot => plot.dataset.drawn === 'chart').length,
+                    named: plots.filter(plot => (plot.getAttribute('aria-label') || '').length > 30).length,
+                    says: [...document.querySelectorAll('.says li')].length,
+                    rows: document.querySelectorAll('#table tbody tr').length,
+                };
+            })()",
+        );
+        assert_eq!(browser.complaints(), Vec::<String>::new(), "{log}");
+        assert_eq!(browser.requests().len(), 1, "{log}: the page loads something");
+        assert_eq!(
+            (&seen["plots"], &seen["drawn"], &seen["named"]),
+            (&json!(13), &json!(13), &json!(13)),
+            "{log}: {seen}"
+        );
+        assert!(seen["charts"].as_u64() >= Some(11) && seen["says"].as_u64() >= Some(20), "{log}: {seen}");
+        assert_eq!(seen["rows"], json!(15), "{log}: {seen}");
+    }
+}
+
+#[test]
+fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
+    let folder = folder("bad");
+    let head = "time_ns,pid,op,file,offset,length\n";
+    let cases: [(&str, Vec<u8>, &str); 17] = [
+        ("empty.csv", Vec::new(), "empty.csv:1: the file is empty"),
+        ("head.csv", head.into(), "head.csv has nothing to read"),
+        ("cut.csv", format!("{head}0,1,read,a,0,4096\n1,1,read").into(), "cut.csv:3: "),
+        ("mixed.csv", format!("{head}0,1,read,a,0,4096\n{{\"a\":1}}\n").into(), "mixed.csv:3: "),
+        ("negative.csv", format!("{head}0,1,read,a,-1,4096\n").into(), "negative.csv:2: offset: "),
+        ("float.csv", format!("{head}0,1,read,a,0.5,4096\n").into(), "float.csv:2: offset: "),
+        ("past.csv", format!("{head}0,1,read,a,18446744073709551615,2\n").into(), "past.csv:2: "),
+        ("op.csv", format!("{head}0,1,reed,a,0,4096\n").into(), "op.csv:2: op: "),
+        ("utf8.csv", [head.as_bytes(), b"0,1,read,\xff\xfe,0,4096\n"].concat(), "utf8.csv:2: "),
+        (
+            "huge.csv",
+            format!("{head}0,1,read,a,0,9000000000000000000\n").into(),
+            "huge.csv: row 0: 9000000000000000000 bytes at once",
+        ),
+        (
+            "far.csv",
+            format!("{head}0,1,read,a,9000000000000000000,4096\n").into(),
+            "far.csv: file 'a' ends at byte 9000000000000004096",
+        ),
+        (
+            "two.csv",
+            format!("{head}0,1,read,a,3000000000000000000,1\n0,1,read,b,3000000000000000000,1\n").into(),
+            "two.csv: file 'b' ends at",
+        ),
+        ("cut.bwt", b"\x89BWTRACE".to_vec(), "cut.bwt: "),
+        ("noise.bin", (0..255u8).cycle().take(5000).collect(), "noise.bin: "),
+        ("bad.gz", b"\x1f\x8b\x08\x00nonsense".to_vec(), "bad.gz"),
+        ("bad.toml", b"[[readers]]\nraeds = 1\n".to_vec(), "bad.toml:2: unknown field `raeds`"),
+        ("bytes.toml", b"\xff\xfe[[readers]]".to_vec(), "bytes.toml: cannot read it: "),
+    ];
+    let mut wrong = Vec::new();
+    for (name, bytes, part) in cases {
+        let path = folder.join(name);
+        fs::write(&path, bytes).expect("written");
+        let (code, line) = failure(bowwave().arg("replay").arg(&path));
+        if !(code == 1 && line.contains(part)) {
+            wrong.push(format!("{name}: {code}: {line}"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    let path = folder.join("times.csv");
+    fs::write(&path, format!("{head}0,1,read,a,0,4096\n18446744073709551615,1,read,a,4096,4096\n"))
+        .expect("written");
+    run(bowwave().arg("replay").arg(&path));
+    let (code, line) = failure(bowwave().arg("replay").arg(&path).args(["--pace", "open"]));
+    assert!(code == 1 && line.contains("times.csv: its times span 18446744073709551615 ns"), "{line}");
+    let (code, line) = failure(bowwave().args(["replay", "/no/such.csv"]));
+    assert!(code == 1 && line.contains("/no/such.csv: No such file"), "{line}");
+    let (code, line) = failure(bowwave().arg("replay").arg(&folder));
+    assert!(code == 1 && line.contains("replay-bad"), "{line}");
+}
+
+#[test]
+fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
+    let trace = sample("p6.lis");
+    let cases: [(&[&str], &str); 21] = [
+        (&["--policy", "lru"], "there are all, none, legacy"),
+        (&["--policy", ""], "there are all, none, legacy"),
+        (&["--policy", "oracle", "--file-size", "1MiB"], "without --file-size"),
+        (&["--device", "floppy"], "unknown device `floppy`; known: hdd"),
+        (&["--device", "hdd:rpm=0"], "rpm = 0: must be a number from 60"),
+        (&["--device", "hdd:rpm=nan"], "rpm"),
+        (&["--device", "hdd:rpms=7200"], "unknown key `rpms`; known: "),
+        (&["--device", "hdd:rpm"], "`rpm` is not of the form key=value"),
+        (&["--device", "hdd,,s3"], "unknown device ``"),
+        (&["--device", "/no/such.toml"], "/no/such.toml: cannot read it"),
+        (&["--device", "s3:slots=0"], "slots = 0: must be"),
+        (&["--device", "nvme:depth=1.5"], "depth = 1.5: must be a whole number"),
+        (&["--cache", "1"], "less than a page"),
+        (&["--cache", "much"], "not a size"),
+        (&["--ra-pages", "0"], "0 is not in 1..=1048576"),
+        (&["--failing", "1.5"], "not a share from 0 to 1"),
+        (&["--failing", "nan"], "not a share from 0 to 1"),
+        (&["--depth", "0"], "0 is not in 1..=4096"),
+        (&["--jobs", "0"], "--jobs"),
+        (&["--eviction", "fifo"], "there are linux, linux-2.6, lru"),
+        (&["--json", "--csv"], "cannot be used with"),
+    ];
+    let mut wrong = Vec::new();
+    for (arguments, part) in cases {
+        let (code, line) = failure(bowwave().arg("replay").arg(&trace).args(arguments));
+        if !(code == 2 && line.contains(part)) {
+            wrong.push(format!("{arguments:?}: {code}: {line}"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    let (code, line) =
+        failure(bowwave().arg("replay").arg(plan("eight-readers.toml")).args(["--policy", "oracle"]));
+    assert!(code == 2 && line.contains("only a trace has an oracle"), "{line}");
+}

@@ -1,0 +1,116 @@
+//! Plans: those that come with the program run, the same each time; bad ones are told with file, line and bound.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bowwave_sim::plan::Plan;
+use bowwave_sim::record::Row;
+use bowwave_sim::sweep;
+
+fn rows(plan: &Plan) -> Vec<Row> {
+    let load = |machine: &mut bowwave_sim::machine::Machine, case: &sweep::Case| plan.load(machine, case);
+    let workers = bowwave_sim::parallel::workers();
+    let runs = sweep::run(&plan.axes.cases(), &plan.common, &load, workers, &Arc::new(AtomicU64::new(0)));
+    runs.expect("it runs").into_iter().map(|run| run.row).collect()
+}
+
+fn shipped(name: &str) -> Plan {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans").join(name);
+    Plan::read(&path).expect("a plan that comes with the program")
+}
+
+fn row<'a>(rows: &'a [Row], policy: &str, device: &str, ra_pages: u32) -> &'a Row {
+    let is_it = |row: &&Row| row.policy == policy && row.device == device && row.ra_pages == ra_pages;
+    rows.iter().find(is_it).expect("a run of the plan")
+}
+
+#[test]
+fn eight_readers_of_one_disk_gain_by_readahead_and_by_larger_windows() {
+    let plan = shipped("eight-readers.toml");
+    let rows = rows(&plan);
+    assert_eq!(rows.len(), 16);
+    let seconds = |policy, ra_pages| row(&rows, policy, "hdd", ra_pages).seconds;
+    assert!(seconds("ondemand", 256) < seconds("ondemand", 32), "{rows:?}");
+    assert!(seconds("ondemand", 256) < seconds("none", 256), "{rows:?}");
+    assert_eq!(rows, self::rows(&plan), "a plan gives the same digits each time");
+}
+
+#[test]
+fn a_plan_stops_when_it_says() {
+    let rows = rows(&shipped("stream-and-database.toml"));
+    assert_eq!(rows.len(), 16);
+    assert!(rows.iter().all(|row| row.seconds <= 20.0 && row.accesses > 0), "{rows:?}");
+}
+
+#[test]
+fn a_bad_plan_is_one_line_with_file_line_and_bound() {
+    let readers = "[[readers]]\nreads = 4\n";
+    let cases: [(&str, &str); 30] = [
+        ("", "p.toml:1: missing field `readers`"),
+        ("readers = []", "p.toml:1: readers: there are none"),
+        ("[sweep\n", "p.toml:1: "),
+        ("[[readers]]\nreads = 4\nreads = 5\n", "p.toml:3: duplicate key"),
+        ("[[readers]]\nraeds = 4\n", "p.toml:2: unknown field `raeds`"),
+        ("\n[swep]\n", "p.toml:2: unknown field `swep`"),
+        ("[[readers]]\nreads = \"4\"\n", "p.toml:2: invalid type: string"),
+        ("[[readers]]\nreads = -4\n", "p.toml:2: invalid value: integer `-4`"),
+        ("[[readers]]\nreads = 4\ncount = 0\n", "p.toml:3: count: 0 is not from 1 to 65536"),
+        ("[[readers]]\ndepth = 5000\n", "p.toml:2: depth: 5000 is not from 1 to 4096"),
+        (
+            "[[readers]]\npattern = \"zigzag\"\n",
+            "p.toml:2: pattern: there is no `zigzag`; there are sequential",
+        ),
+        ("[[readers]]\n\nread_bytes = 0\n", "p.toml:3: read_bytes is 0, but must be"),
+        ("[[readers]]\nread_bytes = 8_589_934_592\n", "p.toml:2: read_bytes: 8589934592 is more than"),
+        ("[[readers]]\nfile_bytes = 1\n", "p.toml:2: file_bytes is 1, but must be"),
+        ("[[readers]]\nreads = 1\n[[readers]]\npace = \"slow\"\n", "p.toml:4: pace: there is no `slow` here"),
+        ("[[readers]]\npace = \"every\"\n", "p.toml:1: period_ns: pace = \"every\" needs it"),
+        ("[[readers]]\nperiod_ns = 5\n", "p.toml:2: period_ns: means nothing"),
+        (
+            "[[readers]]\nthink_ns = 9_000_000_000_000_000_000\n",
+            "p.toml:2: think_ns: 9000000000000000000 ns in all",
+        ),
+        ("[[readers]]\ntrace = \"nowhere.bwt\"\n", "p.toml:2: trace: nowhere.bwt: No such file"),
+        (
+            "[[readers]]\nfile_bytes = 9_000_000_000_000_000_000\nread_bytes = 1_073_741_824\n",
+            "p.toml:2: file_bytes: all files together",
+        ),
+        ("[sweep]\npolicies = []\n", "p.toml:2: policies: the list is empty"),
+        ("[sweep]\npolicies = [\"lru\"]\n", "p.toml:2: policies: there is no `lru`; there are none"),
+        ("[sweep]\nra_pages = [32, 0]\n", "p.toml:2: ra_pages: 0 is not from 1 to 1048576"),
+        ("[sweep]\nseeds = []\n", "p.toml:2: seeds: the list is empty"),
+        ("[sweep]\ncache_bytes = [100]\n", "p.toml:2: cache_bytes: 100 is less than a page"),
+        ("[sweep]\ndevices = [\"hdd\", \"floppy\"]\n", "p.toml:2: devices: unknown device `floppy`"),
+        (
+            "[sweep]\ndevices = [\"hdd:rpm=0\"]\n",
+            "p.toml:2: devices: device `hdd:rpm=0`: rpm = 0: must be a number from 60",
+        ),
+        ("[machine]\nfailing = 2.0\n", "p.toml:2: failing: 2 is not from 0 to 1"),
+        ("[machine]\ncopy_ns_a_kib = nan\n", "p.toml:2: copy_ns_a_kib: NaN is not from 0"),
+        (
+            "[machine]\nuntil_ms = 9_000_000_000_000_000_000\n",
+            "p.toml:2: until_ms: 9000000000000000000 is more than 31 years",
+        ),
+    ];
+    for (text, start) in cases {
+        let whole = if text.contains("reader") || text.is_empty() || text.contains("[swep") {
+            text.to_owned()
+        } else {
+            format!("{text}{readers}")
+        };
+        let error = Plan::parse(&whole, "p.toml", Path::new("")).expect_err(text).to_string();
+        assert!(error.starts_with(start) && !error.contains('\n'), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn reads_that_no_bound_foresaw_do_not_end_a_plan() {
+    // Whatever passes the checks runs: the largest of everything at once, for a read or two.
+    let text = "[sweep]\ndevices = [\"instant\", \"hdd\"]\ncache_bytes = [4096]\nra_pages = [1048576]\n\
+        [machine]\nuntil_ms = 1_000_000_000_000\ncopy_ns_a_kib = 1e9\ncall_ns = 1_000_000_000\n\
+        [[readers]]\nreads = 2\nfile_bytes = 1_152_921_504_606_846_976\nread_bytes = 1_048_576\nthink_ns = 1_000_000_000_000_000_000\n\
+        [[readers]]\nreads = 2\npace = \"every\"\nperiod_ns = 1_000_000_000_000_000_000\nmapped = true\nread_bytes = 65_536\n";
+    let rows = rows(&Plan::parse(text, "p.toml", Path::new("")).expect("within bounds"));
+    assert!(rows.iter().all(|row| row.accesses > 0), "{rows:?}");
+}
