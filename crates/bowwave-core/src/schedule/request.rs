@@ -105,6 +105,14 @@ pub enum Reason {
     Aged,
 }
 
+impl RequestId {
+    /// A small number that no other request has that has not ended: an index for what the driver remembers of it.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.index as usize
+    }
+}
+
 impl Request {
     /// Bytes; not 0.
     #[must_use]

@@ -255,7 +255,10 @@ mod tests {
             ("hdd:track_sectors_inner=2000", "must be at most track_sectors_outer, 1240"),
             ("hdd:head_skew_ms=9", "head_skew_ms = 9: must be below a revolution, 8.333"),
             ("hdd:sector_bytes=600", "must be a power of two"),
-            ("hdd:queue_elevator=cfq", "unknown elevator `cfq`; known: noop, clook, anticipatory"),
+            (
+                "hdd:queue_elevator=cfq",
+                "unknown elevator `cfq`; known: noop, clook, anticipatory, deadline-rw",
+            ),
             ("hdd:queue_requests_max=0", "queue_requests_max = 0: must be a number from 1"),
             ("nvme:command_us_max=1", "command_us_max = 1: must be at least command_us_min, 8"),
             ("nvme:write_buffer_kb=8", "write_buffer_kb = 8: must be at least 1032"),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bowwave_core::schedule::Algorithm;
+
 /// Knobs of a [`Queue`](super::Queue).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
@@ -21,6 +23,8 @@ pub struct QueueConfig {
     pub idle_ns: u64,
     /// How far from the end of the owner's last request its next may begin to be worth the wait, in bytes.
     pub near_bytes: u64,
+    /// Whether a gap ends a batch of the core's scheduler, as in Linux 2.6.24 to 2.6.27.
+    pub batch_contiguous: bool,
 }
 
 /// In which order requests go to the device.
@@ -38,6 +42,12 @@ pub enum Elevator {
     ///
     /// An owner whose requests came later than that on average (decaying over some eight requests) is not waited for.
     Anticipatory,
+    /// The scheduler of the core: Linux 2.6.29's deadline.
+    DeadlineRw,
+    /// The scheduler of the core: sync before async.
+    Deadline,
+    /// The scheduler of the core: the patch that sync before async comes from, to the letter.
+    DeadlineLiteral,
 }
 
 /// A knob of [`QueueConfig`] that is out of bounds.
@@ -104,13 +114,32 @@ impl Default for QueueConfig {
             merge: true,
             idle_ns: 6_000_000,
             near_bytes: 2 << 20,
+            batch_contiguous: false,
         }
     }
 }
 
 impl Elevator {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Noop, Self::Clook, Self::Anticipatory];
+    pub const ALL: [Self; 6] = [
+        Self::Noop,
+        Self::Clook,
+        Self::Anticipatory,
+        Self::DeadlineRw,
+        Self::Deadline,
+        Self::DeadlineLiteral,
+    ];
+
+    /// The algorithm of the core's scheduler, if it is that which decides.
+    #[must_use]
+    pub const fn algorithm(self) -> Option<Algorithm> {
+        match self {
+            Self::Noop | Self::Clook | Self::Anticipatory => None,
+            Self::DeadlineRw => Some(Algorithm::DeadlineRw),
+            Self::Deadline => Some(Algorithm::Deadline),
+            Self::DeadlineLiteral => Some(Algorithm::Literal),
+        }
+    }
 
     /// Its name on the command line and in plans.
     #[must_use]
@@ -119,6 +148,9 @@ impl Elevator {
             Self::Noop => "noop",
             Self::Clook => "clook",
             Self::Anticipatory => "anticipatory",
+            Self::DeadlineRw => Algorithm::DeadlineRw.name(),
+            Self::Deadline => Algorithm::Deadline.name(),
+            Self::DeadlineLiteral => Algorithm::Literal.name(),
         }
     }
 }

@@ -12,18 +12,21 @@
 mod config;
 mod order;
 mod pending;
+mod scheduled;
 mod slab;
 mod stats;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use bowwave_core::schedule::SchedulerStats;
 use bowwave_core::{Instant, Urgency};
 
 use crate::device::{Device, Direction, Done, Request, RequestId};
 pub use config::{Elevator, QueueConfig, QueueConfigError};
 use order::Order;
 use pending::{Part, Pending, Rest};
+use scheduled::Scheduled;
 use slab::NONE;
 pub use stats::QueueStats;
 
@@ -34,6 +37,8 @@ pub struct Queue {
     config: QueueConfig,
     pending: Pending,
     order: Order,
+    /// The core's scheduler, if the elevator is one of its algorithms: then nothing waits in `pending`.
+    scheduled: Option<Scheduled>,
     /// Submitted requests that have not ended.
     tracked: HashMap<u64, Tracked, BuildHasherDefault<Mix>>,
     /// Parts that wait for a place in the queue, by direction.
@@ -81,6 +86,7 @@ impl Queue {
         config.validate()?;
         Ok(Self {
             order: Order::new(&config),
+            scheduled: Scheduled::new(&config, device.request_bytes_max()),
             device,
             config,
             pending: Pending::new(),
@@ -122,6 +128,7 @@ impl Queue {
                 item,
                 next,
                 sibling: first,
+                scheduled: None,
             });
             parts_left += 1;
             end = start;
@@ -131,7 +138,7 @@ impl Queue {
         assert!(before.is_none(), "{:?} was submitted twice", request.id);
         let mut part = first;
         while part != NONE {
-            self.enter(part);
+            self.enter(now, part);
             part = self.pending.parts[part].sibling;
         }
         if self.at_device < self.device.depth() {
@@ -173,6 +180,10 @@ impl Queue {
             if item != NONE {
                 self.pending.items[item].urgency = Urgency::Demand;
             }
+            let now = self.counted_until;
+            if let (Some(scheduled), Some(id)) = (&mut self.scheduled, self.pending.parts[part].scheduled) {
+                scheduled.scheduler.promote(now, id);
+            }
             part = sibling;
         }
     }
@@ -201,7 +212,7 @@ impl Queue {
         }
         self.tracked.remove(&id.0);
         self.stats.cancelled += 1;
-        self.admit();
+        self.admit(now);
         true
     }
 
@@ -229,6 +240,12 @@ impl Queue {
         &self.stats
     }
 
+    /// What the core's scheduler has counted, if it is that which decides.
+    #[must_use]
+    pub fn scheduler_stats(&self) -> Option<&SchedulerStats> {
+        self.scheduled.as_ref().map(|scheduled| scheduled.scheduler.stats())
+    }
+
     /// The device behind it.
     #[must_use]
     pub fn device(&self) -> &dyn Device {
@@ -236,23 +253,25 @@ impl Queue {
     }
 
     /// Gives a part a place: in a neighbour, in one of its own, or outside.
-    fn enter(&mut self, part: u32) {
+    fn enter(&mut self, now: Instant, part: u32) {
         let direction = self.pending.parts[part].request.direction as usize;
-        if !self.outside[direction].is_empty() || !self.place(part) {
+        if !self.outside[direction].is_empty() || !self.place(now, part) {
             self.outside[direction].push_back(part);
             self.stats.blocked += 1;
         }
         self.stats.depth_max = self.stats.depth_max.max(self.len());
     }
 
-    fn place(&mut self, part: u32) -> bool {
+    fn place(&mut self, now: Instant, part: u32) -> bool {
         let direction = self.pending.parts[part].request.direction as usize;
-        let mut closed = 0;
-        if self.config.merge && self.pending.merge(part, self.device.request_bytes_max(), &mut closed) {
+        if let Some(closed) = self.merge(part) {
             self.stats.merged += 1 + closed as u64;
             self.places[direction] -= closed;
         } else if self.places[direction] < self.config.requests_max {
-            self.pending.add(part);
+            match &mut self.scheduled {
+                Some(scheduled) => scheduled.add(now, &mut self.pending, part),
+                None => _ = self.pending.add(part),
+            }
             self.places[direction] += 1;
         } else {
             return false;
@@ -261,11 +280,21 @@ impl Queue {
         true
     }
 
+    /// Adds a part to one that waits, if it can be; how many others thereby became one.
+    fn merge(&mut self, part: u32) -> Option<usize> {
+        if let Some(scheduled) = &mut self.scheduled {
+            return scheduled.merge(&mut self.pending, part);
+        }
+        let mut closed = 0;
+        let bytes_max = self.device.request_bytes_max();
+        (self.config.merge && self.pending.merge(part, bytes_max, &mut closed)).then_some(closed)
+    }
+
     /// Lets in what waits outside, as far as there are places.
-    fn admit(&mut self) {
+    fn admit(&mut self, now: Instant) {
         for direction in 0..2 {
             while let Some(&part) = self.outside[direction].front()
-                && self.place(part)
+                && self.place(now, part)
             {
                 self.outside[direction].pop_front();
             }
@@ -283,9 +312,8 @@ impl Queue {
 
     fn dispatch(&mut self, now: Instant) {
         while self.at_device < self.device.depth()
-            && let Some(index) = self.order.next(now, &self.pending, self.at_device == 0)
+            && let Some(index) = self.next(now)
         {
-            self.pending.take(index);
             let item = &self.pending.items[index];
             let request = Request {
                 id: RequestId(index.into()),
@@ -302,6 +330,16 @@ impl Queue {
             self.at_device += 1;
             self.device.submit(now, &request);
         }
+    }
+
+    /// Takes what goes to the device now out of what waits.
+    fn next(&mut self, now: Instant) -> Option<u32> {
+        if let Some(scheduled) = &mut self.scheduled {
+            return scheduled.dispatch(now, &mut self.pending);
+        }
+        let index = self.order.next(now, &self.pending, self.at_device == 0)?;
+        self.pending.take(index);
+        Some(index)
     }
 
     fn complete(&mut self, done: Done, completed: &mut Vec<Completed>) {
@@ -329,18 +367,25 @@ impl Queue {
         self.pending.items.release(index);
         self.at_device -= 1;
         self.places[item.direction as usize] -= 1;
-        self.admit();
+        if let (Some(scheduled), Some(id)) = (&mut self.scheduled, item.dispatch) {
+            scheduled.complete(done.ended, id);
+        }
+        self.admit(done.ended);
     }
 
     fn drop_part(&mut self, part: u32) {
-        let Part { item, request, .. } = self.pending.parts[part];
+        let Part { item, request, scheduled: id, .. } = self.pending.parts[part];
         let direction = request.direction as usize;
-        if item == NONE {
+        if item == NONE && id.is_none() {
             self.outside[direction].retain(|&other| other != part);
             self.pending.parts.release(part);
             return;
         }
-        match self.pending.remove(part) {
+        let rest = match &mut self.scheduled {
+            Some(scheduled) => scheduled.drop_part(&mut self.pending, part),
+            None => self.pending.remove(part),
+        };
+        match rest {
             Rest::Nothing => self.places[direction] -= 1,
             Rest::One => {}
             // For a moment there may be one more than the limit; nothing enters until there no longer is.

@@ -98,6 +98,8 @@ impl Order {
             Elevator::Noop => pending.oldest(),
             Elevator::Clook => self.upwards(pending),
             Elevator::Anticipatory => self.anticipate(now, pending, idle),
+            // These wait in the core's scheduler, not here.
+            Elevator::DeadlineRw | Elevator::Deadline | Elevator::DeadlineLiteral => None,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bowwave_core::Urgency;
+use bowwave_core::schedule::{self, Dispatch, DispatchId};
 
 use super::slab::{NONE, Slab};
 use crate::device::{Direction, Request, RequestId};
@@ -24,6 +25,8 @@ pub(super) struct Item {
     newer: u32,
     /// Whether it still waits for the device.
     pub(super) waits: bool,
+    /// Its name in the core's scheduler, if that is which decides.
+    pub(super) dispatch: Option<DispatchId>,
 }
 
 /// A submitted request, or a piece of one that was too long for the device.
@@ -37,6 +40,8 @@ pub(super) struct Part {
     pub(super) next: u32,
     /// The next piece of the same submitted request.
     pub(super) sibling: u32,
+    /// Its name in the core's scheduler, while it waits there.
+    pub(super) scheduled: Option<schedule::RequestId>,
 }
 
 /// What became of an item that lost a part.
@@ -77,12 +82,51 @@ impl Pending {
         let end = start + bytes;
         let (first, last) = (part, part);
         let (older, newer) = (NONE, NONE);
-        let item =
-            Item { start, end, direction, object, owner, urgency, first, last, older, newer, waits: true };
+        let item = Item {
+            start,
+            end,
+            direction,
+            object,
+            owner,
+            urgency,
+            first,
+            last,
+            older,
+            newer,
+            waits: true,
+            dispatch: None,
+        };
         let index = self.items.insert(item);
         (self.parts[part].item, self.parts[part].next) = (index, NONE);
         self.link_after(index, self.newest);
         self.sorted.insert((start, index));
+        index
+    }
+
+    /// Makes an item of what the core's scheduler has merged and handed over; of its parts the first comes first.
+    pub(super) fn dispatched(&mut self, dispatch: &Dispatch, parts: &[u32]) -> u32 {
+        let Part { request, .. } = self.parts[parts[0]];
+        let schedule::Request { start, end, urgency, .. } = dispatch.request;
+        let Request { direction, object, owner, .. } = request;
+        let index = self.items.insert(Item {
+            start,
+            end,
+            direction,
+            object,
+            owner,
+            urgency,
+            first: parts[0],
+            last: parts[parts.len() - 1],
+            older: NONE,
+            newer: NONE,
+            waits: false,
+            dispatch: Some(dispatch.id),
+        });
+        for (place, &part) in parts.iter().enumerate() {
+            let next = parts.get(place + 1).copied().unwrap_or(NONE);
+            let part = &mut self.parts[part];
+            (part.item, part.next, part.scheduled) = (index, next, None);
+        }
         index
     }
 

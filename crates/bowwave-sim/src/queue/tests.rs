@@ -256,7 +256,7 @@ fn any_submissions_promotions_and_cancels_end_each_request_once() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % bound
         };
-        let elevator = Elevator::ALL[draw(3) as usize];
+        let elevator = Elevator::ALL[draw(Elevator::ALL.len() as u64) as usize];
         let config = QueueConfig { elevator, requests_max: 5, congested_on: 4, congested_off: 2, ..clook() };
         let mut bench = Bench::with(config, 1 + draw(3) as usize, 64);
         let (mut now, mut open, mut completed, mut submitted) = (0, Vec::new(), Vec::new(), 0);
@@ -294,6 +294,40 @@ fn any_submissions_promotions_and_cancels_end_each_request_once() {
             "seed {seed}"
         );
     }
+}
+
+#[test]
+fn the_schedulers_of_the_core_put_demand_and_fsync_before_write_back() {
+    let orders = [
+        (Elevator::DeadlineRw, [500, 700, 100, 300]),
+        (Elevator::Deadline, [500, 300, 700, 100]),
+        (Elevator::DeadlineLiteral, [500, 300, 700, 100]),
+    ];
+    for (elevator, expected) in orders {
+        let mut bench = Bench::new(QueueConfig { elevator, ..clook() });
+        let write = |start, urgency| Request { direction: Direction::Write, urgency, ..read(start, 8) };
+        bench.reads(0, &[500]);
+        bench.queue.advance(Instant(0), &mut Vec::new());
+        bench.queue.submit(Instant(1), write(100, Urgency::Readahead));
+        bench.queue.submit(Instant(1), write(300, Urgency::Demand));
+        bench.reads(1, &[700]);
+        let order: Vec<_> = bench.run().iter().map(|done| done.id.0).collect();
+        assert_eq!(order, expected, "{elevator}");
+        assert_eq!(bench.queue.scheduler_stats().unwrap().dispatches(), 4);
+    }
+}
+
+#[test]
+fn a_promoted_readahead_overtakes_write_back_in_the_core() {
+    let mut bench = Bench::new(QueueConfig { elevator: Elevator::Deadline, ..clook() });
+    bench.reads(0, &[0]);
+    bench.queue.advance(Instant(0), &mut Vec::new());
+    let ahead = |start, direction| Request { direction, urgency: Urgency::Readahead, ..read(start, 8) };
+    bench.queue.submit(Instant(1), ahead(100, Direction::Write));
+    bench.queue.submit(Instant(1), ahead(300, Direction::Read));
+    bench.queue.promote(RequestId(300));
+    let order: Vec<_> = bench.run().iter().map(|done| done.id.0).collect();
+    assert_eq!(order, [0, 300, 100]);
 }
 
 #[test]
