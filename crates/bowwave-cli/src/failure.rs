@@ -64,7 +64,10 @@ impl Failure {
         let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
         // A tip reads "a similar value exists: 'none'"; others explain how to pass a value that looks like an option.
         let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
-        let tip = tip.as_deref().map(|tip| tip.rsplit_once("exists: ").map_or(tip, |(_, names)| names));
+        let tip = tip.as_deref().map(|tip| {
+            let several = || tip.rsplit_once("exist: ");
+            tip.rsplit_once("exists: ").or_else(several).map_or(tip, |(_, names)| names)
+        });
         Self::usage(message).try_this(tip.unwrap_or("--help"))
     }
 

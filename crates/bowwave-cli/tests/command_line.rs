@@ -18,7 +18,7 @@ fn help_and_version_are_data() {
 fn nonsense_is_answered_in_one_line_with_what_to_try() {
     for (arguments, answer) in [
         (vec![], "bowwave: error: no command was given (try bowwave --help)\n"),
-        (vec!["explian"], "bowwave: error: unrecognized subcommand 'explian' (try 'explain')\n"),
+        (vec!["explian"], "bowwave: error: unrecognized subcommand 'explian' (try 'replay', 'explain')\n"),
     ] {
         assert_eq!(failure(bowwave().args(arguments)), (2, answer.to_owned()));
     }
