@@ -138,6 +138,21 @@ fn impossible_reads_are_refused_before_they_fill_the_memory() {
 }
 
 #[test]
+fn a_log_of_another_tool_is_explained_as_its_import_is() {
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bowwave-trace/tests/samples");
+    for log in ["sqlite.strace", "job3.iolog", "packed.lis.zst"] {
+        let imported = samples.join("expected").join(format!("{log}.csv"));
+        let explain =
+            |trace: &Path| run(bowwave().args(["explain", "--policy", "linux", "--json"]).arg(trace));
+        let found = explain(&samples.join(log));
+        assert!(!found.is_empty() && found == explain(&imported), "{log}");
+    }
+    let log = fs::read(samples.join("job2.iolog")).expect("the sample");
+    let command = ["explain", "-", "--policy", "ondemand", "--format", "fio"];
+    assert!(run_with_input(bowwave().args(command), &log).contains("data.bin"));
+}
+
+#[test]
 fn usage_errors_end_with_2_and_other_failures_with_1() {
     let explain = |arguments: &[&str]| failure(bowwave().arg("explain").args(arguments));
     let trace = vectors().join("retried.csv");

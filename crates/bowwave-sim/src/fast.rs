@@ -301,7 +301,11 @@ impl Machine {
             }
         };
         let mut actions = std::mem::take(&mut self.actions);
-        self.cache.advise(Instant(0), handle, request.range, advice, &mut actions);
+        let mut range = request.range;
+        if advice == Advice::WillNeed {
+            range = PageRange::from_start(range.start, PageCount(range.count().0.min(ROW_PAGES_MAX)));
+        }
+        self.cache.advise(Instant(0), handle, range, advice, &mut actions);
         for action in actions.drain(..) {
             // Nobody waits, so that the ends of fills lead to nothing more.
             if let Action::Fill(fill) = action {

@@ -254,7 +254,7 @@ fn line_of(text: &str, part: &str, group: usize, message: &str) -> usize {
             _ => whole,
         };
         let named = part.get_ref().as_table().and_then(|table| table.get_key_value(key));
-        Some(named.map_or(part.span().start, |(key, _)| key.span().start))
+        Some(named.map_or_else(|| part.span().start, |(key, _)| key.span().start))
     };
     1 + place().map_or(0, |place: usize| text[..place.min(text.len())].matches('\n').count())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bowwave_core::{Advice, Config, FileId, Instant, PageSize};
+use bowwave_core::{Advice, Config, FileId, Instant};
 use bowwave_trace::binary::{self, Trace};
 use bowwave_trace::import::{self, Format, Import, Repair};
 use bowwave_trace::{Error, Op, Record};
@@ -21,8 +21,8 @@ const FILE_ALIGNMENT: u64 = 1 << 20;
 pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 62;
 /// Nanoseconds that a trace may span if its times count: 146 years.
 pub(crate) const SPAN_NS_MAX: u64 = 1 << 62;
-/// Most pages of a row, as in the fast replay.
-const ROW_PAGES_MAX: u64 = 1 << 20;
+/// Most bytes that a row reads, as in the fast replay, or gets of what it says it will need.
+const ROW_BYTES_MAX: u64 = 4 << 30;
 /// Rows between two reports of progress.
 const ROWS_A_REPORT: u64 = 1 << 16;
 
@@ -121,7 +121,7 @@ impl Workload {
     /// Takes a trace in. `file_bytes` is the length of every file; without it, each ends with its last row.
     ///
     /// # Errors
-    /// A row that no writer wrote or that reads more than 2^20 pages; files that no device holds.
+    /// A row that no writer wrote or that reads more than 4 GiB; files that no device holds.
     pub fn new(trace: Trace, file_bytes: Option<u64>) -> Result<Self, Error> {
         let mut counts = Counts { rows: trace.len(), ..Counts::default() };
         let mut first = u64::MAX;
@@ -135,10 +135,7 @@ impl Workload {
         for (number, row) in (0u64..).zip(trace.rows()) {
             let row = row.map_err(|bad| trace.error(bad))?;
             (first, last) = (first.min(row.time_ns), last.max(row.time_ns));
-            if !matches!(row.op, Op::Evict | Op::Fsync)
-                && row.length > ROW_PAGES_MAX * PageSize::KIB_4.bytes()
-                && !is_advice(row.op)
-            {
+            if !matches!(row.op, Op::Evict | Op::Fsync) && row.length > ROW_BYTES_MAX && !is_advice(row.op) {
                 let what =
                     format!("row {number}: {} bytes at once; a row may touch 4 GiB at most", row.length);
                 return Err(Error::unfit(trace.name(), what));
@@ -382,7 +379,9 @@ impl Iterator for Source {
             };
             let file = FileId(self.first_file + self.trace.stream(row.stream).file);
             let at = Instant(row.time_ns.saturating_sub(self.first_ns));
-            return Some(Access { at, op, file, offset: row.offset, bytes: row.length });
+            // What is advised is read ahead of time, and held in memory all at once.
+            let bytes = if row.op == Op::WillNeed { row.length.min(ROW_BYTES_MAX) } else { row.length };
+            return Some(Access { at, op, file, offset: row.offset, bytes });
         }
     }
 }

@@ -6,12 +6,11 @@
 mod decisions;
 mod lines;
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use bowwave_core::Policy;
-use bowwave_trace::{Op, Reader, Record};
+use bowwave_trace::import::{self, Format, Import, Options};
+use bowwave_trace::{Op, Record};
 
 use crate::Failure;
 use crate::output::{self, Output};
@@ -26,14 +25,15 @@ const ROWS_A_REPORT: u64 = 4096;
 /// Arguments of `bowwave explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The trace is CSV with the header time_ns,pid,op,file,offset,length; offsets and lengths count bytes. Reads are walked \
+The trace is CSV with the header time_ns,pid,op,file,offset,length, where offsets and lengths count bytes, or of any \
+other format that `bowwave import` knows. Reads are walked \
 page by page (4096 bytes), with one readahead state for each (pid, file). Each page of a 'load' or 'store' faults, as if \
 it were not mapped. Memory is unlimited and the device instant: \
 only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded; other rows only count.
 
 Examples:
   bowwave explain trace.csv --policy ondemand
-  bowwave explain trace.csv --policy ondemand-patch --ra-pages 256 --json
+  bowwave explain app.strace --policy ondemand-patch --ra-pages 256 --json
   zcat trace.csv.gz | bowwave explain - --policy ondemand")]
 pub struct Args {
     /// The trace; - reads standard input
@@ -52,6 +52,10 @@ pub struct Args {
     #[arg(long, value_name = "PAGES")]
     file_pages: Option<u64>,
 
+    /// The format of the trace; without it, told from its first bytes
+    #[arg(long, value_name = "FORMAT", value_parser = super::import::format())]
+    format: Option<Format>,
+
     /// Print JSON, an object a line
     #[arg(long)]
     json: bool,
@@ -64,7 +68,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let explainer = Explainer::new(args.policy, args.ra_pages, args.file_pages)?;
     let mut output = Output::stdout();
-    let outcome = Input::open(&args.trace).and_then(|input| {
+    let outcome = Input::open(&args.trace, args.format).and_then(|input| {
         let lines = Lines::new(&mut output, args.json);
         explain(explainer, input, lines)
     });
@@ -79,13 +83,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Explains a trace; the number of rows that mean nothing here.
 fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Result<u64, Failure> {
-    let Input { name, bytes, total } = input;
+    let Input { name, mut rows, total } = input;
     let mut progress = Progress::bytes("explaining", total);
-    let mut reader = Reader::new(bytes, &name);
     let mut record = Record::default();
     let (mut access, mut left_out) = (0, 0);
     lines.head()?;
-    while reader.read(&mut record).map_err(Failure::failed)? {
+    while rows.read(&mut record).map_err(Failure::failed)? {
         let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));
         match record.op {
             Op::Read | Op::Load | Op::Store | Op::Evict | Op::WillNeed | Op::Random | Op::Sequential => {
@@ -98,8 +101,11 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
         }
         access += 1;
         if access % ROWS_A_REPORT == 0 {
-            progress.at(reader.bytes_read());
+            progress.at(rows.bytes_read());
         }
+    }
+    for (repair, count) in rows.repairs().iter() {
+        output::note(format_args!("{}: {count}", repair.description()));
     }
     Ok(left_out)
 }
@@ -108,32 +114,22 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
 struct Input {
     /// What errors call it.
     name: String,
-    bytes: BufReader<Box<dyn Read>>,
+    rows: Import,
     /// Its size in bytes, if it is a file.
     total: Option<u64>,
 }
 
 impl Input {
-    fn open(path: &Path) -> Result<Self, Failure> {
+    fn open(path: &Path, format: Option<Format>) -> Result<Self, Failure> {
+        let options = Options::default();
         if path == Path::new("-") {
-            return Ok(Self::new("standard input".to_owned(), io::stdin().lock(), None));
+            let name = "standard input".to_owned();
+            let rows = import::from_reader(std::io::stdin(), &name, format, &options);
+            return Ok(Self { name, rows: rows.map_err(Failure::failed)?, total: None });
         }
-        let name = path.display().to_string();
-        let refused = |error: io::Error| {
-            Failure::failed(format_args!("cannot read {name}: {error}"))
-                .try_this("the path of a trace, or - for standard input")
-        };
-        let file = File::open(path).map_err(refused)?;
-        let metadata = file.metadata().map_err(refused)?;
-        if metadata.is_dir() {
-            return Err(refused(io::ErrorKind::IsADirectory.into()));
-        }
-        let total = metadata.is_file().then_some(metadata.len());
-        Ok(Self::new(name, file, total))
-    }
-
-    fn new(name: String, bytes: impl Read + 'static, total: Option<u64>) -> Self {
-        const BUFFER: usize = 64 << 10;
-        Self { name, bytes: BufReader::with_capacity(BUFFER, Box::new(bytes)), total }
+        let total = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
+        let refused = |error| Failure::failed(error).try_this("the path of a trace, or - for standard input");
+        let rows = import::open(path, format, &options).map_err(refused)?;
+        Ok(Self { name: path.display().to_string(), rows, total })
     }
 }
