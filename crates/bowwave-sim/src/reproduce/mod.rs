@@ -9,6 +9,8 @@ mod iozone;
 mod lab;
 mod oltp;
 mod overlapped;
+mod patterns;
+mod script;
 mod sysbench;
 mod testbed;
 pub mod thrashing;
@@ -62,6 +64,7 @@ pub enum ReproduceError {
 
 /// Every experiment, in the order of the documents.
 pub const EXPERIMENTS: &[Experiment] = &[
+    patterns::EXPERIMENT,
     overlapped::EXPERIMENT,
     iozone::EXPERIMENT,
     aio_stress::EXPERIMENT,
