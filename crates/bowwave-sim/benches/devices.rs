@@ -68,7 +68,7 @@ fn machine(name: &str, bytes: u64, random: bool) -> Result<f64, Box<dyn Error>> 
     };
     let mut machine = Machine::new(setup)?;
     let file = machine.add_file("file", FILE_BYTES, 0);
-    let mut numbers = Random::new(2);
+    let mut numbers = Random::from_state(2);
     let source = (0..FILE_BYTES / bytes).map(move |n| {
         let offset = if random { numbers.below(FILE_BYTES / bytes) } else { n } * bytes;
         Access { at: Instant(0), op: AccessOp::Read, file, offset, bytes }
@@ -86,7 +86,7 @@ fn run(name: &str, depth: u64, bytes: u64, random: bool) -> Result<(f64, f64), B
     const COUNT: u64 = 500_000;
     let spec = DeviceSpec::open(name)?;
     let mut queue = Queue::new(spec.build(1), spec.queue().clone())?;
-    let mut numbers = Random::new(1);
+    let mut numbers = Random::from_state(1);
     let (mut completed, mut now, mut next) = (Vec::new(), 0, 0);
     let clock = Clock::now();
     while next < COUNT {

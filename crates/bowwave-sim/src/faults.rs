@@ -29,7 +29,7 @@ impl Faults {
         if self.failing <= 0.0 {
             return Ok(());
         }
-        let draw = Random::new(self.seed ^ request.wrapping_mul(0x9e37_79b9_7f4a_7c15)).unit();
+        let draw = Random::from_state(self.seed ^ request.wrapping_mul(0x9e37_79b9_7f4a_7c15)).unit();
         if draw < self.failing { Err(Self::FAILED) } else { Ok(()) }
     }
 }

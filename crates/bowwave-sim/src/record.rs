@@ -72,7 +72,7 @@ pub struct Row {
     pub seed: u64,
     /// Simulated seconds.
     pub seconds: f64,
-    /// Reads that failed: faults, or requests larger than the cache.
+    /// Reads that failed, by faults.
     #[serde(default)]
     pub reads_failed: u64,
     /// Pages asked for.

@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn draws_have_their_median_and_spread() {
-        let mut random = Random::new(1);
+        let mut random = Random::from_state(1);
         let mut draws: Vec<_> = (0..20_000).map(|_| lognormal(&mut random, 30.0, 0.55)).collect();
         draws.sort_unstable_by(f64::total_cmp);
         assert!((draws[10_000] / 30.0 - 1.0).abs() < 0.02, "{}", draws[10_000]);

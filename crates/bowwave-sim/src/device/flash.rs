@@ -133,7 +133,7 @@ impl Flash {
     pub(super) fn new(p: &FlashParameters, seed: u64) -> Self {
         Self {
             p: p.clone(),
-            random: Random::new(seed),
+            random: Random::from_state(seed),
             planes: vec![0; (p.channels * p.planes) as usize],
             channels: vec![0; p.channels as usize],
             link: 0,

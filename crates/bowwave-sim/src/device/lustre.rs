@@ -65,7 +65,7 @@ pub(super) struct Lustre {
 impl Lustre {
     pub(super) fn new(p: &LustreParameters, seed: u64) -> Self {
         let running = BinaryHeap::with_capacity(p.depth);
-        Self { p: p.clone(), random: Random::new(seed), running, service: Service::default() }
+        Self { p: p.clone(), random: Random::from_state(seed), running, service: Service::default() }
     }
 
     fn pages_ns(&mut self, bytes: u64) -> f64 {

@@ -125,7 +125,7 @@ impl S3 {
     pub(super) fn new(p: &S3Parameters, seed: u64) -> Self {
         Self {
             p: p.clone(),
-            random: Random::new(seed),
+            random: Random::from_state(seed),
             idle: Vec::new(),
             events: BinaryHeap::new(),
             events_count: 0,

@@ -129,7 +129,7 @@ impl DeviceSpec {
     /// Of a disk: draws of what a random read of so many sectors takes by its parts, in nanoseconds.
     pub(super) fn random_reads_ns(&self, seed: u64, sectors: u64, count: usize) -> Option<Vec<f64>> {
         let Model::Hdd(parameters) = &self.model else { return None };
-        let mut random = Random::new(seed);
+        let mut random = Random::from_state(seed);
         Some((0..count).map(|_| parameters.random_read_ns(&mut random, sectors)).collect())
     }
 
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn any_text_is_a_device_or_one_line_of_error_and_any_device_ends_what_it_begins() {
-        let mut random = Random::new(1);
+        let mut random = Random::from_state(1);
         let values =
             ["0", "1", "2", "0.5", "3.5", "7", "64", "1000", "1e6", "-1", "nan", "inf", "\"x\"", "1e300"];
         let (mut opened, mut refused) = (0, 0);
@@ -343,7 +343,7 @@ mod tests {
         let mut completed = Vec::new();
         for id in 0..20 {
             let direction = if random.below(3) == 0 { Direction::Write } else { Direction::Read };
-            let (start, bytes) = (random.next_u64() >> 20, 1 + random.below(200_000));
+            let (start, bytes) = (random.bits() >> 20, 1 + random.below(200_000));
             let (id, urgency) = (RequestId(id), Urgency::Demand);
             queue.submit(Instant(0), Request { id, direction, start, bytes, urgency, owner: 0, object: 0 });
         }

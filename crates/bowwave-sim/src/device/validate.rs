@@ -131,7 +131,7 @@ fn sequential(start: u64, bytes: u64, count: u64) -> impl Iterator<Item = (u64, 
 }
 
 fn random(space: u64, bytes: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
-    let mut random = Random::new(7);
+    let mut random = Random::from_state(7);
     (0..count).map(move |_| (random.below(space / bytes) * bytes, bytes))
 }
 

@@ -7,6 +7,7 @@ use bowwave_core::{Cache, Decision, Fill, FillId, Instant, Urgency};
 use super::reads::Read;
 use super::recorder::RecordOptions;
 use crate::queue::{Completed, Queue};
+use crate::random::Random;
 use crate::record::{Run, Samples};
 
 /// Keeps what a report draws.
@@ -14,9 +15,9 @@ use crate::record::{Run, Samples};
 pub(super) struct Kept {
     options: RecordOptions,
     run: Run,
-    reads_seen: u64,
-    decisions_seen: u64,
-    requests_seen: u64,
+    reads: Sample,
+    decisions: Sample,
+    requests: Sample,
     /// Fills under way that are kept: by name, their place in the list.
     under_way: HashMap<FillId, usize>,
     step: Step,
@@ -42,9 +43,9 @@ impl Kept {
         Self {
             options,
             run,
-            reads_seen: 0,
-            decisions_seen: 0,
-            requests_seen: 0,
+            reads: Sample::new(1, options.events_max),
+            decisions: Sample::new(2, options.events_max),
+            requests: Sample::new(3, options.events_max),
             under_way: HashMap::new(),
             step,
         }
@@ -56,34 +57,43 @@ impl Kept {
 
     pub(super) fn read(&mut self, read: &Read, latency: u64) {
         self.step.delivered_now += read.bytes;
-        self.reads_seen += 1;
-        if !(self.reads_seen - 1).is_multiple_of(self.run.reads_every) {
+        let reads = &mut self.run.reads;
+        if let Some(picks) = self.reads.thin(reads.time_ns.len()) {
+            self.run.reads_every *= 2;
+            thin(&mut reads.time_ns, &picks);
+            thin(&mut reads.latency_ns, &picks);
+            thin(&mut reads.file, &picks);
+            thin(&mut reads.start, &picks);
+            thin(&mut reads.pages, &picks);
+            thin(&mut reads.outcome, &picks);
+        }
+        if !self.reads.keeps() {
             return;
         }
-        let reads = &mut self.run.reads;
         reads.time_ns.push(read.began.0);
         reads.latency_ns.push(latency);
         reads.file.push(read.file.0);
         reads.start.push(read.pages.start.0);
         reads.pages.push(u32::try_from(read.pages.count().0).unwrap_or(u32::MAX));
         reads.outcome.push(read.outcome as u8);
-        if reads.time_ns.len() >= self.options.events_max {
-            self.run.reads_every *= 2;
-            thin(&mut reads.time_ns);
-            thin(&mut reads.latency_ns);
-            thin(&mut reads.file);
-            thin(&mut reads.start);
-            thin(&mut reads.pages);
-            thin(&mut reads.outcome);
-        }
     }
 
     pub(super) fn decision(&mut self, now: Instant, decision: &Decision) {
-        self.decisions_seen += 1;
-        if !(self.decisions_seen - 1).is_multiple_of(self.run.decisions_every) {
+        let decisions = &mut self.run.decisions;
+        if let Some(picks) = self.decisions.thin(decisions.time_ns.len()) {
+            self.run.decisions_every *= 2;
+            thin(&mut decisions.time_ns, &picks);
+            thin(&mut decisions.file, &picks);
+            thin(&mut decisions.page, &picks);
+            thin(&mut decisions.reason, &picks);
+            thin(&mut decisions.start, &picks);
+            thin(&mut decisions.size, &picks);
+            thin(&mut decisions.async_size, &picks);
+            thin(&mut decisions.mark, &picks);
+        }
+        if !self.decisions.keeps() {
             return;
         }
-        let decisions = &mut self.run.decisions;
         let window = decision.plan.window;
         decisions.time_ns.push(now.0);
         decisions.file.push(decision.file.0);
@@ -93,25 +103,25 @@ impl Kept {
         decisions.size.push(window.size.0);
         decisions.async_size.push(window.async_size.0);
         decisions.mark.push(decision.mark.map(|page| page.0));
-        if decisions.time_ns.len() >= self.options.events_max {
-            self.run.decisions_every *= 2;
-            thin(&mut decisions.time_ns);
-            thin(&mut decisions.file);
-            thin(&mut decisions.page);
-            thin(&mut decisions.reason);
-            thin(&mut decisions.start);
-            thin(&mut decisions.size);
-            thin(&mut decisions.async_size);
-            thin(&mut decisions.mark);
-        }
     }
 
     pub(super) fn request(&mut self, now: Instant, fill: &Fill) {
-        self.requests_seen += 1;
-        if !(self.requests_seen - 1).is_multiple_of(self.run.requests_every) {
+        let requests = &mut self.run.requests;
+        if let Some(picks) = self.requests.thin(requests.queued_ns.len()) {
+            self.run.requests_every *= 2;
+            thin(&mut requests.queued_ns, &picks);
+            thin(&mut requests.started_ns, &picks);
+            thin(&mut requests.ended_ns, &picks);
+            thin(&mut requests.file, &picks);
+            thin(&mut requests.start, &picks);
+            thin(&mut requests.pages, &picks);
+            thin(&mut requests.readahead, &picks);
+            self.under_way.retain(|_, place| picks.get(*place).copied().unwrap_or(false));
+            self.under_way.values_mut().for_each(|place| *place /= 2);
+        }
+        if !self.requests.keeps() {
             return;
         }
-        let requests = &mut self.run.requests;
         self.under_way.insert(fill.id, requests.queued_ns.len());
         requests.queued_ns.push(now.0);
         requests.started_ns.push(now.0);
@@ -120,18 +130,6 @@ impl Kept {
         requests.start.push(fill.range.start.0);
         requests.pages.push(u32::try_from(fill.range.count().0).unwrap_or(u32::MAX));
         requests.readahead.push(fill.urgency == Urgency::Readahead);
-        if requests.queued_ns.len() >= self.options.events_max {
-            self.run.requests_every *= 2;
-            thin(&mut requests.queued_ns);
-            thin(&mut requests.started_ns);
-            thin(&mut requests.ended_ns);
-            thin(&mut requests.file);
-            thin(&mut requests.start);
-            thin(&mut requests.pages);
-            thin(&mut requests.readahead);
-            self.under_way.retain(|_, place| *place % 2 == 0);
-            self.under_way.values_mut().for_each(|place| *place /= 2);
-        }
     }
 
     /// A request that was cancelled before it began: it keeps no time at the device.
@@ -180,13 +178,54 @@ impl Kept {
     }
 }
 
-/// Keeps every second entry, from the first on.
-fn thin<T>(list: &mut Vec<T>) {
-    let mut keep = false;
-    list.retain(|_| {
-        keep = !keep;
-        keep
-    });
+/// Which events of a list are kept: one of each so many, drawn from a seed. Every second one would not do: of two streams
+/// that take turns it shows one alone.
+#[derive(Debug)]
+struct Sample {
+    random: Random,
+    events_max: usize,
+    every: u64,
+    seen: u64,
+    /// The one of the events now passing that is kept.
+    chosen: u64,
+}
+
+impl Sample {
+    fn new(seed: u64, events_max: usize) -> Self {
+        // Pairs of events must come out even.
+        let events_max = events_max.max(2) & !1;
+        Self { random: Random::new(seed), events_max, every: 1, seen: 0, chosen: 0 }
+    }
+
+    /// Before an event: if the list is full, which of its events stay, one of each pair.
+    fn thin(&mut self, length: usize) -> Option<Vec<bool>> {
+        if length < self.events_max || !self.seen.is_multiple_of(self.every) {
+            return None;
+        }
+        self.every *= 2;
+        let mut picks = Vec::with_capacity(length);
+        while picks.len() < length {
+            let first = self.random.below(2) == 0;
+            picks.extend([first, !first]);
+        }
+        Some(picks)
+    }
+
+    /// Whether the next event is kept.
+    fn keeps(&mut self) -> bool {
+        let place = self.seen % self.every;
+        if place == 0 {
+            self.chosen = self.random.below(self.every);
+        }
+        self.seen += 1;
+        place == self.chosen
+    }
+}
+
+/// Keeps the entries that were picked.
+fn thin<T>(list: &mut Vec<T>, picks: &[bool]) {
+    let mut picks = picks.iter();
+    list.retain(|_| picks.next().is_some_and(|pick| *pick));
 }
 
 /// Joins each two samples, of which there is an even number.
@@ -209,4 +248,29 @@ fn halve(samples: &mut Samples) {
     samples.bytes_delivered.truncate(pairs);
     samples.requests.truncate(pairs);
     samples.thrashed.truncate(pairs);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_take_turns_all_stay_in_a_thinned_list() {
+        let (mut sample, mut kept) = (Sample::new(1, 100), Vec::new());
+        for event in 0..100_000u64 {
+            if let Some(picks) = sample.thin(kept.len()) {
+                thin(&mut kept, &picks);
+            }
+            if sample.keeps() {
+                kept.push(event);
+            }
+            assert!(kept.len() <= 100);
+        }
+        assert!(kept.len() >= 48 && kept.is_sorted(), "{}", kept.len());
+        let of = |stream| kept.iter().filter(|event| *event % 2 == stream).count();
+        assert!(of(0) > 10 && of(1) > 10, "{} and {}", of(0), of(1));
+        // One of each so many, so that no time is without.
+        let every = sample.every;
+        assert!(kept.iter().enumerate().all(|(place, event)| event / every == place as u64), "{kept:?}");
+    }
 }

@@ -14,7 +14,7 @@ use crate::record::{Latency, Row, Run};
 /// What to keep for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordOptions {
-    /// Most events of a list; a list that grows longer keeps every second one from then on, and so on.
+    /// Most events of a list; a list that grows longer keeps one of each two from then on, drawn from a seed, and so on.
     pub events_max: usize,
     /// Nanoseconds of a sample at first; doubled whenever there are more than `samples_max`.
     pub sample_ns: u64,

@@ -62,7 +62,7 @@ fn sequential(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
 /// Any MiB but the first, and any page of it: reads begin at pages, not at records, and overlap. (The numbers are not those
 /// of the C library.)
 fn random_reads(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
-    let mut random = Random::new(1);
+    let mut random = Random::from_state(1);
     (0..FILE_BYTES / RECORD_BYTES).map(move |_| {
         let mib = 1 + random.below((FILE_BYTES >> 20) - 1);
         let offset = (mib << 20) + (1 + random.below(256)) * 4096;

@@ -37,7 +37,7 @@ fn seconds(testbed: &Testbed, policy: Policy, file_bytes: u64, bytes: u64) -> Re
     let mut bench = testbed.bench(policy)?;
     let address = testbed.address(&bench);
     let file = bench.machine.add_file("sparse", file_bytes, address);
-    let mut random = Random::new(1);
+    let mut random = Random::from_state(1);
     let source = (0..file_bytes / bytes).map(move |_| {
         let offset = random.below((file_bytes - bytes) / 4096 + 1) * 4096;
         Access { at: Instant(0), op: AccessOp::Read, file, offset, bytes }

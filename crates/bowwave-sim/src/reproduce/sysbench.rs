@@ -85,10 +85,10 @@ fn seconds(
         bench.machine.add_file(&format!("test_file.{number}"), FILE_BYTES, address + number * FILE_BYTES);
     }
     bench.phase((0..FILES * FILE_BYTES / BLOCK_BYTES).map(|block| read(block * BLOCK_BYTES)), 1)?;
-    let mut random = Random::new(seed);
+    let mut random = Random::from_state(seed);
     let mut all = Vec::with_capacity(threads.len());
     for &threads in threads {
-        let mut own = Random::new(random.next_u64());
+        let mut own = Random::from_state(random.bits());
         let source = (0..READS).map(move |_| read(own.below(FILES * FILE_BYTES / BLOCK_BYTES) * BLOCK_BYTES));
         all.push(bench.phase(source, threads)?.seconds());
     }

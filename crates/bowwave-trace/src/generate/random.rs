@@ -15,6 +15,12 @@ impl Random {
         Self { state: mix(seed ^ 0x6a09_e667_f3bc_c908) }
     }
 
+    /// The sequence that follows this state, as published. Of neighbouring states, sequences may be shifts of each other.
+    #[must_use]
+    pub const fn from_state(state: u64) -> Self {
+        Self { state }
+    }
+
     /// Any number, each as likely.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -64,6 +70,12 @@ mod tests {
         }
         // Five deviations of a binomial with mean 10000.
         assert!(counts.iter().all(|count| count.abs_diff(10_000) < 460), "{counts:?}");
+    }
+
+    #[test]
+    fn the_sequence_is_the_published_one() {
+        let mut random = Random::from_state(1_234_567);
+        assert_eq!([random.bits(), random.bits()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn a_reader_that_goes_on_at_once_loses_no_turn() {
 #[test]
 fn sectors_that_passed_before_the_first_are_kept() {
     let mut kept = 0;
-    let mut random = Random::new(1);
+    let mut random = Random::from_state(1);
     for _ in 0..50 {
         let mut disk = Disk::open("hdd:look_ahead_kb=0");
         disk.now = random.below(8_333_333);
@@ -111,7 +111,7 @@ fn a_segment_keeps_its_end_when_it_is_full() {
 fn a_queue_of_commands_shortens_the_way_and_forgets_nobody() {
     let time = |device: &str| {
         let mut disk = Disk::open(device);
-        let mut random = Random::new(5);
+        let mut random = Random::from_state(5);
         let (mut ended, mut held) = (Vec::new(), 0);
         for id in 0..2000 {
             disk.submit(id, Direction::Read, random.below(150 * GB), 4 * KB);
@@ -137,7 +137,7 @@ fn a_queue_of_commands_shortens_the_way_and_forgets_nobody() {
 #[test]
 fn the_parts_of_service_add_up_to_the_busy_time() {
     let mut disk = Disk::open("hdd");
-    let mut random = Random::new(2);
+    let mut random = Random::from_state(2);
     let mut busy = 0;
     let mut place = 0;
     for _ in 0..5000 {
@@ -156,10 +156,10 @@ fn the_parts_of_service_add_up_to_the_busy_time() {
 #[test]
 fn any_place_and_length_within_or_past_the_disk_ends() {
     let mut disk = Disk::open("hdd:sector_bytes=4096,zones=7");
-    let mut random = Random::new(3);
+    let mut random = Random::from_state(3);
     let capacity = disk.device.capacity_bytes().unwrap();
     for index in 0..2000 {
-        let start = if index % 3 == 0 { capacity - 1 - random.below(1 << 20) } else { random.next_u64() / 2 };
+        let start = if index % 3 == 0 { capacity - 1 - random.below(1 << 20) } else { random.bits() / 2 };
         disk.read(start, 1 + random.below(4 << 20));
         disk.now += random.below(30_000_000);
     }

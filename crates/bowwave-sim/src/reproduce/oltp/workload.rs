@@ -64,7 +64,7 @@ impl Rows {
     /// The leaf pages of transaction `number`, in the order in which they are wanted.
     fn pages_of(&self, seed: u64, number: u32, pages: &mut VecDeque<u64>) {
         // The same transactions whoever runs them when.
-        let mut random = Random::new(Random::new(seed).next_u64() ^ u64::from(number) << 20);
+        let mut random = Random::from_state(Random::from_state(seed).bits() ^ u64::from(number) << 20);
         for query in 0..POINTS + RANGES {
             let first = self.draw(&mut random);
             let rows = if query < POINTS { 1 } else { RANGE_ROWS };
