@@ -8,6 +8,7 @@ mod figure;
 mod iozone;
 mod lab;
 mod oltp;
+pub mod overheads;
 mod overlapped;
 mod patterns;
 mod script;
@@ -65,6 +66,7 @@ pub enum ReproduceError {
 /// Every experiment, in the order of the documents.
 pub const EXPERIMENTS: &[Experiment] = &[
     patterns::EXPERIMENT,
+    overheads::EXPERIMENT,
     overlapped::EXPERIMENT,
     iozone::EXPERIMENT,
     aio_stress::EXPERIMENT,
