@@ -1,5 +1,7 @@
 //! `bowwave reproduce`: every published figure of the source documents beside ours.
 
+mod measure;
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -28,6 +30,7 @@ Examples:
   bowwave reproduce
   bowwave reproduce thrashing --html thrashing.html
   bowwave reproduce iozone oltp --json
+  bowwave reproduce overheads --measure
   bowwave reproduce --list")]
 pub struct Args {
     /// Which experiments; without any, all
@@ -35,12 +38,16 @@ pub struct Args {
     ids: Vec<String>,
 
     /// Name the experiments there are
-    #[arg(long, conflicts_with_all = ["ids", "json", "html"])]
+    #[arg(long, conflicts_with_all = ["ids", "json", "html", "measure"])]
     list: bool,
 
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Add what this machine takes for the reads of 'overheads', in nanoseconds a page: the only figures that change
+    #[arg(long)]
+    measure: bool,
 
     /// Write the pictures of the runs, too
     #[arg(long, value_name = "FILE")]
@@ -59,7 +66,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return output.finish(outcome);
     }
     let experiments = chosen(&args.ids)?;
-    let outcomes = reproduce(&experiments, args.html.is_some())?;
+    let mut outcomes = reproduce(&experiments, args.html.is_some())?;
+    if args.measure {
+        for (experiment, outcome) in experiments.iter().zip(&mut outcomes) {
+            if experiment.id == measure::OF {
+                measure::add(outcome).map_err(Failure::failed)?;
+            }
+        }
+    }
     if let Some(path) = &args.html {
         report::save(pictures(&outcomes)?, path)?;
     }

@@ -1,0 +1,74 @@
+//! What the reads of table 5 take on this machine: the only part of `reproduce` that looks at a clock.
+
+use std::time::Instant;
+
+use bowwave_core::Policy;
+use bowwave_sim::reproduce::overheads::{Drive, TABLE, Workload};
+use bowwave_sim::reproduce::{Figure, Outcome, Pair, ReproduceError};
+
+/// The experiment that it adds to.
+pub(super) const OF: &str = "overheads";
+
+/// Rounds, of which the median counts. Odd, so that there is one.
+const ROUNDS: usize = 41;
+
+/// Adds a row for each workload: nanoseconds a page of either algorithm.
+///
+/// # Errors
+/// If the cache refuses its configuration.
+pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
+    for workload in Workload::ALL {
+        let ours = nanoseconds(workload)?;
+        let row = format!("{}: measured", workload.name());
+        let bar = workload.bar();
+        let figure = Figure::new(TABLE, row, "s; ns/page", workload.published(), ours, bar);
+        outcome
+            .figures
+            .push(figure.note("this machine's, without a copy of the data; differs from run to run"));
+    }
+    outcome.notes.push(format!(
+        "overheads, measured: the cache's own work a page, nothing copied, median of {ROUNDS} rounds of both in turn"
+    ));
+    Ok(())
+}
+
+/// Nanoseconds a page with the old algorithm and the new. They take turns, so that whatever else the machine does meets
+/// both, and the order of a turn changes.
+fn nanoseconds(workload: Workload) -> Result<Pair, ReproduceError> {
+    let mut drives = [Drive::new(Policy::Legacy, workload)?, Drive::new(Policy::OnDemand, workload)?];
+    let mut times = [Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS)];
+    for round in 0..ROUNDS {
+        for place in [round % 2, 1 - round % 2] {
+            let started = Instant::now();
+            let pages = drives[place].pass();
+            times[place].push(started.elapsed().as_nanos() as f64 / pages as f64);
+        }
+    }
+    let [old, new] = times.map(median);
+    Ok(Pair::new(old, new))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_one_in_the_middle() {
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
+    }
+
+    #[test]
+    fn each_row_of_the_table_gets_a_time() {
+        let mut outcome = Outcome::default();
+        add(&mut outcome).unwrap();
+        assert_eq!(outcome.figures.len(), 5);
+        for figure in outcome.figures {
+            assert!(figure.ours.baseline > Some(0.0) && figure.ours.improved > Some(0.0), "{figure:?}");
+        }
+    }
+}
