@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every reader of traces: builds the targets once, with coverage counters, and runs them two at a time.
+# Fuzzes every reader of traces, plans and devices: builds the targets once, with coverage counters, and runs them two at a time.
 #
 #   tools/fuzz.sh [SECONDS [TARGET...]]     SECONDS for each target, 60 if not said; all targets if none is named
 #   tools/fuzz.sh reproduce TARGET FILE     run one input, as a failure says
@@ -15,7 +15,8 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 program=$built/$host/release/traces
 corpus=$built/corpus
 artifacts=$built/artifacts
-targets=(detect csv bwt fio strace blkparse tracefs msr alibaba tencent spc arc lirs mqsim vscsi vscsi-csv oracle-general)
+targets=(detect csv bwt fio strace blkparse tracefs msr alibaba tencent spc arc lirs mqsim vscsi vscsi-csv oracle-general
+    plan device)
 
 build() {
     if ! command -v c++ >/dev/null; then
@@ -31,11 +32,15 @@ build() {
 
 # fuzz TARGET: runs one; on a failure prints its end and how to repeat it.
 fuzz() {
-    local target=$1 log=$artifacts/$1.log
+    local target=$1 log=$artifacts/$1.log samples=crates/bowwave-trace/tests/samples
+    case $target in
+    plan) samples=crates/bowwave-sim/plans ;;
+    device) samples=crates/bowwave-sim/devices ;;
+    esac
     mkdir -p "$corpus/$target" "$artifacts/$target"
     if RUST_BACKTRACE=0 BOWWAVE_FUZZ=$target "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
         -print_final_stats=1 -verbosity=0 -artifact_prefix="$artifacts/$target/" \
-        "$corpus/$target" "$root/crates/bowwave-trace/tests/samples" >"$log" 2>&1; then
+        "$corpus/$target" "$root/$samples" >"$log" 2>&1; then
         echo "fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, none fails"
         return 0
     fi

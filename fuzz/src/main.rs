@@ -1,30 +1,51 @@
-//! Fuzz targets of everything that reads traces: one program, whose target is named by the environment variable
-//! `BOWWAVE_FUZZ`. Run them by `tools/fuzz.sh`.
+//! Fuzz targets of everything that reads traces, plans and devices: one program, whose target is named by the environment
+//! variable `BOWWAVE_FUZZ`. Run them by `tools/fuzz.sh`.
 //!
 //! A target is the name of a format, or `detect`, where the bytes themselves tell the format and may be packed. What each
-//! checks is in [`check`]: no panic, and what a reader promises of any bytes.
+//! checks is in [`check`]: no panic, and what a reader promises of any bytes. `plan` and `device` take the bytes for the
+//! text of a plan or device.
 
 #![no_main]
 
 use std::io::Cursor;
+use std::path::Path;
 use std::sync::LazyLock;
 
+use bowwave_sim::device::DeviceSpec;
+use bowwave_sim::plan::Plan;
 use bowwave_trace::binary::Trace;
 use bowwave_trace::import::{self, BlockAction, Format, Options, TracefsEvents};
 use bowwave_trace::oracle_general::Objects;
 use bowwave_trace::{Reader, Record, Writer};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
-/// The format to read; `None` to tell it from the bytes.
-static TARGET: LazyLock<Option<Format>> = LazyLock::new(|| {
+/// What the bytes are taken for.
+enum Target {
+    /// A trace in a format; `None` to tell it from the bytes.
+    Trace(Option<Format>),
+    Plan,
+    Device,
+}
+
+static TARGET: LazyLock<Target> = LazyLock::new(|| {
     let name = std::env::var("BOWWAVE_FUZZ").unwrap_or_else(|_| "detect".to_owned());
-    if name == "detect" {
-        return None;
+    match &*name {
+        "detect" => Target::Trace(None),
+        "plan" => Target::Plan,
+        "device" => Target::Device,
+        _ => Target::Trace(Some(
+            name.parse()
+                .unwrap_or_else(|error| panic!("BOWWAVE_FUZZ: '{name}' {error}, or detect, plan, device")),
+        )),
     }
-    Some(name.parse().unwrap_or_else(|error| panic!("BOWWAVE_FUZZ: '{name}' {error}, or detect")))
 });
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
+    let format = match &*TARGET {
+        Target::Trace(format) => *format,
+        Target::Plan => return plan(bytes),
+        Target::Device => return device(bytes),
+    };
     // The last byte chooses the options; lines and records are read from the front.
     let choice = bytes.last().copied().unwrap_or(0);
     let options = Options {
@@ -38,18 +59,56 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         },
         ..Options::default()
     };
-    if *TARGET == Some(Format::Binary) {
+    if format == Some(Format::Binary) {
         verify(bytes);
     }
-    check(bytes, &options);
+    check(bytes, format, &options);
     Corpus::Keep
 });
 
+/// A plan is refused in one line with its place, or its machines can be made.
+fn plan(bytes: &[u8]) -> Corpus {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
+    // Files of this machine are no input.
+    if text.contains("trace") || text.contains(['/', '\\']) {
+        return Corpus::Reject;
+    }
+    match Plan::parse(text, "fuzz", Path::new("")) {
+        Ok(plan) => assert!(!plan.axes.cases().is_empty(), "a plan without runs"),
+        Err(error) => {
+            let message = error.to_string();
+            one_line(&message);
+            let line = message["fuzz:".len()..].split(':').next().and_then(|line| line.parse::<usize>().ok());
+            assert!(line.is_some_and(|line| line > 0), "no line: {message}");
+        }
+    }
+    Corpus::Keep
+}
+
+/// A device's file, and overrides of a known device: refused in one line, or a device with limits that can be built.
+fn device(bytes: &[u8]) -> Corpus {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
+    let overridden = DeviceSpec::names().into_iter().map(|name| DeviceSpec::open(&format!("{name}:{text}")));
+    for device in overridden.chain([DeviceSpec::parse("fuzz", text)]) {
+        match device {
+            Ok(device) => {
+                let built = device.build(1);
+                assert!(built.depth() > 0 && built.request_bytes_max() > 0, "{device:?}");
+                if let Some(limits) = device.limits() {
+                    assert!(limits.bytes_per_ns > 0.0 && limits.medium_bytes_per_ns > 0.0, "{device:?}");
+                }
+            }
+            Err(error) => assert!(!error.to_string().is_empty(), "{text:?}"),
+        }
+    }
+    Corpus::Keep
+}
+
 /// What any bytes must give: records within bounds, times that do not run back, at most one error, at the end, in one
 /// line with the input's name; and records that our own form holds unchanged.
-fn check(bytes: &[u8], options: &Options) {
+fn check(bytes: &[u8], format: Option<Format>, options: &Options) {
     let input = Cursor::new(bytes.to_vec());
-    let mut import = match import::from_reader(input, "fuzz", *TARGET, options) {
+    let mut import = match import::from_reader(input, "fuzz", format, options) {
         Ok(import) => import,
         Err(error) => return one_line(&error.to_string()),
     };

@@ -295,3 +295,29 @@ fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
         failure(bowwave().arg("replay").arg(plan("eight-readers.toml")).args(["--policy", "oracle"]));
     assert!(code == 2 && line.contains("only a trace has an oracle"), "{line}");
 }
+
+#[test]
+fn the_commands_of_the_readme_and_the_guide_run() {
+    let folder = folder("guide");
+    fs::copy(sample("grep.strace"), folder.join("app.strace")).expect("a log");
+    fs::copy(plan("eight-readers.toml"), folder.join("eight-readers.toml")).expect("a plan");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut seen = 0;
+    for document in ["README.md", "docs/guide-replay.md"] {
+        let text = fs::read_to_string(root.join(document)).expect("the document");
+        for block in text.split("```sh\n").skip(1) {
+            let block = block.split("```").next().unwrap_or_default();
+            for line in block.lines() {
+                let words = line.split('#').next().unwrap_or_default().split_whitespace();
+                let words: Vec<&str> = words.collect();
+                let Some((&"bowwave", arguments)) = words.split_first() else { continue };
+                let known = ["generate", "replay", "report", "reproduce"];
+                if arguments.first().is_some_and(|command| known.contains(command)) {
+                    seen += 1;
+                    run(bowwave().args(arguments).current_dir(&folder));
+                }
+            }
+        }
+    }
+    assert!(seen >= 12, "{seen} commands");
+}

@@ -58,7 +58,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("bowwave-python", &["bowwave-engine", "bowwave-region", "bowwave-sim", "bowwave-trace"]),
-    ("bowwave-fuzz", &["bowwave-trace"]),
+    ("bowwave-fuzz", &["bowwave-sim", "bowwave-trace"]),
     ("xtask", &[]),
 ];
 

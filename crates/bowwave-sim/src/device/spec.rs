@@ -71,6 +71,14 @@ impl DeviceSpec {
         Self::read(text, parameters)
     }
 
+    /// The device of the text of a file; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn parse(name: &str, text: &str) -> Result<Self, DeviceError> {
+        Self::read(name, based(name, text, 0)?)
+    }
+
     fn read(name: &str, mut parameters: Parameters) -> Result<Self, DeviceError> {
         let p = &mut parameters;
         let model = p.choice("model", |text| match text {
