@@ -5,17 +5,20 @@
 //! taken the lock often enough with nobody else coming becomes its *owner*:
 //!
 //! ```text
-//!   owner                               anybody else, holding `slow`
-//!   busy = true                         owner = NOBODY
+//!   owner, in its seat                  anybody else, holding `slow`
+//!   inside = this lock                  owner = NOBODY
 //!   (nothing: a compiler fence)         barrier on every processor that runs a thread of ours (membarrier)
-//!   owner == me?  yes: it is mine       wait until busy == false: it is mine
-//!                 no:  busy = false, take `slow`
+//!   owner == me?  yes: it is mine       wait until its seat is not inside this lock: it is mine
+//!                 no:  inside = 0, take `slow`
 //! ```
 //!
-//! Why both never hold it: the barrier falls, on the owner's processor, either before `busy = true` in program order,
-//! and then the look at `owner` that follows finds it gone; or after it, and then the waiter finds `busy` set and waits
-//! for the release store that ends the owner's turn. This is Dekker's algorithm with the fence of the frequent side paid
+//! Why both never hold it: the barrier falls, on the owner's processor, either before `inside = this lock` in program order,
+//! and then the look at `owner` that follows finds it gone; or after it, and then the waiter finds the owner inside and
+//! waits for the release store that ends its turn. This is Dekker's algorithm with the fence of the frequent side paid
 //! for by the rare one. `tests` go through every interleaving of a model with store buffers, with and without the barrier.
+//!
+//! `inside` is the thread's, not the lock's: a thread may lose its processor before it says that it enters, and come back
+//! when the lock has been owned by others for long. What it then writes must not look like theirs.
 //!
 //! Losing ownership costs the newcomer some microseconds. Each time the thread has to show a longer habit before it
 //! owns the lock again, so that where threads share a shard, it soon is a plain mutex.
@@ -23,8 +26,10 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
@@ -33,21 +38,35 @@ use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_
 
 /// A mutex that can have an owner.
 pub(crate) struct OwnedLock<T> {
-    /// The thread that enters by `busy` alone, or `NOBODY`. Written by holders of `slow` only, set only by that thread.
-    owner: AtomicU64,
-    /// The owner is inside. Written by the owner only.
-    busy: AtomicBool,
+    /// Address of the seat whose thread enters by that alone, or `NOBODY`. Written by holders of `slow` only, set only by
+    /// that thread.
+    owner: AtomicUsize,
     slow: Mutex<Habit>,
     value: UnsafeCell<T>,
 }
 
 /// Who has come of late.
 struct Habit {
-    last: u64,
+    /// The seat of the owner.
+    owner: Option<&'static Seat>,
+    last: usize,
     /// How often in a row, with nobody in the way.
     streak: u32,
     /// The streak that makes an owner.
     needed: u32,
+}
+
+/// What a thread that owns locks says of itself. On a cache line of its own.
+#[repr(align(64))]
+struct Seat {
+    /// Address of the lock that the thread enters, or is inside of, as its owner; or `OUTSIDE`. Written by the thread only.
+    inside: AtomicUsize,
+}
+
+impl Seat {
+    fn is_at(&self, address: usize) -> bool {
+        ptr::from_ref(self).addr() == address
+    }
 }
 
 // SAFETY: the lock lets one thread at a time at the value, as a mutex does.
@@ -60,6 +79,8 @@ pub(crate) struct Guard<'a, T> {
     lock: &'a OwnedLock<T>,
     /// `None` for the owner.
     slow: Option<MutexGuard<'a, Habit>>,
+    /// A guard seen by several threads shows them the value.
+    shows: PhantomData<&'a T>,
 }
 
 impl<T> OwnedLock<T> {
@@ -70,9 +91,8 @@ impl<T> OwnedLock<T> {
     /// A lock that a streak of `needed` turns makes its thread's own.
     fn with_streak(value: T, needed: u32) -> Self {
         Self {
-            owner: AtomicU64::new(NOBODY),
-            busy: AtomicBool::new(false),
-            slow: Mutex::new(Habit { last: NOBODY, streak: 0, needed }),
+            owner: AtomicUsize::new(NOBODY),
+            slow: Mutex::new(Habit { owner: None, last: NOBODY, streak: 0, needed }),
             value: UnsafeCell::new(value),
         }
     }
@@ -83,15 +103,24 @@ impl<T> OwnedLock<T> {
     /// If this thread owns the lock and is inside already; without an owner that is a deadlock, as with any mutex.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        if self.is_own() {
-            assert!(!self.busy.load(Ordering::Relaxed), "a thread locks what it has locked");
-            self.busy.store(true, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst);
-            // Acquire: nothing of the turn moves before this look.
-            if self.owner.load(Ordering::Acquire) == THREAD.get() {
-                return Guard { lock: self, slow: None };
+        let seat = SEAT.get();
+        if seat.is_at(self.owner.load(Ordering::Relaxed)) {
+            #[cfg(test)]
+            if let Some(wait) = BEFORE_ENTRY.take() {
+                wait();
             }
-            self.busy.store(false, Ordering::Release);
+            let inside = seat.inside.load(Ordering::Relaxed);
+            assert!(inside != self.address(), "a thread locks what it has locked");
+            if inside == OUTSIDE {
+                // Release: who waits for another lock may see this instead of the end of the turn before.
+                seat.inside.store(self.address(), Ordering::Release);
+                compiler_fence(Ordering::SeqCst);
+                // Acquire: nothing of the turn moves before this look.
+                if seat.is_at(self.owner.load(Ordering::Acquire)) {
+                    return Guard { lock: self, slow: None, shows: PhantomData };
+                }
+                seat.inside.store(OUTSIDE, Ordering::Release);
+            }
         }
         self.lock_slow()
     }
@@ -99,13 +128,18 @@ impl<T> OwnedLock<T> {
     /// Whether this thread enters without waiting: what it does inside then keeps nobody waiting, or hardly ever.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == THREAD.get()
+        SEAT.get().is_at(self.owner.load(Ordering::Relaxed))
+    }
+
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
     }
 
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) -> Guard<'_, T> {
-        let me = thread_number();
+        // Threads that have ended may have had the same: a streak may then be of two.
+        let me = SEAT.with(|seat| ptr::from_ref(seat).addr());
         let (mut habit, alone) = match self.slow.try_lock() {
             Ok(habit) => (habit, true),
             Err(TryLockError::Poisoned(poisoned)) => (poisoned.into_inner(), true),
@@ -113,31 +147,40 @@ impl<T> OwnedLock<T> {
                 (self.slow.lock().unwrap_or_else(PoisonError::into_inner), false)
             }
         };
-        if self.owner.load(Ordering::Relaxed) != NOBODY {
-            self.disown();
+        if let Some(owner) = habit.owner {
+            self.disown(owner);
+            habit.owner = None;
             habit.needed = habit.needed.saturating_mul(2).min(STREAK_MAX);
             (habit.last, habit.streak) = (me, 0);
         } else if alone && habit.last == me {
             habit.streak += 1;
             if habit.streak >= habit.needed {
                 habit.streak = 0;
-                if barrier_works() {
-                    self.owner.store(me, Ordering::Relaxed);
+                habit.owner = if barrier_works() { take_seat() } else { None };
+                if let Some(seat) = habit.owner {
+                    self.owner.store(ptr::from_ref(seat).addr(), Ordering::Relaxed);
                 }
             }
         } else {
             (habit.last, habit.streak) = (me, 0);
         }
-        Guard { lock: self, slow: Some(habit) }
+        Guard { lock: self, slow: Some(habit), shows: PhantomData }
     }
 
     /// Takes ownership away and waits until the owner is outside. The caller holds `slow`.
-    fn disown(&self) {
+    ///
+    /// # Panics
+    /// If the system no longer has the barrier that it had; the owner then stays.
+    fn disown(&self, owner: &'static Seat) {
         self.owner.store(NOBODY, Ordering::Relaxed);
-        barrier();
+        // A thread that is here is not inside as the owner.
+        if !ptr::eq(owner, SEAT.get()) && !barrier() {
+            self.owner.store(ptr::from_ref(owner).addr(), Ordering::Relaxed);
+            panic!("membarrier(2) worked before this lock had an owner, and has been forbidden since");
+        }
         let mut looks = 0u32;
         // Acquire: what the owner did happens before what comes now.
-        while self.busy.load(Ordering::Acquire) {
+        while owner.inside.load(Ordering::Acquire) == self.address() {
             looks = looks.saturating_add(1);
             match looks {
                 0..100 => std::hint::spin_loop(),
@@ -171,7 +214,7 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.slow.is_none() {
-            self.lock.busy.store(false, Ordering::Release);
+            SEAT.get().inside.store(OUTSIDE, Ordering::Release);
         }
     }
 }
@@ -182,24 +225,53 @@ impl<T> fmt::Debug for OwnedLock<T> {
     }
 }
 
-/// No thread's number.
-const NOBODY: u64 = u64::MAX;
+/// No seat's address.
+const NOBODY: usize = 0;
+/// No lock's address.
+const OUTSIDE: usize = 0;
 /// Turns in a row that make a thread the owner: they save ten times what taking ownership away costs.
 const STREAK_MIN: u32 = 1 << 11;
 /// What that grows to.
 const STREAK_MAX: u32 = 1 << 17;
 
+#[cfg(test)]
 thread_local! {
-    /// This thread's number; 0 before it has one. Never used twice, so a thread that has ended owns nothing anew.
-    static THREAD: Cell<u64> = const { Cell::new(0) };
+    /// What this thread does when it next comes to enter a lock of its own.
+    static BEFORE_ENTRY: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }
 
-fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    if THREAD.get() == 0 {
-        THREAD.set(NEXT.fetch_add(1, Ordering::Relaxed));
+/// Of threads that own nothing; no lock's owner.
+static NO_SEAT: Seat = Seat { inside: AtomicUsize::new(OUTSIDE) };
+/// Of threads that have ended. Who gets one owns what they owned.
+static FREE_SEATS: Mutex<Vec<&'static Seat>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// This thread's seat. Still there while the thread ends.
+    static SEAT: Cell<&'static Seat> = const { Cell::new(&NO_SEAT) };
+    /// Gives it back.
+    static SEAT_KEEPER: SeatKeeper = const { SeatKeeper };
+}
+
+struct SeatKeeper;
+
+impl Drop for SeatKeeper {
+    fn drop(&mut self) {
+        let seat = SEAT.replace(&NO_SEAT);
+        // A guard may have been forgotten: then the lock stays locked.
+        if !ptr::eq(seat, &raw const NO_SEAT) && seat.inside.load(Ordering::Relaxed) == OUTSIDE {
+            FREE_SEATS.lock().unwrap_or_else(PoisonError::into_inner).push(seat);
+        }
     }
-    THREAD.get()
+}
+
+/// The seat of this thread, a new one if it has none; `None` if the thread is about to end.
+fn take_seat() -> Option<&'static Seat> {
+    SEAT_KEEPER.try_with(|_| ()).ok()?;
+    if ptr::eq(SEAT.get(), &raw const NO_SEAT) {
+        let free = FREE_SEATS.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        SEAT.set(free.unwrap_or_else(|| Box::leak(Box::new(Seat { inside: AtomicUsize::new(OUTSIDE) }))));
+    }
+    Some(SEAT.get())
 }
 
 /// Whether the system has the barrier; without it no lock ever has an owner.
@@ -213,14 +285,14 @@ fn barrier_works() -> bool {
     })
 }
 
-/// A full barrier on every processor that runs a thread of this process.
-fn barrier() {
+/// A full barrier on every processor that runs a thread of this process; tells whether there was one.
+fn barrier() -> bool {
     fence(Ordering::SeqCst);
-    if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-        // Somebody has forbidden it since it worked; the slow one may be left.
-        membarrier(MembarrierCommand::Global).expect("membarrier worked before this lock had an owner");
-    }
+    // If somebody has forbidden the fast one since it worked, the slow one may be left.
+    let passed = membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+        || membarrier(MembarrierCommand::Global).is_ok();
     fence(Ordering::SeqCst);
+    passed
 }
 
 #[cfg(test)]

@@ -95,6 +95,46 @@ fn the_value_outlives_a_panic_inside() {
     assert_eq!(*lock.lock(), 5);
 }
 
+/// A thread that owned the lock until it lost its processor between finding that out and saying that it enters.
+#[test]
+fn a_former_owner_that_comes_to_enter_late_neither_gets_in_nor_lets_others_in() {
+    if !barrier_works() {
+        return;
+    }
+    let lock = &OwnedLock::with_streak((0, 0), 8);
+    let own = move || {
+        for _ in 0..40 {
+            bump(&mut lock.lock());
+        }
+        assert!(lock.is_own());
+    };
+    let (stop, stopped) = std::sync::mpsc::sync_channel(1);
+    let (go_on, may_go_on) = std::sync::mpsc::sync_channel::<()>(1);
+    thread::scope(|scope| {
+        let late = scope.spawn(move || {
+            own();
+            BEFORE_ENTRY.set(Some(Box::new(move || {
+                stop.send(()).expect("the test listens");
+                may_go_on.recv().expect("the test tells");
+            })));
+            bump(&mut lock.lock());
+        });
+        stopped.recv().expect("the thread comes to enter");
+        own();
+        let mut inside = lock.lock();
+        go_on.send(()).expect("the thread listens");
+        // Long enough for it to get wherever it gets.
+        let third = scope.spawn(move || bump(&mut lock.lock()));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!late.is_finished() && !third.is_finished(), "somebody else was inside");
+        bump(&mut inside);
+        drop(inside);
+        third.join().expect("no panic");
+        late.join().expect("no panic");
+    });
+    assert_eq!(lock.lock().0, 40 + 40 + 3);
+}
+
 /// The protocol as two programs on a machine where a store waits in its processor's buffer until it pleases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Machine {
