@@ -87,7 +87,7 @@ pub struct Row {
     pub requests: u64,
     /// Bytes read from the device.
     pub bytes_fetched: u64,
-    /// Bytes that readers asked for, within the file.
+    /// Bytes that readers asked for, within the file, and got.
     pub bytes_wanted: u64,
     /// Bytes fetched for each byte wanted.
     pub amplification: f64,

@@ -20,7 +20,7 @@ const FILE_ALIGNMENT: u64 = 1 << 20;
 /// Bytes that the files of a machine may take on its device: addresses beyond would not fit 64 bits for long.
 pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 62;
 /// Nanoseconds that a trace may span if its times count: 146 years.
-pub(crate) const SPAN_NS_MAX: u64 = 1 << 62;
+pub(crate) const SPAN_NS_MAX: u64 = Machine::END.0;
 /// Most bytes that a row reads, as in the fast replay, or gets of what it says it will need.
 const ROW_BYTES_MAX: u64 = 4 << 30;
 /// Rows between two reports of progress.
@@ -36,7 +36,7 @@ pub struct Workload {
     /// Time of the earliest row.
     first_ns: u64,
     counts: Counts,
-    /// Whether each file ends with its last row.
+    /// Whether each file ends with its last access.
     ends_with_rows: bool,
 }
 
@@ -118,7 +118,7 @@ impl Default for ReplayOptions {
 }
 
 impl Workload {
-    /// Takes a trace in. `file_bytes` is the length of every file; without it, each ends with its last row.
+    /// Takes a trace in. `file_bytes` is the length of every file; without it, each ends with its last access.
     ///
     /// # Errors
     /// A row that no writer wrote or that reads more than 4 GiB; files that no device holds.
@@ -135,7 +135,7 @@ impl Workload {
         for (number, row) in (0u64..).zip(trace.rows()) {
             let row = row.map_err(|bad| trace.error(bad))?;
             (first, last) = (first.min(row.time_ns), last.max(row.time_ns));
-            if !matches!(row.op, Op::Evict | Op::Fsync) && row.length > ROW_BYTES_MAX && !is_advice(row.op) {
+            if row.op.is_access() && row.length > ROW_BYTES_MAX {
                 let what =
                     format!("row {number}: {} bytes at once; a row may touch 4 GiB at most", row.length);
                 return Err(Error::unfit(trace.name(), what));
@@ -319,11 +319,6 @@ pub fn compact(
     }
     let bytes = writer.finish().map_err(refused)?;
     Ok((Trace::new(bytes.into(), name.as_str())?, import.repairs().iter().collect()))
-}
-
-/// Whether a row only hints.
-fn is_advice(op: Op) -> bool {
-    matches!(op, Op::WillNeed | Op::DontNeed | Op::Random | Op::Sequential)
 }
 
 /// Files one behind the other, in the order of the trace.

@@ -10,9 +10,9 @@ use bowwave_sim::oracle::Future;
 use bowwave_sim::record::Row;
 use bowwave_sim::replay::{ReplayOptions, ReplayPace, Workload};
 use bowwave_sim::sweep::{Case, Common};
-use bowwave_trace::Op;
 use bowwave_trace::binary::{Row as TraceRow, Trace, Writer};
 use bowwave_trace::generate::{Pattern, Spec};
+use bowwave_trace::{Op, Record};
 
 fn workload(pattern: Pattern, block_bytes: u64, op: Op) -> Workload {
     let spec = Spec { pattern, rows: 3000, file_bytes: 16 << 20, block_bytes, gap_ns: 1000, seed: 3 };
@@ -136,5 +136,37 @@ fn a_read_larger_than_the_cache_is_read_whole() {
         // The generator's file is shorter than what 3000 rows of it read, so it wraps around.
         assert_eq!(row.accesses, 3000 * 32, "{device}");
         assert_eq!(row.bytes_fetched, row.bytes_wanted, "{device}");
+    }
+}
+
+/// Programs advise to the end of a file by the largest length there is.
+#[test]
+fn advice_past_the_end_makes_no_file_longer_and_reads_no_more_than_there_is() {
+    let to_the_end = i64::MAX as u64;
+    let rows = [
+        ("a", Op::WillNeed, 0, to_the_end),
+        ("a", Op::Read, 8192, 4096),
+        ("b", Op::Sequential, 0, to_the_end),
+        ("b", Op::Read, 0, 4096),
+        ("c", Op::Evict, 1 << 50, to_the_end),
+    ];
+    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+    for (time_ns, &(file, op, offset, length)) in (0..).zip(&rows) {
+        let record = Record { time_ns, pid: 1, op, file: file.to_owned(), offset, length };
+        writer.write(&record).expect("in bounds");
+    }
+    let bytes = writer.finish().expect("memory takes all");
+    let trace = Trace::new(bytes.into(), "made").expect("whole");
+    let workload = Workload::new(trace, None).expect("the files are short");
+    let case = Case {
+        policy: Policy::OnDemand,
+        ra_pages: 32,
+        cache_bytes: None,
+        device: "instant".to_owned(),
+        seed: 0,
+    };
+    for pace in [ReplayPace::Closed, ReplayPace::Trace] {
+        let row = run_at(pace, &workload, &case, &Common::default());
+        assert_eq!((row.reads_failed, row.bytes_fetched), (0, 3 * 4096 + 4096), "{pace:?}");
     }
 }

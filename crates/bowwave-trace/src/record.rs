@@ -47,6 +47,12 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it uses bytes, and so tells that they exist: a read, write, load or store.
+    #[must_use]
+    pub const fn is_access(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Load | Self::Store)
+    }
+
     /// Every operation, in the order of the format's description.
     pub const ALL: [Self; 10] = [
         Self::Read,

@@ -215,9 +215,9 @@ fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) 
                 std::thread::park_timeout(Duration::from_millis(50));
             }
         });
-        let outcome = parallel::try_map(cases, jobs, |case| input.run(case, common, &reads));
-        done.store(true, Ordering::Relaxed);
-        outcome
+        // Also if a run panics: the scope waits for the thread above.
+        let _done = Done(&done);
+        parallel::try_map(cases, jobs, |case| input.run(case, common, &reads))
     });
     outcome.map_err(|error| match error {
         SweepError::Violation(_) => {
@@ -226,6 +226,15 @@ fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) 
         SweepError::Unfit(_) => Failure::failed(error),
         error => Failure::usage(error),
     })
+}
+
+/// Says, in its end, that something is done.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Args {

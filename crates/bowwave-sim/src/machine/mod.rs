@@ -197,13 +197,17 @@ impl Machine {
         }
     }
 
-    /// Runs until every process has ended, or until `until`.
+    /// When virtual time ends: after 146 years, long before nanoseconds overflow.
+    pub const END: Instant = Instant(1 << 62);
+
+    /// Runs until every process has ended, or until `until` or [`END`](Self::END).
     ///
     /// # Errors
     /// An invariant of the cache that does not hold, if each step is checked.
     pub fn run(&mut self, until: Option<Instant>) -> Result<(), Violation> {
+        let until = until.map(|until| until.min(Self::END));
         while let Some(next) = self.next_event() {
-            if until.is_some_and(|until| next > until) {
+            if next > until.unwrap_or(Self::END) {
                 break;
             }
             self.recorder.pass(next, self.cache.get(), &self.queue);

@@ -139,7 +139,7 @@ impl Running {
         let access = self.next.take()?;
         self.next = self.process.source.next();
         if let Pace::Every { period_ns } = self.process.pace {
-            self.ready_at = Instant(now.0 + period_ns);
+            self.ready_at = Instant(now.0.saturating_add(period_ns));
         }
         Some(access)
     }

@@ -122,6 +122,11 @@ impl Machine {
             }
             Err(_) => {
                 self.recorder.read_failed();
+                let page_bytes = self.page_size.bytes();
+                let read = self.reads.get_mut(waiter);
+                // It got what it had walked past.
+                let missing = (read.pages.end - read.next).0.saturating_mul(page_bytes);
+                read.bytes = read.bytes.saturating_sub(missing);
                 self.end(waiter);
             }
         }

@@ -134,3 +134,33 @@ fn threads_share_what_readahead_knows_and_processes_do_not() {
     assert_eq!(misses(true), 1);
     assert!(misses(false) > 4, "{}", misses(false));
 }
+
+#[test]
+fn time_ends_before_nanoseconds_overflow() {
+    for pace in [Pace::Every { period_ns: u64::MAX }, Pace::Closed { think_ns: u64::MAX }] {
+        let mut machine = machine(Config { policy: Policy::None, ..Config::default() }, Walk::AtOnce);
+        let file = machine.add_file("a", 1 << 20, 0);
+        machine.add_process(Process { start: Instant(0), source: sequential(file, 3, 4096), pace, depth: 1 });
+        machine.run(Some(Instant(u64::MAX))).expect("no invariant is broken");
+        assert_eq!(machine.reads().0, 1, "{pace:?}");
+        assert_eq!(machine.now(), Machine::END);
+    }
+}
+
+#[test]
+fn a_read_that_fails_gets_nothing() {
+    for walk in [Walk::AtOnce, Walk::PageByPage] {
+        let queue = Queue::new(Box::new(InstantDevice::default()), QueueConfig::open()).expect("valid");
+        let (host, faults) = (Host::FREE, Faults { seed: 1, failing: 1.0 });
+        let record = Some(RecordOptions::default());
+        let setup = Setup { config: Config::default(), host, queue, walk, faults, check: true, record };
+        let mut machine = Machine::new(setup).expect("valid");
+        let file = machine.add_file("a", 1 << 20, 0);
+        let source = sequential(file, 3, 8192);
+        machine.add_process(Process { start: Instant(0), source, pace: Pace::Trace, depth: 1 });
+        machine.run(Some(Instant(5_000_000))).expect("no invariant is broken");
+        let run = machine.summary();
+        assert_eq!((machine.reads(), run.row.bytes_wanted), ((3, 3), 0), "{walk:?}");
+        assert_eq!(run.samples.bytes_delivered.iter().sum::<u64>(), 0, "{walk:?}");
+    }
+}

@@ -15,7 +15,7 @@
 //!            length: bit 31 clear, the bytes; set, bits 0…30 are an index into the long lengths
 //!            what:   bits 0…3 the operation (index into Op::ALL), bits 4…31 the stream
 //!
-//!   file     0 end u64: the highest offset + length of its rows   8 end of its name among the names u64
+//!   file     0 end u64: the highest offset + length of its accesses   8 end of its name among the names u64
 //!   stream   0 pid u64   8 file u64: index of a file
 //!   long     0 length u64
 //!

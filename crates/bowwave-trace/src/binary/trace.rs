@@ -171,7 +171,8 @@ impl<B: AsRef<[u8]>> Trace<B> {
         &self.names[start..self.files[file].name_end]
     }
 
-    /// One past the last byte of a file that a row touches, as its writer found.
+    /// One past the last byte of a file that a row reads, writes, loads or stores, as its writer found. Advice and
+    /// evictions may well name bytes past the end of a file.
     ///
     /// # Panics
     /// If there is no such file.

@@ -117,7 +117,9 @@ impl<W: Write> Writer<W> {
             _ => LONG | self.long(length)?,
         };
         let file = &mut self.files[file as usize];
-        file.end = file.end.max(end);
+        if op.is_access() {
+            file.end = file.end.max(end);
+        }
         self.buffer.extend_from_slice(&time_ns.to_le_bytes());
         self.buffer.extend_from_slice(&offset.to_le_bytes());
         self.buffer.extend_from_slice(&length.to_le_bytes());
