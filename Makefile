@@ -49,6 +49,7 @@ bench:
 	$(CARGO) run --locked --release --package bowwave-trace --example binary_speed
 	$(CARGO) bench --locked --package bowwave-core --bench decide
 	$(CARGO) bench --locked --package bowwave-sim --bench fast
+	$(CARGO) bench --locked --package bowwave-sim --bench machine
 	$(CARGO) bench --locked --package bowwave-core --bench replay
 	$(CARGO) bench --locked --package bowwave-engine --bench warm
 	$(CARGO) bench --locked --package bowwave-backend --bench stores
