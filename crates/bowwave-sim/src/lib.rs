@@ -9,6 +9,7 @@
 //! Nothing here decides what to read or to keep: that is `bowwave-core`, as in production. Nothing here looks at a clock
 //! either: a run with the same input gives the same output, to the digit.
 
+pub mod block;
 pub mod device;
 pub mod fast;
 pub mod faults;

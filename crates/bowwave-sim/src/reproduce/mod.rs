@@ -5,6 +5,7 @@
 
 mod aio_stress;
 mod figure;
+mod fsync_tester;
 mod iozone;
 mod lab;
 mod oltp;
@@ -73,6 +74,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     sysbench::EXPERIMENT,
     oltp::EXPERIMENT,
     thrashing::EXPERIMENT,
+    fsync_tester::EXPERIMENT,
 ];
 
 impl fmt::Display for ReproduceError {

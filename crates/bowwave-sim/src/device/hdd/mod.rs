@@ -6,13 +6,18 @@
 //! ```
 //!
 //! Of commands that it may order itself (NCQ) it takes the one whose first sector it can reach soonest, unless one has
-//! waited too long. Writes go to the medium at once: there is no write cache in the model, as with `hdparm -W0`.
+//! waited too long. Writes go to the medium at once, as with `hdparm -W0`, unless there is a write cache: then a write ends
+//! when the cache has room for it, and goes to the medium behind those before it, without losing a turn if it goes on where
+//! they end. A read that the buffer does not have waits until the cache is empty, which is longer than in real drives, and
+//! time of the medium is then counted when a write is taken.
 
 mod buffer;
 mod geometry;
 mod parameters;
 #[cfg(test)]
 mod tests;
+
+use std::collections::VecDeque;
 
 use bowwave_core::Instant;
 
@@ -32,7 +37,19 @@ pub(super) struct Hdd {
     current: Option<Done>,
     /// Where the head is when it does not move.
     cylinder: u64,
+    cached: Cached,
     service: Service,
+}
+
+/// Writes that were taken and are not on the medium.
+#[derive(Debug, Default)]
+struct Cached {
+    /// When each will be, and its sectors.
+    writes: VecDeque<(f64, u64)>,
+    sectors: u64,
+    /// When the last one will be, and the sector behind it.
+    until: f64,
+    end: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +84,7 @@ impl Hdd {
             held: Vec::with_capacity(p.depth),
             current: None,
             cylinder: 0,
+            cached: Cached::default(),
             service: Service::default(),
         }
     }
@@ -114,7 +132,9 @@ impl Hdd {
         let wanted = sector + count;
         let limit = (wanted + self.p.look_ahead).min(self.geometry.sectors);
         let bus = (count * self.p.sector_bytes) as f64 * self.p.bus_ns_per_byte;
-        match self.find(at, command) {
+        let found = self.find(at, command);
+        let at = if matches!(found, Found::Whole) { at } else { at.max(self.cached.until) };
+        match found {
             Found::Whole => {
                 self.buffer.used(&self.geometry, at, sector, count, limit);
                 self.service.buffer_hits += 1;
@@ -158,12 +178,44 @@ impl Hdd {
 
     /// When a write that begins at `at` is on the medium.
     fn write(&mut self, at: f64, command: &Command) -> f64 {
+        if self.p.write_cache > 0 {
+            return self.write_cached(at, command);
+        }
         let Access { media, .. } = self.access(at, command.sector, command.count);
         self.buffer.forget(command.sector, command.sector + command.count);
         // The bytes come over the bus while the head moves, and no faster than that.
         let bus = at + self.p.command_media_ns + command.bytes as f64 * self.p.bus_ns_per_byte;
         self.service.bus_ns += (bus - media).max(0.0) as u64;
         media.max(bus)
+    }
+
+    /// When a write that begins at `at` is in the cache. The medium is as far behind as it takes.
+    fn write_cached(&mut self, at: f64, command: &Command) -> f64 {
+        let &Command { sector, count, bytes, .. } = command;
+        let mut taken = at;
+        while let Some(&(end, sectors)) = self.cached.writes.front()
+            && (end <= taken || self.cached.sectors + count > self.p.write_cache)
+        {
+            taken = taken.max(end);
+            self.cached.sectors -= sectors;
+            self.cached.writes.pop_front();
+        }
+        let bus = bytes as f64 * self.p.bus_ns_per_byte;
+        let arrived = taken + self.p.command_buffer_ns + bus;
+        let goes_on = sector == self.cached.end && arrived <= self.cached.until;
+        let end = if goes_on {
+            let end = self.geometry.pass(self.cached.until, sector, sector + count);
+            self.cylinder = self.geometry.place(sector + count - 1).cylinder;
+            self.add(0.0, 0.0, 0.0, end - self.cached.until, 0.0);
+            end
+        } else {
+            self.access(self.cached.until.max(taken), sector, count).media
+        };
+        self.buffer.forget(sector, sector + count);
+        self.cached.writes.push_back((end, count));
+        self.cached.sectors += count;
+        (self.cached.until, self.cached.end) = (end, sector + count);
+        arrived
     }
 
     /// Goes to a sector and over `count` of them.

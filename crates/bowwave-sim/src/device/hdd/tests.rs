@@ -164,3 +164,22 @@ fn any_place_and_length_within_or_past_the_disk_ends() {
         disk.now += random.below(30_000_000);
     }
 }
+
+#[test]
+fn a_write_cache_ends_writes_early_until_it_is_full_and_then_keeps_the_pace_of_the_medium() {
+    let mut disk = Disk::open("hdd:write_cache_kb=2048");
+    let times: Vec<_> =
+        (0..40).map(|index| disk.one(Direction::Write, GB + index * 512 * KB, 512 * KB)).collect();
+    // 97 us of command and 2.1 ms on the bus.
+    assert_eq!(times[0], 97 + 2097);
+    let settled = &times[20..];
+    let average = settled.iter().sum::<u64>() / settled.len() as u64;
+    // 64.8 MB/s sustained in the outer zones: no turn is lost.
+    assert!((7_500..8_600).contains(&average), "{average} us for 512 KiB");
+    let mut without = Disk::open("hdd");
+    without.one(Direction::Write, GB, 512 * KB);
+    let lost = without.one(Direction::Write, GB + 512 * KB, 512 * KB);
+    assert!(lost > 14_000, "{lost} us: a turn is lost");
+    // A read waits until the cache is empty.
+    assert!(disk.read(20 * GB, 4 * KB) > 20_000);
+}

@@ -1,0 +1,106 @@
+//! What writers, write-back and the journal do to each other.
+
+use bowwave_core::Instant;
+
+use super::*;
+use crate::device::DeviceSpec;
+use crate::queue::{Elevator, QueueConfig};
+
+const MS: u64 = 1_000_000;
+
+fn world(limits: Limits) -> World {
+    let device = DeviceSpec::open("hdd").unwrap();
+    let max = usize::MAX;
+    let elevator = Elevator::Deadline;
+    let config = QueueConfig {
+        elevator,
+        requests_max: max,
+        congested_on: max,
+        congested_off: max,
+        ..device.queue().clone()
+    };
+    World::new(Queue::new(device.build(0), config).unwrap(), limits)
+}
+
+const LIMITS: Limits =
+    Limits { background_pages: 1000, hard_pages: 4000, requests_max: 16, congested_on: 12, congested_off: 8 };
+
+/// Writes pages in bursts and notes the most that was dirty or on its way.
+struct Watch<P> {
+    process: P,
+    most: u64,
+}
+
+impl<P: Process> Process for Watch<P> {
+    fn step(&mut self, me: usize, world: &mut World) -> Wait {
+        let wait = self.process.step(me, world);
+        self.most = self.most.max(world.files.dirty + world.writeback);
+        wait
+    }
+}
+
+#[test]
+fn a_writer_is_held_at_the_hard_limit_and_all_is_written_in_the_end() {
+    let mut world = world(LIMITS);
+    let file = world.files.add(1 << 30);
+    let mut writer = Watch { process: Tio::new(file, 20_000, None), most: 0 };
+    let end = run(&mut world, &mut [&mut writer], 1, Instant(u64::MAX));
+    assert!((4000..4100).contains(&writer.most), "{} pages", writer.most);
+    assert_eq!(
+        (world.files.dirty, world.writeback, world.written.iter().sum::<u64>()),
+        (0, 0, 20_000 * PAGE)
+    );
+    assert_eq!(writer.process.taken_ns.len(), 20_000);
+    // 80 MB: no faster than the medium, no slower than a lost turn for each request.
+    assert!((1000 * MS..4000 * MS).contains(&end.0), "{end:?}");
+}
+
+#[test]
+fn below_the_background_limit_nothing_is_written_until_someone_syncs() {
+    let mut world = world(LIMITS);
+    let file = world.files.add(1 << 30);
+    let mut writer = Tio::new(file, 1 << 20, Some((1, 500)));
+    run(&mut world, &mut [&mut writer], 1, Instant(4 * MS));
+    assert_eq!((world.written, writer.taken_ns.len()), ([0; 2], 400));
+    let longest = writer.taken_ns.iter().max();
+    assert_eq!(longest, Some(&10_000), "a copy, and no wait");
+    run(&mut world, &mut [&mut writer], 1, Instant(u64::MAX));
+    assert_eq!(world.written[1], 0, "an fsync is sync");
+    assert!(world.written[0] > 450 * PAGE);
+}
+
+#[test]
+fn who_changes_what_the_journal_is_writing_waits_for_it() {
+    let mut world = world(Limits { hard_pages: 1 << 40, background_pages: 1 << 40, ..LIMITS });
+    let file = world.files.add(1 << 30);
+    let mut writer = Tio::new(file, 1 << 20, Some((1, 600_000)));
+    let mut journal = Journal::new(100 << 30);
+    run(&mut world, &mut [&mut writer, &mut journal], 2, Instant(6_000 * MS));
+    assert_eq!(journal.commits, 1);
+    let held: Vec<_> = writer.taken_ns.iter().filter(|&&ns| ns > 10_000).collect();
+    assert!(held.len() == 1 && *held[0] > 5 * MS, "{held:?}: one write, for as long as the blocks took");
+}
+
+#[test]
+fn an_fsync_waits_for_each_phase_and_a_stream_writes_its_file_each_round() {
+    let mut times = Vec::new();
+    for phases in 1..=3 {
+        let mut world = world(LIMITS);
+        let file = world.files.add(1 << 30);
+        let mut tester = FsyncTester::new(file, 2 << 30, phases, Instant(0));
+        run(&mut world, &mut [&mut tester], 1, Instant(2_500 * MS));
+        assert_eq!(tester.taken_ns.len(), 3);
+        assert_eq!(
+            world.written[0] / 3,
+            [1 << 20, (1 << 20) + 8 * PAGE, (1 << 20) + 9 * PAGE][phases as usize - 1]
+        );
+        times.push(tester.taken_ns[1]);
+    }
+    assert!(times.is_sorted() && times[0] < times[2], "{times:?}");
+
+    let mut world = world(LIMITS);
+    let file = world.files.add(1 << 30);
+    let mut stream = Stream::new(file, 64 << 20);
+    run(&mut world, &mut [&mut stream], 1, Instant(10_000 * MS));
+    assert!(stream.rounds >= 3 && world.written[1] >= stream.rounds * (64 << 20));
+}
