@@ -108,6 +108,10 @@ fn fork(tables: &mut Tables, call: &Call<'_>, value: u64, child: Option<u64>) {
 fn descriptors(tables: &mut Tables, call: &Call<'_>, outcome: Outcome<'_>) {
     let Call { pid, name, args, .. } = *call;
     let value = u32::try_from(outcome.value).ok();
+    if matches!(name, b"dup" | b"dup2" | b"dup3" | b"fcntl" | b"fcntl64") {
+        // What was open before the log began, too, shares its position with its duplicates.
+        files::known(tables, call, 0);
+    }
     match name {
         b"dup" | b"dup2" | b"dup3" => {
             if let (Some(old), Some(new)) = (number(args, 0), value) {

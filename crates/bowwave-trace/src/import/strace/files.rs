@@ -117,26 +117,30 @@ fn file<'a>(
     index: usize,
     batch: &mut Batch,
 ) -> Option<&'a mut Description> {
+    let known = known(tables, call, index);
     let descriptor = call.args.descriptor(index)?;
-    let number = descriptor.number?;
-    if let Some(told) = descriptor.path {
-        let mut path = Vec::new();
-        plain_path(told, &mut path);
-        // Sockets, pipes and the like have a name that is no path.
-        if !path.starts_with(b"/") || told.ends_with(b">") && told.windows(6).any(|part| part == b"<char ") {
-            return None;
-        }
-        if tables.description(call.pid, number).is_none_or(|file| file.path != path) {
-            let description = Description { path, position: None, size: None, append: false };
-            tables.open(call.pid, number, description, false);
-        }
-    } else if tables.description(call.pid, number).is_none() {
-        if number > LAST_STANDARD {
-            batch.repairs.add(Repair::UnknownDescriptor);
-        }
-        return None;
+    if !known && descriptor.path.is_none() && descriptor.number.is_some_and(|number| number > LAST_STANDARD) {
+        batch.repairs.add(Repair::UnknownDescriptor);
     }
-    tables.description(call.pid, number)
+    if known { tables.description(call.pid, descriptor.number?) } else { None }
+}
+
+/// Whether the descriptor `index` of a call is a file that we know or, from now on, do: by its path, if the log has it.
+pub(super) fn known(tables: &mut Tables, call: &Call<'_>, index: usize) -> bool {
+    let Some(descriptor) = call.args.descriptor(index) else { return false };
+    let Some(number) = descriptor.number else { return false };
+    let Some(told) = descriptor.path else { return tables.description(call.pid, number).is_some() };
+    let mut path = Vec::new();
+    plain_path(told, &mut path);
+    // Sockets, pipes and the like have a name that is no path.
+    if !path.starts_with(b"/") || told.ends_with(b">") && told.windows(6).any(|part| part == b"<char ") {
+        return false;
+    }
+    if tables.description(call.pid, number).is_none_or(|file| file.path != path) {
+        let description = Description { path, position: None, size: None, append: false };
+        tables.open(call.pid, number, description, false);
+    }
+    true
 }
 
 /// Descriptors up to this one are terminals and pipes more often than not; nobody misses them.
@@ -192,6 +196,8 @@ pub(super) fn seek(tables: &mut Tables, call: &Call<'_>, outcome: Outcome<'_>) {
     let Some(number) = number(args, 0) else { return };
     let llseek = name == b"_llseek";
     let position = if llseek { args.pointed(2) } else { Some(outcome.value) };
+    // It may have been open before the log began.
+    known(tables, call, 0);
     let whence = args.text(if llseek { 3 } else { 2 });
     let (Some(file), Some(position)) = (tables.description(pid, number), position) else { return };
     file.position = Some(position);

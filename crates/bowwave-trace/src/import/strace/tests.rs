@@ -349,3 +349,27 @@ broken(3"#;
     let counts = [(Repair::ForeignLine, 2), (Repair::UnfinishedCall, 2), (Repair::UnseenSubmission, 1)];
     assert_eq!(repairs, counts);
 }
+
+#[test]
+fn a_seek_tells_where_a_file_stands_that_was_open_before_the_log_began() {
+    let log = r#"
+7 lseek(3</x>, 40960, SEEK_SET) = 40960
+7 read(3</x>, "", 10) = 10
+7 lseek(4</y>, 0, SEEK_CUR) = 500
+7 read(4</y>, "", 10) = 10"#;
+    assert_eq!(clean(log), [read(7, "/x", 40960, 10), read(7, "/y", 500, 10)]);
+}
+
+#[test]
+fn duplicates_of_a_file_that_was_open_before_the_log_began_share_its_position() {
+    let log = r#"
+7 dup(3</x>) = 4</x>
+7 fcntl(3</x>, F_DUPFD, 5) = 5</x>
+7 lseek(5</x>, 100, SEEK_SET) = 100
+7 read(3</x>, "", 10) = 10
+7 read(4</x>, "", 10) = 10
+7 fcntl(4</x>, F_SETFL, O_RDWR|O_APPEND) = 0
+7 lseek(3</x>, 0, SEEK_END) = 1000
+7 write(5</x>, "", 10) = 10"#;
+    assert_eq!(clean(log), [read(7, "/x", 100, 10), read(7, "/x", 110, 10), write(7, "/x", 1000, 10)]);
+}
