@@ -1,6 +1,6 @@
 //! Fills on their way to a store: demand before readahead, neighbours joined, no more in flight than the store serves.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,9 +69,13 @@ struct State {
 }
 
 thread_local! {
-    /// Queues that this thread sends for, so that a backend that answers at once does not recurse.
-    static PUMPED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// Addresses of the queues that this thread sends for, else 0, so that a backend that answers at once does not recurse.
+    /// No vector: that would be gone when files are read and closed in the end of a thread.
+    static PUMPED: Cell<[usize; NESTED_MAX]> = const { Cell::new([0; NESTED_MAX]) };
 }
+
+/// Queues that a thread may send for at once: a store whose requests read from another store makes two.
+const NESTED_MAX: usize = 8;
 
 /// While it lives, this thread sends for a queue. (Not a flag of the queue: one reader would send what all others ask
 /// for, and a backend that panics would leave it set.)
@@ -80,19 +84,22 @@ struct Pumping(usize);
 impl Pumping {
     /// `None` if this thread sends for the queue already.
     fn enter(queue: usize) -> Option<Self> {
-        PUMPED.with_borrow_mut(|pumped| {
-            let is_new = !pumped.contains(&queue);
-            if is_new {
-                pumped.push(queue);
-            }
-            is_new.then(|| Self(queue))
-        })
+        let mut pumped = PUMPED.get();
+        if pumped.contains(&queue) {
+            return None;
+        }
+        // Deeper down it recurses, which takes stack but works.
+        if let Some(free) = pumped.iter_mut().find(|place| **place == 0) {
+            *free = queue;
+            PUMPED.set(pumped);
+        }
+        Some(Self(queue))
     }
 }
 
 impl Drop for Pumping {
     fn drop(&mut self) {
-        PUMPED.with_borrow_mut(|pumped| pumped.retain(|&queue| queue != self.0));
+        PUMPED.set(PUMPED.get().map(|queue| if queue == self.0 { 0 } else { queue }));
     }
 }
 

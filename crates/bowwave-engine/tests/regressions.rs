@@ -182,3 +182,36 @@ fn bookkeeping_of_scattered_pages_stays_within_the_cache() {
     assert!(stats.cache.pages_evicted > stats.frames, "the shadows are as many as the frames");
     assert!(stats.frames * stats.page_bytes + stats.metadata_bytes <= cache_bytes, "{stats:?}");
 }
+
+/// A thread's buffers were gone when it read a file in its end, and the read panicked: in the end of a thread, that ends the
+/// process. The file was first read here, so that what the engine keeps for the thread goes before it.
+#[test]
+fn a_thread_reads_in_its_end() {
+    struct ReadsAtEnd(Mutex<Option<bowwave_engine::File>>, mpsc::SyncSender<usize>);
+
+    impl Drop for ReadsAtEnd {
+        fn drop(&mut self) {
+            let file = self.0.lock().expect("no panic").take().expect("it was put here");
+            let count = file.read_at(1 << 20, &mut [0; 9000]).expect("memory does not fail");
+            drop(file);
+            self.1.send(count).expect("the test waits");
+        }
+    }
+
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<ReadsAtEnd>> = const { std::cell::RefCell::new(None) };
+    }
+
+    let (told, count) = mpsc::sync_channel(1);
+    let thread = std::thread::spawn(move || {
+        let engine = engine(16 << 20, 1);
+        let file = engine.open("pattern:/4MiB").expect("a file");
+        LAST.with_borrow_mut(|last| *last = Some(ReadsAtEnd(Mutex::new(None), told)));
+        file.read_at(0, &mut [0; 4096]).expect("memory does not fail");
+        LAST.with_borrow(|last| {
+            *last.as_ref().expect("put above").0.lock().expect("no panic") = Some(file);
+        });
+    });
+    assert_eq!(count.recv_timeout(Duration::from_secs(20)), Ok(9000));
+    thread.join().expect("no panic");
+}
