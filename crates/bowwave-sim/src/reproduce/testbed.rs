@@ -1,5 +1,7 @@
 //! The machine that the readahead documents measured on, from one file of parameters.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bowwave_core::{Config, Instant, PageSize, Policy};
 use serde::Deserialize;
 
@@ -105,15 +107,20 @@ impl Bench {
         (capacity as f64 * share) as u64 / page * page
     }
 
-    /// Lets one process do all it has to, so many reads at once, from the end of the phase before on.
+    /// Lets so many threads of one process share the work, from the end of the phase before on.
     pub(super) fn phase(
         &mut self,
         source: impl Iterator<Item = Access> + Send + 'static,
-        depth: u32,
+        threads: u32,
     ) -> Result<Phase, ReproduceError> {
-        let pace = Pace::Closed { think_ns: 0 };
         let start = Instant(nanoseconds(&self.row));
-        self.machine.add_process(Process { start, source: Box::new(source), pace, depth });
+        let work = Arc::new(Mutex::new(source));
+        self.machine.add_threads((0..threads).map(|_| {
+            let work = Arc::clone(&work);
+            let next = move || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let source = Box::new(std::iter::from_fn(next));
+            Process { start, source, pace: Pace::Closed { think_ns: 0 }, depth: 1 }
+        }));
         self.machine.run(None)?;
         let row = self.machine.summary().row;
         let (service, queue) = (self.machine.queue().device().service(), *self.machine.queue().stats());
