@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::page::PageSize;
-use crate::readahead::{LinuxConfig, Policy};
+use crate::readahead::{LinuxConfig, Policy, RangeConfig};
 
 /// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Config {
     pub policy: Policy,
     /// The finer points of [`Policy::Linux`].
     pub linux: LinuxConfig,
+    /// The finer points of [`Policy::Range`].
+    pub range: RangeConfig,
     /// Which page gives way when frames are used up.
     pub eviction: Eviction,
 }
@@ -63,20 +65,44 @@ impl Config {
     /// # Errors
     /// The first field that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let checks = [
-            ("frames", self.frames, (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
-            ("reserve_frames", self.reserve_frames, self.reserve_frames < self.frames, "below frames"),
-            ("ra_pages", self.ra_pages, (1..=1 << 20).contains(&self.ra_pages), "from 1 to 1048576 pages"),
+        let range = &self.range;
+        let checks: [(&str, u64, bool, &str); 8] = [
+            ("frames", self.frames.into(), (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
+            ("reserve_frames", self.reserve_frames.into(), self.reserve_frames < self.frames, "below frames"),
+            (
+                "ra_pages",
+                self.ra_pages.into(),
+                (1..=1 << 20).contains(&self.ra_pages),
+                "from 1 to 1048576 pages",
+            ),
             (
                 "linux.folio_order_max",
                 self.linux.folio_order_max.into(),
                 self.linux.folio_order_max <= 20,
                 "at most 20 (2^20 pages)",
             ),
-            ("fill_pages_max", self.fill_pages_max, self.fill_pages_max >= 1, "at least 1 page"),
+            ("fill_pages_max", self.fill_pages_max.into(), self.fill_pages_max >= 1, "at least 1 page"),
+            (
+                "range.file_bytes_max",
+                range.file_bytes_max,
+                (1 << 16..=1 << 40).contains(&range.file_bytes_max),
+                "from 64 KiB to 1 TiB",
+            ),
+            (
+                "range.range_bytes",
+                range.range_bytes,
+                range.range_bytes == 0 || (1 << 16..=range.file_bytes_max).contains(&range.range_bytes),
+                "0, or from 64 KiB to range.file_bytes_max",
+            ),
+            (
+                "range.whole_bytes",
+                range.whole_bytes,
+                range.whole_bytes <= range.file_bytes_max,
+                "at most range.file_bytes_max",
+            ),
         ];
         match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
-            Some((field, value, _, bound)) => Err(ConfigError { field, value: value.into(), bound }),
+            Some((field, value, _, bound)) => Err(ConfigError { field, value, bound }),
             None => Ok(()),
         }
     }
@@ -93,6 +119,7 @@ impl Default for Config {
             fill_pages_max: u32::MAX,
             policy: Policy::OnDemand,
             linux: LinuxConfig::default(),
+            range: RangeConfig::default(),
             eviction: Eviction::TwoList,
         }
     }

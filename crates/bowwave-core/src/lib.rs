@@ -61,7 +61,10 @@ pub use config::{Config, ConfigError, Eviction};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
-pub use readahead::{Access, LinuxConfig, Plan, Plans, Policy, Readahead, Reason, View, Window};
+pub use readahead::{
+    Access, Clusters, LinuxConfig, LustreStat, Plan, Plans, Policy, RangeConfig, Readahead, Reason, Stride,
+    View, Window,
+};
 pub use request::{Fault, Part, Pattern, Request};
 pub use stats::Stats;
 pub use time::Instant;

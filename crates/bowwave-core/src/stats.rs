@@ -2,7 +2,7 @@
 
 use core::ops::AddAssign;
 
-use crate::readahead::Reason;
+use crate::readahead::{LustreStat, Reason};
 
 /// What a cache, or one file of it, has done so far. Pages unless said otherwise; all only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Stats {
     pub lookups_more: u64,
     /// Decisions by reason, in the order of [`Reason::ALL`].
     pub decisions: [u64; Reason::ALL.len()],
+    /// What Lustre counts (not pages, but events), in the order of [`LustreStat::ALL`]; policy `range` only.
+    pub lustre: [u64; LustreStat::ALL.len()],
 }
 
 impl Stats {
@@ -57,6 +59,12 @@ impl Stats {
     #[must_use]
     pub fn decided(&self, reason: Reason) -> u64 {
         self.decisions[reason as usize]
+    }
+
+    /// How often something happened that Lustre counts.
+    #[must_use]
+    pub fn lustre(&self, stat: LustreStat) -> u64 {
+        self.lustre[stat as usize]
     }
 
     /// Page-cache look-ups that Linux would have made for the same reads and decisions, with the same policy:
@@ -98,6 +106,9 @@ impl AddAssign for Stats {
         self.policy_calls += other.policy_calls;
         self.lookups_more += other.lookups_more;
         for (mine, theirs) in self.decisions.iter_mut().zip(other.decisions) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.lustre.iter_mut().zip(other.lustre) {
             *mine += theirs;
         }
     }

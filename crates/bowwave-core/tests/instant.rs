@@ -5,7 +5,7 @@
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Decision, Eviction, Fault, FileId, FrameId, HandleId, Instant, Observer,
-    PageCount, PageIndex, PageRange, Pattern, Policy, ReadOutcome, Request, Urgency, Waiter,
+    PageCount, PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Request, Urgency, Waiter,
 };
 
 const SEEDS: u64 = 160;
@@ -83,6 +83,11 @@ impl Run {
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
             policy: Policy::ALL[seed as usize % Policy::ALL.len()],
+            // Else every file here would be small.
+            range: RangeConfig {
+                whole_bytes: if seed % 4 == 0 { 4 << 20 } else { 0 },
+                ..RangeConfig::default()
+            },
             eviction: Eviction::ALL[seed as usize / Policy::ALL.len() % Eviction::ALL.len()],
             ..Config::default()
         };
@@ -151,7 +156,11 @@ impl Run {
     fn read(&mut self, handle: HandleId) {
         let cursor = &mut self.cursors[handle.0 as usize];
         let length = 1 + if self.rng.chance(85) { self.rng.below(5) } else { self.rng.below(90) };
+        // Every third handle mostly reads at an even distance.
+        let strided = handle.0 % 3 == 0 && self.rng.chance(90);
+        let length = if strided { 2 } else { length };
         let start = match self.rng.below(10) {
+            _ if strided => *cursor + 18,
             0 => self.rng.below(FILE_PAGES),
             1 => cursor.saturating_sub(self.rng.below(30)),
             2 => *cursor + self.rng.below(3),

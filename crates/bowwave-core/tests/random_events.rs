@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
-    Action, Advice, Cache, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId, HandleId,
-    Instant, LinuxConfig, PageCount, PageIndex, PageRange, Part, Pattern, Policy, Request, Waiter,
+    Action, Advice, Cache, Clusters, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId,
+    HandleId, Instant, LinuxConfig, PageCount, PageIndex, PageRange, Part, Pattern, Policy, RangeConfig,
+    Request, Waiter,
 };
 
 const SEEDS: u64 = 240;
@@ -86,6 +87,13 @@ impl Run {
                 align_end: rng.chance(50),
                 folio_order_max: rng.below(10) as u8,
                 mark_at_eof: rng.chance(50),
+            },
+            range: RangeConfig {
+                range_bytes: [0, 1 << 16, 1 << 17, 1 << 20][rng.below(4) as usize],
+                // Else every file here would be small.
+                whole_bytes: if rng.chance(25) { 1 << 20 } else { 0 },
+                file_bytes_max: 1 << (20 + rng.below(8)),
+                clusters: if rng.chance(80) { Clusters::Mended } else { Clusters::Before },
             },
             ..Config::default()
         };
@@ -211,7 +219,11 @@ impl Run {
         let handle = self.open_handle()?;
         let cursor = self.cursors.entry(handle).or_default();
         let length = 1 + if self.rng.chance(80) { self.rng.below(6) } else { self.rng.below(90) };
+        // Every third handle mostly reads at an even distance.
+        let strided = handle.0 % 3 == 0 && self.rng.chance(90);
+        let length = if strided { 2 } else { length };
         let start = match self.rng.below(10) {
+            _ if strided => *cursor + 18,
             0 => self.rng.below(400),
             1 => cursor.saturating_sub(self.rng.below(8)),
             2 => *cursor + self.rng.below(3),

@@ -59,6 +59,8 @@ pub(crate) enum Flag {
     Activate = 8,
     /// Was evicted unused before; counts as thrashed when it is used.
     Thrashed = 16,
+    /// Came by a plan at another page, and no walking policy was asked about it since.
+    Fresh = 32,
 }
 
 /// All frames, and the two lists of Linux's page reclaim.

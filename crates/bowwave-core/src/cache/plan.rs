@@ -75,11 +75,24 @@ impl Cache {
         let stats = self.stats_mut(file);
         stats.decisions[plan.reason as usize] += 1;
         if plan.reason != Reason::Demand {
-            stats.lookups_more += window.count().0;
+            stats.lookups_more += plan.stride.map_or(window.count().0, |stride| stride.count(window));
         }
         let mark_at = plan.mark;
+        let asked_at = page;
         let mut run: Option<Run> = None;
-        for page in (window.start.0..window.end.0).map(PageIndex) {
+        let mut at = window.start;
+        while at < window.end {
+            let mut page = at;
+            if let Some(stride) = plan.stride {
+                page = stride.next(at);
+                if page != at {
+                    self.submit(walk, run.take(), sink);
+                }
+                if page >= window.end {
+                    break;
+                }
+            }
+            at = page + PageCount(1);
             if self.table.get(file, page).frame().is_some() {
                 self.submit(walk, run.take(), sink);
                 continue;
@@ -87,9 +100,14 @@ impl Cache {
             let demanded = walk.range.contains(page);
             let Some(frame) = self.frame_for(walk, page, demanded) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
-                *refused = refused.saturating_add(window.end.0 - page.0);
+                let left = PageRange { start: page, end: window.end };
+                let left = plan.stride.map_or(left.count().0, |stride| stride.count(left));
+                *refused = refused.saturating_add(left);
                 break;
             };
+            if walk.walks && page != asked_at {
+                self.frames.get_mut(frame).set(Flag::Fresh);
+            }
             if mark_at == Some(page) {
                 self.frames.get_mut(frame).set(Flag::Mark);
                 decision.mark = mark_at;

@@ -32,6 +32,8 @@ pub(super) struct Walk {
     pub(super) next: PageIndex,
     /// It is a fault of one page, of a mapping so advised.
     pub(super) mapped: Option<Pattern>,
+    /// Whether the policy is asked as the reader walks.
+    pub(super) walks: bool,
 }
 
 impl Cache {
@@ -393,11 +395,17 @@ impl Cache {
     /// Asks a walking policy before a page is looked up.
     fn ask(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, sink: &mut impl Sink) {
         self.stats_mut(walk.file).policy_calls += 1;
+        let frame = self.table.get(walk.file, page).frame();
+        let fresh = frame.is_some_and(|frame| self.frames.get_mut(frame).take(Flag::Fresh));
         let (access, view, policy) = self.question(walk, page, trigger);
+        let access = Access { fresh, ..access };
         let mut plans = Plans::default();
         walk.next = policy.on_walk(access, view, &mut plans);
         for plan in plans.iter() {
             self.carry_out(walk, page, trigger, plan, sink);
+        }
+        for stat in plans.noted() {
+            self.stats_mut(walk.file).lustre[stat as usize] += 1;
         }
     }
 
@@ -432,9 +440,11 @@ impl Cache {
             prev_page,
             prev_end: handle.prev.map(|prev| PageIndex(prev.range.end.0 - u64::from(prev.ends_inside))),
             trigger,
+            fresh: false,
             mapped: walk.mapped,
         };
-        let view = View::new(&self.table, walk.file, ra_pages, pages, free, self.congested);
+        let view =
+            View::new(&self.table, walk.file, ra_pages, pages, free, self.limit.into(), self.congested);
         (access, view, &mut *handle.policy)
     }
 
@@ -539,6 +549,7 @@ impl Walk {
             demand_left: 0,
             next,
             mapped: None,
+            walks: handle.walks,
         }
     }
 }

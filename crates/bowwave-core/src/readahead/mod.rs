@@ -8,11 +8,15 @@ mod legacy;
 mod linux;
 mod none;
 mod on_demand;
+mod range;
+mod stride;
 
 pub use legacy::Legacy;
 pub use linux::{Linux, LinuxConfig};
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, Variant};
+pub use range::{Clusters, LustreStat, Range, RangeConfig};
+pub use stride::Stride;
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -81,6 +85,8 @@ pub struct Access {
     pub prev_end: Option<PageIndex>,
     /// Whether the page is missing or bears the mark; as the reader walks, whether it is missing or cached.
     pub trigger: Trigger,
+    /// As the reader walks: whether an earlier plan brought this page in, at another page, and no walk has come to it yet.
+    pub fresh: bool,
     /// If this is a fault of a mapped page: how the mapping is advised to be used. `request` is then that page.
     pub mapped: Option<Pattern>,
 }
@@ -96,6 +102,8 @@ pub struct View<'a> {
     pub file_pages: PageCount,
     /// Frames that readahead could get now.
     pub free: u64,
+    /// Frames that the cache may use in all.
+    pub frames: u64,
     /// Whether the device refuses readahead now.
     pub congested: bool,
 }
@@ -124,6 +132,8 @@ pub struct Plan {
     pub window: Window,
     /// The page to mark, if it is new: the first of the asynchronous part, unless a policy knows better.
     pub mark: Option<PageIndex>,
+    /// Which pages of the window, if not all.
+    pub stride: Option<Stride>,
     /// Why.
     pub reason: Reason,
 }
@@ -133,6 +143,8 @@ pub struct Plan {
 pub struct Plans {
     plans: [Option<Plan>; Self::MAX],
     len: usize,
+    /// Bits of [`LustreStat`]s.
+    noted: u16,
 }
 
 /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
@@ -164,6 +176,12 @@ pub enum Reason {
     Deferred,
     /// The user asked for exactly this.
     Forced,
+    /// Reads at an even distance: the pages at that distance that come next (Lustre).
+    Stride,
+    /// A mapped page missed among touches close to each other: as many pages around it as they lay apart (003).
+    Range,
+    /// The second read of a small file: all of it (Lustre).
+    WholeFile,
 }
 
 /// Which policy, by name.
@@ -179,6 +197,10 @@ pub enum Policy {
     OnDemandPatch,
     /// Today's Linux (6.18), as [`Config::linux`] sets it up.
     Linux,
+    /// Lustre's readahead with ranges of mapped faults (003), as [`Config::range`] sets it up.
+    Range,
+    /// The same with the ranges as document 003 has them, to the letter.
+    RangeLiteral,
 }
 
 impl<'a> View<'a> {
@@ -189,16 +211,17 @@ impl<'a> View<'a> {
         ra_pages: u64,
         file_pages: PageCount,
         free: u64,
+        frames: u64,
         congested: bool,
     ) -> Self {
-        Self { table, file, ra_pages, file_pages, free, congested }
+        Self { table, file, ra_pages, file_pages, free, frames, congested }
     }
 
     /// A view of an endless file of which nothing is cached: to try a policy by itself.
     #[must_use]
     pub fn of_nothing(ra_pages: u64) -> View<'static> {
         static NOTHING: PageTable = PageTable::new();
-        View::new(&NOTHING, FileId(0), ra_pages, PageCount(u64::MAX), u64::MAX, false)
+        View::new(&NOTHING, FileId(0), ra_pages, PageCount(u64::MAX), u64::MAX, u64::MAX, false)
     }
 
     /// Whether a page is cached or in flight.
@@ -227,7 +250,16 @@ impl Access {
     #[must_use]
     pub fn read(request: PageRange, prev_page: Option<PageIndex>, trigger: Trigger) -> Self {
         let prev_end = prev_page.map(|page| page + PageCount(1));
-        Self { now: Instant(0), page: request.start, request, prev_page, prev_end, trigger, mapped: None }
+        Self {
+            now: Instant(0),
+            page: request.start,
+            request,
+            prev_page,
+            prev_end,
+            trigger,
+            fresh: false,
+            mapped: None,
+        }
     }
 
     /// Pages from the accessed one to the end of the request.
@@ -242,7 +274,7 @@ impl Plan {
     #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
-        Self { window, mark: window.mark(), reason }
+        Self { window, mark: window.mark(), stride: None, reason }
     }
 }
 
@@ -257,6 +289,20 @@ impl Plans {
     pub fn push(&mut self, plan: Plan) {
         self.plans[self.len] = Some(plan);
         self.len += 1;
+    }
+
+    /// Counts something that happened in this call; more than once in a call counts once.
+    pub fn note(&mut self, stat: LustreStat) {
+        self.noted |= 1 << stat as u16;
+    }
+
+    /// What was noted.
+    pub fn noted(&self) -> impl Iterator<Item = LustreStat> {
+        let noted = self.noted;
+        LustreStat::ALL
+            .into_iter()
+            .take_while(move |_| noted != 0)
+            .filter(move |&stat| noted & 1 << stat as u16 != 0)
     }
 
     /// The plans, in order.
@@ -282,7 +328,7 @@ impl Window {
 
 impl Reason {
     /// Every reason, in the order of [`Stats::decisions`](crate::Stats::decisions).
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Initial,
         Self::Oversize,
         Self::Random,
@@ -296,6 +342,9 @@ impl Reason {
         Self::Demand,
         Self::Deferred,
         Self::Forced,
+        Self::Stride,
+        Self::Range,
+        Self::WholeFile,
     ];
 
     /// The name that `explain` prints.
@@ -315,13 +364,24 @@ impl Reason {
             Self::Demand => "demand",
             Self::Deferred => "deferred",
             Self::Forced => "forced",
+            Self::Stride => "stride",
+            Self::Range => "range",
+            Self::WholeFile => "whole_file",
         }
     }
 }
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 5] = [Self::None, Self::Legacy, Self::OnDemand, Self::OnDemandPatch, Self::Linux];
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Legacy,
+        Self::OnDemand,
+        Self::OnDemandPatch,
+        Self::Linux,
+        Self::Range,
+        Self::RangeLiteral,
+    ];
 
     /// A fresh state of this policy.
     #[must_use]
@@ -332,6 +392,11 @@ impl Policy {
             Self::OnDemand => Box::new(OnDemand::new(Variant::Paper)),
             Self::OnDemandPatch => Box::new(OnDemand::new(Variant::Patch)),
             Self::Linux => Box::new(Linux::new(config.linux)),
+            Self::Range => Box::new(Range::new(config)),
+            Self::RangeLiteral => {
+                let range = RangeConfig { clusters: Clusters::Literal, ..config.range };
+                Box::new(Range::new(&Config { range, ..config.clone() }))
+            }
         }
     }
 
@@ -344,6 +409,8 @@ impl Policy {
             Self::OnDemand => "ondemand",
             Self::OnDemandPatch => "ondemand-patch",
             Self::Linux => "linux",
+            Self::Range => "range",
+            Self::RangeLiteral => "range-literal",
         }
     }
 }
@@ -358,9 +425,8 @@ impl fmt::Display for Policy {
 impl FromStr for Policy {
     type Err = &'static str;
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|policy| policy.name() == name)
-            .ok_or("no such policy; there are none, legacy, ondemand, ondemand-patch, linux")
+        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or(
+            "no such policy; there are none, legacy, ondemand, ondemand-patch, linux, range, range-literal",
+        )
     }
 }

@@ -169,7 +169,7 @@ mod tests {
 
     fn decide(policy: &mut OnDemand, trigger: Trigger, request: (u64, u64), prev: Option<u64>) -> Plan {
         let table = PageTable::default();
-        let view = View::new(&table, FileId(0), 32, PageCount(1 << 40), 1000, false);
+        let view = View::new(&table, FileId(0), 32, PageCount(1 << 40), 1000, 1000, false);
         let request = PageRange::new(request.0, request.1);
         let access = Access::read(request, prev.map(PageIndex), trigger);
         policy.on_access(access, view)

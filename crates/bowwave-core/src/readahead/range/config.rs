@@ -1,0 +1,105 @@
+//! What can be set, and what is counted.
+
+/// The finer points of [`Policy::Range`](crate::Policy::Range). Bytes are rounded down to pages, but to no less than one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeConfig {
+    /// Mapped faults at most so many bytes apart belong together, and a window around one of them is no larger. 0 or at
+    /// least 64 KiB; 0 for no such windows. Lustre's `read_ahead_range_kb`, 1 MiB by default.
+    pub range_bytes: u64,
+    /// A file of at most so many bytes is read whole at the second read. Lustre's `max_read_ahead_whole_mb`, 4 MiB by
+    /// default; 0 for never.
+    pub whole_bytes: u64,
+    /// Most bytes of a window, and of the pages of a stride in it. Lustre's `max_read_ahead_per_file_mb`, at most
+    /// 256 MiB by default. 64 KiB to 1 TiB.
+    pub file_bytes_max: u64,
+    /// What is done about clusters of mapped faults.
+    pub clusters: Clusters,
+}
+
+/// What is done about clusters of mapped faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Clusters {
+    /// Document 003, mended in two places: the window around a page begins with its first page (003 asks for half a
+    /// window before the page and then begins a page later), and a cluster may consist of page 0 (003 takes its index for
+    /// "none so far").
+    #[default]
+    Mended,
+    /// Document 003 to the letter.
+    Literal,
+    /// Lustre before document 003: no ranges, and mapped faults in order make the window grow with each 4 pages.
+    Before,
+}
+
+/// What Lustre counts in `llite.*.read_ahead_stats`, where this cache can. Of the others, `read but discarded` is
+/// `pages_wasted + pages_thrashed` of [`Stats`](crate::Stats), and `readahead pages` its `pages_readahead`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LustreStat {
+    /// Pages that were read ahead when first used.
+    Hits,
+    /// Pages that were absent.
+    Misses,
+    /// Reads or faults out of order.
+    ReadpageNotConsecutive,
+    /// Pages absent that had been read ahead: evicted before their use.
+    MissInsideWindow,
+    /// There was nothing to read ahead.
+    ZeroSizeWindow,
+    /// Windows that reached the end of the file.
+    ReadaheadToEof,
+    /// Windows that the budget cut or refused.
+    HitMaxReadaheadIssue,
+    /// Windows that ended earlier than they were meant to: by alignment, by the budget, or within a stride.
+    FailedToReachEnd,
+    /// Windows asked for that no reader waits for.
+    AsyncReadahead,
+    /// Pages read ahead that the reader could not take without looking for more to read ahead.
+    FailedToFastRead,
+    /// Windows around a mapped fault.
+    MmapRangeRead,
+}
+
+impl LustreStat {
+    /// Every counter, in the order of [`Stats::lustre`](crate::Stats::lustre).
+    pub const ALL: [Self; 11] = [
+        Self::Hits,
+        Self::Misses,
+        Self::ReadpageNotConsecutive,
+        Self::MissInsideWindow,
+        Self::ZeroSizeWindow,
+        Self::ReadaheadToEof,
+        Self::HitMaxReadaheadIssue,
+        Self::FailedToReachEnd,
+        Self::AsyncReadahead,
+        Self::FailedToFastRead,
+        Self::MmapRangeRead,
+    ];
+
+    /// Lustre's name of it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hits => "hits",
+            Self::Misses => "misses",
+            Self::ReadpageNotConsecutive => "readpage not consecutive",
+            Self::MissInsideWindow => "miss inside window",
+            Self::ZeroSizeWindow => "zero size window",
+            Self::ReadaheadToEof => "read-ahead to EOF",
+            Self::HitMaxReadaheadIssue => "hit max r-a issue",
+            Self::FailedToReachEnd => "failed to reach end",
+            Self::AsyncReadahead => "async readahead",
+            Self::FailedToFastRead => "failed to fast read",
+            Self::MmapRangeRead => "mmap range read",
+        }
+    }
+}
+
+impl Default for RangeConfig {
+    fn default() -> Self {
+        Self {
+            range_bytes: 1 << 20,
+            whole_bytes: 4 << 20,
+            file_bytes_max: 256 << 20,
+            clusters: Clusters::Mended,
+        }
+    }
+}

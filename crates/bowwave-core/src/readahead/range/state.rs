@@ -1,0 +1,335 @@
+//! What a handle remembers: the last access, the window, the stride, the cluster of faults. Pages throughout.
+
+use super::config::{Clusters, LustreStat};
+use crate::config::Config;
+use crate::page::{PageCount, PageIndex, PageRange};
+use crate::readahead::{Plans, Reason, Stride, View};
+use crate::request::Pattern;
+
+/// A reader that skips or goes back no more than this is still in order.
+const LOOSE_PAGES: u64 = 8;
+/// Least bytes of a window around a fault.
+const RANGE_BYTES_MIN: u64 = 64 << 10;
+/// A reader with so many bytes of window still to read looks for readahead.
+const FAST_BYTES: u64 = 16 << 20;
+/// Faults in order after which the window grows, before document 003.
+const STEP_BEFORE: u64 = 4;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    // Settings.
+    pub(super) rpc: u64,
+    pub(super) file_max: u64,
+    range: u64,
+    range_min: u64,
+    whole: u64,
+    fast: u64,
+    clusters: Clusters,
+    // The reader.
+    requests: u64,
+    /// Behind the last access.
+    last_end: u64,
+    in_order_requests: u64,
+    in_order_pages: u64,
+    // The window.
+    window_start: u64,
+    pub(super) window: u64,
+    /// What is read ahead next.
+    pub(super) next: u64,
+    grows: bool,
+    whole_file: bool,
+    /// The window lies around a fault.
+    around: bool,
+    /// Where the last window began that no reader waits for.
+    pub(super) handed_over: Option<u64>,
+    // The stride.
+    stride_requests: u64,
+    stride_offset: u64,
+    stride_length: u64,
+    stride_data: u64,
+    // The cluster of faults.
+    cluster: Option<(u64, u64)>,
+    cluster_requests: u64,
+    last_cluster: u64,
+}
+
+impl State {
+    pub(super) fn new(config: &Config) -> Self {
+        let shift = config.page_size.shift();
+        let pages = |bytes: u64| (bytes >> shift).max(u64::from(bytes > 0));
+        let range = &config.range;
+        let range_pages = match range.clusters {
+            Clusters::Before => 0,
+            _ => pages(range.range_bytes),
+        };
+        Self {
+            rpc: config.ra_pages.into(),
+            file_max: pages(range.file_bytes_max),
+            range: range_pages,
+            range_min: pages(RANGE_BYTES_MIN),
+            whole: pages(range.whole_bytes),
+            fast: pages(FAST_BYTES),
+            clusters: range.clusters,
+            requests: 0,
+            last_end: 0,
+            in_order_requests: 0,
+            in_order_pages: 0,
+            window_start: 0,
+            window: 0,
+            next: 1,
+            grows: false,
+            whole_file: false,
+            around: false,
+            handed_over: None,
+            stride_requests: 0,
+            stride_offset: 0,
+            stride_length: 0,
+            stride_data: 0,
+            cluster: None,
+            cluster_requests: 0,
+            last_cluster: 0,
+        }
+    }
+
+    /// A read call begins.
+    pub(super) fn enter(&mut self, request: PageRange, file_pages: PageCount, plans: &mut Plans) {
+        self.requests = self.requests.saturating_add(1);
+        self.in_order_requests = self.in_order_requests.saturating_add(1);
+        self.grows = false;
+        self.whole_file = self.requests >= 2 && file_pages.0 <= self.whole;
+        if self.whole_file {
+            (self.window_start, self.next) = (0, 0);
+            self.window = self.file_max.min(self.whole);
+            return;
+        }
+        let stride_found = self.detect(request.start.0, request.count().0, plans);
+        self.grows = self.in_order_requests > 1 || stride_found;
+    }
+
+    /// The reader comes to a page that is missing, or that was read ahead and not used so far.
+    pub(super) fn update(&mut self, page: u64, missing: bool, mapped: Option<Pattern>, plans: &mut Plans) {
+        self.around = false;
+        if self.whole_file {
+            return;
+        }
+        if mapped == Some(Pattern::Sequential) {
+            if missing {
+                plans.note(LustreStat::MmapRangeRead);
+                self.window = self.range;
+                self.around = true;
+            }
+            return self.set(page, missing, page + 1);
+        }
+        if mapped.is_some() {
+            self.touch(page);
+            self.fault(page, plans);
+            if !self.grows && self.window <= self.range && self.cluster_requests >= 2 {
+                return self.cluster_window(page, missing, plans);
+            }
+        }
+        let inside = self.window_start <= page && page <= self.window_end();
+        if missing && self.window > 0 && page < self.next && inside {
+            plans.note(LustreStat::MissInsideWindow);
+            self.grows = false;
+            let stride = self.stride().is_some_and(|stride| stride.contains(PageIndex(page)));
+            self.reset(page);
+            if !stride {
+                return self.forget_stride();
+            }
+            if self.window_start < self.stride_offset {
+                self.forget_stride();
+            }
+        }
+        self.set(page, missing, page + 1);
+    }
+
+    /// A fault among others, and nothing else was found: the window is the size of the last cluster.
+    fn cluster_window(&mut self, page: u64, missing: bool, plans: &mut Plans) {
+        if !missing {
+            self.window = 0;
+            return self.set(page, false, page + 1);
+        }
+        plans.note(LustreStat::MmapRangeRead);
+        self.around = true;
+        self.window = self.last_cluster.max(self.range_min);
+        let start = page.saturating_sub(self.window / 2);
+        let next = if self.clusters == Clusters::Literal { start + 1 } else { start };
+        self.set(start, true, next);
+    }
+
+    /// Places the window at `page`, and has it grow if it should; `next` is what follows a page that is missing.
+    fn set(&mut self, page: u64, missing: bool, next: u64) {
+        self.window_start = self.align(page);
+        if let Some(stride) = self.stride() {
+            self.next = self.next.max(page + 1);
+            self.window_start = self.window_start.max(stride.offset.0);
+        } else if missing {
+            self.next = next;
+        } else {
+            self.next = self.next.max(self.window_start);
+        }
+        if core::mem::take(&mut self.grows) {
+            self.grow();
+        }
+    }
+
+    /// One RPC more.
+    fn grow(&mut self) {
+        let Some(stride) = self.stride() else {
+            let window = (self.window + self.rpc).min(self.file_max);
+            self.window =
+                if window < self.rpc { window } else { window - window % self.window.min(self.rpc).max(1) };
+            return;
+        };
+        let end = stride.after(PageIndex(self.window_end()), self.rpc);
+        let window = PageRange { start: PageIndex(self.window_start), end };
+        if stride.count(window) <= self.file_max || self.window == 0 {
+            self.window = window.count().0;
+        }
+    }
+
+    /// A mapped page is touched that nobody used before; the window grows after so many in order.
+    fn fault(&mut self, page: u64, plans: &mut Plans) {
+        let stride_found = self.detect(page, 1, plans);
+        let step =
+            if self.clusters == Clusters::Before { STEP_BEFORE } else { self.range.max(self.range_min) };
+        self.grows |= self.in_order_pages >= step && self.in_order_pages.is_multiple_of(step) || stride_found;
+    }
+
+    /// Where an access lies to those before; tells whether that made it a stride.
+    fn detect(&mut self, page: u64, count: u64, plans: &mut Plans) -> bool {
+        let mut found = false;
+        let goes_on = self.goes_on(page, count);
+        if !self.is_near(page, LOOSE_PAGES) {
+            plans.note(LustreStat::ReadpageNotConsecutive);
+            if goes_on {
+                (self.in_order_pages, self.in_order_requests) = (0, 0);
+                self.stride_requests = self.stride_requests.saturating_add(1);
+                found = self.stride_mode();
+            } else {
+                self.begin_stride(page);
+                self.reset(page);
+            }
+        } else if self.stride_mode() && !goes_on {
+            self.forget_stride();
+            self.window = 0;
+            self.next = page;
+        }
+        self.in_order_pages = self.in_order_pages.saturating_add(count);
+        self.last_end = page.saturating_add(count);
+        found
+    }
+
+    /// Whether an access is where the stride would have it.
+    fn goes_on(&self, page: u64, count: u64) -> bool {
+        let (data, length) = (self.stride_data, self.stride_length);
+        if data == 0 || data >= length || page < self.last_end {
+            return false;
+        }
+        match page - self.last_end {
+            0 => self.in_order_pages.saturating_add(count) <= data,
+            gap => gap == length - data && self.in_order_pages == data && count <= data,
+        }
+    }
+
+    /// The reader has jumped: ahead, it may be a stride's first; else it was none.
+    fn begin_stride(&mut self, page: u64) {
+        if self.stride_requests > 0 || page < self.last_end {
+            return self.forget_stride();
+        }
+        self.stride_data = self.in_order_pages;
+        self.stride_length = (page - self.last_end).saturating_add(self.in_order_pages);
+        self.stride_offset = page;
+        self.stride_requests = 1;
+    }
+
+    fn forget_stride(&mut self) {
+        (self.stride_requests, self.stride_length, self.stride_data) = (0, 0, 0);
+    }
+
+    /// Forgets the window.
+    fn reset(&mut self, page: u64) {
+        (self.in_order_requests, self.in_order_pages, self.window) = (0, 0, 0);
+        self.window_start = page;
+        self.next = page + 1;
+    }
+
+    /// Follows the clusters of faults.
+    fn touch(&mut self, page: u64) {
+        let known = self.cluster.filter(|&(_, last)| last > 0 || self.clusters != Clusters::Literal);
+        let (first, last) = known.unwrap_or_default();
+        if known.is_some() && self.is_near(page, self.range) {
+            self.cluster_requests = self.cluster_requests.saturating_add(1);
+            let (first, last) = (first.min(page), last.max(page));
+            self.cluster = Some((first, last));
+            if last - first < self.range {
+                return;
+            }
+        }
+        self.last_cluster = last - first + 1;
+        self.cluster_requests = 0;
+        self.cluster = Some((page, page));
+    }
+
+    /// Whether a page is no more than so many from where the last access ended.
+    fn is_near(&self, page: u64, pages: u64) -> bool {
+        (self.last_end.saturating_sub(pages)..self.last_end.saturating_add(pages)).contains(&page)
+    }
+
+    /// Whether two jumps of the same length were seen.
+    pub(super) fn stride_mode(&self) -> bool {
+        self.stride_requests > 1
+    }
+
+    /// The stride that windows follow.
+    pub(super) fn stride(&self) -> Option<Stride> {
+        let (length, data) = (self.stride_length, self.stride_data);
+        self.stride_mode().then_some(Stride { offset: PageIndex(self.stride_offset), length, data })
+    }
+
+    pub(super) fn window_end(&self) -> u64 {
+        self.window_start.saturating_add(self.window)
+    }
+
+    /// The multiple of the RPC size, or of the window if that is less, at or before a page.
+    pub(super) fn align(&self, page: u64) -> u64 {
+        page - page % self.window.min(self.rpc).max(1)
+    }
+
+    /// Pages of window that a reader must have ahead to look for readahead.
+    pub(super) fn fast_pages(&self) -> u64 {
+        self.fast.max(self.rpc)
+    }
+
+    /// Whether the reader goes on without looking for readahead.
+    pub(super) fn is_fast(&self) -> bool {
+        let stretch = self.stride().map_or(1, |stride| stride.length.div_ceil(stride.data));
+        let left = self.fast_pages().saturating_mul(stretch);
+        self.whole_file || self.window_end() < self.next.saturating_add(left)
+    }
+
+    /// How many pages may be read of so many that are wanted, of which readers wait for `demanded`.
+    pub(super) fn grant(&self, pages: u64, demanded: u64, view: View<'_>) -> u64 {
+        // No readahead takes more than a quarter of the cache.
+        let pages = pages.min(view.frames / 4);
+        let granted = pages.min(view.free);
+        // An RPC or nothing.
+        let granted = if granted < pages.min(self.rpc) { 0 } else { granted };
+        granted.max(demanded)
+    }
+
+    /// Why the window is as it is.
+    pub(super) fn reason(&self) -> Reason {
+        if self.whole_file {
+            Reason::WholeFile
+        } else if self.around {
+            Reason::Range
+        } else if self.stride_mode() {
+            Reason::Stride
+        } else if self.window > 0 {
+            Reason::Readahead
+        } else {
+            Reason::Random
+        }
+    }
+}
