@@ -31,10 +31,10 @@ def batch_options(seed):
     return ra_pages, rng.choice((None, None, rng.randint(1, 4 * ra_pages), rng.randint(100, 3000)))
 
 
-def rows_of(seed):
+def rows_of(seed, loads):
     ra_pages, file_pages = batch_options(seed)
     reach = min(file_pages + 20, 5000) if file_pages else max(200, 6 * ra_pages)
-    return random_traces.trace(seed, f"trace-{seed}", reach)
+    return random_traces.trace(seed, f"trace-{seed}", reach, loads)
 
 
 def csv_of(rows):
@@ -58,7 +58,7 @@ def explain(bowwave, policy, options, text):
 def compare(bowwave, policy, seeds):
     """Compares the traces of one batch; the number of decisions, or exits with the first difference."""
     options = batch_options(seeds[0])
-    rows = [row for seed in seeds for row in rows_of(seed)]
+    rows = [row for seed in seeds for row in rows_of(seed, policy in models.MAPPED)]
     model = models.model(policy, *options)
     expected = [decision for row in rows for decision in model.access(*row)]
     found = explain(bowwave, policy, options, csv_of(rows))
@@ -78,10 +78,10 @@ def main():
     parser.add_argument("--policy", action="append", choices=models.POLICIES, help="only this one")
     parser.add_argument("--print", action="store_true", help="write the trace of --seed instead of comparing")
     options = parser.parse_args()
-    if options.print:
-        sys.stdout.write(csv_of(rows_of(options.seed)))
-        return
     policies = options.policy or models.POLICIES
+    if options.print:
+        sys.stdout.write(csv_of(rows_of(options.seed, policies[0] in models.MAPPED)))
+        return
     print(f"comparing {options.n} traces from seed {options.seed} for {', '.join(policies)}", file=sys.stderr)
     decisions = 0
     seeds = range(options.seed, options.seed + options.n)

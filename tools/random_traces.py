@@ -5,20 +5,22 @@ import random
 PAGE = 4096
 
 
-def trace(seed, file, pages):
+def trace(seed, file, pages, loads=False):
     """Rows (pid, op, file, offset, length) of one trace over files whose names begin with `file`.
 
-    `pages` is roughly how far the trace reaches; the same seed gives the same rows.
+    `pages` is roughly how far the trace reaches; the same seed gives the same rows. With `loads`, some rows touch mapped
+    memory.
     """
     rng = random.Random(seed)
     rows = []
     names = [file] if rng.random() < 0.6 else [f"{file}/{index}" for index in range(rng.randint(2, 3))]
     while len(rows) < rng.choice((8, 20, 60)):
-        kind = rng.choice(KINDS)
+        kind = rng.choice(KINDS + MAPPED_KINDS if loads else KINDS)
+        op = rng.choice(("read", "load")) if loads else "read"
         name = rng.choice(names)
         readers = [1] if rng.random() < 0.7 else [1, 2]
         for position, (offset, length) in enumerate(kind(rng, pages)):
-            rows.append((readers[position % len(readers)], "read", name, max(offset, 0), length))
+            rows.append((readers[position % len(readers)], op, name, max(offset, 0), length))
             if rng.random() < 0.08:
                 rows.append(hole(rng, name, offset))
         if rng.random() < 0.4:
@@ -58,6 +60,34 @@ def unaligned(rng, pages):
         length = rng.randint(1, 6 * PAGE)
         yield at, length
         at += length
+
+
+def clusters(rng, pages):
+    """Touches near each other, in any order, then a seek to the next such place."""
+    for _ in range(rng.randint(2, 5)):
+        base, width = rng.randrange(pages), rng.choice((3, 10, 40, 128, 256, 300))
+        for _ in range(rng.choice((2, 3, 4, 12))):
+            yield (base + rng.randrange(width)) * PAGE, rng.choice((1, PAGE, PAGE, 2 * PAGE))
+
+
+def blocks(rng, pages):
+    """Whole blocks in order, with holes between them."""
+    at = start(rng, pages)
+    length = rng.choice((PAGE, 2 * PAGE, 8 * PAGE, 32 * PAGE, 128 * PAGE))
+    for _ in range(rng.randint(2, 8)):
+        yield at, length
+        at += length + rng.choice((0, 0, length, 9 * PAGE, 40 * PAGE, 400 * PAGE))
+
+
+def even(rng, pages):
+    """A stride of several pages each turn, read as one or one by one."""
+    at, data, length = start(rng, pages), rng.randint(1, 20), rng.randint(10, 90)
+    for _ in range(rng.randint(3, 9)):
+        if rng.random() < 0.5:
+            yield at, data * PAGE
+        else:
+            yield from ((at + page * PAGE, PAGE) for page in range(data))
+        at += (data + length) * PAGE
 
 
 def at_random(rng, pages):
@@ -142,5 +172,6 @@ def far_away(rng, _pages):
         at += 3 * PAGE
 
 
+MAPPED_KINDS = (clusters, clusters, blocks, even, even)
 KINDS = (sequential, sequential, unaligned, at_random, clustered, interleaved, strided, backward, retried, oversize,
          reread, cached_run, far_away)

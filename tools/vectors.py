@@ -29,6 +29,11 @@ def evict(start, count=1, file="a"):
     return (1, "evict", file, start * PAGE, count * PAGE)
 
 
+def load(start, count=1, file="a", pid=1):
+    """A row that touches `count` mapped pages from page `start`."""
+    return (pid, "load", file, start * PAGE, count * PAGE)
+
+
 def read_bytes(offset, length):
     return (1, "read", "a", offset, length)
 
@@ -114,6 +119,45 @@ VECTORS = {
         4096, None, [read(step * 64, 64) for step in range(120)]),
 }
 
+# For those policies only that know mapped faults, or follow strides.
+MAPPED_VECTORS = {
+    "mapped-blocks": (
+        "the pattern of document 003: [1M data][hole][0.5M data][hole][0.7M data][1M data], touched page by page",
+        256, None, [load(1000, 256), load(2000, 128), load(3000, 179), load(4000, 256), load(9000, 40)]),
+    "mapped-clusters": (
+        "three touches near each other, then a seek: the width of one cluster is the window of the next",
+        256, None, [load(base + step) for base in (5000, 900, 7000, 20, 3000) for step in (0, 60, 30, 99, 7)]),
+    "mapped-page-0": (
+        "clusters of page 0: to the letter its index means that there was none",
+        256, None, [load(0), load(3), load(1), evict(0, 8), load(0), load(0), load(2), load(40), load(90), load(5)]),
+    "mapped-sequential": (
+        "touches in order: windows of the cluster's size until a whole range was touched, then windows that grow",
+        64, None, [load(0, 1200)]),
+    "strided-reads": (
+        "two pages of each 20: the third turn makes it a stride, and windows hold its pages alone",
+        64, None, [read(20 * step, 2) for step in range(80)]),
+    "strided-loads": (
+        "the same, of mapped memory",
+        64, None, [load(20 * step, 2) for step in range(60)]),
+    "stride-lost": (
+        "a stride that is left, a stride with pages evicted inside its window, and one that begins again",
+        32, None, [*[read(100 + 10 * step, 3) for step in range(12)], evict(230, 40),
+                   *[read(220 + 10 * step, 3) for step in range(8)], read(5000, 3),
+                   *[read(6000 + 50 * step, 10) for step in range(6)]]),
+    "small-file": (
+        "the second read of a file of at most 4 MiB reads it whole",
+        32, 700, [read(300, 2), read(10, 1), read(600, 5), evict(0, 700), read(5, 1)]),
+    "miss-inside-window": (
+        "pages evicted before their use: the window is forgotten",
+        32, None, [*[read(4 * step, 4) for step in range(10)], evict(44, 30), *[read(4 * step, 4) for step in range(10, 30)]]),
+    "loosely-sequential": (
+        "reads within 8 pages of where the last one ended are in order",
+        64, None, [read(max(9 * step + (-5, 4, 0, -8, 7)[step % 5], 0), 9) for step in range(60)]),
+    "handed-over": (
+        "a window of 256 MiB is read 16 MiB at a time without a reader that waits",
+        4096, None, [read(step * 2048, 2048) for step in range(60)]),
+}
+
 
 def trace_of(rows):
     lines = [",".join(HEADER)]
@@ -129,14 +173,18 @@ def expected_of(policy, ra_pages, file_pages, rows):
     return "".join(json.dumps(decision, separators=(",", ":")) + "\n" for decision in decisions)
 
 
+def policies_of(name):
+    return models.POLICIES if name in VECTORS else models.MAPPED
+
+
 def files():
     """The content of every file of the folder."""
-    index = [{"name": name, "ra_pages": ra_pages, "file_pages": file_pages, "what": what}
-             for name, (what, ra_pages, file_pages, _) in VECTORS.items()]
+    index = [{"name": name, "ra_pages": ra_pages, "file_pages": file_pages, "policies": policies_of(name), "what": what}
+             for name, (what, ra_pages, file_pages, _) in (VECTORS | MAPPED_VECTORS).items()]
     yield "index.json", json.dumps(index, indent=1) + "\n"
-    for name, (_, ra_pages, file_pages, rows) in VECTORS.items():
+    for name, (_, ra_pages, file_pages, rows) in (VECTORS | MAPPED_VECTORS).items():
         yield f"{name}.csv", trace_of(rows)
-        for policy in models.POLICIES:
+        for policy in policies_of(name):
             yield f"{name}.{policy}.jsonl", expected_of(policy, ra_pages, file_pages, rows)
 
 

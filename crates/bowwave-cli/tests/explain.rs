@@ -26,7 +26,8 @@ fn golden_vectors_are_met_decision_by_decision() {
     assert!(!index.is_empty());
     for vector in &index {
         let name = vector["name"].as_str().expect("a name");
-        for policy in ["ondemand", "ondemand-patch", "legacy"] {
+        for policy in vector["policies"].as_array().expect("policies") {
+            let policy = policy.as_str().expect("a name");
             let trace = vectors().join(format!("{name}.csv"));
             let mut command = bowwave();
             command.args([

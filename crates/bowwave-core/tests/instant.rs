@@ -85,7 +85,7 @@ impl Run {
             policy: Policy::ALL[seed as usize % Policy::ALL.len()],
             // Else every file here would be small.
             range: RangeConfig {
-                whole_bytes: if seed % 4 == 0 { 4 << 20 } else { 0 },
+                whole_bytes: if seed.is_multiple_of(4) { 4 << 20 } else { 0 },
                 ..RangeConfig::default()
             },
             eviction: Eviction::ALL[seed as usize / Policy::ALL.len() % Eviction::ALL.len()],
@@ -157,7 +157,7 @@ impl Run {
         let cursor = &mut self.cursors[handle.0 as usize];
         let length = 1 + if self.rng.chance(85) { self.rng.below(5) } else { self.rng.below(90) };
         // Every third handle mostly reads at an even distance.
-        let strided = handle.0 % 3 == 0 && self.rng.chance(90);
+        let strided = handle.0.is_multiple_of(3) && self.rng.chance(90);
         let length = if strided { 2 } else { length };
         let start = match self.rng.below(10) {
             _ if strided => *cursor + 18,

@@ -220,7 +220,7 @@ impl Run {
         let cursor = self.cursors.entry(handle).or_default();
         let length = 1 + if self.rng.chance(80) { self.rng.below(6) } else { self.rng.below(90) };
         // Every third handle mostly reads at an even distance.
-        let strided = handle.0 % 3 == 0 && self.rng.chance(90);
+        let strided = handle.0.is_multiple_of(3) && self.rng.chance(90);
         let length = if strided { 2 } else { length };
         let start = match self.rng.below(10) {
             _ if strided => *cursor + 18,

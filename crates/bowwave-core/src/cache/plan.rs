@@ -75,7 +75,7 @@ impl Cache {
         let stats = self.stats_mut(file);
         stats.decisions[plan.reason as usize] += 1;
         if plan.reason != Reason::Demand {
-            stats.lookups_more += plan.stride.map_or(window.count().0, |stride| stride.count(window));
+            stats.lookups_more += plan.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
         let mark_at = plan.mark;
         let asked_at = page;
@@ -101,7 +101,7 @@ impl Cache {
             let Some(frame) = self.frame_for(walk, page, demanded) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
-                let left = plan.stride.map_or(left.count().0, |stride| stride.count(left));
+                let left = plan.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
                 *refused = refused.saturating_add(left);
                 break;
             };

@@ -116,14 +116,16 @@ impl Range {
             plans.note(LustreStat::FailedToFastRead);
         }
         self.slow = true;
-        if view.congested && !missing {
-            plans.push(Plan::new(page, 0, 0, Reason::Deferred));
-            return;
-        }
+        let before = self.state;
         let ahead = self.readahead(access, missing, view, plans);
         if missing {
             self.with_page(access, ahead, plans);
         } else if let Some(ahead) = ahead {
+            if view.congested {
+                self.state = before;
+                plans.push(Plan::new(page, 0, 0, Reason::Deferred));
+                return;
+            }
             plans.push(self.plan(ahead.start, ahead.end, ahead.reason));
         }
     }
@@ -172,7 +174,7 @@ impl Range {
         end = end.max(request_end).min(view.file_pages.0);
         let count = |end: u64| {
             let range = PageRange { start: PageIndex(start), end: PageIndex(end.max(start)) };
-            stride.map_or(range.count().0, |stride| stride.count(range))
+            stride.map_or_else(|| range.count().0, |stride| stride.count(range))
         };
         let mut pages = count(end);
         if pages == 0 {

@@ -1,1 +1,194 @@
-//! tests
+//! Decisions of `range` that the golden vectors do not show: under a budget, advised, congested, and what is counted.
+
+use std::vec::Vec;
+
+use super::*;
+use crate::cache::Cache;
+use crate::event::{Action, Advice};
+use crate::id::{FileId, HandleId, Waiter};
+use crate::page::PageRange;
+use crate::request::Fault;
+use crate::time::Instant;
+
+const HANDLE: HandleId = HandleId(0);
+
+/// A cache whose fills are answered at once.
+struct Bench {
+    cache: Cache,
+    decisions: Vec<(Reason, u64, u64)>,
+    /// Windows that no absent page was the cause of.
+    ahead: u64,
+}
+
+impl Bench {
+    fn new(config: Config, pages: u64) -> Self {
+        let mut cache = Cache::new(config).expect("within bounds");
+        cache.open_file(FileId(0), PageCount(pages));
+        cache.open_handle(HANDLE, FileId(0));
+        Self { cache, decisions: Vec::new(), ahead: 0 }
+    }
+
+    fn with(range: RangeConfig) -> Self {
+        Self::new(Config { policy: crate::Policy::Range, ra_pages: 32, range, ..Config::default() }, 1 << 20)
+    }
+
+    fn settle(&mut self, out: &mut Vec<Action>) {
+        while !out.is_empty() {
+            for action in core::mem::take(out) {
+                match action {
+                    Action::Decided(decision) => {
+                        let window = decision.plan.window;
+                        self.ahead += u64::from(window.size.0 > 0 && decision.trigger == Trigger::Mark);
+                        self.decisions.push((decision.plan.reason, window.start.0, window.size.0));
+                    }
+                    Action::Fill(fill) => self.cache.filled(Instant(0), fill.id, Ok(()), out),
+                    Action::Wake { result, .. } => {
+                        self.cache.unpin(Instant(0), &result.expect("no fill fails"), out);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, start: u64, count: u64) -> Vec<(Reason, u64, u64)> {
+        let (mut frames, mut out) = (Vec::new(), Vec::new());
+        let range = PageRange::new(start, start + count);
+        let outcome = self.cache.read(Instant(0), Waiter(0), HANDLE, range, &mut frames, &mut out);
+        if outcome == crate::ReadOutcome::Hit {
+            self.cache.unpin(Instant(0), &frames, &mut out);
+        }
+        self.settle(&mut out);
+        core::mem::take(&mut self.decisions)
+    }
+
+    fn touch(&mut self, page: u64, pattern: Pattern) -> Vec<(Reason, u64, u64)> {
+        let mut out = Vec::new();
+        let fault = Fault { page: PageIndex(page), pattern };
+        self.cache.fault(Instant(0), Waiter(0), HANDLE, fault, &mut out);
+        self.settle(&mut out);
+        core::mem::take(&mut self.decisions)
+    }
+
+    fn counted(&self, stat: LustreStat) -> u64 {
+        self.cache.stats().lustre(stat)
+    }
+}
+
+fn clusters(clusters: Clusters) -> RangeConfig {
+    RangeConfig { clusters, ..RangeConfig::default() }
+}
+
+#[test]
+fn the_third_touch_of_a_cluster_reads_around_itself_from_its_first_page_on() {
+    for (variant, first) in [(Clusters::Mended, 1012), (Clusters::Literal, 1013)] {
+        let mut bench = Bench::with(clusters(variant));
+        for page in [1000, 1010] {
+            assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
+        }
+        assert_eq!(bench.touch(1020, Pattern::Normal), [(Reason::Range, first, 16)]);
+        assert!(bench.touch(1021, Pattern::Normal).is_empty());
+        assert_eq!(bench.counted(LustreStat::MmapRangeRead), 1);
+        assert_eq!((bench.counted(LustreStat::Misses), bench.counted(LustreStat::Hits)), (3, 1));
+    }
+}
+
+#[test]
+fn the_width_of_a_cluster_is_the_window_of_the_next_one() {
+    let mut bench = Bench::with(clusters(Clusters::Mended));
+    for page in [5000, 5099, 5030, 90_000, 90_050] {
+        bench.touch(page, Pattern::Normal);
+    }
+    assert_eq!(bench.touch(90_200, Pattern::Normal), [(Reason::Range, 90_150, 100)]);
+}
+
+#[test]
+fn before_document_003_each_fault_was_single_until_four_came_in_order() {
+    let mut bench = Bench::with(clusters(Clusters::Before));
+    for page in [1000, 1010, 1025, 1060] {
+        assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
+    }
+    for page in 2000..2003 {
+        assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
+    }
+    // The window of 32 begins at 1984, and what is left of it is read.
+    assert_eq!(bench.touch(2003, Pattern::Normal), [(Reason::Readahead, 2003, 13)]);
+}
+
+#[test]
+fn advice_of_a_mapping_rules_over_what_was_seen() {
+    let mut bench = Bench::with(RangeConfig::default());
+    assert_eq!(bench.touch(5000, Pattern::Sequential), [(Reason::Range, 5000, 248)]);
+    for page in [9000, 9001, 9002, 9003] {
+        assert_eq!(bench.touch(page, Pattern::Random), [(Reason::Random, page, 1)]);
+    }
+}
+
+#[test]
+fn a_handle_advised_to_be_read_at_random_reads_what_is_asked_for() {
+    let mut bench = Bench::with(RangeConfig::default());
+    let range = PageRange::new(0, 0);
+    bench.cache.advise(Instant(0), HANDLE, range, Advice::Random, &mut Vec::new());
+    for start in [0, 40, 80] {
+        assert_eq!(bench.read(start, 40), [(Reason::Forced, start, 40)]);
+    }
+}
+
+#[test]
+fn a_full_budget_leaves_readers_what_they_ask_for_and_nothing_in_small_pieces() {
+    let config = Config {
+        policy: crate::Policy::Range,
+        ra_pages: 32,
+        frames: 200,
+        reserve_frames: 190,
+        ..Config::default()
+    };
+    let mut bench = Bench::new(config, 1 << 20);
+    for start in (0..200).step_by(4) {
+        let decided = bench.read(start, 4);
+        assert!(
+            decided.iter().all(|&(_, first, size)| first >= start && first + size <= start + 4),
+            "{decided:?}"
+        );
+    }
+    assert_eq!(bench.cache.stats().pages_readahead, 0);
+    assert!(bench.counted(LustreStat::HitMaxReadaheadIssue) > 0);
+}
+
+#[test]
+fn a_congested_device_is_asked_for_no_readahead_that_nobody_waits_for() {
+    let run = |congested| {
+        let mut bench = Bench::with(RangeConfig::default());
+        bench.cache.set_congested(congested);
+        let decided: Vec<_> = (0..20).flat_map(|step| bench.read(step * 40, 40)).collect();
+        let deferred = decided.iter().filter(|decided| decided.0 == Reason::Deferred).count();
+        (bench.ahead, deferred)
+    };
+    let (idle, congested) = (run(false), run(true));
+    assert!(idle.0 > 0 && idle.1 == 0, "{idle:?}");
+    assert!(congested.0 == 0 && congested.1 > 0, "{congested:?}");
+}
+
+#[test]
+fn pages_lost_before_their_use_reset_the_window_and_are_counted() {
+    let mut bench = Bench::with(RangeConfig::default());
+    for start in (0..40).step_by(4) {
+        bench.read(start, 4);
+    }
+    let before = bench.counted(LustreStat::MissInsideWindow);
+    bench.cache.invalidate(FileId(0), PageRange::new(40, 60));
+    assert_eq!(bench.read(40, 4), [(Reason::Random, 40, 4)]);
+    assert_eq!(bench.counted(LustreStat::MissInsideWindow), before + 1);
+}
+
+#[test]
+fn a_page_shared_by_two_handles_is_fresh_once() {
+    let mut bench = Bench::with(RangeConfig::default());
+    bench.cache.open_handle(HandleId(1), FileId(0));
+    bench.read(0, 8);
+    bench.read(8, 8);
+    let hits = bench.counted(LustreStat::Hits);
+    bench.read(16, 1);
+    bench.read(16, 1);
+    assert_eq!(bench.counted(LustreStat::Hits), hits + 1);
+}
