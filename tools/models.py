@@ -4,7 +4,7 @@ import model_legacy
 import model_ondemand
 import model_range
 
-MODELS = {policy: module.Model 
+MODELS = {policy: module.Model
           for module in (model_ondemand, model_legacy, model_range) for policy in module.POLICIES}
 POLICIES = tuple(MODELS)
 # Those that know mapped faults.
