@@ -36,6 +36,8 @@ mod tests;
 
 pub use config::{Clusters, LustreStat, RangeConfig};
 
+use alloc::boxed::Box;
+
 use self::state::State;
 use super::{Access, Plan, Plans, Readahead, Reason, View, Window};
 use crate::config::Config;
@@ -60,6 +62,10 @@ struct Ahead {
 }
 
 impl Readahead for Range {
+    fn copy(&self) -> Box<dyn Readahead> {
+        Box::new(*self)
+    }
+
     /// A page is absent after all: it alone.
     fn on_access(&mut self, access: Access, _view: View<'_>) -> Plan {
         let missing = access.trigger == Trigger::Miss;
