@@ -321,3 +321,32 @@ fn the_commands_of_the_readme_and_the_guide_run() {
     }
     assert!(seen >= 12, "{seen} commands");
 }
+
+#[test]
+fn what_the_command_line_says_goes_before_what_a_plan_says() {
+    let plan = folder("overrides").join("plan.toml");
+    let text = "[sweep]\npolicies = [\"none\"]\nseeds = [5]\n[machine]\neviction = \"lru\"\n\
+                [[readers]]\nreads = 4\nfile_bytes = 65_536\nread_bytes = 8_192\n";
+    fs::write(&plan, text).expect("a plan");
+    let replay = |options: &[&str]| {
+        let rows = rows(&run(bowwave().arg("replay").arg(&plan).args(options).arg("--json")));
+        let [row] = rows.as_slice() else { panic!("{} rows", rows.len()) };
+        json!([row["eviction"], row["seed"], row["reads_failed"], row["policy"]])
+    };
+    assert_eq!(replay(&[]), json!(["lru", 5, 0, "none"]));
+    let options = ["--eviction", "linux", "--seed", "0", "--failing", "1", "--policy", "linux"];
+    assert_eq!(replay(&options), json!(["linux", 0, 4, "linux"]));
+    let hits = |options: &[&str]| {
+        let rows = rows(&run(bowwave().arg("replay").arg(&plan).args(options).arg("--json")));
+        rows[0]["hits"].as_u64()
+    };
+    assert_eq!(
+        (hits(&[]), hits(&["--page-by-page"])),
+        (Some(0), Some(4)),
+        "the second page came with the first"
+    );
+    for option in [["--pace", "open"], ["--depth", "2"], ["--file-size", "4096"], ["--writes", "as-reads"]] {
+        let (code, said) = failure(bowwave().arg("replay").arg(&plan).args(option));
+        assert!(code == 2 && said.contains(&format!("{} is for traces", option[0])), "{said}");
+    }
+}

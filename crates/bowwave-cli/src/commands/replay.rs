@@ -68,21 +68,21 @@ pub struct Args {
     #[arg(long, value_name = "PAGES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ra_pages: Vec<u32>,
 
-    /// When each read begins
-    #[arg(long, value_enum, default_value_t = PaceName::Closed)]
-    pace: PaceName,
+    /// When each read of the trace begins; without it, closed
+    #[arg(long, value_enum)]
+    pace: Option<PaceName>,
 
-    /// Reads that a process may have under way at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    depth: u32,
+    /// Reads that a process of the trace may have under way at once; without it, 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    depth: Option<u32>,
 
-    /// What the writes of the trace are
-    #[arg(long, value_enum, default_value_t = WritesName::LeftOut)]
-    writes: WritesName,
+    /// What the writes of the trace are; without it, left-out
+    #[arg(long, value_enum)]
+    writes: Option<WritesName>,
 
-    /// Which pages go first: linux, linux-2.6 or lru
-    #[arg(long, value_name = "EVICTION", default_value_t = Eviction::TwoList, value_parser = lists::eviction)]
-    eviction: Eviction,
+    /// Which pages go first: linux, linux-2.6 or lru; without it, the plan's, or linux
+    #[arg(long, value_name = "EVICTION", value_parser = lists::eviction)]
+    eviction: Option<Eviction>,
 
     /// Wait at each page before looking at the next, as a kernel's read does
     #[arg(long)]
@@ -100,13 +100,13 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = super::import::block_size)]
     block_size: Option<NonZeroU64>,
 
-    /// Seed of the devices' noise and of faults
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// Seed of the devices' noise and of faults; without it, the plan's, or 0
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
-    /// Share of requests that fail, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = lists::share)]
-    failing: f64,
+    /// Share of requests that fail, 0 to 1; without it, the plan's, or 0
+    #[arg(long, value_name = "SHARE", value_parser = lists::share)]
+    failing: Option<f64>,
 
     /// Check every invariant of the cache after every event (slow)
     #[arg(long)]
@@ -155,7 +155,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut axes = input.axes();
     let oracle = args.change(&mut axes);
     input.can_have(oracle, args.file_size)?;
-    let mut common = input.common(args.common());
+    let mut common = args.common(input.common());
     let recorded = args.html.is_some() || args.save.is_some();
     common.record = recorded.then(RecordOptions::default);
     let cases = axes.cases();
@@ -238,14 +238,28 @@ impl Drop for Done<'_> {
 }
 
 impl Args {
-    fn common(&self) -> Common {
+    /// What is not varied: `common`, but for what the command line says.
+    fn common(&self, common: Common) -> Common {
         Common {
-            walk: if self.page_by_page { Walk::PageByPage } else { Walk::AtOnce },
-            eviction: self.eviction,
-            failing: self.failing,
-            check: self.check,
-            ..Common::default()
+            walk: if self.page_by_page { Walk::PageByPage } else { common.walk },
+            eviction: self.eviction.unwrap_or(common.eviction),
+            failing: self.failing.unwrap_or(common.failing),
+            check: self.check || common.check,
+            ..common
         }
+    }
+
+    /// The option given, if any, that says something of a trace only.
+    fn of_traces_only(&self) -> Option<&'static str> {
+        let given = [
+            ("--pace", self.pace.is_some()),
+            ("--depth", self.depth.is_some()),
+            ("--writes", self.writes.is_some()),
+            ("--file-size", self.file_size.is_some()),
+            ("--format", self.format.is_some()),
+            ("--block-size", self.block_size.is_some()),
+        ];
+        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
     }
 
     /// What the command line says goes before what a plan says. Tells whether an oracle is wanted.
@@ -271,17 +285,17 @@ impl Args {
         if !self.ra_pages.is_empty() {
             axes.ra_pages.clone_from(&self.ra_pages);
         }
-        if self.seed != 0 {
-            axes.seeds = vec![self.seed];
+        if let Some(seed) = self.seed {
+            axes.seeds = vec![seed];
         }
         oracle
     }
 
     fn pace(&self) -> ReplayPace {
         match self.pace {
-            PaceName::Closed => ReplayPace::Closed,
-            PaceName::Trace => ReplayPace::Trace,
-            PaceName::Open => ReplayPace::Open,
+            None | Some(PaceName::Closed) => ReplayPace::Closed,
+            Some(PaceName::Trace) => ReplayPace::Trace,
+            Some(PaceName::Open) => ReplayPace::Open,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Orders in which the bytes of a file are read.
 
+use bowwave_trace::generate::Random;
 use clap::ValueEnum;
 
 /// The order of reads.
@@ -102,7 +103,7 @@ impl Shape {
             }
             Pattern::Random => {
                 let (block, count) = (self.block, span.len().div_ceil(self.block));
-                let mut chance = Chance(seed);
+                let mut chance = Random::from_state(seed);
                 Box::new(std::iter::repeat_with(move || {
                     span.block(span.start + chance.below(count) * block, block)
                 }))
@@ -149,7 +150,7 @@ fn clustered(span: Span, block: u64, seed: u64) -> impl Iterator<Item = Access> 
             .map(|slot| Span { start: span.start + slot * size, end: span.start + (slot + 1) * size })
             .collect()
     };
-    let mut chance = Chance(seed);
+    let mut chance = Random::from_state(seed);
     let mut order: Vec<Span> = Vec::new();
     let mut cluster = Span { start: 0, end: 0 };
     std::iter::repeat_with(move || {
@@ -169,20 +170,6 @@ fn clustered(span: Span, block: u64, seed: u64) -> impl Iterator<Item = Access> 
         cluster.start += access.1;
         access
     })
-}
-
-/// SplitMix64: short, and the same on every machine.
-struct Chance(u64);
-
-impl Chance {
-    /// A number below `bound`, which is not 0.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let mixed = mixed ^ (mixed >> 31);
-        ((u128::from(mixed) * u128::from(bound)) >> 64) as u64
-    }
 }
 
 const CLUSTER_MIN: u64 = 256 << 10;

@@ -27,6 +27,11 @@ pub(super) enum Input {
 impl Input {
     pub(super) fn open(args: &Args) -> Result<Self, Failure> {
         if args.input.extension().is_some_and(|extension| extension == "toml") {
+            if let Some(option) = args.of_traces_only() {
+                let message =
+                    format!("{option} is for traces; a plan says such things of each of its readers");
+                return Err(Failure::usage(message).try_this("a key of [[readers]] in the plan"));
+            }
             return Plan::read(&args.input).map(Self::Plan).map_err(Failure::failed);
         }
         let mut options = Options { block_bytes: args.block_size, ..Options::default() };
@@ -50,10 +55,10 @@ impl Input {
         }
         let workload = Workload::new(trace, args.file_size).map_err(Failure::failed)?;
         let writes = match args.writes {
-            WritesName::LeftOut => Writes::LeftOut,
-            WritesName::AsReads => Writes::AsReads,
+            None | Some(WritesName::LeftOut) => Writes::LeftOut,
+            Some(WritesName::AsReads) => Writes::AsReads,
         };
-        let options = ReplayOptions { pace: args.pace(), depth: args.depth, writes };
+        let options = ReplayOptions { pace: args.pace(), depth: args.depth.unwrap_or(1), writes };
         workload.check(options).map_err(Failure::failed)?;
         let counts = workload.counts();
         if counts.reads == 0 && (writes == Writes::LeftOut || counts.writes == 0) {
@@ -77,13 +82,11 @@ impl Input {
         }
     }
 
-    /// What is not varied: the plan's, or the command line's.
-    pub(super) fn common(&self, from_arguments: Common) -> Common {
+    /// What is not varied, if the command line says nothing.
+    pub(super) fn common(&self) -> Common {
         match self {
-            Self::Plan(plan) => {
-                Common { check: plan.common.check || from_arguments.check, ..plan.common.clone() }
-            }
-            Self::Trace(..) => from_arguments,
+            Self::Plan(plan) => plan.common.clone(),
+            Self::Trace(..) => Common::default(),
         }
     }
 
