@@ -11,8 +11,8 @@
 //! - Over the background limit, write-back sends what is dirty, file after file, 4 MiB of each in turn, in requests of up
 //!   to 512 KiB, until the pool of async requests is congested, and again when it no longer is.
 //! - A writer that finds more dirty pages and pages on their way than the hard limit writes back 6 MiB itself, from
-//!   whatever file, waiting for a place in the pool for each request, or until there are fewer (`balance_dirty_pages` of
-//!   2.6.30: one and a half times the 4 MiB after which it is called).
+//!   whatever file, waiting for a place in the pool for each request (`balance_dirty_pages` of 2.6.30: one and a half times
+//!   the 4 MiB after which it is called). Writers look at the limit each 1024 pages, and each 8 while it is exceeded.
 //! - Each class, sync and async, has a pool of requests; who finds it full waits in line. From `congested_on` to
 //!   `congested_off` requests it is congested.
 //! - fsync sends the file's dirty pages as sync requests and waits for all of its pages, then for the journal: its blocks,
@@ -42,6 +42,9 @@ pub use tio::{Journal, Tio};
 pub const REQUEST_PAGES: u64 = 128;
 /// Pages that a writer over the hard limit must write back.
 const DUTY_PAGES: u64 = 1536;
+/// Pages that are written, by whomever, before a writer looks at the limits; and as long as they are exceeded.
+const CHECK_PAGES: u64 = 1024;
+const CHECK_PAGES_EXCEEDED: u64 = 8;
 /// How long it waits if there is nothing to write back, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
 
@@ -105,6 +108,10 @@ pub struct World {
     syncs: usize,
     /// Whether someone writes the journal, and buffers that are in it cannot be changed.
     pub journal_locked: bool,
+    /// Pages written since a writer last looked at the limits.
+    unchecked: u64,
+    /// Whether the hard limit was exceeded when it did.
+    exceeded: bool,
     woken: Vec<usize>,
     completed: Vec<Completed>,
     /// Bytes that have reached the disk: sync, async.
@@ -151,6 +158,8 @@ impl World {
             sent: Vec::new(),
             syncs: 0,
             journal_locked: false,
+            unchecked: 0,
+            exceeded: false,
             woken: Vec::new(),
             completed: Vec::new(),
             written: [0; 2],
@@ -175,12 +184,29 @@ impl World {
         self.files.dirty + self.writeback > self.limits.hard_pages
     }
 
+    /// Counts a page that was written, and says what its writer must write back: nothing, unless it is the one that looks at
+    /// the limits and they are exceeded.
+    pub fn duty_for_page(&mut self) -> u64 {
+        self.unchecked += 1;
+        if self.unchecked < if self.exceeded { CHECK_PAGES_EXCEEDED } else { CHECK_PAGES } {
+            return 0;
+        }
+        self.unchecked = 0;
+        self.exceeded = self.is_over();
+        if self.exceeded { DUTY_PAGES } else { 0 }
+    }
+
     /// Writes a process's part of what must be written: `None` if that is done, else what it must wait for before it asks
     /// again. `left` is what remains of its duty.
     pub fn throttle(&mut self, me: usize, left: &mut u64) -> Option<Wait> {
-        while self.is_over() && *left > 0 {
+        while *left > 0 {
+            // Whoever has begun does all of it: Linux looks at the limit again only between such turns.
+            if *left == DUTY_PAGES && !self.is_over() {
+                return None;
+            }
             let Some(run) = self.files.take(REQUEST_PAGES.min(*left)) else {
-                return Some(Wait::Until(self.now.later(PAUSE_NS)));
+                *left = DUTY_PAGES;
+                return self.is_over().then(|| Wait::Until(self.now.later(PAUSE_NS)));
             };
             *left -= run.pages;
             if !self.send(run, ASYNC, me, true) {
@@ -311,7 +337,8 @@ impl World {
 
 /// Runs processes until `end`, or until the first `until` of them have ended; when that was.
 pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, end: Instant) -> Instant {
-    world.sent = vec![0; processes.len()];
+    // Of processes of an earlier run something may still be on its way.
+    world.sent.resize(world.sent.len().max(processes.len()), 0);
     let mut waits = vec![Wait::Until(Instant(0)); processes.len()];
     let mut timers: BinaryHeap<Reverse<(Instant, usize)>> =
         (0..processes.len()).map(|process| Reverse((Instant(0), process))).collect();

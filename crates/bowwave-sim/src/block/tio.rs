@@ -13,7 +13,6 @@ pub struct Tio {
     writes: u64,
     written: u64,
     random: Option<Random>,
-    since_check: u64,
     duty: u64,
     state: State,
     began: Instant,
@@ -32,8 +31,6 @@ enum State {
     Sync,
 }
 
-/// Writes between two looks at the limits.
-const CHECK_PAGES: u64 = 8;
 /// A system call that copies a page, with 32 threads on a machine of two processors, in nanoseconds.
 const WRITE_NS: u64 = 10_000;
 
@@ -48,7 +45,6 @@ impl Tio {
             writes,
             written: 0,
             random: random.map(|(seed, _)| Random::new(seed)),
-            since_check: 0,
             duty: 0,
             state: State::Write,
             began: Instant(0),
@@ -83,11 +79,7 @@ impl Process for Tio {
                     };
                     world.files.write(self.file, page);
                     self.written += 1;
-                    self.since_check += 1;
-                    (self.duty, self.state) = (0, State::Throttle);
-                    if self.since_check >= CHECK_PAGES {
-                        (self.since_check, self.duty) = (0, World::duty());
-                    }
+                    (self.duty, self.state) = (world.duty_for_page(), State::Throttle);
                 }
                 State::Throttle => {
                     if let Some(wait) = world.throttle(me, &mut self.duty) {
@@ -131,7 +123,10 @@ impl Process for Journal {
     fn step(&mut self, me: usize, world: &mut World) -> Wait {
         self.phase += 1;
         match self.phase {
-            1 => Wait::Until(world.now().later(COMMIT_NS)),
+            1 => {
+                world.journal_locked = false;
+                Wait::Until(world.now().later(COMMIT_NS))
+            }
             2 => {
                 world.journal_locked = true;
                 world.write_journal(me, self.at, BLOCKS_BYTES);

@@ -27,7 +27,7 @@ const PUBLISHED_PATCH: [f64; 25] = [
 ];
 
 /// The disk.
-const DEVICE: &str = "hdd:write_cache_kb=2048";
+pub(super) const DEVICE: &str = "hdd:write_cache_kb=2048";
 /// Of memory.
 const DIRTY_BACKGROUND_PAGES: u64 = (1 << 30) / 4096 / 20;
 const DIRTY_PAGES: u64 = (1 << 30) / 4096 / 10;

@@ -16,6 +16,7 @@ mod script;
 mod sysbench;
 mod testbed;
 pub mod thrashing;
+mod tiotest;
 
 pub use figure::{Bar, Figure, Pair};
 
@@ -75,6 +76,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     oltp::EXPERIMENT,
     thrashing::EXPERIMENT,
     fsync_tester::EXPERIMENT,
+    tiotest::EXPERIMENT,
 ];
 
 impl fmt::Display for ReproduceError {
