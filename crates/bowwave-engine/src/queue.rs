@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -151,15 +152,19 @@ impl Queue {
     }
 
     /// Sends what the store has room for.
+    ///
+    /// # Panics
+    /// If the store does, after what else there is has been sent: nobody else may come to send it.
     pub(crate) fn pump(self: &Arc<Self>, engine: &Arc<Inner>) {
         let Some(_pumping) = Pumping::enter(Arc::as_ptr(self).addr()) else { return };
+        let mut panic = None;
         loop {
             let parts = {
                 let mut state = self.lock();
                 let parts = self.next_request(&mut state);
                 self.note_congestion(&state);
                 if parts.is_empty() {
-                    return;
+                    break;
                 }
                 state.in_flight += 1;
                 state.in_flight_pages += pages_of(&parts);
@@ -167,7 +172,11 @@ impl Queue {
                 state.stats.in_flight_max = state.stats.in_flight_max.max(state.in_flight.into());
                 parts
             };
-            request::send(engine, self, parts);
+            let sent = catch_unwind(AssertUnwindSafe(|| request::send(engine, self, parts)));
+            panic = panic.or_else(|| sent.err());
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 

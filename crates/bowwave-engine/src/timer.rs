@@ -1,6 +1,7 @@
 //! What waits for its time: fills for their next try, tasks' frames for being taken back.
 
 use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -45,6 +46,23 @@ pub(crate) enum Job {
     },
 }
 
+impl Job {
+    fn carry_out(self, engine: &Arc<Inner>) {
+        match self {
+            Self::Fill(fill) => {
+                let queue = Arc::clone(&fill.entry.queue);
+                queue.push(fill);
+                queue.pump(engine);
+            }
+            Self::TakeBack { shard, slot } => {
+                if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
+                    engine.unpin(shard, &frames);
+                }
+            }
+        }
+    }
+}
+
 impl Timer {
     /// Starts the thread, which ends when the engine does.
     pub(crate) fn start(self: &Arc<Self>, engine: Weak<Inner>) -> std::io::Result<()> {
@@ -85,18 +103,9 @@ impl Timer {
             let Waiting { job, .. } = state.waiting.pop().expect("peeked above");
             drop(state);
             let Some(engine) = engine.upgrade() else { return };
-            match job {
-                Job::Fill(fill) => {
-                    let queue = Arc::clone(&fill.entry.queue);
-                    queue.push(fill);
-                    queue.pump(&engine);
-                }
-                Job::TakeBack { shard, slot } => {
-                    if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
-                        engine.unpin(shard, &frames);
-                    }
-                }
-            }
+            // A store that panics here has nobody to tell but the panic hook, and ends its own request; others still
+            // wait for this thread.
+            let _told = catch_unwind(AssertUnwindSafe(|| job.carry_out(&engine)));
             drop(engine);
             state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         }

@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use bowwave_engine::backend::{
-    Backend, Entry, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
+    Backend, Entry, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
 };
 use bowwave_engine::{Engine, Options, Policy, Store};
 
@@ -105,6 +106,32 @@ fn a_store_that_panics_does_not_take_later_reads_with_it() {
     assert!(first.is_err(), "the panic is the reader's who sent the request");
     file.read_at(500_000, &mut bytes).expect("the store works again");
     assert_eq!(bytes, [7; 10]);
+}
+
+/// A store that panicked at a second try took the thread with it that makes second tries: whoever had to wait for one
+/// from then on hung. And if the reader had asked again before the panicking thread had let go of the request, that
+/// thread did not send what the reader asked for, and nobody else came to.
+#[test]
+fn a_store_that_panics_at_a_second_try_does_not_end_second_tries() {
+    let requests = AtomicU64::new(0);
+    let store = Odd::store(1 << 20, move |_, buf, sink| match requests.fetch_add(1, Ordering::Relaxed) % 3 {
+        0 => sink.done(buf, Err(Error::new(ErrorKind::Io, "try again").retryable(true))),
+        1 => panic!("a bug of the store"),
+        _ => serve(7, buf, sink),
+    });
+    let file = store.open(Path::new("a")).expect("opens");
+    let (told, read) = sync_channel(1);
+    std::thread::spawn(move || {
+        for page in 0..20 {
+            let mut bytes = [0; 10];
+            let outcome =
+                file.read_at(page * 4096, &mut bytes).map(|_| bytes).map_err(|error| error.to_string());
+            told.send(outcome).expect("the test waits");
+        }
+    });
+    for _ in 0..20 {
+        assert_eq!(read.recv_timeout(Duration::from_secs(20)), Ok(Ok([7; 10])));
+    }
 }
 
 /// An identity that is a size alone counted as proof that nothing has changed, so a fresh open read old bytes.
