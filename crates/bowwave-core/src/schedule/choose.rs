@@ -130,9 +130,10 @@ impl Scheduler {
         let counts_async = self.config.algorithm == Algorithm::Deadline && class == Class::Async;
         self.waiting -= 1;
         self.at_device[index] += 1;
+        let alone = self.async_at_device <= 1;
         self.async_at_device += u32::from(counts_async);
         let taken = &mut self.items[item];
-        taken.state = State::AtDevice(AtDevice { since: now, counts_async });
+        taken.state = State::AtDevice(AtDevice { since: now, counts_async, alone });
         let deadline = (self.config.algorithm != Algorithm::Noop).then_some(taken.deadline);
         let added = taken.added;
         self.stats.dispatched[reason as usize] += 1;

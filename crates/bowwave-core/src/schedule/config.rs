@@ -47,7 +47,7 @@ pub struct SchedulerConfig {
     pub aging_ns: u64,
     /// Most async requests at the device, however fast sync ones are. At least 1.
     pub async_depth_max: u32,
-    /// While sync requests take longer at the device than so many times their least, fewer async ones go there. At
+    /// While sync requests take longer at the device than so many times what they take nearly alone, fewer async ones go there. At
     /// least 1; [`u32::MAX`] for no such limit.
     pub sync_slowdown_max: u32,
 }

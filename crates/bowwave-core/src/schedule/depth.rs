@@ -1,8 +1,9 @@
 //! How many async requests may be at the device, so that a deep device queue does not hold demand hostage.
 //!
 //! After Kyber (Linux), which sizes the share of each kind of request by measured latency. Kyber needs goals in
-//! milliseconds; here the goal is relative: what sync requests took at the device in the best stretch of time so far. That
-//! best is forgotten slowly, for a device may become slower.
+//! milliseconds; here the goal is relative to what sync requests take with at most one async request at the device, in the
+//! best stretch of time so far. That best is forgotten slowly, for a device may become slower; and while it is not known,
+//! the limit goes down until it is.
 
 use crate::time::Instant;
 
@@ -14,10 +15,25 @@ pub(super) struct AsyncDepth {
     now: u32,
     window_ends: Instant,
     /// Sync requests that ended in this window.
-    count: u64,
-    sum_ns: u64,
-    /// Their least average over a window.
+    all: Sum,
+    /// Of these, the ones that went there when at most one async request was there.
+    alone: Sum,
+    /// The least average of those over a window.
     best_ns: u64,
+    /// Windows in succession without sync requests.
+    silent: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: u64,
+    ns: u64,
+}
+
+impl Sum {
+    fn average(self) -> Option<u64> {
+        self.ns.checked_div(self.count)
+    }
 }
 
 /// Long enough for some requests of a disk, short beside what a person notices.
@@ -25,10 +41,21 @@ const WINDOW_NS: u64 = 100_000_000;
 /// The best average grows by this part of it each window, so that it follows a device that becomes slower by half within
 /// some seconds.
 const FORGET_SHARE: u64 = 64;
+/// Windows without sync requests until the limit grows: 2 s, so that who syncs each second finds it as it was.
+const SILENT_WINDOWS: u32 = 20;
 
 impl AsyncDepth {
     pub(super) const fn new(max: u32, slowdown_max: u32) -> Self {
-        Self { max, slowdown_max, now: max, window_ends: Instant(0), count: 0, sum_ns: 0, best_ns: u64::MAX }
+        Self {
+            max,
+            slowdown_max,
+            now: max,
+            window_ends: Instant(0),
+            all: Sum { count: 0, ns: 0 },
+            alone: Sum { count: 0, ns: 0 },
+            best_ns: u64::MAX,
+            silent: 0,
+        }
     }
 
     /// Whether one more async request may go to the device, where there are so many.
@@ -42,27 +69,37 @@ impl AsyncDepth {
         self.now
     }
 
-    /// Learns what a sync request took at the device.
-    pub(super) fn sync_done(&mut self, now: Instant, took_ns: u64) {
+    /// Learns what a sync request took at the device, and whether it went there with at most one async one there.
+    pub(super) fn sync_done(&mut self, now: Instant, took_ns: u64, alone: bool) {
         self.turn(now);
-        self.count += 1;
-        self.sum_ns = self.sum_ns.saturating_add(took_ns);
+        for sum in [Some(&mut self.all), alone.then_some(&mut self.alone)].into_iter().flatten() {
+            sum.count += 1;
+            sum.ns = sum.ns.saturating_add(took_ns);
+        }
     }
 
     /// Ends a window that is over: half the limit if sync requests were slow, one more if they were not, twice if there
-    /// were none.
+    /// have been none for long.
     fn turn(&mut self, now: Instant) {
         if now < self.window_ends || self.slowdown_max == u32::MAX {
             return;
         }
         self.window_ends = Instant(now.0.saturating_add(WINDOW_NS));
-        let Some(average) = self.sum_ns.checked_div(self.count) else {
-            self.now = self.now.saturating_mul(2).min(self.max);
+        let Some(average) = self.all.average() else {
+            self.silent = self.silent.saturating_add(1);
+            if self.silent > SILENT_WINDOWS {
+                self.now = self.now.saturating_mul(2).min(self.max);
+            }
             return;
         };
-        (self.count, self.sum_ns) = (0, 0);
-        self.best_ns = self.best_ns.saturating_add(self.best_ns / FORGET_SHARE).min(average);
-        let slow = average > self.best_ns.saturating_mul(self.slowdown_max.into());
+        self.silent = 0;
+        self.best_ns = self.best_ns.saturating_add(self.best_ns / FORGET_SHARE);
+        if let Some(alone) = self.alone.average() {
+            self.best_ns = self.best_ns.min(alone);
+        }
+        (self.all, self.alone) = (Sum::default(), Sum::default());
+        let slow =
+            self.best_ns == u64::MAX || average > self.best_ns.saturating_mul(self.slowdown_max.into());
         self.now = if slow { (self.now / 2).max(1) } else { (self.now + 1).min(self.max) };
     }
 }
@@ -77,7 +114,7 @@ mod tests {
     fn feed(depth: &mut AsyncDepth, at: &mut u64, windows: u64, took_ms: u64) {
         for _ in 0..windows * 10 {
             *at += 10 * MS;
-            depth.sync_done(Instant(*at), took_ms * MS);
+            depth.sync_done(Instant(*at), took_ms * MS, true);
         }
     }
 
@@ -91,10 +128,28 @@ mod tests {
         assert!(depth.may_dispatch(Instant(at), 0) && !depth.may_dispatch(Instant(at), 1));
         feed(&mut depth, &mut at, 4, 6);
         assert!((3..=5).contains(&depth.limit()), "{}", depth.limit());
-        for window in 1..8 {
+        let before = depth.limit();
+        for window in 1..20 {
+            depth.may_dispatch(Instant(at + window * 100 * MS), 0);
+        }
+        assert!(depth.limit() <= before + 1, "who syncs each second finds it as it was");
+        for window in 20..28 {
             depth.may_dispatch(Instant(at + window * 100 * MS), 0);
         }
         assert_eq!(depth.limit(), 32);
+    }
+
+    #[test]
+    fn it_goes_down_until_it_is_known_what_sync_requests_take_alone() {
+        let (mut depth, mut at) = (AsyncDepth::new(32, 2), 0);
+        while depth.limit() > 1 {
+            at += 10 * MS;
+            depth.sync_done(Instant(at), 200 * MS, false);
+            assert!(at < 1000 * MS, "half of it each window");
+        }
+        feed(&mut depth, &mut at, 5, 10);
+        let grown = depth.limit();
+        assert!((3..=6).contains(&grown), "{grown}");
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(super) struct AtDevice {
     pub(super) since: Instant,
     /// Whether it went there as an async request.
     pub(super) counts_async: bool,
+    /// Whether at most one async request was there then.
+    pub(super) alone: bool,
 }
 
 /// An added request.

@@ -222,7 +222,7 @@ impl Scheduler {
             return false;
         }
         let item = self.items[id.index];
-        let State::AtDevice(AtDevice { since, counts_async }) = item.state else { return false };
+        let State::AtDevice(AtDevice { since, counts_async, alone }) = item.state else { return false };
         let mut part = item.first;
         while part != NONE {
             let next = self.parts[part].next;
@@ -234,7 +234,7 @@ impl Scheduler {
         if counts_async {
             self.async_at_device -= 1;
         } else {
-            self.depth.sync_done(now, now.0.saturating_sub(since.0));
+            self.depth.sync_done(now, now.0.saturating_sub(since.0), alone);
         }
         true
     }

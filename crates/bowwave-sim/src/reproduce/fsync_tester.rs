@@ -210,4 +210,17 @@ mod tests {
             assert!(figure.holds, "{figure:?}");
         }
     }
+
+    #[test]
+    fn a_deep_device_queue_does_not_hold_fsync_hostage_where_async_is_limited_by_what_sync_takes() {
+        let deep = |elevator| Case { device: "hdd:write_cache_kb=2048,depth=31", ..case(elevator) };
+        let [posted, limited] =
+            [Elevator::DeadlineLiteral, Elevator::Deadline].map(|elevator| play(deep(elevator)).unwrap());
+        let medians = (median(&posted.samples), median(&limited.samples));
+        assert!(medians.0 > 0.5 && medians.1 < 0.1, "{medians:?} s");
+        assert!(
+            limited.background_mb_s > posted.background_mb_s,
+            "nor does it cost the writer: the disk seeks less"
+        );
+    }
 }
