@@ -32,7 +32,10 @@ fn thrashing_gives_the_rows_of_the_contract_and_the_same_bytes_twice() {
 fn experiments_there_are_not_are_refused_with_those_there_are() {
     let (code, line) = failure(bowwave().args(["reproduce", "frob"]));
     assert!(
-        code == 2 && line.contains("there is no experiment 'frob'") && line.contains("thrashing"),
+        code == 2
+            && line.contains("there is no experiment 'frob'")
+            && line.contains("thrashing")
+            && line.contains("004"),
         "{line}"
     );
     assert!(run(bowwave().args(["reproduce", "--list"])).contains("thrashing"));

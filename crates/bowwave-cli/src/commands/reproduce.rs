@@ -9,7 +9,9 @@ use std::sync::PoisonError;
 use bowwave_sim::parallel;
 use bowwave_sim::record::Recording;
 use bowwave_sim::report::Report;
-use bowwave_sim::reproduce::{EXPERIMENTS, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
+use bowwave_sim::reproduce::{
+    DOCUMENTS, EXPERIMENTS, Experiment, Figure, Options, Outcome, Pair, ReproduceError,
+};
 
 use super::report;
 use crate::Failure;
@@ -31,10 +33,11 @@ Examples:
   bowwave reproduce
   bowwave reproduce thrashing --html thrashing.html
   bowwave reproduce iozone oltp --json
+  bowwave reproduce 004
   bowwave reproduce overheads --measure
   bowwave reproduce --list")]
 pub struct Args {
-    /// Which experiments; without any, all
+    /// Which experiments, or all of a document by its number; without any, all
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
@@ -95,13 +98,21 @@ fn chosen(ids: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     if ids.is_empty() {
         return Ok(EXPERIMENTS.iter().collect());
     }
-    let find = |id: &String| {
-        EXPERIMENTS.iter().find(|experiment| experiment.id == id).ok_or_else(|| {
-            let known = EXPERIMENTS.iter().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
-            Failure::usage(format_args!("there is no experiment '{id}'")).try_this(known)
-        })
-    };
-    ids.iter().map(find).collect()
+    let mut wanted: Vec<&str> = Vec::new();
+    for id in ids {
+        let document = DOCUMENTS.iter().find(|(document, _)| document == id);
+        match document {
+            Some((_, names)) => wanted.extend(*names),
+            None if EXPERIMENTS.iter().any(|experiment| experiment.id == id) => wanted.push(id),
+            None => {
+                let names = EXPERIMENTS.iter().map(|experiment| experiment.id);
+                let documents = DOCUMENTS.iter().map(|(document, _)| *document);
+                let known = names.chain(documents).collect::<Vec<_>>().join(", ");
+                return Err(Failure::usage(format_args!("there is no experiment '{id}'")).try_this(known));
+            }
+        }
+    }
+    Ok(EXPERIMENTS.iter().filter(|experiment| wanted.contains(&experiment.id)).collect())
 }
 
 fn reproduce(experiments: &[&Experiment], record: bool) -> Result<Vec<Outcome>, Failure> {

@@ -79,6 +79,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     tiotest::EXPERIMENT,
 ];
 
+/// The source documents by number, and the experiments that have figures of each.
+pub const DOCUMENTS: &[(&str, &[&str])] = &[
+    ("000", &["overheads", "iozone", "aio-stress", "sysbench-fileio", "oltp", "thrashing"]),
+    ("002", &["patterns", "overheads", "overlapped", "iozone", "thrashing"]),
+    ("004", &["fsync-tester", "tiotest"]),
+];
+
 impl fmt::Display for ReproduceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -100,5 +107,19 @@ impl From<ConfigError> for ReproduceError {
 impl From<Violation> for ReproduceError {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_belongs_to_a_document_and_every_name_is_one() {
+        let named = |id: &str| DOCUMENTS.iter().any(|(_, names)| names.contains(&id));
+        assert!(EXPERIMENTS.iter().all(|experiment| named(experiment.id)));
+        for name in DOCUMENTS.iter().flat_map(|(_, names)| *names) {
+            assert!(EXPERIMENTS.iter().any(|experiment| experiment.id == *name), "{name}");
+        }
     }
 }
