@@ -233,6 +233,12 @@ impl Machine {
         self.recorder.reads()
     }
 
+    /// Nanoseconds of a read that has ended, on average, to about three digits.
+    #[must_use]
+    pub fn latency_mean_ns(&self) -> f64 {
+        self.recorder.latency_mean()
+    }
+
     /// The time.
     #[must_use]
     pub fn now(&self) -> Instant {

@@ -102,6 +102,11 @@ impl Recorder {
         (self.reads, self.reads_failed)
     }
 
+    /// Nanoseconds of a read on average.
+    pub(super) fn latency_mean(&self) -> f64 {
+        self.latency.mean()
+    }
+
     pub(super) fn read_failed(&mut self) {
         self.reads_failed += 1;
     }

@@ -8,6 +8,7 @@ mod figure;
 mod fsync_tester;
 mod iozone;
 mod lab;
+mod lustre;
 mod oltp;
 pub mod overheads;
 mod overlapped;
@@ -75,6 +76,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     sysbench::EXPERIMENT,
     oltp::EXPERIMENT,
     thrashing::EXPERIMENT,
+    lustre::EXPERIMENT,
     fsync_tester::EXPERIMENT,
     tiotest::EXPERIMENT,
 ];
