@@ -85,6 +85,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
 pub const DOCUMENTS: &[(&str, &[&str])] = &[
     ("000", &["overheads", "iozone", "aio-stress", "sysbench-fileio", "oltp", "thrashing"]),
     ("002", &["patterns", "overheads", "overlapped", "iozone", "thrashing"]),
+    ("003", &["lustre-mmap"]),
     ("004", &["fsync-tester", "tiotest"]),
 ];
 
