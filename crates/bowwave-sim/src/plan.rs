@@ -21,6 +21,7 @@
 //! until_ms = 60_000                  # stop then; without it, when all readers have ended
 //!
 //! [[readers]]
+//! workload = "scan"                  # optional: readers of one name run together, each name is a run of its own
 //! count = 8                          # each with a file of its own, unless share_file
 //! pattern = "sequential"             # random, interleaved, strided, backward, clustered, zipf, oltp
 //! file_bytes = 268_435_456
@@ -64,7 +65,8 @@ pub struct Plan {
     pub axes: Axes,
     /// What is not.
     pub common: Common,
-    groups: Vec<Group>,
+    /// Readers, each with the workload that they belong to; an empty name belongs to all.
+    groups: Vec<(String, Group)>,
 }
 
 /// What is wrong with a plan: one line that names the file, the place and the bound.
@@ -115,6 +117,7 @@ struct Setting {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Readers {
+    workload: String,
     count: u32,
     pattern: String,
     trace: Option<PathBuf>,
@@ -149,6 +152,7 @@ impl Default for Sweep {
 impl Default for Readers {
     fn default() -> Self {
         Self {
+            workload: String::new(),
             count: 1,
             pattern: "sequential".to_owned(),
             trace: None,
@@ -195,21 +199,28 @@ impl Plan {
         let wrong = |part: &str, group: usize, what: &str| {
             PlanError(format!("{name}:{}: {what}", line_of(text, part, group, what)))
         };
-        let axes = file.sweep.axes().map_err(|what| wrong("sweep", 0, &what))?;
+        let mut axes = file.sweep.axes().map_err(|what| wrong("sweep", 0, &what))?;
         let common = file.machine.common().map_err(|what| wrong("machine", 0, &what))?;
         if file.readers.is_empty() {
             return Err(wrong("readers", 0, "readers: there are none; add [[readers]]"));
         }
-        let mut groups = Vec::new();
+        let (mut groups, mut workloads) = (Vec::new(), Vec::new());
         let mut bytes = 0u64;
         for (number, readers) in file.readers.into_iter().enumerate() {
+            let workload = readers.workload.clone();
+            if !workload.is_empty() && !workloads.contains(&workload) {
+                workloads.push(workload.clone());
+            }
             let group = readers.group(folder).map_err(|what| wrong("readers", number, &what))?;
             bytes = bytes.saturating_add(group.device_bytes());
             if bytes > DEVICE_BYTES_MAX {
                 let what = format!("file_bytes: all files together take more than {DEVICE_BYTES_MAX} bytes");
                 return Err(wrong("readers", number, &what));
             }
-            groups.push(group);
+            groups.push((workload, group));
+        }
+        if !workloads.is_empty() {
+            axes.workloads = workloads;
         }
         let title = if file.title.is_empty() { name.to_owned() } else { file.title };
         Ok(Self { title, axes, common, groups })
@@ -218,7 +229,10 @@ impl Plan {
     /// Gives a machine the files and readers of the plan.
     pub fn load(&self, machine: &mut Machine, case: &Case) {
         let mut address = 0u64;
-        for (number, group) in (0u64..).zip(&self.groups) {
+        for (number, (workload, group)) in (0u64..).zip(&self.groups) {
+            if !workload.is_empty() && *workload != case.workload {
+                continue;
+            }
             match group {
                 Group::Made(readers) => {
                     address = readers.add_to(machine, address, case.seed.wrapping_add(number << 32));
@@ -291,7 +305,14 @@ impl Sweep {
         if let Some(bytes) = cache_bytes.iter().flatten().find(|&&bytes| bytes < 4096) {
             return Err(format!("cache_bytes: {bytes} is less than a page of 4096; 0 is without end"));
         }
-        Ok(Axes { policies, ra_pages: self.ra_pages, cache_bytes, devices: self.devices, seeds: self.seeds })
+        Ok(Axes {
+            policies,
+            ra_pages: self.ra_pages,
+            cache_bytes,
+            devices: self.devices,
+            seeds: self.seeds,
+            workloads: vec![String::new()],
+        })
     }
 }
 

@@ -61,6 +61,9 @@ pub struct Row {
     /// Which pages go first; empty if it is the cache's default.
     #[serde(default)]
     pub eviction: String,
+    /// Which of a plan's workloads; empty if there is one only.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub workload: String,
     /// Device model.
     pub device: String,
     /// Bytes of the cache; none if it is unlimited.
@@ -110,6 +113,16 @@ pub struct Row {
 }
 
 impl Row {
+    /// Where it ran: the device, and the workload if there are several. Rows of one place and cache size can be compared.
+    #[must_use]
+    pub fn place(&self) -> String {
+        if self.workload.is_empty() {
+            self.device.clone()
+        } else {
+            format!("{}, {}", self.device, self.workload)
+        }
+    }
+
     /// Seconds for each GiB that readers got: what runs are compared by, also those that were stopped at the same time with
     /// different amounts read. The seconds themselves if nothing is known of bytes.
     #[must_use]

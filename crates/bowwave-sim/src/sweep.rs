@@ -27,6 +27,8 @@ pub struct Case {
     pub device: String,
     /// Seed of whatever is drawn: the device's noise, faults.
     pub seed: u64,
+    /// Which of a plan's workloads; empty if there is one only.
+    pub workload: String,
 }
 
 /// What all machines of a sweep share.
@@ -63,6 +65,8 @@ pub struct Axes {
     pub devices: Vec<String>,
     /// Seeds.
     pub seeds: Vec<u64>,
+    /// Names of workloads; one empty name if there is one only.
+    pub workloads: Vec<String>,
 }
 
 /// Why a machine did not run to its end.
@@ -81,17 +85,21 @@ pub enum SweepError {
 }
 
 impl Axes {
-    /// Every combination, devices outermost and policies innermost: rows to compare stand together.
+    /// Every combination, workloads and devices outermost and policies innermost: rows to compare stand together.
     #[must_use]
     pub fn cases(&self) -> Vec<Case> {
+        self.workloads.iter().flat_map(|workload| self.cases_of(workload)).collect()
+    }
+
+    fn cases_of(&self, workload: &str) -> Vec<Case> {
         let mut cases = Vec::new();
         for device in &self.devices {
             for &cache_bytes in &self.cache_bytes {
                 for &ra_pages in &self.ra_pages {
                     for &seed in &self.seeds {
                         for &policy in &self.policies {
-                            let device = device.clone();
-                            cases.push(Case { policy, ra_pages, cache_bytes, device, seed });
+                            let (device, workload) = (device.clone(), workload.to_owned());
+                            cases.push(Case { policy, ra_pages, cache_bytes, device, seed, workload });
                         }
                     }
                 }
@@ -164,6 +172,7 @@ impl Case {
         run.row.cache_bytes = self.cache_bytes;
         run.row.ra_pages = self.ra_pages;
         run.row.seed = self.seed;
+        run.row.workload.clone_from(&self.workload);
         run.row.eviction = common.eviction.name().to_owned();
         Ok(run)
     }

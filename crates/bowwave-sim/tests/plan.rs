@@ -114,3 +114,29 @@ fn reads_that_no_bound_foresaw_do_not_end_a_plan() {
     let rows = rows(&Plan::parse(text, "p.toml", Path::new("")).expect("within bounds"));
     assert!(rows.iter().all(|row| row.accesses > 0), "{rows:?}");
 }
+
+#[test]
+fn each_workload_is_a_run_of_its_own_with_the_readers_of_all() {
+    let text = r#"
+[sweep]
+policies = ["none", "ondemand"]
+devices = ["nvme"]
+
+[[readers]]
+reads = 10
+
+[[readers]]
+workload = "scan"
+reads = 20
+
+[[readers]]
+workload = "random, hot"
+pattern = "random"
+reads = 30
+"#;
+    let rows = rows(&Plan::parse(text, "plan.toml", Path::new("")).expect("a good plan"));
+    let seen: Vec<_> = rows.iter().map(|row| (row.workload.as_str(), row.accesses)).collect();
+    let (scan, hot) = (("scan", 30 * 32), ("random, hot", 40 * 32));
+    assert_eq!(seen, [scan, scan, hot, hot]);
+    assert_eq!(rows[0].place(), "nvme, scan");
+}

@@ -122,7 +122,7 @@ fn data(views: &[View], groups: &Groups, out: &mut impl Write) -> io::Result<()>
         let row = &views[run].row;
         let cache =
             row.cache_bytes.map_or_else(|| "unlimited".to_owned(), |bytes| units::bytes(bytes as f64));
-        format!("{}, cache {cache}", row.device)
+        format!("{}, cache {cache}", row.place())
     };
     let groups = groups
         .0

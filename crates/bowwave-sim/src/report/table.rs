@@ -97,7 +97,7 @@ fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool
     } else {
         ""
     };
-    let (policy, device) = (escaped(&view.row.policy), escaped(&view.row.device));
+    let (policy, device) = (escaped(&view.row.policy), escaped(&view.row.place()));
     let number = index + 1;
     let _never_fails = write!(
         html,

@@ -66,6 +66,7 @@ impl View {
         let row = Row {
             policy: units::visible(&run.row.policy),
             device: units::visible(&run.row.device),
+            workload: units::visible(&run.row.workload),
             eviction: units::visible(&run.row.eviction),
             ..run.row.clone()
         };
@@ -116,7 +117,7 @@ fn name(row: &Row) -> String {
     format!(
         "{} · {} · {cache} · {}{eviction}{seed}",
         row.policy,
-        row.device,
+        row.place(),
         units::counted(row.ra_pages.into(), "page")
     )
 }

@@ -20,18 +20,18 @@ enum Measure {
 
 /// A line for each device. Of devices with a single row there is nothing to say.
 pub(super) fn advice(rows: &[Row]) -> Vec<String> {
-    let mut devices: Vec<&str> = Vec::new();
+    let mut places: Vec<String> = Vec::new();
     for row in rows {
-        if !devices.contains(&row.device.as_str()) {
-            devices.push(&row.device);
+        if !places.contains(&row.place()) {
+            places.push(row.place());
         }
     }
-    let of = |device: &&str| {
+    let of = |place: &String| {
         let rows: Vec<&Row> =
-            rows.iter().filter(|row| row.device == *device && !rivals::is_bound(row)).collect();
-        about(device, &rows)
+            rows.iter().filter(|row| row.place() == *place && !rivals::is_bound(row)).collect();
+        about(place, &rows)
     };
-    devices.iter().filter_map(of).collect()
+    places.iter().filter_map(of).collect()
 }
 
 fn about(device: &str, rows: &[&Row]) -> Option<String> {

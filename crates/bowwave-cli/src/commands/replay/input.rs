@@ -20,7 +20,7 @@ use crate::{Failure, output};
 
 /// What is replayed.
 pub(super) enum Input {
-    Plan(Plan),
+    Plan(Box<Plan>),
     Trace(Workload, ReplayOptions),
 }
 
@@ -32,7 +32,7 @@ impl Input {
                     format!("{option} is for traces; a plan says such things of each of its readers");
                 return Err(Failure::usage(message).try_this("a key of [[readers]] in the plan"));
             }
-            return Plan::read(&args.input).map(Self::Plan).map_err(Failure::failed);
+            return Plan::read(&args.input).map(|plan| Self::Plan(Box::new(plan))).map_err(Failure::failed);
         }
         let mut options = Options { block_bytes: args.block_size, ..Options::default() };
         if let Some(bytes) = args.block_size {
@@ -78,6 +78,7 @@ impl Input {
                 cache_bytes: vec![None],
                 devices: ["hdd", "nvme", "s3"].map(str::to_owned).to_vec(),
                 seeds: vec![0],
+                workloads: vec![String::new()],
             },
         }
     }

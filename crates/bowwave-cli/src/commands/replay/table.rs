@@ -48,7 +48,7 @@ fn cells(row: &Row) -> [String; 19] {
         None => row.policy.clone(),
     };
     [
-        row.device.clone(),
+        row.place(),
         row.cache_bytes.map_or_else(|| "unlimited".to_owned(), size),
         ran(row.ra_pages.to_string()),
         policy,
@@ -72,22 +72,22 @@ fn cells(row: &Row) -> [String; 19] {
 
 /// For programs that want no JSON: one line a row, the head first.
 pub(super) fn csv(rows: &[Row]) -> String {
-    let mut text = "policy,eviction,device,cache_bytes,ra_pages,seed,seconds,accesses,hits,late,misses,requests,\
+    let mut text = "policy,eviction,device,workload,cache_bytes,ra_pages,seed,seconds,accesses,hits,late,misses,requests,\
                     bytes_fetched,bytes_wanted,amplification,pages_used,pages_wasted,pages_thrashed,avg_io_bytes,\
                     utilisation,latency_ns_p50,latency_ns_p90,latency_ns_p99,latency_ns_max,regret\n"
         .to_owned();
     for row in rows {
-        let device = if row.device.contains([',', '"']) {
-            format!("\"{}\"", row.device.replace('"', "\"\""))
-        } else {
-            row.device.clone()
+        let quoted = |text: &str| match text.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
         };
         let cache = row.cache_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let latency = row.latency_ns;
         let line = [
             row.policy.clone(),
             row.eviction.clone(),
-            device,
+            quoted(&row.device),
+            quoted(&row.workload),
             cache,
             row.ra_pages.to_string(),
             row.seed.to_string(),

@@ -27,7 +27,7 @@ pub(in super::super) struct Groups(pub(in super::super) Vec<Group>);
 impl Groups {
     pub(in super::super) fn of(views: &[View]) -> Self {
         let mut lists: Vec<Vec<usize>> = Vec::new();
-        let key = |index: usize| (&views[index].row.device, views[index].row.cache_bytes);
+        let key = |index: usize| (views[index].row.place(), views[index].row.cache_bytes);
         for index in 0..views.len() {
             match lists.iter_mut().find(|list| key(list[0]) == key(index)) {
                 Some(list) => list.push(index),

@@ -51,8 +51,8 @@ impl Overall {
 fn place(views: &[View], group: &Group) -> String {
     let row = &views[group.best].row;
     match row.cache_bytes {
-        Some(cache) => format!("On {} with {} of cache", row.device, bytes(cache as f64)),
-        None => format!("On {} with an unlimited cache", row.device),
+        Some(cache) => format!("On {} with {} of cache", row.place(), bytes(cache as f64)),
+        None => format!("On {} with an unlimited cache", row.place()),
     }
 }
 
