@@ -1,18 +1,11 @@
-#!/usr/bin/env python3
 """A second opinion on Linux 2.6.20's readahead: a model to check `bowwave explain --policy legacy` against.
 
 Written from a description of the algorithm in prose and pseudo code, not from bowwave's own code, and as plainly as it
-goes: numbers, pages in a set, one page after the other. It prints the same lines as `bowwave explain TRACE --policy
+goes: numbers, pages in a set, one page after the other. Its decisions are the lines of `bowwave explain TRACE --policy
 legacy --json`.
-
-    tools/model_legacy.py trace.csv --ra-pages 32
 """
 
-import argparse
-import json
-import sys
-
-from model_ondemand import PAGE, initial_size, report, rows
+from model_ondemand import PAGE, initial_size, report
 
 POLICIES = ("legacy",)
 
@@ -177,21 +170,3 @@ class Call:
                 runs.append([page, page + 1])
         self.decisions.append(report(self.page, self.request, self.trigger, reason, start, size, 0, (runs, None)))
         return len(runs)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", help="CSV, - for standard input")
-    parser.add_argument("--policy", choices=POLICIES, default="legacy")
-    parser.add_argument("--ra-pages", type=int, default=32)
-    parser.add_argument("--file-pages", type=int)
-    options = parser.parse_args()
-    model = Model(options.policy, options.ra_pages, options.file_pages)
-    with sys.stdin if options.trace == "-" else open(options.trace, newline="", encoding="utf-8") as lines:
-        for row in rows(lines):
-            for decision in model.access(*row):
-                print(json.dumps(decision, ensure_ascii=False, separators=(",", ":")))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,9 @@
-#!/usr/bin/env python3
 """A second opinion on on-demand readahead: a model to check `bowwave explain` against.
 
 Written from the description of the algorithm (the OLS 2007 paper's figure 4 and tables 2 and 3 for `ondemand`, the
 posted patch's order of tests for `ondemand-patch`), not from bowwave's own code, and as plainly as it goes: pages in
-a set, one page after the other. It prints the same lines as `bowwave explain TRACE --policy P --json`.
-
-    tools/model_ondemand.py trace.csv --policy ondemand --ra-pages 32
+a set, one page after the other. Its decisions are the lines of `bowwave explain TRACE --policy P --json`.
 """
-
-import argparse
-import csv
-import json
-import sys
 
 PAGE = 4096
 HEADER = ["time_ns", "pid", "op", "file", "offset", "length"]
@@ -177,30 +169,3 @@ def report(page, request, trigger, reason, start, size, ahead, sent):
     runs, mark = sent
     return {"page": page, "req_pages": request, "trigger": trigger, "reason": reason, "start": start, "size": size,
             "async_size": ahead, "submitted": runs, "mark": mark}
-
-
-def rows(lines):
-    """The rows of a trace, parsed."""
-    reader = csv.reader(lines)
-    if next(reader, None) != HEADER:
-        raise ValueError(f"the first line must be {','.join(HEADER)}")
-    for _time, pid, op, name, offset, length in reader:
-        yield int(pid), op, name, int(offset), int(length)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", help="CSV, - for standard input")
-    parser.add_argument("--policy", choices=POLICIES, required=True)
-    parser.add_argument("--ra-pages", type=int, default=32)
-    parser.add_argument("--file-pages", type=int)
-    options = parser.parse_args()
-    model = Model(options.policy, options.ra_pages, options.file_pages)
-    with sys.stdin if options.trace == "-" else open(options.trace, newline="", encoding="utf-8") as lines:
-        for row in rows(lines):
-            for decision in model.access(*row):
-                print(json.dumps(decision, ensure_ascii=False, separators=(",", ":")))
-
-
-if __name__ == "__main__":
-    main()

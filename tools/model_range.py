@@ -1,18 +1,13 @@
-#!/usr/bin/env python3
 """A second opinion on Lustre's readahead with ranges of mapped faults, to check `bowwave explain --policy range` against.
 
 Written from the description of llite's read-ahead and of document 003, not from bowwave's own code: sets of pages, one
 page after the other, positions of strides by looking. Everything counts pages. Lustre's RPC size is --ra-pages; the
 limits are Lustre's own (ranges of 1 MiB, whole files up to 4 MiB, 256 MiB a file).
-
-    tools/model_range.py trace.csv --policy range --ra-pages 256
 """
 
-import argparse
-import json
 import sys
 
-from model_ondemand import PAGE, rows
+from model_ondemand import PAGE
 
 POLICIES = ("range", "range-literal")
 MIB = (1 << 20) // PAGE
@@ -372,21 +367,3 @@ class Model:
             decisions.append({"page": page, "req_pages": request_end - page, "trigger": "miss" if missing else "mark",
                               "reason": why, "start": start, "size": end - start, "async_size": 0, "submitted": runs,
                               "mark": None})
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", help="CSV, - for standard input")
-    parser.add_argument("--policy", choices=POLICIES, required=True)
-    parser.add_argument("--ra-pages", type=int, default=32)
-    parser.add_argument("--file-pages", type=int)
-    options = parser.parse_args()
-    model = Model(options.policy, options.ra_pages, options.file_pages)
-    with sys.stdin if options.trace == "-" else open(options.trace, newline="", encoding="utf-8") as lines:
-        for row in rows(lines):
-            for decision in model.access(*row):
-                print(json.dumps(decision, ensure_ascii=False, separators=(",", ":")))
-
-
-if __name__ == "__main__":
-    main()

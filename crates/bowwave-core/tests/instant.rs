@@ -3,10 +3,13 @@
 //!
 //! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test instant` repeats it alone.
 
+mod rng;
+
 use bowwave_core::{
     Action, Advice, Cache, Config, Decision, Eviction, Fault, FileId, FrameId, HandleId, Instant, Observer,
     PageCount, PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Request, Urgency, Waiter,
 };
+use rng::Rng;
 
 const SEEDS: u64 = 160;
 const EVENTS: u32 = 1_500;
@@ -264,26 +267,6 @@ fn settle(cache: &mut Cache, mut actions: Vec<Action>) -> Option<Option<Vec<Fram
         }
     }
     woken
-}
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
 }
 
 /// The page touched least recently goes, and no other: against a list that is searched from end to end.

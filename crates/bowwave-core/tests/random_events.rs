@@ -2,6 +2,8 @@
 //!
 //! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test random_events` repeats it alone.
 
+mod rng;
+
 use std::collections::BTreeMap;
 
 use bowwave_core::check::{ActionDigest, Checker};
@@ -10,6 +12,7 @@ use bowwave_core::{
     HandleId, Instant, LinuxConfig, PageCount, PageIndex, PageRange, Part, Pattern, Policy, RangeConfig,
     Request, Waiter,
 };
+use rng::Rng;
 
 const SEEDS: u64 = 240;
 const EVENTS: u32 = 5_000;
@@ -327,29 +330,5 @@ impl Run {
             digest.add(&out);
         }
         assert_eq!(digest, self.digest, "I8: the replay of the log acts differently");
-    }
-}
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn index(&mut self, len: usize) -> Option<usize> {
-        (len > 0).then(|| self.below(len as u64) as usize)
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! A failure prints its seed; `BOWWAVE_SEED=… cargo test -p bowwave-core --test schedule_random` repeats it alone.
 
+mod rng;
 mod schedule_model;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use bowwave_core::schedule::{
     SchedulerConfig,
 };
 use bowwave_core::{Instant, Urgency};
+use rng::Rng;
 use schedule_model::Model;
 
 const SEEDS: u64 = 800;
@@ -285,25 +287,5 @@ impl Run {
         } else {
             Err(format!("{} were added and {} ended", self.added, self.ended))
         }
-    }
-}
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
     }
 }

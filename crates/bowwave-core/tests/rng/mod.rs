@@ -1,0 +1,35 @@
+//! The random numbers of this crate's tests, from a seed: SplitMix64. The crate itself has none, and imports nothing.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+/// A stream of random numbers.
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    /// Any 64-bit number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `bound`; 0 if that is 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next() % bound }
+    }
+
+    /// True in so many of a hundred cases.
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// A place in a list of `len`.
+    pub(crate) fn index(&mut self, len: usize) -> Option<usize> {
+        (len > 0).then(|| self.below(len as u64) as usize)
+    }
+
+    /// One of a list.
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        self.index(from.len()).map(|index| &from[index])
+    }
+}
