@@ -229,10 +229,7 @@ impl Plan {
     /// Gives a machine the files and readers of the plan.
     pub fn load(&self, machine: &mut Machine, case: &Case) {
         let mut address = 0u64;
-        for (number, (workload, group)) in (0u64..).zip(&self.groups) {
-            if !workload.is_empty() && *workload != case.workload {
-                continue;
-            }
+        for (number, group) in self.groups_of(case) {
             match group {
                 Group::Made(readers) => {
                     address = readers.add_to(machine, address, case.seed.wrapping_add(number << 32));
@@ -240,6 +237,19 @@ impl Plan {
                 Group::Trace(workload, options) => address = workload.add_at(machine, address, *options),
             }
         }
+    }
+
+    /// Reads that the readers of a case make, if they are not stopped before: for progress bars.
+    #[must_use]
+    pub fn reads(&self, case: &Case) -> u64 {
+        self.groups_of(case).map(|(_, group)| group.reads()).fold(0, u64::saturating_add)
+    }
+
+    /// The groups of readers that a case has, with their numbers in the plan.
+    fn groups_of(&self, case: &Case) -> impl Iterator<Item = (u64, &Group)> {
+        let is_in = |workload: &str| workload.is_empty() || workload == case.workload;
+        let groups = (0u64..).zip(&self.groups).filter(move |(_, (workload, _))| is_in(workload));
+        groups.map(|(number, (_, group))| (number, group))
     }
 }
 
@@ -252,6 +262,14 @@ impl Group {
                 files.saturating_mul(readers.file_bytes.saturating_add(FILE_ALIGNMENT))
             }
             Self::Trace(workload, _) => workload.device_bytes(),
+        }
+    }
+
+    /// Reads that its readers make.
+    fn reads(&self) -> u64 {
+        match self {
+            Self::Made(readers) => readers.reads.saturating_mul(readers.count.into()),
+            Self::Trace(workload, _) => workload.counts().reads,
         }
     }
 }

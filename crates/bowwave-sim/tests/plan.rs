@@ -134,7 +134,10 @@ workload = "random, hot"
 pattern = "random"
 reads = 30
 "#;
-    let rows = rows(&Plan::parse(text, "plan.toml", Path::new("")).expect("a good plan"));
+    let plan = Plan::parse(text, "plan.toml", Path::new("")).expect("a good plan");
+    let reads: Vec<u64> = plan.axes.cases().iter().map(|case| plan.reads(case)).collect();
+    assert_eq!(reads, [30, 30, 40, 40]);
+    let rows = rows(&plan);
     let seen: Vec<_> = rows.iter().map(|row| (row.workload.as_str(), row.accesses)).collect();
     let (scan, hot) = (("scan", 30 * 32), ("random, hot", 40 * 32));
     assert_eq!(seen, [scan, scan, hot, hot]);

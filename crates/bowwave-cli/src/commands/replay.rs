@@ -205,10 +205,9 @@ fn with_bounds(
 fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) -> Result<Vec<Run>, Failure> {
     let reads = Arc::new(AtomicU64::new(0));
     let done = AtomicBool::new(false);
-    let total = input.reads().map(|reads| reads.saturating_mul(cases.len() as u64));
+    let total = cases.iter().map(|case| input.reads(case)).fold(0, u64::saturating_add);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let Some(total) = total else { return };
             let mut progress = Progress::rows("simulating", total);
             while !done.load(Ordering::Relaxed) {
                 progress.at(reads.load(Ordering::Relaxed));

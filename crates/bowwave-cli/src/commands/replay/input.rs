@@ -125,11 +125,11 @@ impl Input {
         }
     }
 
-    /// Reads of one run, if they are known.
-    pub(super) fn reads(&self) -> Option<u64> {
+    /// Reads of one run, at most.
+    pub(super) fn reads(&self, case: &Case) -> u64 {
         match self {
-            Self::Plan(_) => None,
-            Self::Trace(workload, _) => Some(workload.counts().reads),
+            Self::Plan(plan) => plan.reads(case),
+            Self::Trace(workload, _) => workload.counts().reads,
         }
     }
 
