@@ -30,9 +30,10 @@ test: lint
 	@tools/setup.sh browser
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
-	@tools/setup.sh python fuzz
+	@tools/setup.sh python fuzz verify
 	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/test_setup.py --quiet
+	python3 -B tools/test_verify.py --quiet
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 

@@ -19,25 +19,24 @@ Mounts end with the program, Ctrl-C and SIGTERM included. Without /dev/fuse, onl
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+from mounts import can_mount, end_mounts_when_stopped, mounted
+
 MIB = 1 << 20
 TOTAL = 1.25e9
 CONNECTION = 90e6
 HDD_READERS = 8
 HDD_FILE = 8 * MIB
-STOPPERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Table:
@@ -70,26 +69,9 @@ class Bench:
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         return json.loads(output.stdout)[0]
 
-    @contextlib.contextmanager
     def mount(self, url, *options):
         """A mount: yields its folder, and a dict that holds its counters afterwards."""
-        at = tempfile.mkdtemp(dir=self.folder)
-        command = [self.bowwave, "mount", url, at, "--stats-on-exit", "--json", *options]
-        # In a session of its own, so that Ctrl-C reaches it through us, when nobody reads any more.
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                 start_new_session=True)
-        counters = {}
-        try:
-            line = child.stderr.readline()
-            if " is mounted at " not in line:
-                raise SystemExit(f"bench: {' '.join(command)}: {line.strip() or 'ended without a word'}")
-            yield at, counters
-        finally:
-            with undisturbed():
-                output, talk = end(child, at)
-        if not output:
-            raise SystemExit(f"bench: {' '.join(command)}: ended with {child.returncode} and no counters: {talk.strip()}")
-        counters.update(json.loads(output))
+        return mounted(self.bowwave, url, self.folder, *options)
 
     def s3(self):
         cases = [("emulate:s3", 64, 1024), ("emulate:s3", 64, 4096), ("emulate:s3,slots=8", 8, 4096)]
@@ -181,30 +163,6 @@ class Bench:
         shutil.rmtree(source)
 
 
-def end(child, at):
-    """Ends a mount for certain; what the program printed, and what it said."""
-    child.send_signal(signal.SIGINT)
-    try:
-        output, talk = child.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        output, talk = child.communicate()
-    if os.path.ismount(at):
-        subprocess.run(["fusermount3", "-u", "-z", at], check=False)
-    os.rmdir(at)
-    return output, talk
-
-
-@contextlib.contextmanager
-def undisturbed():
-    """Has Ctrl-C and SIGTERM wait for the end of what must not be cut short."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPERS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def throughput_of_dd(path, block):
     """Bytes a second of a sequential read, as dd has it: little stands between the clock and the system calls."""
     command = ["dd", f"if={path}", "of=/dev/null", f"bs={block}"]
@@ -236,10 +194,6 @@ def drop(path):
         os.close(descriptor)
 
 
-def can_mount():
-    return os.access("/dev/fuse", os.R_OK | os.W_OK)
-
-
 def machine():
     with open("/proc/cpuinfo", encoding="utf-8") as info:
         model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown")
@@ -247,13 +201,6 @@ def machine():
     load = os.getloadavg()[0]
     return {"processors": os.cpu_count(), "model": model, "memory_gib": round(memory, 1),
             "kernel": platform.release(), "load_before": load}
-
-
-def stop(number, _frame):
-    """Ends the program by way of what ends its mounts."""
-    for ignored in STOPPERS:
-        signal.signal(ignored, signal.SIG_IGN)
-    sys.exit(128 + number)
 
 
 def main():
@@ -271,8 +218,7 @@ def main():
     if not os.access(options.bowwave, os.X_OK):
         parser.error(f"{options.bowwave} is not there; build it with 'cargo build --release'")
     options.bowwave = os.path.abspath(options.bowwave)
-    for number in STOPPERS:
-        signal.signal(number, stop)
+    end_mounts_when_stopped()
 
     on = machine()
     print(f"{on['processors']} x {on['model']}, {on['memory_gib']} GiB, Linux {on['kernel']}, load {on['load_before']:.1f}")

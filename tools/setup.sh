@@ -2,7 +2,7 @@
 # Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
 # what is missing, and says which package to install where it may not.
 #
-#   tools/setup.sh PART...      parts: build, fuse, fuzz, python, browser
+#   tools/setup.sh PART...      parts: build, fuse, fuzz, python, browser, verify
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -69,9 +69,23 @@ browser() {
         say "'chromium' is missing and could not be installed (try: apt-get install chromium, as root)"
 }
 
+# What tools/verify.py holds the mount against: fsx and pjdfstest of crates.io, below the target directory, and fio. Each
+# is left out there if it is missing, so this never fails.
+verify() {
+    local tools=${CARGO_TARGET_DIR:-target}/tools crate
+    for crate in fsx@0.3.2 pjdfstest@0.2.2; do
+        [ -x "$tools/bin/${crate%@*}" ] && continue
+        say "installing ${crate%@*} in $tools"
+        cargo install --quiet --locked --root "$tools" "$crate" >&2 ||
+            say "'${crate%@*}' is missing and could not be installed (try: cargo install --root $tools $crate)"
+    done
+    command -v fio >/dev/null || install fio ||
+        say "'fio' is missing and could not be installed (try: apt-get install fio, as root)"
+}
+
 for part in "$@"; do
     case $part in
-        build | fuse | fuzz | python | browser) "$part" ;;
-        *) say "error: unknown part '$part' (one of build, fuse, fuzz, python, browser)"; exit 2 ;;
+        build | fuse | fuzz | python | browser | verify) "$part" ;;
+        *) say "error: unknown part '$part' (one of build, fuse, fuzz, python, browser, verify)"; exit 2 ;;
     esac
 done
