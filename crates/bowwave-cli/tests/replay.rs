@@ -263,7 +263,7 @@ fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
 #[test]
 fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
     let trace = sample("p6.lis");
-    let cases: [(&[&str], &str); 21] = [
+    let cases: [(&[&str], &str); 25] = [
         (&["--policy", "lru"], "there are all, none, legacy"),
         (&["--policy", ""], "there are all, none, legacy"),
         (&["--policy", "oracle", "--file-size", "1MiB"], "without --file-size"),
@@ -276,6 +276,10 @@ fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
         (&["--device", "/no/such.toml"], "/no/such.toml: cannot read it"),
         (&["--device", "s3:slots=0"], "slots = 0: must be"),
         (&["--device", "nvme:depth=1.5"], "depth = 1.5: must be a whole number"),
+        (&["--scheduler", "cfq"], "unknown elevator `cfq`; known: noop, clook"),
+        (&["--scheduler", "clook:batch=3"], "clook has no knobs"),
+        (&["--scheduler", "deadline:batch=0"], "batch = 0: must be a whole number from 1"),
+        (&["--scheduler", "deadline:fifo=3"], "there is no knob `fifo`; there are sync_expire_ms"),
         (&["--cache", "1"], "less than a page"),
         (&["--cache", "much"], "not a size"),
         (&["--ra-pages", "0"], "0 is not in 1..=1048576"),
@@ -323,6 +327,35 @@ fn the_commands_of_the_readme_and_the_guide_run() {
         }
     }
     assert!(seen >= 12, "{seen} commands");
+}
+
+#[test]
+fn schedulers_and_their_knobs_are_varied_as_devices_are() {
+    let plan = folder("schedulers").join("plan.toml");
+    let text = "[sweep]\npolicies = [\"ondemand\"]\nschedulers = [\"clook\", \"deadline\"]\n\
+                [[readers]]\ncount = 8\nreads = 64\n\
+                [[readers]]\ncount = 8\nreads = 64\nread_bytes = 4096\npattern = \"random\"\n";
+    fs::write(&plan, text).expect("a plan");
+    let replay = |options: &[&str]| -> Vec<(String, String)> {
+        let rows = rows(&run(bowwave().arg("replay").arg(&plan).args(options).arg("--json")));
+        rows.iter().map(|row| (row["scheduler"].to_string(), row["seconds"].to_string())).collect()
+    };
+    let planned = replay(&[]);
+    assert_eq!([&*planned[0].0, &*planned[1].0], ["\"clook\"", "\"deadline\""]);
+    assert_ne!(planned[0].1, planned[1].1, "another order, another time");
+    let varied = replay(&[
+        "--scheduler",
+        "deadline,deadline:batch=1,starved=0,deadline:batch=1,starved=0,sync_expire_ms=0",
+    ]);
+    assert_eq!(varied[0], planned[1]);
+    assert_eq!(varied[1].0, "\"deadline:batch=1,starved=0\"");
+    assert!(varied[1].1 != varied[0].1 && varied[2].1 != varied[1].1, "knobs matter: {varied:?}");
+    let keys = replay(&["--device", "hdd:queue_batch=1,queue_starved=0", "--scheduler", "deadline"]);
+    assert_eq!(keys[0].1, varied[1].1, "a device's keys are the same knobs");
+    let bad = text.replace("clook", "cfq");
+    fs::write(&plan, bad).expect("a plan");
+    let (code, line) = failure(bowwave().arg("replay").arg(&plan));
+    assert!(code == 1 && line.contains("plan.toml:3: schedulers: `cfq`: unknown elevator"), "{line}");
 }
 
 #[test]

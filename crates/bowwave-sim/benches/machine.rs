@@ -46,6 +46,7 @@ fn measure(name: &str, workload: &Workload, device: &str) -> Result<(), Box<dyn 
         cache_bytes: Some(512 << 20),
         device: device.to_owned(),
         seed: 0,
+        scheduler: String::new(),
         workload: String::new(),
     };
     let (common, progress) = (Common::default(), Arc::new(AtomicU64::new(0)));

@@ -8,6 +8,7 @@
 //! ra_pages = [32, 256]
 //! cache_bytes = [67_108_864, 0]      # 0: without end
 //! devices = ["hdd", "s3:slots=8"]
+//! schedulers = ["noop", "deadline:starved=4"]   # before each device; without, its own
 //! seeds = [1]
 //!
 //! [machine]                          # all optional
@@ -42,6 +43,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::device::DeviceSpec;
 use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Walk};
+use crate::queue::QueueConfig;
 use crate::replay::{DEVICE_BYTES_MAX, ReplayOptions, ReplayPace, Workload};
 use crate::sweep::{Axes, Case, Common};
 
@@ -98,6 +100,7 @@ struct Sweep {
     ra_pages: Vec<u32>,
     cache_bytes: Vec<u64>,
     devices: Vec<String>,
+    schedulers: Vec<String>,
     seeds: Vec<u64>,
 }
 
@@ -144,6 +147,7 @@ impl Default for Sweep {
             ra_pages: vec![32],
             cache_bytes: vec![0],
             devices: vec!["hdd".to_owned()],
+            schedulers: vec![String::new()],
             seeds: vec![0],
         }
     }
@@ -301,11 +305,16 @@ impl Sweep {
         for device in &self.devices {
             DeviceSpec::open(device).map_err(|error| format!("devices: {error}"))?;
         }
+        for scheduler in self.schedulers.iter().filter(|name| !name.is_empty()) {
+            let known = QueueConfig::default().with_scheduler(scheduler);
+            known.map_err(|error| format!("schedulers: `{scheduler}`: {error}"))?;
+        }
         let lengths = [
             ("policies", policies.len()),
             ("ra_pages", self.ra_pages.len()),
             ("cache_bytes", self.cache_bytes.len()),
             ("devices", self.devices.len()),
+            ("schedulers", self.schedulers.len()),
             ("seeds", self.seeds.len()),
         ];
         if let Some((key, _)) = lengths.into_iter().find(|&(_, length)| length == 0) {
@@ -328,6 +337,7 @@ impl Sweep {
             ra_pages: self.ra_pages,
             cache_bytes,
             devices: self.devices,
+            schedulers: self.schedulers,
             seeds: self.seeds,
             workloads: vec![String::new()],
         })

@@ -66,6 +66,9 @@ pub struct Row {
     pub workload: String,
     /// Device model.
     pub device: String,
+    /// The scheduler before it; empty if it is the device's own.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scheduler: String,
     /// Bytes of the cache; none if it is unlimited.
     pub cache_bytes: Option<u64>,
     /// Most pages of a window.
@@ -113,14 +116,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// Where it ran: the device, and the workload if there are several. Rows of one place and cache size can be compared.
+    /// Where it ran: the device, and the scheduler and the workload if there are several. Rows of one place and cache size
+    /// can be compared.
     #[must_use]
     pub fn place(&self) -> String {
-        if self.workload.is_empty() {
-            self.device.clone()
-        } else {
-            format!("{}, {}", self.device, self.workload)
-        }
+        let parts = [&self.device, &self.scheduler, &self.workload].map(String::as_str);
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
     /// Seconds for each GiB that readers got: what runs are compared by, also those that were stopped at the same time with

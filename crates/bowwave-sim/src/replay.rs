@@ -221,6 +221,7 @@ impl Workload {
         let mut row = outcome.row(&setup);
         row.cache_bytes = case.cache_bytes;
         row.seed = case.seed;
+        row.scheduler.clone_from(&case.scheduler);
         Ok(Run { row, ..Run::default() })
     }
 

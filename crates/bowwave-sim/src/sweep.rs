@@ -25,6 +25,8 @@ pub struct Case {
     pub cache_bytes: Option<u64>,
     /// The device, as [`DeviceSpec::open`] takes it.
     pub device: String,
+    /// The scheduler before it, as [`QueueConfig::with_scheduler`] takes it; empty for the device's own.
+    pub scheduler: String,
     /// Seed of whatever is drawn: the device's noise, faults.
     pub seed: u64,
     /// Which of a plan's workloads; empty if there is one only.
@@ -63,6 +65,8 @@ pub struct Axes {
     pub cache_bytes: Vec<Option<u64>>,
     /// Devices.
     pub devices: Vec<String>,
+    /// Schedulers; an empty name for the device's own.
+    pub schedulers: Vec<String>,
     /// Seeds.
     pub seeds: Vec<u64>,
     /// Names of workloads; one empty name if there is one only.
@@ -93,19 +97,32 @@ impl Axes {
 
     fn cases_of(&self, workload: &str) -> Vec<Case> {
         let mut cases = Vec::new();
-        for device in &self.devices {
+        for (device, scheduler) in self.queues() {
             for &cache_bytes in &self.cache_bytes {
                 for &ra_pages in &self.ra_pages {
                     for &seed in &self.seeds {
                         for &policy in &self.policies {
-                            let (device, workload) = (device.clone(), workload.to_owned());
-                            cases.push(Case { policy, ra_pages, cache_bytes, device, seed, workload });
+                            cases.push(Case {
+                                policy,
+                                ra_pages,
+                                cache_bytes,
+                                device: device.to_owned(),
+                                scheduler: scheduler.to_owned(),
+                                seed,
+                                workload: workload.to_owned(),
+                            });
                         }
                     }
                 }
             }
         }
         cases
+    }
+
+    /// Each device with each scheduler.
+    fn queues(&self) -> impl Iterator<Item = (&str, &str)> {
+        let with = |device| self.schedulers.iter().map(move |scheduler| (device, scheduler.as_str()));
+        self.devices.iter().map(String::as_str).flat_map(with)
     }
 }
 
@@ -145,7 +162,10 @@ impl Case {
             ..Config::default()
         };
         let device = DeviceSpec::open(&self.device).map_err(SweepError::Device)?;
-        let queue = common.queue.clone().unwrap_or_else(|| device.queue().clone());
+        let mut queue = common.queue.clone().unwrap_or_else(|| device.queue().clone());
+        if !self.scheduler.is_empty() {
+            queue = queue.with_scheduler(&self.scheduler).map_err(SweepError::Unfit)?;
+        }
         let queue = Queue::new(device.build(self.seed), queue).map_err(SweepError::Queue)?;
         let faults = Faults { seed: self.seed, failing: common.failing };
         let Common { host, walk, check, record, .. } = *common;
@@ -169,6 +189,7 @@ impl Case {
         let mut run = machine.summary();
         run.row.policy = self.policy.name().to_owned();
         run.row.device = self.device.clone();
+        run.row.scheduler.clone_from(&self.scheduler);
         run.row.cache_bytes = self.cache_bytes;
         run.row.ra_pages = self.ra_pages;
         run.row.seed = self.seed;

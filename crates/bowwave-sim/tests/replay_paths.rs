@@ -59,8 +59,15 @@ fn without_time_the_fast_replay_and_the_machine_count_the_same() {
                     (Some(1 << 20), Eviction::TwoList),
                 ] {
                     let device = "instant".to_owned();
-                    let case =
-                        Case { policy, ra_pages: 32, cache_bytes, device, seed: 0, workload: String::new() };
+                    let case = Case {
+                        policy,
+                        ra_pages: 32,
+                        cache_bytes,
+                        device,
+                        seed: 0,
+                        scheduler: String::new(),
+                        workload: String::new(),
+                    };
                     let fast = run(&workload, &case, &Common { eviction, ..Common::default() });
                     // A checked run is the machine's; at times of their own, reads find nothing in flight.
                     let checked = Common { eviction, check: true, ..Common::default() };
@@ -100,6 +107,7 @@ fn no_run_beats_its_bounds() {
                     cache_bytes,
                     device: device.to_owned(),
                     seed: 0,
+                    scheduler: String::new(),
                     workload: String::new(),
                 };
                 let bound = future.bound(case.frames().unwrap_or(Config::UNLIMITED));
@@ -133,6 +141,7 @@ fn a_read_larger_than_the_cache_is_read_whole() {
             cache_bytes: Some(64 << 10),
             device: device.to_owned(),
             seed: 0,
+            scheduler: String::new(),
             workload: String::new(),
         };
         let row = run(&workload, &case, &Common::default());
@@ -167,6 +176,7 @@ fn advice_past_the_end_makes_no_file_longer_and_reads_no_more_than_there_is() {
         cache_bytes: None,
         device: "instant".to_owned(),
         seed: 0,
+        scheduler: String::new(),
         workload: String::new(),
     };
     for pace in [ReplayPace::Closed, ReplayPace::Trace] {

@@ -28,7 +28,7 @@ use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{Failure, values};
 use input::Input;
-use lists::{CacheSize, Devices, Oracle, Policies};
+use lists::{CacheSize, Devices, Oracle, Policies, Schedulers};
 
 /// Arguments of `bowwave replay`.
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,7 @@ overrides, as in hdd:rpm=5400.
 Examples:
   bowwave replay app.strace --policy all --device hdd,nvme,s3 --html app.html
   bowwave replay web.iolog --policy ondemand --ra-pages 32,128,512 --cache 64MiB,1GiB
+  bowwave replay app.strace --device hdd --scheduler clook,deadline:starved=4,async_expire_ms=1000
   bowwave replay oltp.bwt --policy none --eviction lru --device instant --cache 40MiB --json
   bowwave replay plan.toml --save run.json")]
 pub struct Args {
@@ -59,6 +60,11 @@ pub struct Args {
     /// Devices
     #[arg(long, value_name = "DEVICES", value_parser = lists::devices)]
     device: Option<Devices>,
+
+    /// Schedulers before the device: noop, clook, anticipatory, deadline-rw, deadline, deadline-literal, each perhaps with
+    /// knobs, as in deadline:starved=4; without it, the device's own
+    #[arg(long, value_name = "SCHEDULERS", value_parser = lists::schedulers)]
+    scheduler: Option<Schedulers>,
 
     /// Sizes of the cache; 'unlimited' for one that never evicts
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = lists::cache)]
@@ -277,6 +283,9 @@ impl Args {
         }
         if let Some(Devices(devices)) = &self.device {
             axes.devices.clone_from(devices);
+        }
+        if let Some(Schedulers(schedulers)) = &self.scheduler {
+            axes.schedulers.clone_from(schedulers);
         }
         if !self.cache.is_empty() {
             axes.cache_bytes = self.cache.iter().map(|size| size.0).collect();

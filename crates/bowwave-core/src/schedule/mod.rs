@@ -33,11 +33,13 @@ mod choose;
 mod config;
 mod depth;
 mod items;
+mod knobs;
 mod lane;
 mod request;
 mod stats;
 
 pub use config::{Algorithm, SchedulerConfig};
+pub use knobs::{KNOBS, Knob, KnobError};
 pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
 pub use stats::SchedulerStats;
 

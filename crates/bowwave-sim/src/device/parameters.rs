@@ -106,6 +106,21 @@ impl Parameters {
         }
     }
 
+    /// A number from `low` to `high`, `default` if it is not given; with `whole` nothing but a whole one.
+    pub(super) fn optional(
+        &mut self,
+        key: &'static str,
+        default: f64,
+        (low, high): (f64, f64),
+        whole: bool,
+    ) -> Result<f64, DeviceError> {
+        if !self.has(key) {
+            self.known.push(key);
+            return Ok(default);
+        }
+        if whole { Ok(self.count(key, low as u64, high as u64)? as f64) } else { self.number(key, low, high) }
+    }
+
     /// The ends of a span, `low` to `high_max`, each times `unit`.
     pub(super) fn span(
         &mut self,

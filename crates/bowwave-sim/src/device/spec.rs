@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use bowwave_core::schedule::{KNOBS, SchedulerConfig};
+
 use super::flash::{Flash, FlashParameters};
 use super::hdd::{Hdd, HddParameters};
 use super::lustre::{Lustre, LustreParameters};
@@ -197,8 +199,14 @@ fn based(name: &str, text: &str, depth: usize) -> Result<Parameters, DeviceError
 fn queue(p: &mut Parameters) -> Result<QueueConfig, DeviceError> {
     let requests_max = p.count("queue_requests_max", 1, 1 << 32)?;
     let congested_on = p.number("queue_congested_share", 0.0, 1.0)?;
+    let mut scheduler = SchedulerConfig::default();
+    for (knob, key) in KNOBS.iter().zip(QUEUE_KNOBS) {
+        let value = p.optional(key, knob.of(&scheduler), (knob.low, knob.high), knob.is_whole())?;
+        knob.set(&mut scheduler, value).map_err(|error| DeviceError(error.to_string()))?;
+    }
     let config = QueueConfig {
         elevator: p.choice("queue_elevator", Elevator::from_str)?,
+        scheduler,
         requests_max: requests_max as usize,
         congested_on: ((requests_max as f64 * congested_on) as usize).max(1),
         congested_off: ((requests_max as f64 * congested_on) as usize).max(1),
@@ -207,6 +215,20 @@ fn queue(p: &mut Parameters) -> Result<QueueConfig, DeviceError> {
     };
     Ok(config)
 }
+
+/// The keys of [`KNOBS`], in their order.
+const QUEUE_KNOBS: [&str; KNOBS.len()] = [
+    "queue_sync_expire_ms",
+    "queue_async_expire_ms",
+    "queue_batch",
+    "queue_starved",
+    "queue_contiguous",
+    "queue_front_merges",
+    "queue_seeks",
+    "queue_aging_ms",
+    "queue_async_depth",
+    "queue_sync_slowdown",
+];
 
 /// A device file, its base and its base's base are enough.
 const BASES_MAX: usize = 2;
@@ -247,6 +269,19 @@ mod tests {
     }
 
     #[test]
+    fn knobs_of_the_scheduler_are_keys_and_slots_have_no_head() {
+        for (knob, key) in KNOBS.iter().zip(QUEUE_KNOBS) {
+            assert_eq!(Some(knob.name), key.strip_prefix("queue_"));
+        }
+        let spec = DeviceSpec::open("hdd:queue_starved=4,queue_async_expire_ms=0.5").unwrap();
+        let expected =
+            SchedulerConfig { starved_max: 4, other_expire_ns: 500_000, ..SchedulerConfig::default() };
+        assert_eq!(spec.queue().scheduler, expected);
+        let seeks = |name| DeviceSpec::open(name).unwrap().queue().scheduler.seeks;
+        assert_eq!(["hdd", "nvme", "ssd", "s3", "lustre"].map(seeks), [true, false, false, false, false]);
+    }
+
+    #[test]
     fn impossible_devices_are_refused_with_place_key_and_bound() {
         let cases = [
             ("floppy", "unknown device `floppy`; known: hdd, instant"),
@@ -267,6 +302,10 @@ mod tests {
                 "hdd:queue_elevator=cfq",
                 "unknown elevator `cfq`; known: noop, clook, anticipatory, deadline-rw",
             ),
+            ("hdd:queue_batch=0", "queue_batch = 0: must be a number from 1 to 65536"),
+            ("hdd:queue_starved=1.5", "queue_starved = 1.5: must be a whole number from 0 to 65536"),
+            ("hdd:queue_aging_ms=-1", "queue_aging_ms = -1: must be a number from 0 to 3600000"),
+            ("hdd:queue_fifo=3", "unknown key `queue_fifo`"),
             ("hdd:queue_requests_max=0", "queue_requests_max = 0: must be a number from 1"),
             ("nvme:command_us_max=1", "command_us_max = 1: must be at least command_us_min, 8"),
             ("nvme:write_buffer_kb=8", "write_buffer_kb = 8: must be at least 1032"),

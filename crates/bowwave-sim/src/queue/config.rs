@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bowwave_core::schedule::Algorithm;
+use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
 
 /// Knobs of a [`Queue`](super::Queue).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,9 @@ pub struct QueueConfig {
     pub idle_ns: u64,
     /// How far from the end of the owner's last request its next may begin to be worth the wait, in bytes.
     pub near_bytes: u64,
-    /// Whether a gap ends a batch of the core's scheduler, as in Linux 2.6.24 to 2.6.27.
-    pub batch_contiguous: bool,
+    /// Knobs of the core's scheduler, if the elevator is one of its algorithms. Its algorithm, merges behind a request and
+    /// request size are not looked at: the elevator, `merge` and the device say these.
+    pub scheduler: SchedulerConfig,
 }
 
 /// In which order requests go to the device.
@@ -83,10 +84,31 @@ impl QueueConfig {
                 "from 1 to congested_on",
             ),
         ];
-        match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
-            Some((field, value, _, bound)) => Err(QueueConfigError { field, value, bound }),
-            None => Ok(()),
+        if let Some((field, value, _, bound)) = checks.into_iter().find(|&(_, _, holds, _)| !holds) {
+            return Err(QueueConfigError { field, value, bound });
         }
+        self.scheduler.validate().map_err(|error| QueueConfigError {
+            field: error.field,
+            value: error.value as usize,
+            bound: error.bound,
+        })
+    }
+
+    /// The same queue in another order: the name of an [`Elevator`] and, behind a colon, knobs of the core's scheduler, as in
+    /// `deadline:starved=4,async_expire_ms=1000`. Knobs that are not named stay as they are.
+    ///
+    /// # Errors
+    /// An unknown name or knob, or a value out of bounds: one line.
+    pub fn with_scheduler(&self, text: &str) -> Result<Self, String> {
+        let (name, knobs) = text.split_once(':').map_or((text, None), |(name, knobs)| (name, Some(knobs)));
+        let elevator: Elevator = name.parse()?;
+        let mut config = Self { elevator, ..self.clone() };
+        match knobs {
+            None => {}
+            Some(_) if elevator.algorithm().is_none() => return Err(format!("{elevator} has no knobs")),
+            Some(knobs) => config.scheduler.turn(knobs).map_err(|error: KnobError| error.to_string())?,
+        }
+        Ok(config)
     }
 
     /// As many requests as come, in order, unmerged: a device without a queue before it.
@@ -114,7 +136,7 @@ impl Default for QueueConfig {
             merge: true,
             idle_ns: 6_000_000,
             near_bytes: 2 << 20,
-            batch_contiguous: false,
+            scheduler: SchedulerConfig::of(Algorithm::Deadline),
         }
     }
 }

@@ -21,14 +21,15 @@ impl Scheduled {
     /// The scheduler that the elevator asks for, if it does.
     pub(super) fn new(config: &QueueConfig, request_bytes_max: u64) -> Option<Self> {
         let algorithm = config.elevator.algorithm()?;
-        let config = SchedulerConfig {
+        let knobs = &config.scheduler;
+        let scheduler = Scheduler::new(SchedulerConfig {
+            algorithm,
             request_bytes_max,
             merge_back: config.merge,
-            merge_front: config.merge,
-            batch_contiguous: config.batch_contiguous,
-            ..SchedulerConfig::of(algorithm)
-        };
-        let scheduler = Scheduler::new(config).expect("the published figures are within bounds");
+            merge_front: config.merge && knobs.merge_front,
+            ..knobs.clone()
+        });
+        let scheduler = scheduler.expect("the queue's configuration was checked");
         Some(Self { scheduler, parts: Vec::new(), taken: Vec::new() })
     }
 

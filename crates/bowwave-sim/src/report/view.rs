@@ -66,6 +66,7 @@ impl View {
         let row = Row {
             policy: units::visible(&run.row.policy),
             device: units::visible(&run.row.device),
+            scheduler: units::visible(&run.row.scheduler),
             workload: units::visible(&run.row.workload),
             eviction: units::visible(&run.row.eviction),
             ..run.row.clone()

@@ -155,14 +155,14 @@ fn world(case: Case) -> Result<World, ReproduceError> {
     let device = DeviceSpec::open(case.device).map_err(|error| ReproduceError::Device(error.to_string()))?;
     // The pools are before the queue: it has no bound of its own.
     let requests_max = usize::MAX;
-    let config = QueueConfig {
+    let mut config = QueueConfig {
         elevator: case.elevator,
-        batch_contiguous: case.contiguous,
         requests_max,
         congested_on: requests_max,
         congested_off: requests_max,
         ..device.queue().clone()
     };
+    config.scheduler.batch_contiguous = case.contiguous;
     let queue =
         Queue::new(device.build(0), config).map_err(|error| ReproduceError::Device(error.to_string()))?;
     let limits = Limits {

@@ -77,6 +77,7 @@ impl Input {
                 ra_pages: vec![32],
                 cache_bytes: vec![None],
                 devices: ["hdd", "nvme", "s3"].map(str::to_owned).to_vec(),
+                schedulers: vec![String::new()],
                 seeds: vec![0],
                 workloads: vec![String::new()],
             },

@@ -3,6 +3,7 @@
 use bowwave_core::{Eviction, Policy};
 use bowwave_sim::device::DeviceSpec;
 use bowwave_sim::oracle::Bound;
+use bowwave_sim::queue::QueueConfig;
 
 use crate::values;
 
@@ -25,6 +26,10 @@ pub(super) enum Oracle {
 /// Devices, as [`DeviceSpec::open`] takes them.
 #[derive(Clone, Debug)]
 pub(super) struct Devices(pub(super) Vec<String>);
+
+/// Schedulers, as [`QueueConfig::with_scheduler`] takes them.
+#[derive(Clone, Debug)]
+pub(super) struct Schedulers(pub(super) Vec<String>);
 
 /// Bytes, or none for a cache without end.
 #[derive(Clone, Copy, Debug)]
@@ -49,17 +54,32 @@ pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {
 
 /// Devices behind each other; a comma may also stand between the overrides of one.
 pub(super) fn devices(text: &str) -> Result<Devices, String> {
-    let mut devices: Vec<String> = Vec::new();
-    for part in text.split(',') {
-        match devices.last_mut() {
-            Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
-            _ => devices.push(part.to_owned()),
-        }
-    }
+    let devices = listed(text);
     for device in &devices {
         DeviceSpec::open(device).map_err(|error| error.to_string())?;
     }
     Ok(Devices(devices))
+}
+
+/// Schedulers behind each other; a comma may also stand between the knobs of one.
+pub(super) fn schedulers(text: &str) -> Result<Schedulers, String> {
+    let schedulers = listed(text);
+    for scheduler in &schedulers {
+        QueueConfig::default().with_scheduler(scheduler)?;
+    }
+    Ok(Schedulers(schedulers))
+}
+
+/// Texts behind each other, each perhaps with settings behind a colon, which have commas, too.
+fn listed(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match all.last_mut() {
+            Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
+            _ => all.push(part.to_owned()),
+        }
+    }
+    all
 }
 
 pub(super) fn cache(text: &str) -> Result<CacheSize, String> {

@@ -23,19 +23,22 @@ pub(super) fn beside(rows: Vec<Row>, workload: &Workload, options: ReplayOptions
     let mut all: Vec<Row> = Vec::new();
     let mut rows = rows.into_iter().peekable();
     while let Some(first) = rows.next() {
-        let place = (first.device.clone(), first.cache_bytes);
+        let same = |row: &Row| (row.place(), row.cache_bytes);
+        let place = same(&first);
         let mut group = vec![first];
-        while let Some(row) = rows.next_if(|row| (&row.device, row.cache_bytes) == (&place.0, place.1)) {
+        while let Some(row) = rows.next_if(|row| same(row) == place) {
             group.push(row);
         }
         let bytes = place.1.unwrap_or(u64::MAX) / page_size.bytes();
         let frames = u32::try_from(bytes).unwrap_or(Config::UNLIMITED).clamp(1, Config::UNLIMITED);
         let bound = future.bound(frames);
         // The devices were opened before the runs were.
-        let limits = DeviceSpec::open(&place.0).ok().and_then(|device| device.limits());
+        let limits = DeviceSpec::open(&group[0].device).ok().and_then(|device| device.limits());
         let mut best = limits.map_or_else(|| bound.belady(), |limits| bound.oracle(&limits));
-        (best.device, best.cache_bytes) = place;
+        best.cache_bytes = place.1;
         if let Some(row) = group.first() {
+            best.device.clone_from(&row.device);
+            best.scheduler.clone_from(&row.scheduler);
             best.bytes_wanted = row.bytes_wanted;
             best.amplification =
                 if row.bytes_wanted == 0 { 0.0 } else { best.bytes_fetched as f64 / row.bytes_wanted as f64 };

@@ -72,7 +72,7 @@ fn cells(row: &Row) -> [String; 19] {
 
 /// For programs that want no JSON: one line a row, the head first.
 pub(super) fn csv(rows: &[Row]) -> String {
-    let mut text = "policy,eviction,device,workload,cache_bytes,ra_pages,seed,seconds,accesses,hits,late,misses,requests,\
+    let mut text = "policy,eviction,device,scheduler,workload,cache_bytes,ra_pages,seed,seconds,accesses,hits,late,misses,requests,\
                     bytes_fetched,bytes_wanted,amplification,pages_used,pages_wasted,pages_thrashed,avg_io_bytes,\
                     utilisation,latency_ns_p50,latency_ns_p90,latency_ns_p99,latency_ns_max,regret\n"
         .to_owned();
@@ -87,6 +87,7 @@ pub(super) fn csv(rows: &[Row]) -> String {
             row.policy.clone(),
             row.eviction.clone(),
             quoted(&row.device),
+            quoted(&row.scheduler),
             quoted(&row.workload),
             cache,
             row.ra_pages.to_string(),

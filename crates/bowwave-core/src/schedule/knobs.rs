@@ -1,0 +1,245 @@
+//! Knobs of a scheduler by name, as device files, plans and command lines have them: `deadline:starved=4,aging_ms=2000`.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::str::FromStr;
+
+use super::config::{Algorithm, SchedulerConfig};
+
+/// A knob that people may turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    /// Its name; one that ends in `_ms` is a time in milliseconds, the others are whole numbers.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub what: &'static str,
+    /// Least value.
+    pub low: f64,
+    /// Greatest value.
+    pub high: f64,
+    get: fn(&SchedulerConfig) -> f64,
+    set: fn(&mut SchedulerConfig, f64),
+}
+
+/// A knob that does not exist, or a value that it cannot have: one line that names it and the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobError(String);
+
+/// Longest time: beyond it a deadline is none.
+const HOUR_MS: f64 = 3_600_000.0;
+const MS: f64 = 1e6;
+
+/// Every knob.
+pub const KNOBS: [Knob; 10] = [
+    Knob {
+        name: "sync_expire_ms",
+        what: "time to the deadline of a sync request; of a read with deadline-rw",
+        low: 0.0,
+        high: HOUR_MS,
+        get: |config| config.favoured_expire_ns as f64 / MS,
+        set: |config, value| config.favoured_expire_ns = (value * MS) as u64,
+    },
+    Knob {
+        name: "async_expire_ms",
+        what: "the same of an async request; of a write with deadline-rw",
+        low: 0.0,
+        high: HOUR_MS,
+        get: |config| config.other_expire_ns as f64 / MS,
+        set: |config, value| config.other_expire_ns = (value * MS) as u64,
+    },
+    Knob {
+        name: "batch",
+        what: "most requests of a batch (fifo_batch), and how far the next of its class is searched",
+        low: 1.0,
+        high: 65_536.0,
+        get: |config| f64::from(config.batch_requests),
+        set: |config, value| config.batch_requests = value as u32,
+    },
+    Knob {
+        name: "starved",
+        what: "the floor: sync batches that may begin in succession while async waits (writes_starved)",
+        low: 0.0,
+        high: 65_536.0,
+        get: |config| f64::from(config.starved_max),
+        set: |config, value| config.starved_max = value as u32,
+    },
+    Knob {
+        name: "contiguous",
+        what: "1: a gap ends a batch, as in Linux 2.6.24 to 2.6.27",
+        low: 0.0,
+        high: 1.0,
+        get: |config| f64::from(u8::from(config.batch_contiguous)),
+        set: |config, value| config.batch_contiguous = value != 0.0,
+    },
+    Knob {
+        name: "front_merges",
+        what: "1: requests merge with one that begins where they end",
+        low: 0.0,
+        high: 1.0,
+        get: |config| f64::from(u8::from(config.merge_front)),
+        set: |config, value| config.merge_front = value != 0.0,
+    },
+    Knob {
+        name: "seeks",
+        what: "1: neighbours are cheap one after another; 0: slots without a head, so batches are of one request",
+        low: 0.0,
+        high: 1.0,
+        get: |config| f64::from(u8::from(config.seeks)),
+        set: |config, value| config.seeks = value != 0.0,
+    },
+    Knob {
+        name: "aging_ms",
+        what: "how long a request of a lower priority waits before it goes first; deadline alone",
+        low: 0.0,
+        high: HOUR_MS,
+        get: |config| config.aging_ns as f64 / MS,
+        set: |config, value| config.aging_ns = (value * MS) as u64,
+    },
+    Knob {
+        name: "async_depth",
+        what: "most async requests at the device; deadline alone",
+        low: 1.0,
+        high: 65_536.0,
+        get: |config| f64::from(config.async_depth_max),
+        set: |config, value| config.async_depth_max = value as u32,
+    },
+    Knob {
+        name: "sync_slowdown",
+        what: "from so many times what sync requests take nearly alone, fewer async ones go to the device; 0: never; deadline alone",
+        low: 0.0,
+        high: 65_536.0,
+        get: |config| {
+            if config.sync_slowdown_max == u32::MAX { 0.0 } else { f64::from(config.sync_slowdown_max) }
+        },
+        set: |config, value| config.sync_slowdown_max = if value == 0.0 { u32::MAX } else { value as u32 },
+    },
+];
+
+impl Knob {
+    /// What it is set to.
+    #[must_use]
+    pub fn of(&self, config: &SchedulerConfig) -> f64 {
+        (self.get)(config)
+    }
+
+    /// Whether it is a whole number.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.name.ends_with("_ms")
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// What the value must be.
+    pub fn set(&self, config: &mut SchedulerConfig, value: f64) -> Result<(), KnobError> {
+        let Self { low, high, .. } = *self;
+        if !(low..=high).contains(&value) || (self.is_whole() && value % 1.0 != 0.0) {
+            let number = if self.is_whole() { "a whole number" } else { "a number" };
+            return Err(KnobError(format!("{} = {value}: must be {number} from {low} to {high}", self.name)));
+        }
+        (self.set)(config, value);
+        Ok(())
+    }
+}
+
+/// Parses a name of [`Algorithm`] and, behind a colon, knobs: `deadline:starved=4,batch=8`.
+impl FromStr for SchedulerConfig {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        let (name, knobs) = text.split_once(':').map_or((text, None), |(name, knobs)| (name, Some(knobs)));
+        let algorithm: Algorithm = name.parse().map_err(|error: &str| KnobError(error.to_string()))?;
+        let mut config = Self::of(algorithm);
+        if let Some(knobs) = knobs {
+            config.turn(knobs)?;
+        }
+        Ok(config)
+    }
+}
+
+impl SchedulerConfig {
+    /// Sets knobs that a text names: `starved=4,batch=8`.
+    ///
+    /// # Errors
+    /// A text that is not of that form, a knob that does not exist, a value that it cannot have.
+    pub fn turn(&mut self, knobs: &str) -> Result<(), KnobError> {
+        for text in knobs.split(',') {
+            let not_so = || KnobError(format!("`{text}` is not of the form knob=number"));
+            let (name, value) = text.split_once('=').ok_or_else(not_so)?;
+            let name = name.trim();
+            let value: f64 = value.trim().parse().map_err(|_| not_so())?;
+            let knob = KNOBS.iter().find(|knob| knob.name == name).ok_or_else(|| {
+                let known = KNOBS.map(|knob| knob.name).join(", ");
+                KnobError(format!("there is no knob `{name}`; there are {known}"))
+            })?;
+            knob.set(self, value)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KnobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for KnobError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_knob_has_a_published_value_within_its_bounds_and_changes_one_thing() {
+        let published = SchedulerConfig::default();
+        for knob in &KNOBS {
+            let value = knob.of(&published);
+            let mut config = published.clone();
+            knob.set(&mut config, value).unwrap();
+            assert_eq!(config, published, "{}", knob.name);
+            let other = if value == knob.high { knob.low } else { (value + 1.0).min(knob.high) };
+            knob.set(&mut config, other).unwrap();
+            assert!(config != published && knob.of(&config) == other, "{}", knob.name);
+            assert_eq!(config.validate(), Ok(()));
+            for rest in KNOBS.iter().filter(|rest| rest.name != knob.name) {
+                assert_eq!(rest.of(&config), rest.of(&published), "{} changes {}", knob.name, rest.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_scheduler_is_a_name_and_knobs() {
+        let config: SchedulerConfig =
+            "deadline:starved=4, sync_expire_ms=0.5,sync_slowdown=0".parse().unwrap();
+        let expected = SchedulerConfig {
+            starved_max: 4,
+            favoured_expire_ns: 500_000,
+            sync_slowdown_max: u32::MAX,
+            ..SchedulerConfig::default()
+        };
+        assert_eq!(config, expected);
+        assert_eq!("noop".parse(), Ok(SchedulerConfig::of(Algorithm::Noop)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_bound() {
+        for (text, expected) in [
+            ("cfq", "no such scheduler; there are noop"),
+            ("deadline:", "`` is not of the form knob=number"),
+            ("deadline:starved", "`starved` is not of the form knob=number"),
+            ("deadline:starved=two", "`starved=two` is not of the form knob=number"),
+            ("deadline:batch=0", "batch = 0: must be a whole number from 1 to 65536"),
+            ("deadline:batch=1.5", "batch = 1.5: must be a whole number"),
+            ("deadline:batch=nan", "batch = NaN: must be a whole number"),
+            ("deadline:async_expire_ms=-1", "must be a number from 0 to 3600000"),
+            ("deadline:async_expire_ms=1e300", "must be a number from 0 to 3600000"),
+            ("deadline:fifo=3", "there is no knob `fifo`; there are sync_expire_ms, async_expire_ms"),
+        ] {
+            let error = text.parse::<SchedulerConfig>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}
