@@ -269,6 +269,49 @@ fn async_requests_at_the_device_are_fewer_while_sync_ones_take_long_there() {
 }
 
 #[test]
+fn a_long_run_is_dealt_out_from_its_front_and_keeps_its_place() {
+    for algorithm in Algorithm::ALL {
+        let mut bench = Bench::new(SchedulerConfig { seeks: false, ..of(algorithm) });
+        bench.play("r1 r2-4 r4 r5 +1ms r9");
+        let mut ends = Vec::new();
+        while let Some(dispatch) = bench.scheduler.dispatch_up_to(Instant(bench.now), 2) {
+            assert!(!bench.scheduler.promote(Instant(bench.now), bench.id("1")), "it went with the first");
+            ends.push((dispatch.request.start, dispatch.request.end));
+        }
+        assert_eq!(ends, [(1, 4), (4, 6), (9, 10)], "{algorithm}: whole parts, until there is enough");
+        assert_eq!((bench.scheduler.waiting(), bench.scheduler.at_device()), (0, 3));
+    }
+}
+
+#[test]
+fn what_is_promoted_alone_leaves_its_run() {
+    let mut bench = Bench::new(SchedulerConfig { seeks: false, ..of(Algorithm::Deadline) });
+    bench.play("a1 a2 a3 a4 +1ms a9 r20");
+    let renamed = bench.scheduler.promote_alone(Instant(bench.now), bench.id("3")).unwrap();
+    assert!(!bench.scheduler.promote(Instant(bench.now), bench.id("3")), "it has a new name");
+    assert_eq!(bench.scheduler.promote_alone(Instant(bench.now), renamed), Some(renamed), "once is enough");
+    assert_eq!(bench.rest(), "20:oldest 3:oldest 1-3:oldest 4:oldest 9:oldest");
+    let stats = bench.scheduler.stats();
+    assert_eq!((stats.added, stats.promoted, stats.cancelled), (6, 1, 0));
+}
+
+#[test]
+fn the_last_slots_are_for_sync_requests_but_at_the_turn_and_the_deadline_of_async_ones() {
+    let config = SchedulerConfig { seeks: false, async_beside_max: 3, ..of(Algorithm::Deadline) };
+    let mut bench = Bench::new(config);
+    let go = |bench: &mut Bench, script: &str| {
+        bench.play(script);
+        std::iter::from_fn(|| bench.scheduler.dispatch(Instant(bench.now)).map(|it| it.request.start))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(go(&mut bench, "r1 r3 a11 a13 a15"), [1, 3, 11]);
+    assert_eq!(go(&mut bench, "r5"), [5], "it waits for nobody");
+    assert_eq!(go(&mut bench, "r7 r9 r21"), [7, 13, 9, 21], "the third choice is theirs");
+    assert_eq!(go(&mut bench, "w17"), []);
+    assert_eq!(go(&mut bench, "+6s"), [15, 17]);
+}
+
+#[test]
 fn names_that_have_ended_are_refused() {
     let mut bench = Bench::new(of(Algorithm::Deadline));
     bench.play("a1 w5");

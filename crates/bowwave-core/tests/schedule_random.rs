@@ -97,6 +97,7 @@ impl Run {
             seeks: rng.chance(85),
             aging_ns: (1 + rng.below(300)) * MS,
             async_depth_max: if plain { u32::MAX } else { 1 + rng.below(4) as u32 },
+            async_beside_max: if plain { u32::MAX } else { 1 + rng.below(6) as u32 },
             sync_slowdown_max: u32::MAX,
             ..SchedulerConfig::of(algorithm)
         };
@@ -119,7 +120,8 @@ impl Run {
         self.now += self.rng.below(3) * MS;
         match self.rng.below(100) {
             0..45 => self.add(),
-            45..50 => self.promote(),
+            45..48 => self.promote(),
+            48..50 => self.promote_alone(),
             50..55 => self.cancel(),
             55..90 if self.at_device.len() < 6 => self.dispatch().map(|_| ()),
             _ => self.complete(),
@@ -140,7 +142,7 @@ impl Run {
             end: start + BLOCK,
             direction: if self.rng.chance(60) { Direction::Read } else { Direction::Write },
             // Where places mean nothing, objects lie side by side; where they do, each has its own.
-            object: (start / BLOCK / 60) as u32,
+            object: start / BLOCK / 60,
             urgency: if self.rng.chance(50) { Urgency::Demand } else { Urgency::Readahead },
             priority: Priority::ALL
                 [if self.plain { 1 } else { [1, 1, 1, 1, 0, 2][self.rng.below(6) as usize] }],
@@ -164,6 +166,19 @@ impl Run {
         if waits == expected { Ok(()) } else { Err(format!("promoted {waits}, not {expected}")) }
     }
 
+    fn promote_alone(&mut self) -> Result<(), String> {
+        let Some(&(id, start)) = self.rng.pick(&self.open) else { return Ok(()) };
+        let renamed = self.scheduler.promote_alone(Instant(self.now), id);
+        if renamed.is_some() != self.model.promote_alone(Instant(self.now), id, renamed) {
+            return Err(format!("{id:?} became {renamed:?}"));
+        }
+        if let Some(renamed) = renamed {
+            self.open.retain(|&(other, _)| other != id);
+            self.open.push((renamed, start));
+        }
+        Ok(())
+    }
+
     fn cancel(&mut self) -> Result<(), String> {
         let Some(&(id, _)) = self.rng.pick(&self.open) else { return Ok(()) };
         let gone = self.scheduler.cancel(id).is_some();
@@ -185,8 +200,12 @@ impl Run {
             let heads = (0..3).filter_map(|lane| self.model.head(lane, group));
             heads.map(|item| (item.deadline, item.request.start)).collect::<Vec<_>>()
         });
-        let dispatch = self.scheduler.dispatch(Instant(self.now));
-        let expected = self.model.dispatch(Instant(self.now));
+        let bytes = if self.rng.chance(50) { u64::MAX } else { self.rng.below(6) * BLOCK };
+        let dispatch = match bytes {
+            u64::MAX => self.scheduler.dispatch(Instant(self.now)),
+            _ => self.scheduler.dispatch_up_to(Instant(self.now), bytes),
+        };
+        let expected = self.model.dispatch(Instant(self.now), bytes);
         let (dispatch, (item, reason)) = match (dispatch, expected) {
             (None, None) => return Ok(false),
             (Some(dispatch), Some(expected)) => (dispatch, expected),
@@ -196,6 +215,9 @@ impl Run {
         let expected: Vec<_> = item.parts.iter().map(|part| part.0).collect();
         if dispatch.request != item.request || parts != expected || dispatch.reason != reason {
             return Err(format!("{dispatch:?} of {parts:?}, not {item:?} for {reason:?}"));
+        }
+        if parts.len() > 1 && (parts.len() as u64 - 1) * BLOCK >= bytes {
+            return Err(format!("{} blocks, but {bytes} bytes were enough", parts.len()));
         }
         self.covers(&dispatch, &parts)?;
         self.obeys(&dispatch, &heads)?;

@@ -4,6 +4,7 @@
 //! chosen, favoured first; then a batch begins, where the last one ended or at the group's earliest deadline.
 
 use super::config::Algorithm;
+use super::items::{Item, NONE};
 use super::request::{Class, Direction, Priority, Reason, Request};
 use super::{AtDevice, Dispatch, DispatchId, Scheduler, State};
 use crate::time::Instant;
@@ -79,7 +80,11 @@ impl Scheduler {
             let item = lane.head(0)?;
             return Some(Choice { lane: index, item, reason: Reason::Arrival, batch: Some(0) });
         }
-        let next = lane.next.filter(|&(item, _)| may_async || self.group(&self.items[item].request) == 0);
+        let crowded = self.config.algorithm == Algorithm::Deadline
+            && self.at_device() >= self.config.async_beside_max as usize;
+        let next = lane
+            .next
+            .filter(|&(item, _)| (may_async && !crowded) || self.group(&self.items[item].request) == 0);
         if let Some((item, reason)) = next
             && lane.batched < self.config.batch_requests
             && !(self.config.batch_contiguous && self.items[item].request.start != lane.position)
@@ -90,6 +95,9 @@ impl Scheduler {
         let floor = both && lane.starved >= self.config.starved_max;
         let group = usize::from(head(0).is_none() || floor);
         let first = head(group)?;
+        if group == 1 && crowded && !floor && self.items[first].deadline >= now {
+            return None;
+        }
         let expired = self.items[first].deadline < now;
         let goes_on = next.filter(|&(item, _)| {
             let of_group = match algorithm {
@@ -112,8 +120,9 @@ impl Scheduler {
     }
 
     /// Hands an item to the device and finds out what its batch goes on with.
-    pub(super) fn take(&mut self, now: Instant, choice: &Choice) -> Dispatch {
-        let &Choice { lane: index, item, reason, batch } = choice;
+    pub(super) fn take(&mut self, now: Instant, choice: &Choice, bytes: u64) -> Dispatch {
+        let &Choice { lane: index, item: whole, reason, batch } = choice;
+        let item = self.cut(index, whole, bytes);
         let lane = &mut self.lanes[index];
         match batch {
             Some(group) => (lane.batch_group, lane.batched) = (group, 1),
@@ -124,11 +133,13 @@ impl Scheduler {
         let request = self.items[item].request;
         let (group, class) = (self.group(&request), self.class(&request));
         let lane = &mut self.lanes[index];
-        lane.next = None;
-        lane.remove(&mut self.items, item, group, self.config.seeks);
+        if item == whole {
+            lane.next = None;
+            lane.remove(&mut self.items, item, group, self.config.seeks);
+            self.waiting -= 1;
+        }
         lane.next = next;
         let counts_async = self.config.algorithm == Algorithm::Deadline && class == Class::Async;
-        self.waiting -= 1;
         self.at_device[index] += 1;
         let alone = self.async_at_device <= 1;
         self.async_at_device += u32::from(counts_async);
@@ -142,7 +153,32 @@ impl Scheduler {
         Dispatch { id, request, class, added, deadline, reason }
     }
 
-    /// What a batch goes on with behind an item that still stands in the tree.
+    /// The first parts of a waiting item, as many as it takes to have `bytes`, as an item of their own that stands in no
+    /// line; the item itself if that takes all of them.
+    fn cut(&mut self, lane: usize, whole: u32, bytes: u64) -> u32 {
+        let item = self.items[whole];
+        let Request { start, end, .. } = item.request;
+        let mut last = item.first;
+        while self.parts[last].end - start < bytes && last != item.last {
+            last = self.parts[last].next;
+        }
+        if last == item.last {
+            return whole;
+        }
+        let middle = self.parts[last].end;
+        let request = Request { end: middle, ..item.request };
+        let front = self.items.insert(Item { request, last, ..item });
+        let mut part = item.first;
+        while part != self.parts[last].next {
+            self.parts[part].item = front;
+            part = self.parts[part].next;
+        }
+        self.items[whole].first = core::mem::replace(&mut self.parts[last].next, NONE);
+        self.lanes[lane].resize(&mut self.items, whole, middle, end, self.config.seeks);
+        front
+    }
+
+    /// What a batch goes on with behind an item, which need not stand in the tree.
     fn next_of_batch(&mut self, index: usize, item: u32) -> Option<(u32, Reason)> {
         if !self.config.seeks {
             return None;

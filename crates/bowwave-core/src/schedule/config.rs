@@ -47,9 +47,14 @@ pub struct SchedulerConfig {
     pub aging_ns: u64,
     /// Most async requests at the device, however fast sync ones are. At least 1.
     pub async_depth_max: u32,
+    /// Async requests go only while fewer than so many requests of any class are at the device, so that the last slots are
+    /// there for who comes and waits; unless one has expired, or its turn has come by `starved_max`. At least 1.
+    pub async_beside_max: u32,
     /// While sync requests take longer at the device than so many times what they take nearly alone, fewer async ones go there. At
     /// least 1; [`u32::MAX`] for no such limit.
     pub sync_slowdown_max: u32,
+    /// Sync requests that take no longer than this are never slow, whatever they take alone.
+    pub sync_fast_ns: u64,
 }
 
 impl SchedulerConfig {
@@ -71,7 +76,9 @@ impl SchedulerConfig {
             seeks: true,
             aging_ns: 10_000_000_000,
             async_depth_max: 64,
+            async_beside_max: u32::MAX,
             sync_slowdown_max: 2,
+            sync_fast_ns: 0,
         }
     }
 
@@ -83,6 +90,7 @@ impl SchedulerConfig {
         let counts = [
             ("batch_requests", self.batch_requests),
             ("async_depth_max", self.async_depth_max),
+            ("async_beside_max", self.async_beside_max),
             ("sync_slowdown_max", self.sync_slowdown_max),
         ];
         match counts.into_iter().find(|&(_, value)| value == 0) {

@@ -12,6 +12,8 @@ use crate::time::Instant;
 pub(super) struct AsyncDepth {
     max: u32,
     slowdown_max: u32,
+    /// Averages up to this are never slow.
+    fast_ns: u64,
     now: u32,
     window_ends: Instant,
     /// Sync requests that ended in this window.
@@ -45,10 +47,11 @@ const FORGET_SHARE: u64 = 64;
 const SILENT_WINDOWS: u32 = 20;
 
 impl AsyncDepth {
-    pub(super) const fn new(max: u32, slowdown_max: u32) -> Self {
+    pub(super) const fn new(max: u32, slowdown_max: u32, fast_ns: u64) -> Self {
         Self {
             max,
             slowdown_max,
+            fast_ns,
             now: max,
             window_ends: Instant(0),
             all: Sum { count: 0, ns: 0 },
@@ -98,8 +101,8 @@ impl AsyncDepth {
             self.best_ns = self.best_ns.min(alone);
         }
         (self.all, self.alone) = (Sum::default(), Sum::default());
-        let slow =
-            self.best_ns == u64::MAX || average > self.best_ns.saturating_mul(self.slowdown_max.into());
+        let slow = average > self.fast_ns
+            && (self.best_ns == u64::MAX || average > self.best_ns.saturating_mul(self.slowdown_max.into()));
         self.now = if slow { (self.now / 2).max(1) } else { (self.now + 1).min(self.max) };
     }
 }
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn slow_sync_requests_shrink_it_to_one_and_fast_ones_and_silence_let_it_grow() {
-        let (mut depth, mut at) = (AsyncDepth::new(32, 2), 0);
+        let (mut depth, mut at) = (AsyncDepth::new(32, 2, 0), 0);
         feed(&mut depth, &mut at, 3, 5);
         assert_eq!(depth.limit(), 32, "twice the best is the bound, and this is the best");
         feed(&mut depth, &mut at, 7, 50);
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn it_goes_down_until_it_is_known_what_sync_requests_take_alone() {
-        let (mut depth, mut at) = (AsyncDepth::new(32, 2), 0);
+        let (mut depth, mut at) = (AsyncDepth::new(32, 2, 0), 0);
         while depth.limit() > 1 {
             at += 10 * MS;
             depth.sync_done(Instant(at), 200 * MS, false);
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_device_that_became_slower_for_good_gets_its_depth_back() {
-        let (mut depth, mut at) = (AsyncDepth::new(32, 2), 0);
+        let (mut depth, mut at) = (AsyncDepth::new(32, 2, 0), 0);
         feed(&mut depth, &mut at, 3, 5);
         feed(&mut depth, &mut at, 20, 30);
         assert_eq!(depth.limit(), 1);
@@ -163,8 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_fast_in_itself_is_not_slow_beside_something_faster() {
+        let (mut depth, mut at) = (AsyncDepth::new(32, 2, 20 * MS), 0);
+        feed(&mut depth, &mut at, 3, 1);
+        feed(&mut depth, &mut at, 30, 19);
+        assert_eq!(depth.limit(), 32);
+        feed(&mut depth, &mut at, 30, 90);
+        assert_eq!(depth.limit(), 1);
+    }
+
+    #[test]
     fn without_a_bound_on_slowdown_it_stays() {
-        let (mut depth, mut at) = (AsyncDepth::new(32, u32::MAX), 0);
+        let (mut depth, mut at) = (AsyncDepth::new(32, u32::MAX, 0), 0);
         feed(&mut depth, &mut at, 3, 1);
         feed(&mut depth, &mut at, 30, 500);
         assert_eq!(depth.limit(), 32);

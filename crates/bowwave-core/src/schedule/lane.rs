@@ -25,7 +25,7 @@ pub(super) struct Lane {
     pub(super) position: u64,
 }
 
-pub(super) type Key = (u32, u64, u32);
+pub(super) type Key = (u64, u64, u32);
 
 /// Ends of a list through [`Item::older`] and [`Item::newer`].
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +134,7 @@ impl Lane {
         &self,
         items: &Slab<Item>,
         direction: usize,
-        (space, start, end): (u32, u64, u64),
+        (space, start, end): (u64, u64, u64),
     ) -> Touching {
         let tree = &self.trees[direction];
         let below = tree.range(..(space, start, 0)).next_back();

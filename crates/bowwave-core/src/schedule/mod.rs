@@ -25,7 +25,7 @@
 //! Beyond the patch, `deadline` alone: readahead is async and only demand is sync (Linux took every read as sync);
 //! requests of different classes do not merge, for a tail behind a demand read must not make it longer; priorities and
 //! aging as in Linux's mq-deadline; [promotion](Scheduler::promote); a limit on async requests at the device that follows
-//! how long sync ones take there.
+//! how long sync ones take there, and on async requests where little room is left.
 //!
 //! Adding may allocate; dispatching, promoting and completing do not.
 
@@ -97,6 +97,7 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let limited = config.algorithm == Algorithm::Deadline;
+        let fast_ns = config.sync_fast_ns;
         let (max, slowdown) =
             if limited { (config.async_depth_max, config.sync_slowdown_max) } else { (u32::MAX, u32::MAX) };
         Ok(Self {
@@ -107,7 +108,7 @@ impl Scheduler {
             waiting: 0,
             at_device: [0; Priority::ALL.len()],
             async_at_device: 0,
-            depth: AsyncDepth::new(max, slowdown),
+            depth: AsyncDepth::new(max, slowdown, fast_ns),
             stats: SchedulerStats::default(),
         })
     }
@@ -177,8 +178,15 @@ impl Scheduler {
 
     /// What goes to the device now; none if nothing waits, or all that waits must wait for what is there.
     pub fn dispatch(&mut self, now: Instant) -> Option<Dispatch> {
+        self.dispatch_up_to(now, u64::MAX)
+    }
+
+    /// The same, but of what was merged only as many of the first parts as it takes to have `bytes`, and at least one: the
+    /// others stay in line as they are. For devices that serve several requests at once, where one long request would
+    /// leave the others nothing.
+    pub fn dispatch_up_to(&mut self, now: Instant, bytes: u64) -> Option<Dispatch> {
         let choice = self.choose(now)?;
-        Some(self.take(now, &choice))
+        Some(self.take(now, &choice, bytes))
     }
 
     /// Someone now waits for this request: it becomes sync in its place on the disk, with the deadline of a sync request
@@ -203,6 +211,40 @@ impl Scheduler {
             self.lanes[lane].line_up(&mut self.items, item, after);
         }
         true
+    }
+
+    /// The same for this request alone: what it was merged with stays as it is. For long merged requests, of which the part
+    /// that someone waits for must not wait for all the rest. The request gets a new name. None if it no longer waits.
+    pub fn promote_alone(&mut self, now: Instant, id: RequestId) -> Option<RequestId> {
+        if !self.parts.is_current(id.index, id.generation) {
+            return None;
+        }
+        let part = self.parts[id.index];
+        let Item { request, state, deadline, .. } = self.items[part.item];
+        if state != State::Waits {
+            return None;
+        }
+        let promoted = Request { start: part.start, end: part.end, urgency: Urgency::Demand, ..request };
+        if self.group(&promoted) == self.group(&request) {
+            return self.promote(now, id).then_some(id);
+        }
+        self.drop_part(id.index, part);
+        let id = self.add(now, promoted).id;
+        self.stats.added -= 1;
+        self.stats.promoted += 1;
+        self.hasten(self.parts[id.index].item, deadline);
+        Some(id)
+    }
+
+    /// Moves a waiting item's deadline forward.
+    fn hasten(&mut self, item: u32, deadline: Instant) {
+        let group = self.group(&self.items[item].request);
+        let lane = self.lane(&self.items[item].request);
+        if deadline < self.items[item].deadline {
+            self.lanes[lane].step_out(&mut self.items, item, group);
+            self.items[item].deadline = deadline;
+            self.lanes[lane].line_up(&mut self.items, item, group);
+        }
     }
 
     /// Drops a request that still waits. None if it does not: nothing changes, and it will be completed.

@@ -13,7 +13,7 @@ pub struct Request {
     /// Which way the bytes go.
     pub direction: Direction,
     /// The file or object: a merged request never spans two.
-    pub object: u32,
+    pub object: u64,
     /// Whether someone waits for it: demand reads and the writes of an fsync are [`Urgency::Demand`], readahead and
     /// write-back are [`Urgency::Readahead`].
     pub urgency: Urgency,

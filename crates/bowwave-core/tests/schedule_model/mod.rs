@@ -33,13 +33,15 @@ pub(crate) struct Model {
     pub(crate) at_device: Vec<Item>,
     pub(crate) lanes: [Lane; 3],
     names: u64,
+    /// At how many bytes a dispatch ends.
+    bytes: u64,
 }
 
 impl Model {
     pub(crate) fn new(config: SchedulerConfig) -> Self {
         let mut lanes = <[Lane; 3]>::default();
         lanes.iter_mut().for_each(|lane| lane.batch_group = 1);
-        Self { config, waiting: Vec::new(), at_device: Vec::new(), lanes, names: 0 }
+        Self { config, waiting: Vec::new(), at_device: Vec::new(), lanes, names: 0, bytes: 0 }
     }
 
     pub(crate) fn group(&self, request: &Request) -> usize {
@@ -175,6 +177,29 @@ impl Model {
         true
     }
 
+    /// `renamed` is the name that the request got for its new life.
+    pub(crate) fn promote_alone(&mut self, now: Instant, id: RequestId, renamed: Option<RequestId>) -> bool {
+        let Some(item) = self.waiting.iter().find(|item| item.parts.iter().any(|part| part.0 == id)).cloned()
+        else {
+            return false;
+        };
+        let &(_, start, end) = item.parts.iter().find(|part| part.0 == id).unwrap();
+        let request = Request { start, end, urgency: Urgency::Demand, ..item.request };
+        if self.group(&request) == self.group(&item.request) {
+            return self.promote(now, id);
+        }
+        self.cancel(id);
+        let renamed = renamed.expect("it waits");
+        self.add(now, request, renamed);
+        let place = self.waiting.iter().position(|item| item.parts.iter().any(|part| part.0 == renamed));
+        if item.deadline < self.waiting[place.unwrap()].deadline {
+            let stamp = self.name();
+            let merged = &mut self.waiting[place.unwrap()];
+            (merged.deadline, merged.stamp) = (item.deadline, stamp);
+        }
+        true
+    }
+
     pub(crate) fn cancel(&mut self, id: RequestId) -> bool {
         let Some(place) = self.waiting.iter().position(|item| item.parts.iter().any(|part| part.0 == id))
         else {
@@ -209,7 +234,8 @@ impl Model {
         true
     }
 
-    pub(crate) fn dispatch(&mut self, now: Instant) -> Option<(Item, Reason)> {
+    pub(crate) fn dispatch(&mut self, now: Instant, bytes: u64) -> Option<(Item, Reason)> {
+        self.bytes = bytes;
         let own = self.config.algorithm == Algorithm::Deadline;
         let asyncs = self.at_device.iter().filter(|item| self.group(&item.request) == 1).count();
         let may_async = !own || asyncs < self.config.async_depth_max as usize;
@@ -238,7 +264,9 @@ impl Model {
         }
         let group_of = |name: u64| self.group(&self.item(name).request);
         let state = &self.lanes[lane];
-        let next = state.next.filter(|&next| may_async || group_of(next) == 0);
+        let own = self.config.algorithm == Algorithm::Deadline;
+        let crowded = own && self.at_device.len() >= self.config.async_beside_max as usize;
+        let next = state.next.filter(|&next| (may_async && !crowded) || group_of(next) == 0);
         if let Some(next) = next {
             let contiguous = self.item(next).request.start == state.position;
             if state.batched < self.config.batch_requests && (contiguous || !self.config.batch_contiguous) {
@@ -252,6 +280,9 @@ impl Model {
         let group = if floor { 1 } else { usize::from(head(0).is_none()) };
         let first = head(group)?;
         let expired = first.deadline < now.0;
+        if crowded && group == 1 && !floor && !expired {
+            return None;
+        }
         let onward = next.filter(|&next| {
             !expired
                 && match self.config.algorithm {
@@ -271,12 +302,32 @@ impl Model {
         Some(self.begin(lane, name, group, reason))
     }
 
+    /// Makes two of what is too long, of which the second keeps name and place; the name of the first.
+    fn cut(&mut self, name: u64) -> u64 {
+        let place = self.waiting.iter().position(|item| item.name == name).unwrap();
+        let mut rest = self.waiting[place].clone();
+        let start = rest.request.start;
+        let Some(last) = rest.parts.iter().position(|part| part.2 - start >= self.bytes) else { return name };
+        let upper = rest.parts.split_off(last + 1);
+        if upper.is_empty() {
+            return name;
+        }
+        let mut front = rest;
+        front.name = self.name();
+        front.request.end = upper[0].1;
+        self.waiting[place].request.start = upper[0].1;
+        self.waiting[place].parts = upper;
+        self.waiting.push(front.clone());
+        front.name
+    }
+
     fn begin(&mut self, lane: usize, name: u64, group: usize, reason: Reason) -> (Item, Reason) {
         (self.lanes[lane].batched, self.lanes[lane].batch_group) = (1, group);
         (self.hand_over(lane, name), reason)
     }
 
     fn hand_over(&mut self, lane: usize, name: u64) -> Item {
+        let name = self.cut(name);
         let behind = self.behind(name);
         let search = self.config.batch_requests as usize;
         let batch = self.lanes[lane].batch_group;

@@ -87,7 +87,7 @@ fn request(request: &Request) -> schedule::Request {
             Direction::Read => schedule::Direction::Read,
             Direction::Write => schedule::Direction::Write,
         },
-        object: request.object,
+        object: request.object.into(),
         urgency: request.urgency,
         priority: Priority::default(),
     }
