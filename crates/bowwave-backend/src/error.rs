@@ -1,7 +1,7 @@
 //! What can go wrong in a store.
 
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -12,6 +12,7 @@ pub struct Error {
     kind: ErrorKind,
     retryable: bool,
     retry_after: Option<Duration>,
+    errno: Option<i32>,
     message: String,
 }
 
@@ -47,6 +48,26 @@ pub enum ErrorKind {
     Protocol,
     /// The operating system or server reported an I/O error.
     Io,
+    /// Something has this name already.
+    Exists,
+    /// The folder is not empty.
+    NotEmpty,
+    /// No room left, or no quota.
+    NoSpace,
+    /// The store, or the file system that it is on, is only read.
+    ReadOnly,
+    /// A name or path is too long.
+    NameTooLong,
+    /// The two names are on different file systems.
+    CrossDevice,
+    /// The request makes no sense (a range past the largest file, a folder moved into itself).
+    Invalid,
+    /// The file would be larger than the store can hold.
+    TooLarge,
+    /// No extended attribute of this name.
+    NoAttribute,
+    /// In use by somebody else.
+    Busy,
 }
 
 impl Error {
@@ -57,7 +78,20 @@ impl Error {
             kind,
             ErrorKind::TimedOut | ErrorKind::Throttled | ErrorKind::Unavailable | ErrorKind::Truncated
         );
-        Self { kind, retryable, retry_after: None, message: message.into() }
+        Self { kind, retryable, retry_after: None, errno: None, message: message.into() }
+    }
+
+    /// The error for what the operating system said about `place`: its kind, and the number itself.
+    #[must_use]
+    pub fn from_os(place: impl fmt::Display, error: &io::Error) -> Self {
+        let kind = match error.raw_os_error() {
+            Some(errno) => kind(errno),
+            None if error.kind() == io::ErrorKind::TimedOut => ErrorKind::TimedOut,
+            // A NUL in a name, or an offset that no system call takes.
+            None if error.kind() == io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+            None => ErrorKind::Io,
+        };
+        Self { errno: error.raw_os_error(), ..Self::new(kind, format!("{place}: {error}")) }
     }
 
     /// The same error with the given answer to "may trying again help?".
@@ -80,6 +114,12 @@ impl Error {
         self.kind
     }
 
+    /// The operating system's error number, where the error came from there: what a program sees without us.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.errno
+    }
+
     /// Whether trying again may help.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -100,3 +140,27 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// The kind of an error number of Linux.
+fn kind(errno: i32) -> ErrorKind {
+    match errno {
+        libc::ENOENT => ErrorKind::NotFound,
+        libc::EACCES | libc::EPERM => ErrorKind::PermissionDenied,
+        libc::EISDIR => ErrorKind::IsADirectory,
+        libc::ENOTDIR => ErrorKind::NotADirectory,
+        libc::ESTALE => ErrorKind::Changed,
+        libc::ETIMEDOUT => ErrorKind::TimedOut,
+        libc::EEXIST => ErrorKind::Exists,
+        libc::ENOTEMPTY => ErrorKind::NotEmpty,
+        libc::ENOSPC | libc::EDQUOT => ErrorKind::NoSpace,
+        libc::EROFS => ErrorKind::ReadOnly,
+        libc::ENAMETOOLONG => ErrorKind::NameTooLong,
+        libc::EXDEV => ErrorKind::CrossDevice,
+        libc::EINVAL => ErrorKind::Invalid,
+        libc::EFBIG | libc::EOVERFLOW => ErrorKind::TooLarge,
+        libc::ENODATA => ErrorKind::NoAttribute,
+        libc::EBUSY | libc::ETXTBSY => ErrorKind::Busy,
+        libc::EOPNOTSUPP | libc::ENOSYS => ErrorKind::Unsupported,
+        _ => ErrorKind::Io,
+    }
+}

@@ -54,13 +54,7 @@ impl Backend for MemoryBackend {
     }
 
     fn profile(&self) -> Profile {
-        Profile {
-            kind: "memory".to_owned(),
-            request_bytes_best: 1 << 20,
-            slots: 64,
-            alignment: 1,
-            latency: Duration::from_micros(1),
-        }
+        Profile { latency: Duration::from_micros(1), ..Profile::read_only("memory") }
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
@@ -186,6 +180,7 @@ impl Version {
             modified: Some(self.modified),
             mode: None,
             identity: Some(self.identity()),
+            unix: None,
         }
     }
 

@@ -55,13 +55,7 @@ impl Backend for PatternBackend {
     }
 
     fn profile(&self) -> Profile {
-        Profile {
-            kind: "pattern".to_owned(),
-            request_bytes_best: 1 << 20,
-            slots: 64,
-            alignment: 1,
-            latency: Duration::from_micros(1),
-        }
+        Profile { latency: Duration::from_micros(1), ..Profile::read_only("pattern") }
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
@@ -77,14 +71,7 @@ impl Backend for PatternBackend {
         match Self::size_of(&full) {
             Some(size) => {
                 let identity = Some(identity(&full, size));
-                Ok(Entry {
-                    name: name.to_owned(),
-                    kind: EntryKind::File,
-                    size,
-                    modified: None,
-                    mode: None,
-                    identity,
-                })
+                Ok(Entry { size, identity, ..Entry::new(name, EntryKind::File) })
             }
             None if path.as_os_str().is_empty() => Ok(Entry::directory(name)),
             None => Err(self.missing(path)),

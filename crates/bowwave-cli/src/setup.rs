@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn profile(latency: Duration, request_bytes_best: u64) -> Profile {
-        Profile { kind: "x".to_owned(), request_bytes_best, slots: 8, alignment: 1, latency }
+        Profile { request_bytes_best, slots: 8, latency, ..Profile::read_only("x") }
     }
 
     #[test]

@@ -41,13 +41,7 @@ impl Backend for Odd {
         "odd:"
     }
     fn profile(&self) -> Profile {
-        Profile {
-            kind: "odd".into(),
-            request_bytes_best: 1 << 20,
-            slots: 1,
-            alignment: 1,
-            latency: Duration::ZERO,
-        }
+        Profile { slots: 1, ..Profile::read_only("odd") }
     }
     fn stat(&self, _path: &Path) -> Result<Entry> {
         unreachable!("the tests only open")

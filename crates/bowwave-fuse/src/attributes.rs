@@ -50,15 +50,19 @@ pub(crate) fn file_type(kind: EntryKind) -> FileType {
         EntryKind::File => FileType::RegularFile,
         EntryKind::Directory => FileType::Directory,
         EntryKind::Link => FileType::Symlink,
+        EntryKind::Fifo => FileType::NamedPipe,
+        EntryKind::Socket => FileType::Socket,
+        EntryKind::CharDevice => FileType::CharDevice,
+        EntryKind::BlockDevice => FileType::BlockDevice,
     }
 }
 
 /// The store's permissions without write, set-user-id and sticky bits; everyone may read where it has none.
 fn permissions(entry: &Entry) -> u16 {
     let unknown = match entry.kind {
-        EntryKind::File => 0o444,
         EntryKind::Directory => 0o555,
         EntryKind::Link => return 0o777,
+        _ => 0o444,
     };
     u16::try_from(entry.mode.unwrap_or(unknown) & 0o555).expect("nine bits")
 }
@@ -70,8 +74,7 @@ mod tests {
     #[test]
     fn nothing_is_writable_and_blocks_are_of_512_bytes() {
         let defaults = Defaults { uid: 7, gid: 8, modified: SystemTime::UNIX_EPOCH };
-        let entry =
-            |kind, mode, size| Entry { name: "x".into(), kind, size, modified: None, mode, identity: None };
+        let entry = |kind, mode, size| Entry { size, mode, ..Entry::new("x", kind) };
         let shown = |entry: &Entry| {
             let attr = defaults.attributes(9, entry);
             (attr.perm, attr.size, attr.blocks)

@@ -13,6 +13,16 @@ pub(crate) fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::Changed => Errno::ESTALE,
         ErrorKind::Unsupported => Errno::ENOTSUP,
         ErrorKind::TimedOut => Errno::ETIMEDOUT,
+        ErrorKind::Exists => Errno::EEXIST,
+        ErrorKind::NotEmpty => Errno::ENOTEMPTY,
+        ErrorKind::NoSpace => Errno::ENOSPC,
+        ErrorKind::ReadOnly => Errno::EROFS,
+        ErrorKind::NameTooLong => Errno::ENAMETOOLONG,
+        ErrorKind::CrossDevice => Errno::EXDEV,
+        ErrorKind::Invalid => Errno::EINVAL,
+        ErrorKind::TooLarge => Errno::EFBIG,
+        ErrorKind::NoAttribute => Errno::ENODATA,
+        ErrorKind::Busy => Errno::EBUSY,
         // A program cannot tell these apart, nor act on them: the cause is in the log of the mount.
         _ => Errno::EIO,
     }

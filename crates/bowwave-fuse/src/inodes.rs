@@ -177,14 +177,8 @@ mod tests {
     use super::*;
 
     fn entry(kind: EntryKind, size: u64, seconds: u64) -> Entry {
-        Entry {
-            name: "x".into(),
-            kind,
-            size,
-            modified: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
-            mode: None,
-            identity: None,
-        }
+        let modified = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        Entry { size, modified, ..Entry::new("x", kind) }
     }
 
     fn inodes() -> Inodes {

@@ -24,14 +24,7 @@ impl<T: Tree> Layout<T> {
         let (single, root) = if found.kind == EntryKind::Directory {
             (None, found)
         } else {
-            let root = Entry {
-                name: OsString::new(),
-                kind: EntryKind::Directory,
-                size: 0,
-                modified: found.modified,
-                mode: None,
-                identity: None,
-            };
+            let root = Entry { modified: found.modified, ..Entry::new("", EntryKind::Directory) };
             (Some(file_name(tree.url())), root)
         };
         Ok(Self { tree, single, root })

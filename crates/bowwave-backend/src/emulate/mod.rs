@@ -40,7 +40,7 @@ pub use device::{Device, Disk};
 use self::station::Station;
 use self::transfer::{Arrival, Transfer};
 use crate::{
-    Backend, Entry, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result, generate,
+    Backend, Entry, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result, Writes, generate,
 };
 
 /// A store that answers no faster than a [`Device`] would.
@@ -92,6 +92,8 @@ impl Backend for Emulate {
             slots: self.device.slots,
             alignment: self.inner.profile().alignment,
             latency,
+            writes: Writes::No,
+            write_part_bytes: 0,
         }
     }
 

@@ -11,14 +11,14 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result,
+    Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result, Unix,
 };
 use crate::{generate, path};
 
@@ -77,11 +77,10 @@ impl Backend for FileBackend {
 
     fn profile(&self) -> Profile {
         Profile {
-            kind: "file".to_owned(),
-            request_bytes_best: 1 << 20,
             slots: self.slots,
             alignment: if self.direct { ALIGNMENT as u32 } else { 1 },
             latency: Duration::from_micros(100),
+            ..Profile::read_only("file")
         }
     }
 
@@ -91,7 +90,7 @@ impl Backend for FileBackend {
         let root = path.as_os_str().is_empty();
         let metadata = if root { fs::metadata(&place) } else { fs::symlink_metadata(&place) };
         let metadata = metadata.map_err(|error| io_error(&place, &error))?;
-        entry(path.file_name().unwrap_or_default(), &metadata).ok_or_else(|| special(&place))
+        Ok(entry(path.file_name().unwrap_or_default(), &metadata))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -101,7 +100,7 @@ impl Backend for FileBackend {
         for found in fs::read_dir(&place).map_err(|error| io_error(&place, &error))? {
             let found = found.map_err(|error| io_error(&place, &error))?;
             match found.metadata() {
-                Ok(metadata) => entries.extend(entry(&found.file_name(), &metadata)),
+                Ok(metadata) => entries.push(entry(&found.file_name(), &metadata)),
                 // Gone between the two looks.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(io_error(&found.path(), &error)),
@@ -325,29 +324,63 @@ fn reopen(handle: &File, flags: i32) -> io::Result<File> {
 
 fn identity(metadata: &Metadata) -> Identity {
     let modified_ns = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    Identity { etag: None, modified_ns: Some(modified_ns), inode: Some(metadata.ino()), size: metadata.len() }
+    Identity {
+        etag: None,
+        modified_ns: Some(modified_ns),
+        device: Some(metadata.dev()),
+        inode: Some(metadata.ino()),
+        size: metadata.len(),
+    }
 }
 
-/// The entry for what `metadata` describes; `None` for FIFOs, sockets and devices.
-fn entry(name: &OsStr, metadata: &Metadata) -> Option<Entry> {
+/// The entry for what `metadata` describes.
+fn entry(name: &OsStr, metadata: &Metadata) -> Entry {
     let kind = match metadata.file_type() {
         kind if kind.is_dir() => EntryKind::Directory,
         kind if kind.is_file() => EntryKind::File,
         kind if kind.is_symlink() => EntryKind::Link,
-        _ => return None,
+        kind if kind.is_fifo() => EntryKind::Fifo,
+        kind if kind.is_socket() => EntryKind::Socket,
+        kind if kind.is_char_device() => EntryKind::CharDevice,
+        _ => EntryKind::BlockDevice,
     };
-    Some(Entry {
+    let has_size = matches!(kind, EntryKind::File | EntryKind::Link);
+    Entry {
         name: name.to_owned(),
         kind,
-        size: if kind == EntryKind::Directory { 0 } else { metadata.len() },
-        modified: modified(metadata),
+        size: if has_size { metadata.len() } else { 0 },
+        modified: metadata.modified().ok(),
         mode: Some(metadata.mode() & 0o7777),
         identity: (kind == EntryKind::File).then(|| identity(metadata)),
-    })
+        unix: Some(unix(metadata)),
+    }
 }
 
-fn modified(metadata: &Metadata) -> Option<SystemTime> {
-    metadata.modified().ok()
+fn unix(metadata: &Metadata) -> Unix {
+    Unix {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        links: metadata.nlink(),
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        special_device: metadata.rdev(),
+        accessed: time(metadata.atime(), metadata.atime_nsec()),
+        changed: time(metadata.ctime(), metadata.ctime_nsec()),
+        blocks: metadata.blocks(),
+    }
+}
+
+/// The time `seconds` and `nanoseconds` after the epoch; the seconds may be negative. The epoch itself if the clock's
+/// type cannot hold it.
+fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let second = if seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(whole)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(whole)
+    };
+    let part = Duration::from_nanos(nanoseconds.unsigned_abs());
+    second.and_then(|second| second.checked_add(part)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn special(place: &Path) -> Error {
@@ -356,16 +389,7 @@ fn special(place: &Path) -> Error {
 }
 
 fn io_error(place: &Path, error: &io::Error) -> Error {
-    let kind = match error.kind() {
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-        io::ErrorKind::IsADirectory => ErrorKind::IsADirectory,
-        io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
-        io::ErrorKind::StaleNetworkFileHandle => ErrorKind::Changed,
-        io::ErrorKind::TimedOut => ErrorKind::TimedOut,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, format!("{}: {error}", place.display()))
+    Error::from_os(place.display(), error)
 }
 
 /// What O_DIRECT may ask of offsets and addresses at most, on any common device.

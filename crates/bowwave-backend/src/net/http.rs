@@ -75,11 +75,10 @@ impl Backend for HttpBackend {
 
     fn profile(&self) -> Profile {
         Profile {
-            kind: "http".to_owned(),
             request_bytes_best: 8 << 20,
             slots: self.slots,
-            alignment: 1,
             latency: Duration::from_millis(20),
+            ..Profile::read_only("http")
         }
     }
 
@@ -89,7 +88,7 @@ impl Backend for HttpBackend {
             Seen::Folder => Ok(Entry::directory(&name)),
             Seen::File { size, modified, validator } => {
                 let identity = Some(validator.identity(size));
-                Ok(Entry { name, kind: EntryKind::File, size, modified, mode: None, identity })
+                Ok(Entry { size, modified, identity, ..Entry::new(name, EntryKind::File) })
             }
         }
     }

@@ -88,11 +88,10 @@ impl Backend for ObjectBackend {
 
     fn profile(&self) -> Profile {
         Profile {
-            kind: self.kind.clone(),
             request_bytes_best: 16 << 20,
             slots: self.slots,
-            alignment: 1,
             latency: Duration::from_millis(30),
+            ..Profile::read_only(self.kind.clone())
         }
     }
 
@@ -223,13 +222,11 @@ fn name_below(folder: &Key, key: &Key) -> Option<OsString> {
 
 fn entry(name: OsString, object: &ObjectMeta) -> Entry {
     Entry {
-        name,
-        kind: EntryKind::File,
         size: object.size,
         modified: Some(object.last_modified.into()),
-        mode: None,
         // Listings without tags would give another identity than answers with them.
         identity: object.e_tag.is_some().then(|| identity(object)),
+        ..Entry::new(name, EntryKind::File)
     }
 }
 
@@ -239,7 +236,7 @@ fn identity(object: &ObjectMeta) -> Identity {
         Some(_) => None,
         None => object.last_modified.timestamp_nanos_opt().map(i128::from),
     };
-    Identity { etag: object.e_tag.clone(), modified_ns, inode: None, size: object.size }
+    Identity { etag: object.e_tag.clone(), modified_ns, size: object.size, ..Identity::default() }
 }
 
 fn store_error(place: &str, error: &object_store::Error) -> Error {

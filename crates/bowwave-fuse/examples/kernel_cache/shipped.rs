@@ -34,14 +34,8 @@ impl Tree for Store {
 
     fn stat(&self, path: &Path) -> Result<Entry> {
         let root = path.as_os_str().is_empty();
-        Ok(Entry {
-            name: path.file_name().unwrap_or_default().to_owned(),
-            kind: if root { EntryKind::Directory } else { EntryKind::File },
-            size: FILE_BYTES as u64,
-            modified: None,
-            mode: None,
-            identity: None,
-        })
+        let kind = if root { EntryKind::Directory } else { EntryKind::File };
+        Ok(Entry { size: FILE_BYTES as u64, ..Entry::new(path.file_name().unwrap_or_default(), kind) })
     }
 
     fn list(&self, _path: &Path) -> Result<Vec<Entry>> {

@@ -249,7 +249,7 @@ fn entry(path: &Path, node: &Node) -> Entry {
     };
     let name = path.file_name().map_or_else(OsString::new, OsString::from);
     let modified = Some(SystemTime::UNIX_EPOCH + MODIFIED);
-    Entry { name, kind, size, modified, mode: None, identity: None }
+    Entry { size, modified, ..Entry::new(name, kind) }
 }
 
 #[derive(Debug)]

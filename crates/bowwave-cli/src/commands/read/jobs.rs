@@ -116,6 +116,7 @@ fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
                 EntryKind::File => found.push((path, entry.size)),
                 // What a link names is read where it stands, if at all.
                 EntryKind::Link => {}
+                EntryKind::Fifo | EntryKind::Socket | EntryKind::CharDevice | EntryKind::BlockDevice => {}
             }
             if found.len() + folders.len() > FILES_MAX {
                 return Err(Failure::failed(format_args!("{}: more than {FILES_MAX} files", store.url()))

@@ -1,0 +1,262 @@
+//! What a store is: a tree of objects that can be read and, for some, written.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::write::{OpenWrite, Owner, Rename, SetAttributes, SetXattr, StatFs, Upload};
+use crate::{
+    Attributes, Entry, EntryKind, Error, ErrorKind, Identity, Profile, ReadBuf, Result, WriteObject,
+};
+
+/// A store: a tree of objects.
+///
+/// Paths are relative, `/`-separated and normal (no `.`, `..` or empty parts); the empty path is the root.
+/// If the URL named a single object, the root is that object. No path leads out of the store, whatever links are in it.
+///
+/// What changes a store is refused by default: as `ReadOnly` where [`Profile::writes`] is `No`, and as `Unsupported`
+/// where it is not. A call that returns has happened; whether it outlives a loss of power is said by
+/// [`sync_directory`](Self::sync_directory) for names and by [`WriteObject::sync`] for bytes.
+pub trait Backend: Debug + Send + Sync {
+    /// The URL this store was opened with, without credentials; for messages.
+    fn url(&self) -> &str;
+
+    /// What the engine must know to use this store well.
+    fn profile(&self) -> Profile;
+
+    /// Describes one entry. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing stands there; any other kind as the store says.
+    fn stat(&self, path: &Path) -> Result<Entry>;
+
+    /// Lists a folder in byte order of names. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `Unsupported` where the store cannot list (plain HTTP).
+    fn list(&self, path: &Path) -> Result<Vec<Entry>>;
+
+    /// Reads a symbolic link. Blocks.
+    ///
+    /// # Errors
+    /// `Unsupported` for stores without links (the default).
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        Err(Error::new(ErrorKind::Unsupported, format!("{}: this store has no links", path.display())))
+    }
+
+    /// Opens an object for reading and fixes its identity and size. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, and as the store says.
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>>;
+
+    /// Opens an object for writing. The final part of `path` is not followed if it is a link. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` without `create`, `Exists` with `exclusive`, `IsADirectory`, and as the store says.
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let _ = how;
+        Err(refused(self, path, "open for writing"))
+    }
+
+    /// Makes a folder with these permission bits (the umask is the caller's). Blocks.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` if its parent is missing, and as the store says.
+    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        let _ = (mode, owner);
+        Err(refused(self, path, "make a folder"))
+    }
+
+    /// Removes what is not a folder. Who has it open keeps its bytes where the store is a file system. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, and as the store says.
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        Err(refused(self, path, "remove"))
+    }
+
+    /// Removes an empty folder. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NotEmpty`, and as the store says.
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        Err(refused(self, path, "remove a folder"))
+    }
+
+    /// Gives an entry another name, in this store. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `NotEmpty`, `CrossDevice`, `Invalid` (a folder into itself), and as the store says.
+    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+        let _ = (to, how);
+        Err(refused(self, from, "rename"))
+    }
+
+    /// Gives the file `from` a second name. Links are not followed. Blocks.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound`, `CrossDevice`, and as the store says.
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let _ = to;
+        Err(refused(self, from, "link"))
+    }
+
+    /// Makes a symbolic link at `path` that holds `target`, which may be any text. Blocks.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` if its parent is missing, and as the store says.
+    fn symlink(&self, target: &Path, path: &Path, owner: Option<Owner>) -> Result<()> {
+        let _ = (target, owner);
+        Err(refused(self, path, "make a link"))
+    }
+
+    /// Makes an empty file or a special one; `special_device` is the number of the device for device files, 0 for all
+    /// else. Blocks.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` if its parent is missing, `Invalid` for folders and links, and as the store says.
+    fn make_node(
+        &self,
+        path: &Path,
+        kind: EntryKind,
+        mode: u32,
+        special_device: u64,
+        owner: Option<Owner>,
+    ) -> Result<()> {
+        let _ = (kind, mode, special_device, owner);
+        Err(refused(self, path, "make a special file"))
+    }
+
+    /// Changes attributes of an entry; of a link those of the link itself. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `PermissionDenied`, and as the store says.
+    fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
+        let _ = attributes;
+        Err(refused(self, path, "change attributes"))
+    }
+
+    /// Reads an extended attribute; of a link that of the link itself. Blocks.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `Unsupported` for stores without them (the default).
+    fn xattr(&self, path: &Path, name: &OsStr) -> Result<Vec<u8>> {
+        let _ = name;
+        Err(unsupported(path, "extended attributes"))
+    }
+
+    /// Lists the names of the extended attributes. Blocks.
+    ///
+    /// # Errors
+    /// `Unsupported` for stores without them (the default).
+    fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
+        Err(unsupported(path, "extended attributes"))
+    }
+
+    /// Sets an extended attribute. Blocks.
+    ///
+    /// # Errors
+    /// `Exists` and `NoAttribute` as `how` wants it, and as the store says.
+    fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
+        let _ = (name, value, how);
+        Err(refused(self, path, "set an extended attribute"))
+    }
+
+    /// Removes an extended attribute. Blocks.
+    ///
+    /// # Errors
+    /// `NoAttribute`, and as the store says.
+    fn remove_xattr(&self, path: &Path, name: &OsStr) -> Result<()> {
+        let _ = name;
+        Err(refused(self, path, "remove an extended attribute"))
+    }
+
+    /// How much room there is. Blocks.
+    ///
+    /// # Errors
+    /// `Unsupported` where the store does not know (the default).
+    fn statfs(&self) -> Result<StatFs> {
+        Err(unsupported(Path::new(""), "room to tell of"))
+    }
+
+    /// Returns when the names in a folder are safe from a loss of power. Blocks.
+    ///
+    /// # Errors
+    /// As the store says. Stores whose names are safe at once succeed (the default).
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        let _ = path;
+        Ok(())
+    }
+
+    /// Uploads that were begun and neither finished nor aborted, of this or other programs; none for stores without
+    /// uploads (the default). Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        Ok(Vec::new())
+    }
+
+    /// Aborts an upload that [`stray_uploads`](Self::stray_uploads) has shown. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` if it is gone, and as the store says.
+    fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        Err(unsupported(&upload.path, "uploads"))
+    }
+}
+
+/// An open object: bytes of a known size and identity.
+pub trait Object: Debug + Send + Sync {
+    /// Size in bytes, as of `open`.
+    fn size(&self) -> u64;
+
+    /// What makes these bytes these bytes, as of `open`.
+    fn identity(&self) -> &Identity;
+
+    /// Starts reading `buf.len()` bytes at `offset` and returns without waiting for the store.
+    ///
+    /// The answer comes through `sink`, on a thread of the backend, possibly before this call returns:
+    /// any number of [`ReadSink::progress`], then [`ReadSink::done`] exactly once, whatever happens.
+    /// The buffer comes back with `done`; until then nobody else touches it. A read that reaches past the end
+    /// of the object gives the bytes up to the end; `Ok(n)` with `n` short of both means the store stopped
+    /// early (a short read), and the caller asks again for the rest.
+    ///
+    /// If the object is no longer the one that was opened, the read fails with [`ErrorKind::Changed`]; bytes of
+    /// two versions never meet.
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>);
+
+    /// The file's attributes through the open handle, where the store is a file system.
+    fn attributes(&self) -> Option<&dyn Attributes> {
+        None
+    }
+}
+
+/// Hears how a read goes. Called on the backend's threads: be quick and never block.
+///
+/// What `progress` has called final is the reader's from then on: nobody may touch those bytes again. A sink that is
+/// dropped without `done` counts as a failed read. Memory that has not come back when the read has ended, because
+/// something may still write to it, is the store's until the last piece of the buffer is dropped.
+pub trait ReadSink: Send {
+    /// The first `bytes` bytes of the buffer are final. Grows from call to call.
+    fn progress(&mut self, bytes: usize);
+
+    /// The read has ended: the first `n` bytes are final, or it failed. Gives the buffer back.
+    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>);
+}
+
+/// The error of a change that the store does not do.
+fn refused<B: Backend + ?Sized>(store: &B, path: &Path, what: &str) -> Error {
+    let place = crate::path::place(store.url(), path);
+    if store.profile().writes == crate::Writes::No {
+        Error::new(ErrorKind::ReadOnly, format!("{place}: cannot {what}: this store is only read"))
+    } else {
+        Error::new(ErrorKind::Unsupported, format!("{place}: cannot {what}: this store has no such thing"))
+    }
+}
+
+fn unsupported(path: &Path, what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("{}: this store has no {what}", path.display()))
+}

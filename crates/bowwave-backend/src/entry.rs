@@ -1,0 +1,141 @@
+//! What stores say about their entries and about themselves.
+
+use std::ffi::{OsStr, OsString};
+use std::time::{Duration, SystemTime};
+
+use crate::Writes;
+
+/// One entry of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Last part of the path; empty for the root.
+    pub name: OsString,
+    /// File, folder, link, or one of the special files that only file systems have.
+    pub kind: EntryKind,
+    /// Size in bytes; 0 for folders and special files.
+    pub size: u64,
+    /// Time of the last modification, where the store knows it.
+    pub modified: Option<SystemTime>,
+    /// Unix permission bits with set-user-id, set-group-id and sticky, where the store has them.
+    pub mode: Option<u32>,
+    /// Identity, where the store tells it in a listing.
+    pub identity: Option<Identity>,
+    /// The rest of what `stat` shows, where the store is a file system.
+    pub unix: Option<Unix>,
+}
+
+impl Entry {
+    /// An entry of which nothing but name and kind is known.
+    #[must_use]
+    pub fn new(name: impl Into<OsString>, kind: EntryKind) -> Self {
+        Self { name: name.into(), kind, size: 0, modified: None, mode: None, identity: None, unix: None }
+    }
+
+    /// A folder of which nothing but the name is known.
+    pub(crate) fn directory(name: &OsStr) -> Self {
+        Self::new(name, EntryKind::Directory)
+    }
+}
+
+/// What an [`Entry`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// An object with bytes.
+    File,
+    /// A folder (of object stores: a common prefix).
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl EntryKind {
+    /// Whether entries of this kind exist by name only: they are shown and can be removed, but have no bytes to open.
+    #[must_use]
+    pub fn is_special(self) -> bool {
+        matches!(self, Self::Fifo | Self::Socket | Self::CharDevice | Self::BlockDevice)
+    }
+}
+
+/// What only file systems know of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Unix {
+    /// Device of the file system; with `inode` it names the file, whatever its names are.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Names that the file has (hard links).
+    pub links: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of the device that a device file stands for; 0 for all else.
+    pub special_device: u64,
+    /// Time of the last access.
+    pub accessed: SystemTime,
+    /// Time of the last change of bytes or attributes.
+    pub changed: SystemTime,
+    /// Room taken on the device, in blocks of 512 bytes.
+    pub blocks: u64,
+}
+
+/// What must stay equal for two reads to be of the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Identity {
+    /// Entity tag, as the server sent it, quotes and weakness mark included.
+    pub etag: Option<String>,
+    /// Last modification in nanoseconds since the Unix epoch.
+    pub modified_ns: Option<i128>,
+    /// Device of the file system, for local files.
+    pub device: Option<u64>,
+    /// Inode number, for local files.
+    pub inode: Option<u64>,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// How a store wants to be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Short name for reports: `file`, `http`, `s3`, `memory`, `emulate:s3` …
+    pub kind: String,
+    /// Request size in bytes beyond which larger requests no longer pay (about ten times latency × bandwidth
+    /// of one connection). A power of two.
+    pub request_bytes_best: u64,
+    /// Most requests that the store serves at once; the engine keeps no more in flight.
+    pub slots: u32,
+    /// Alignment in bytes that offsets and buffers must have (1 where anything goes).
+    pub alignment: u32,
+    /// Typical time to the first byte, for choosing between few large and many small requests.
+    pub latency: Duration,
+    /// What can be written.
+    pub writes: Writes,
+    /// For [`Writes::Whole`] the size of a part in bytes; for [`Writes::Anywhere`] the write size in bytes beyond which
+    /// larger ones no longer pay. A power of two; 0 where nothing can be written.
+    pub write_part_bytes: u64,
+}
+
+impl Profile {
+    /// A store that is only read, at its best with requests of 1 MiB, and has nothing else to say: for others to start
+    /// from.
+    #[must_use]
+    pub fn read_only(kind: impl Into<String>) -> Self {
+        Self {
+            kind: kind.into(),
+            request_bytes_best: 1 << 20,
+            slots: 64,
+            alignment: 1,
+            latency: Duration::ZERO,
+            writes: Writes::No,
+            write_part_bytes: 0,
+        }
+    }
+}

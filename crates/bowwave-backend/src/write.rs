@@ -1,0 +1,267 @@
+//! Writing: open objects that take bytes, and the words for what can be changed in a store.
+//!
+//! ```text
+//!   engine --write(offset, WriteBuf, WriteSink)--> WriteObject --done(WriteBuf, result)--> engine
+//!          --sync: the bytes last; finish: they are to be seen-->
+//! ```
+//!
+//! Two sorts of stores take writes. File systems take bytes [`Anywhere`](Writes::Anywhere), at once. Object stores take
+//! [`Whole`](Writes::Whole) objects in parts, and show nothing of them before [`WriteObject::finish`].
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Debug;
+use std::time::SystemTime;
+
+use crate::{Entry, Identity, Object, Result, WriteBuf};
+
+/// What a store lets be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Writes {
+    /// Nothing.
+    #[default]
+    No,
+    /// Whole objects, in parts of [`Profile::write_part_bytes`](crate::Profile::write_part_bytes) that may come in any
+    /// order; they are seen when finished, all at once.
+    Whole,
+    /// Any bytes of any file.
+    Anywhere,
+}
+
+/// How to open an object for writing. The default opens what is there, changing nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct OpenWrite {
+    /// Make the object if there is none.
+    pub create: bool,
+    /// With `create`: fail if there is one, even if it is a link to nowhere.
+    pub exclusive: bool,
+    /// Cut it to no bytes.
+    pub truncate: bool,
+    /// Unix permission bits of a new object; the umask is applied by the caller, not by the store.
+    pub mode: u32,
+    /// Whose a new object is to be; `None` for whoever runs the store.
+    pub owner: Option<Owner>,
+}
+
+/// Who makes an entry. In a folder with the set-group-id bit the folder's group wins, as the file system says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// An object open for writing, and for reading what was written.
+///
+/// As an [`Object`] its `size` and `identity` are those of `open_write`; [`Attributes::stat`] has the size of now. Its
+/// reads reach up to the size of now and never fail as changed for what was written through this store: bytes of writes
+/// that have ended are seen by every read that begins later. Of [`Writes::Whole`] stores it reads what is published.
+///
+/// Dropping it keeps what [`Writes::Anywhere`] stores have taken; for [`Writes::Whole`] it is an [`abort`](Self::abort).
+pub trait WriteObject: Object {
+    /// Starts writing `buf` at `offset` and returns without waiting for the store.
+    ///
+    /// The answer comes through `sink`, on a thread of the backend, possibly before this call returns. The bytes do not
+    /// change until then. Writes past the end of an [`Anywhere`](Writes::Anywhere) store's file extend it, and what lies
+    /// between reads as zeros. Writes in flight that overlap end up in any order.
+    ///
+    /// [`Whole`](Writes::Whole) stores take parts: `offset` is a multiple of the part's size, and `buf` one part, but for
+    /// the last of the object. A part that was written already is replaced. A write after `finish` begins a new version
+    /// of the object that starts as the published one.
+    fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>);
+
+    /// Returns when all writes that have ended are safe from a loss of power, as far as the store can know; with
+    /// `data_only` what is not needed to read them back (times) may be left out. Blocks.
+    ///
+    /// For [`Whole`](Writes::Whole) stores it does nothing: what is not finished does not last.
+    ///
+    /// # Errors
+    /// As the store says; failures of writes that it had taken before may be told here.
+    fn sync(&self, data_only: bool) -> Result<()>;
+
+    /// Cuts the object to `len` bytes or extends it with zeros. Blocks.
+    ///
+    /// # Errors
+    /// As the store says; `Unsupported` for [`Whole`](Writes::Whole) stores, but for cutting to 0.
+    fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Changes how `len` bytes at `offset` are allocated. Blocks.
+    ///
+    /// # Errors
+    /// `Unsupported` where the store cannot (the default); `NoSpace` where it does not fit.
+    fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
+        let _ = (offset, len, how);
+        Err(self.cannot("allocate"))
+    }
+
+    /// Publishes what was written, all at once, and returns the identity as of now; without writes since the last
+    /// `finish` nothing but the latter. Blocks. An object that was opened with `create` or `truncate` and is finished
+    /// without a write is published empty.
+    ///
+    /// [`Anywhere`](Writes::Anywhere) stores have published each write when it ended; they only look.
+    ///
+    /// # Errors
+    /// As the store says. A [`Whole`](Writes::Whole) object stays as it was before, and may be finished again if the
+    /// error is retryable. `Invalid` if parts are missing between the first and the last.
+    fn finish(&self) -> Result<Identity>;
+
+    /// Gives up what was written since the last `finish`, where that is still possible. Later writes begin anew. Blocks.
+    fn abort(&self) {}
+
+    /// The error for what this object cannot do.
+    #[doc(hidden)]
+    fn cannot(&self, what: &str) -> crate::Error {
+        crate::Error::new(
+            crate::ErrorKind::Unsupported,
+            format!("cannot {what}: this store has no such thing"),
+        )
+    }
+}
+
+/// Hears how a write went. Called on the backend's threads: be quick and never block.
+///
+/// A sink that is dropped without `done` counts as a failed write.
+pub trait WriteSink: Send {
+    /// The write has ended: the first `n` bytes are written, or it failed and which bytes were written is not known.
+    /// Gives the buffer back. `n` short of the buffer means that the store stopped early (a short write); the caller
+    /// writes the rest again.
+    fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>);
+}
+
+/// What only file systems can tell and change of an open file, whether or not it has a name any more.
+pub trait Attributes: Debug + Send + Sync {
+    /// Describes the file as it is now; the name is empty. Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn stat(&self) -> Result<Entry>;
+
+    /// Changes attributes. Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn set(&self, attributes: &SetAttributes) -> Result<()>;
+
+    /// Reads an extended attribute. Blocks.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `Unsupported`, and as the store says.
+    fn xattr(&self, name: &OsStr) -> Result<Vec<u8>>;
+
+    /// Lists the names of the extended attributes. Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn list_xattrs(&self) -> Result<Vec<OsString>>;
+
+    /// Sets an extended attribute. Blocks.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute` as `how` wants it, and as the store says.
+    fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()>;
+
+    /// Removes an extended attribute. Blocks.
+    ///
+    /// # Errors
+    /// `NoAttribute`, and as the store says.
+    fn remove_xattr(&self, name: &OsStr) -> Result<()>;
+}
+
+/// How [`WriteObject::allocate`] changes a range, as `fallocate` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Allocate {
+    /// Reserve room, so that writing there cannot find the device full. Extends the file unless `keep_size`.
+    Reserve {
+        /// Leave the size as it is.
+        keep_size: bool,
+    },
+    /// Give the room back; the range then reads as zeros. Never changes the size.
+    Punch,
+    /// Make the range read as zeros, keeping the room. Extends the file unless `keep_size`.
+    Zero {
+        /// Leave the size as it is.
+        keep_size: bool,
+    },
+    /// Cut the range out; what follows moves up. The range is of whole blocks and lies before the end.
+    Collapse,
+    /// Make room for the range; what follows moves down. The range is of whole blocks and lies before the end.
+    Insert,
+}
+
+/// What [`Backend::rename`](crate::Backend::rename) does about what has the new name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Rename {
+    /// Replace it, atomically where the store is a file system.
+    #[default]
+    Replace,
+    /// Fail as [`Exists`](crate::ErrorKind::Exists).
+    NoReplace,
+    /// Give it the old name; both must exist.
+    Exchange,
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// Permission bits with set-user-id, set-group-id and sticky.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Time of the last access.
+    pub accessed: Option<SetTime>,
+    /// Time of the last modification.
+    pub modified: Option<SetTime>,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The store's clock at the time of the call.
+    Now,
+    /// This time, as precisely as the store keeps it.
+    At(SystemTime),
+}
+
+/// What [`Attributes::set_xattr`] does about an attribute of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SetXattr {
+    /// Replace it.
+    #[default]
+    Any,
+    /// Fail as [`Exists`](crate::ErrorKind::Exists).
+    Create,
+    /// Fail as [`NoAttribute`](crate::ErrorKind::NoAttribute) if there is none.
+    Replace,
+}
+
+/// Room in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StatFs {
+    /// Size in bytes of a block, the unit of the counts here.
+    pub block_bytes: u64,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Blocks that nothing is in.
+    pub blocks_free: u64,
+    /// Blocks that who runs the store may still fill.
+    pub blocks_available: u64,
+    /// Files that there can be.
+    pub files: u64,
+    /// Files that there still can be.
+    pub files_free: u64,
+    /// Longest name of an entry in bytes.
+    pub name_bytes_max: u32,
+}
+
+/// An upload of a [`Writes::Whole`] store that was begun and neither finished nor aborted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Upload {
+    /// The object that it would become.
+    pub path: std::path::PathBuf,
+    /// The store's name for the upload.
+    pub id: String,
+    /// When it was begun, where the store says.
+    pub begun: Option<SystemTime>,
+}

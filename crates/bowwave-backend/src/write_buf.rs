@@ -1,0 +1,177 @@
+//! The buffer that a write takes its bytes from.
+
+#![expect(unsafe_code, reason = "frames are raw memory that the engine lends to writes")]
+
+use std::any::Any;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+use crate::ReadBuf;
+
+/// Memory lent to a write: segments, written in order as if they were one.
+///
+/// While a `WriteBuf` lives its bytes do not change, and anyone may read them; it moves into the write and comes back with
+/// its end.
+pub struct WriteBuf(ReadBuf);
+
+impl WriteBuf {
+    /// A buffer that owns `bytes`.
+    #[must_use]
+    pub fn from_vec(bytes: Vec<u8>) -> Self {
+        let mut buf = ReadBuf::zeroed(bytes.len());
+        buf.copy_in(0, &bytes);
+        Self(buf)
+    }
+
+    /// A buffer over memory that `owner` keeps alive. The owner is dropped with the last piece of the buffer; if a piece
+    /// is lost, because something may still read it, the owner stays for ever.
+    ///
+    /// # Safety
+    /// Each segment is valid for reads of its length and initialised while `owner` lives, and nobody writes to it until
+    /// this `WriteBuf` and all pieces split off it are dropped.
+    #[must_use]
+    pub unsafe fn from_raw_segments(
+        segments: impl IntoIterator<Item = (*const u8, usize)>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        let segments = segments.into_iter().map(|(base, len)| (base.cast_mut(), len));
+        // SAFETY: nothing here writes through the ReadBuf, which never leaves this type, so that readable memory is
+        // enough; it lives as long as the owner, by the caller's promise.
+        Self(unsafe { ReadBuf::from_raw_segments(segments, owner) })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The segments, for vectored system calls and rings. Nobody may write through them.
+    #[must_use]
+    pub fn segments(&self) -> &[libc::iovec] {
+        self.0.segments()
+    }
+
+    /// The pieces of segments that make up `range`, at most 1024 of them (`IOV_MAX`). Nobody may write through them.
+    ///
+    /// # Panics
+    /// If the range does not lie within the buffer.
+    #[must_use]
+    pub fn vectors(&self, range: Range<usize>) -> Vec<libc::iovec> {
+        self.0.vectors(range)
+    }
+
+    /// Whether every segment starts and ends at a multiple of `alignment` bytes (a power of two), as direct I/O needs.
+    #[must_use]
+    pub fn is_aligned(&self, alignment: usize) -> bool {
+        self.0.is_aligned(alignment)
+    }
+
+    /// The bytes, segment by segment.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.segments().iter().map(|segment| {
+            // SAFETY: valid, initialised and unchanging while `self` lives (see `from_raw_segments`).
+            unsafe { std::slice::from_raw_parts(segment.iov_base.cast::<u8>().cast_const(), segment.iov_len) }
+        })
+    }
+
+    /// Copies the bytes from `offset` of the buffer on into `bytes`.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(
+            offset <= self.len() && bytes.len() <= self.len() - offset,
+            "copy_out past the end of the buffer"
+        );
+        let (mut skip, mut done) = (offset, 0);
+        for slice in self.slices() {
+            let piece = slice.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(slice.len());
+            let count = piece.len().min(bytes.len() - done);
+            bytes[done..done + count].copy_from_slice(&piece[..count]);
+            done += count;
+        }
+    }
+
+    /// The bytes, copied out; for tests and small writes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.to_vec()
+    }
+
+    /// Writes `range` of the buffer to `file` at `offset` with one vectored system call; returns its count.
+    ///
+    /// At most the first 1024 segments of the range are written (the limit of the system call).
+    ///
+    /// # Errors
+    /// As the system call says.
+    ///
+    /// # Panics
+    /// If the range does not lie within the buffer.
+    pub fn write_to(&self, file: &File, offset: u64, range: Range<usize>) -> io::Result<usize> {
+        let vectors = self.vectors(range);
+        let count = libc::c_int::try_from(vectors.len()).expect("vectors are cut at IOV_MAX");
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        // SAFETY: the vectors lie in our segments, which are valid for reads; the call ends before `vectors` and `self`
+        // can go away.
+        let written = unsafe { libc::pwritev(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Splits off the bytes from `at` on; both halves share the owner.
+    ///
+    /// # Panics
+    /// If `at` is past the end.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        Self(self.0.split_off(at))
+    }
+
+    /// Puts back what [`Self::split_off`] took from the end of this buffer.
+    ///
+    /// # Panics
+    /// If `tail` is no part of the same memory.
+    pub fn unsplit(&mut self, tail: Self) {
+        self.0.unsplit(tail.0);
+    }
+}
+
+impl fmt::Debug for WriteBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteBuf")
+            .field("len", &self.len())
+            .field("segments", &self.segments().len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_copied_out_across_segments() {
+        let owner = Arc::new([b"abcd".to_vec(), b"".to_vec(), b"efg".to_vec()]);
+        let segments: Vec<_> = owner.iter().map(|part| (part.as_ptr(), part.len())).collect();
+        // SAFETY: the vectors live in the owner and nobody writes to them.
+        let mut buf = unsafe { WriteBuf::from_raw_segments(segments, owner) };
+        let mut out = [0; 4];
+        buf.copy_out(2, &mut out);
+        assert_eq!((&out, buf.to_vec()), (b"cdef", b"abcdefg".to_vec()));
+        let tail = buf.split_off(5);
+        assert_eq!((buf.to_vec(), tail.to_vec()), (b"abcde".to_vec(), b"fg".to_vec()));
+        buf.unsplit(tail);
+        assert_eq!(buf.slices().collect::<Vec<_>>().concat(), b"abcdefg");
+    }
+}
