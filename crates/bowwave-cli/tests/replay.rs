@@ -334,7 +334,7 @@ fn schedulers_and_their_knobs_are_varied_as_devices_are() {
     let plan = folder("schedulers").join("plan.toml");
     let text = "[sweep]\npolicies = [\"ondemand\"]\nschedulers = [\"clook\", \"deadline\"]\n\
                 [[readers]]\ncount = 8\nreads = 64\n\
-                [[readers]]\ncount = 8\nreads = 64\nread_bytes = 4096\npattern = \"random\"\n";
+                [[readers]]\ncount = 8\nreads = 64\nread_bytes = 4096\npattern = \"random\"\nshare_file = true\n";
     fs::write(&plan, text).expect("a plan");
     let replay = |options: &[&str]| -> Vec<(String, String)> {
         let rows = rows(&run(bowwave().arg("replay").arg(&plan).args(options).arg("--json")));
