@@ -14,4 +14,4 @@ mod s3;
 mod serve;
 
 pub use http::HttpServer;
-pub use s3::S3Server;
+pub use s3::{S3Fault, S3Server, S3Trouble};

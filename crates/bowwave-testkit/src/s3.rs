@@ -1,19 +1,28 @@
 //! An S3 server.
 
+mod fault;
+mod files;
+
 use std::fs;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::Service;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, HttpResponse};
 use s3s_fs::FileSystem;
 
+pub use self::fault::{S3Fault, S3Trouble};
+
+use self::fault::Script;
+use self::files::{Files, MARKER, Uploads};
 use crate::serve::{self, Serving};
 
 /// Serves a folder over S3: its folders are the buckets, the files below them the objects. Requests must be signed.
@@ -24,6 +33,8 @@ use crate::serve::{self, Serving};
 pub struct S3Server {
     serving: Serving,
     root: PathBuf,
+    script: Script,
+    uploads: Uploads,
 }
 
 impl S3Server {
@@ -37,14 +48,66 @@ impl S3Server {
     /// # Errors
     /// If the folder cannot be used, or no port or thread is to be had.
     pub fn start(folder: &Path, buckets: &[&str]) -> io::Result<Self> {
+        Self::serve(folder, buckets, true)
+    }
+
+    /// As [`Self::start`], but requests need no signature and may have that of another cloud: Google's XML interface is
+    /// nearly that of S3.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_open(folder: &Path, buckets: &[&str]) -> io::Result<Self> {
+        Self::serve(folder, buckets, false)
+    }
+
+    fn serve(folder: &Path, buckets: &[&str], signed: bool) -> io::Result<Self> {
         for bucket in buckets {
             fs::create_dir_all(folder.join(bucket))?;
         }
-        let files = FileSystem::new(folder).map_err(|error| io::Error::other(format!("{error:?}")))?;
-        let mut builder = S3ServiceBuilder::new(files);
-        builder.set_auth(SimpleAuth::from_single(Self::ACCESS_KEY_ID, Self::SECRET_ACCESS_KEY));
-        let service = Keys { inner: builder.build(), root: folder.to_owned() };
-        Ok(Self { serving: serve::start(service)?, root: folder.to_owned() })
+        let inner = FileSystem::new(folder).map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let (script, uploads) = (Script::default(), Uploads::default());
+        let mut builder = S3ServiceBuilder::new(Files { inner, uploads: Arc::clone(&uploads) });
+        if signed {
+            builder.set_auth(SimpleAuth::from_single(Self::ACCESS_KEY_ID, Self::SECRET_ACCESS_KEY));
+        }
+        let service = Keys { inner: builder.build(), root: folder.to_owned(), script: script.clone() };
+        Ok(Self { serving: serve::start(service)?, root: folder.to_owned(), script, uploads })
+    }
+
+    /// Makes requests to come go wrong. Faults are tried in the order in which they were added.
+    pub fn inject(&self, fault: S3Fault) {
+        self.script.add(fault);
+    }
+
+    /// The requests so far, each as `METHOD PATH?QUERY`.
+    #[must_use]
+    pub fn requests(&self) -> Vec<String> {
+        self.script.requests()
+    }
+
+    /// Keys and ids of the uploads that were begun and neither completed nor aborted.
+    #[must_use]
+    pub fn uploads(&self) -> Vec<(String, String)> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Makes all unfinished uploads older by `age`.
+    pub fn age_uploads(&self, age: Duration) {
+        for upload in self.uploads.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
+            upload.begun -= age;
+        }
+    }
+
+    /// Files that the server keeps for parts of uploads.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn part_files(&self) -> io::Result<usize> {
+        let mut count = 0;
+        for entry in fs::read_dir(&self.root)? {
+            count += usize::from(entry?.file_name().to_string_lossy().contains(".part-"));
+        }
+        Ok(count)
     }
 
     /// Gives an object the entity tag `tag` (without quotes), as an upload does; whoever changes the object then must
@@ -65,11 +128,23 @@ impl S3Server {
     }
 }
 
-/// Answers for keys that are folders of the file system as S3 does, where they are no objects.
+/// Answers for keys that are folders of the file system as S3 does, where they are no objects; and does wrong what the
+/// script says.
 #[derive(Clone)]
 struct Keys {
     inner: S3Service,
     root: PathBuf,
+    script: Script,
+}
+
+impl Keys {
+    /// Whether `path` (of a request, so with its escapes) is a folder here, and no key.
+    fn is_folder(&self, path: &str) -> bool {
+        let path = path.trim_start_matches('/');
+        let key = path.split_once('/').map_or("", |(_, key)| key);
+        let place = self.root.join(path);
+        !key.is_empty() && place.is_dir() && !(key.ends_with('/') && place.join(MARKER).exists())
+    }
 }
 
 impl Service<Request<Incoming>> for Keys {
@@ -78,16 +153,42 @@ impl Service<Request<Incoming>> for Keys {
     type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let path = request.uri().path().trim_start_matches('/');
-        let key = path.split_once('/').map_or("", |(_, key)| key);
-        if request.uri().query().is_none() && !key.is_empty() && self.root.join(path).is_dir() {
-            let mut answer = HttpResponse::new(Body::empty());
-            *answer.status_mut() = StatusCode::NOT_FOUND;
-            return Box::pin(std::future::ready(Ok(answer)));
+        let uri = request.uri();
+        let target = uri.path_and_query().map_or_else(|| uri.path(), |target| target.as_str());
+        let trouble = self.script.meet(request.method().as_str(), target);
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let answer: Self::Future = if reads && uri.query().is_none() && self.is_folder(uri.path()) {
+            Box::pin(ready(Ok(plain(StatusCode::NOT_FOUND, ""))))
+        } else if matches!(trouble, None | Some(S3Trouble::AnswerLost)) {
+            Service::call(&self.inner, request)
+        } else {
+            Box::pin(ready(Err(HttpError::new("the connection breaks".into()))))
+        };
+        match trouble {
+            None | Some(S3Trouble::Reset) => answer,
+            Some(S3Trouble::AnswerLost) => Box::pin(async move {
+                // Done or not: the client hears nothing.
+                answer.await.ok();
+                Err(HttpError::new("the connection breaks".into()))
+            }),
+            Some(S3Trouble::Refused(status)) => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                Box::pin(ready(Ok(plain(status, TROUBLE))))
+            }
+            Some(S3Trouble::ErrorInBody) => Box::pin(ready(Ok(plain(StatusCode::OK, TROUBLE)))),
         }
-        Service::call(&self.inner, request)
     }
 }
+
+fn plain(status: StatusCode, body: &'static str) -> HttpResponse {
+    let mut answer = HttpResponse::new(Body::from(body.to_owned()));
+    *answer.status_mut() = status;
+    answer
+}
+
+/// What S3 says when it has had enough.
+const TROUBLE: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InternalError</Code>\
+                       <Message>We encountered an internal error. Please try again.</Message></Error>";
 
 /// Base64 for URLs, without padding: how the server names the files with what it knows of objects.
 fn base64(bytes: &[u8]) -> String {

@@ -1,0 +1,204 @@
+//! The folder behind the S3 server: what `s3s-fs` does, with what it leaves out.
+//!
+//! Added are the list of unfinished uploads, and keys that end in `/`, which `s3s-fs` would make folders that no
+//! listing shows: each is a file called [`MARKER`] in its folder.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+use s3s_fs::FileSystem;
+
+/// Unfinished uploads by key and id, as the list of them is ordered.
+pub(super) type Uploads = Arc<Mutex<BTreeMap<(String, String), Upload>>>;
+
+/// An unfinished upload.
+#[derive(Debug, Clone)]
+pub(super) struct Upload {
+    pub(super) bucket: String,
+    pub(super) begun: SystemTime,
+}
+
+pub(super) struct Files {
+    pub(super) inner: FileSystem,
+    pub(super) uploads: Uploads,
+}
+
+type Answer<T> = S3Result<S3Response<T>>;
+
+#[async_trait::async_trait]
+impl S3 for Files {
+    async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
+        self.inner.head_bucket(request).await
+    }
+
+    async fn head_object(&self, mut request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+        to_file(&mut request.input.key);
+        self.inner.head_object(request).await
+    }
+
+    async fn get_object(&self, mut request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+        to_file(&mut request.input.key);
+        self.inner.get_object(request).await
+    }
+
+    async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+        to_file(&mut request.input.key);
+        self.inner.put_object(request).await
+    }
+
+    async fn copy_object(&self, mut request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+        to_file(&mut request.input.key);
+        if let CopySource::Bucket { key, .. } = &mut request.input.copy_source
+            && key.ends_with('/')
+        {
+            *key = format!("{key}{MARKER}").into();
+        }
+        self.inner.copy_object(request).await
+    }
+
+    async fn delete_object(&self, mut request: S3Request<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
+        to_file(&mut request.input.key);
+        self.inner.delete_object(request).await
+    }
+
+    async fn delete_objects(
+        &self,
+        mut request: S3Request<DeleteObjectsInput>,
+    ) -> Answer<DeleteObjectsOutput> {
+        for object in &mut request.input.delete.objects {
+            to_file(&mut object.key);
+        }
+        self.inner.delete_objects(request).await
+    }
+
+    async fn list_objects_v2(&self, request: S3Request<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
+        let mut answer = self.inner.list_objects_v2(request).await?;
+        if let Some(objects) = &mut answer.output.contents {
+            for key in objects.iter_mut().filter_map(|object| object.key.as_mut()) {
+                if key.strip_suffix(MARKER).is_some_and(|folder| folder.ends_with('/')) {
+                    key.truncate(key.len() - MARKER.len());
+                }
+            }
+            objects.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+        Ok(answer)
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> Answer<CreateMultipartUploadOutput> {
+        let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
+        let answer = self.inner.create_multipart_upload(request).await?;
+        if let Some(id) = answer.output.upload_id.clone() {
+            self.uploads().insert((key, id), Upload { bucket, begun: SystemTime::now() });
+        }
+        Ok(answer)
+    }
+
+    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+        self.known(&request.input.key, &request.input.upload_id)?;
+        self.inner.upload_part(request).await
+    }
+
+    async fn upload_part_copy(
+        &self,
+        request: S3Request<UploadPartCopyInput>,
+    ) -> Answer<UploadPartCopyOutput> {
+        self.known(&request.input.key, &request.input.upload_id)?;
+        self.inner.upload_part_copy(request).await
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> Answer<CompleteMultipartUploadOutput> {
+        let place = (request.input.key.clone(), request.input.upload_id.clone());
+        self.known(&place.0, &place.1)?;
+        let answer = self.inner.complete_multipart_upload(request).await?;
+        self.uploads().remove(&place);
+        Ok(answer)
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> Answer<AbortMultipartUploadOutput> {
+        let place = (request.input.key.clone(), request.input.upload_id.clone());
+        self.known(&place.0, &place.1)?;
+        let answer = self.inner.abort_multipart_upload(request).await?;
+        self.uploads().remove(&place);
+        Ok(answer)
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> Answer<ListMultipartUploadsOutput> {
+        Ok(S3Response::new(list_uploads(&self.uploads(), request.input)))
+    }
+}
+
+impl Files {
+    fn uploads(&self) -> MutexGuard<'_, BTreeMap<(String, String), Upload>> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `s3s-fs` refuses unknown uploads as the requester's lack of rights, which is not what S3 says.
+    fn known(&self, key: &str, id: &str) -> S3Result<()> {
+        let place = (key.to_owned(), id.to_owned());
+        if self.uploads().contains_key(&place) { Ok(()) } else { Err(s3_error!(NoSuchUpload)) }
+    }
+}
+
+fn list_uploads(
+    uploads: &BTreeMap<(String, String), Upload>,
+    input: ListMultipartUploadsInput,
+) -> ListMultipartUploadsOutput {
+    let prefix = input.prefix.clone().unwrap_or_default();
+    let marker = input.key_marker.filter(|marker| !marker.is_empty()).map(|key| {
+        // Without an upload's id, the list goes on behind all uploads of the key.
+        (key, input.upload_id_marker.unwrap_or_else(|| char::MAX.to_string()))
+    });
+    let most = usize::try_from(input.max_uploads.unwrap_or(PAGE)).unwrap_or(0);
+    let mut found = uploads.iter().filter(|(place, upload)| {
+        let behind = marker.as_ref().is_none_or(|marker| *place > marker);
+        behind && upload.bucket == input.bucket && place.0.starts_with(&prefix)
+    });
+    let page: Vec<_> = found
+        .by_ref()
+        .take(most)
+        .map(|((key, id), upload)| MultipartUpload {
+            key: Some(key.clone()),
+            upload_id: Some(id.clone()),
+            initiated: Some(upload.begun.into()),
+            ..Default::default()
+        })
+        .collect();
+    let more = found.next().is_some();
+    let last = page.last().filter(|_| more);
+    ListMultipartUploadsOutput {
+        is_truncated: Some(more),
+        next_key_marker: last.and_then(|upload| upload.key.clone()),
+        next_upload_id_marker: last.and_then(|upload| upload.upload_id.clone()),
+        bucket: Some(input.bucket),
+        prefix: input.prefix,
+        uploads: Some(page),
+        ..Default::default()
+    }
+}
+
+/// The file that stands for a key ending in `/`.
+fn to_file(key: &mut String) {
+    if key.ends_with('/') {
+        key.push_str(MARKER);
+    }
+}
+
+/// Name of the file that stands for a key ending in `/`.
+pub(super) const MARKER: &str = ".marker-of-this-folder";
+/// Uploads in one answer; S3 has 1000, and few tests have so many.
+const PAGE: i32 = 5;
