@@ -81,6 +81,25 @@ impl Arena {
         (unsafe { self.base.add(frame.0 as usize * bytes) }, bytes)
     }
 
+    /// Frames that `len` bytes fill, from the start of the first.
+    pub(crate) fn frames_for(&self, len: usize) -> usize {
+        len.div_ceil(self.page_size.bytes() as usize)
+    }
+
+    /// Makes the bytes of consecutive pages, held by `frames`, zeros from `skip` bytes into the first on.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the frames for the whole call.
+    pub(crate) unsafe fn zero_from(&self, frames: &[FrameId], skip: usize) {
+        let bytes = self.page_size.bytes() as usize;
+        for (index, &frame) in frames.iter().enumerate().skip(skip / bytes) {
+            let (base, len) = self.segment(frame);
+            let from = skip.saturating_sub(index * bytes);
+            // SAFETY: `from < len`, so the stretch lies within the frame, which is the caller's alone.
+            unsafe { ptr::write_bytes(base.add(from), 0, len - from) };
+        }
+    }
+
     /// Copies from consecutive pages, held by `frames`, starting `skip` bytes into the first, until `buf` is full.
     ///
     /// # Safety

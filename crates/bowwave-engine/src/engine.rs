@@ -10,6 +10,7 @@ use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
 use bowwave_core::{FillError, FillId, FrameId, PageSize};
 
 use crate::budget::Budget;
+use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::journal::Journal;
@@ -17,7 +18,7 @@ use crate::options::Options;
 use crate::queue::{Queue, QueuedFill};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, StoreStats};
-use crate::store::{FileEntry, Store};
+use crate::store::Store;
 use crate::timer::{Job, TASK_PATIENCE, Timer};
 use crate::wait::Delivery;
 

@@ -8,9 +8,10 @@ use bowwave_backend::Identity;
 use bowwave_core::{Advice, FillError, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
 
 use crate::engine::Inner;
+use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::shard::{Effect, Found};
-use crate::store::{FileEntry, StoreInner};
+use crate::store::StoreInner;
 use crate::wait::{Outcome, Slot};
 
 /// An open handle of an object, with its own readahead state. Any number of threads may read through it; streams that
@@ -53,19 +54,20 @@ impl File {
         Self { engine, store, entry, handle }
     }
 
-    /// Size in bytes, as of the opening.
+    /// Size in bytes, now: as of the opening, and as writers have changed it since.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.entry.size
+        self.entry.size()
     }
 
-    /// Identity, as of the opening.
+    /// Identity, as of the last agreement with the store.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> Identity {
         self.entry.identity()
     }
 
-    /// A number that stands for the identity: the same for two handles only if they read the same bytes.
+    /// A number that stands for the object's version: the same for two handles only if they read the same bytes. What is
+    /// written through this engine does not change it.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.entry.uid
@@ -82,7 +84,7 @@ impl File {
             return Ok(len);
         }
         let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
-        let result = self.read_chunks(offset, &mut buf[..len], &mut scratch);
+        let result = self.read_chunks(offset, buf, &mut scratch);
         // Where the thread is about to end, or reads within a read, the buffers are simply dropped.
         let _no_reuse = SCRATCH.try_with(|kept| kept.replace(scratch));
         result
@@ -101,12 +103,11 @@ impl File {
             return Ok(len);
         }
         let mut tries = self.engine.retries();
-        while done < len {
-            let chunk = self.chunk(offset + done as u64, len - done);
+        while let Some(chunk) = self.next_chunk(offset, done, buf.len()) {
             let part = &mut buf[done..done + chunk.len];
             self.check_stale()?;
             let mut scratch = Scratch::default();
-            match self.start(chunk, &mut scratch) {
+            let read = match self.start(chunk, &mut scratch) {
                 Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
                 Found::Later(slot) => {
                     let waiting = Waiting { file: self, slot: &slot };
@@ -114,28 +115,27 @@ impl File {
                     std::mem::forget(waiting);
                     // None: it was polled too late, and others have the frames.
                     let Some(outcome) = outcome else { continue };
-                    if !self.finish(outcome, chunk, part, &mut scratch, &mut tries)? {
-                        continue;
-                    }
+                    self.finish(outcome, chunk, part, &mut scratch, &mut tries)?
                 }
-            }
-            done += chunk.len;
+            };
+            done += if read { chunk.len } else { 0 };
         }
-        Ok(len)
+        Ok(done)
     }
 
     /// Says how the file, or `len` bytes of it from `offset`, will be read. 0 for `len` means to the end.
     ///
     /// `DontNeed` drops only pages that lie wholly within the bytes.
     pub fn advise(&self, offset: u64, len: u64, advice: Advice) {
-        let end = if len == 0 { self.entry.size } else { offset.saturating_add(len).min(self.entry.size) };
+        let size = self.entry.size();
+        let end = if len == 0 { size } else { offset.saturating_add(len).min(size) };
         let offset = offset.min(end);
         let page = self.engine.page_size();
         let mut range = page.range_of(offset, end - offset);
         if advice == Advice::DontNeed {
             let start = PageIndex(page.count_for(offset).0);
             // The last page of the file counts as whole.
-            let stop = if end == self.entry.size { range.end } else { page.index_of(end) };
+            let stop = if end == size { range.end } else { page.index_of(end) };
             range = PageRange { start, end: stop.max(start) };
         }
         let mut effects = Vec::new();
@@ -163,25 +163,28 @@ impl File {
     fn read_chunks(&self, offset: u64, buf: &mut [u8], scratch: &mut Scratch) -> Result<usize> {
         let mut done = 0;
         let mut tries = self.engine.retries();
-        while done < buf.len() {
-            let chunk = self.chunk(offset + done as u64, buf.len() - done);
+        while let Some(chunk) = self.next_chunk(offset, done, buf.len()) {
             let part = &mut buf[done..done + chunk.len];
             self.check_stale()?;
-            match self.start(chunk, scratch) {
+            let read = match self.start(chunk, scratch) {
                 Found::Hit => self.copy(&scratch.frames, chunk, part, &mut scratch.effects),
-                Found::Later(slot) => {
-                    if !self.finish(slot.wait(), chunk, part, scratch, &mut tries)? {
-                        continue;
-                    }
-                }
-            }
-            done += chunk.len;
+                Found::Later(slot) => self.finish(slot.wait(), chunk, part, scratch, &mut tries)?,
+            };
+            done += if read { chunk.len } else { 0 };
         }
         Ok(done)
     }
 
+    /// What to ask for next of a read of `len` bytes at `offset`, `done` of which it has; nothing at the end of the file,
+    /// which may have come nearer meanwhile.
+    fn next_chunk(&self, offset: u64, done: usize, len: usize) -> Option<Chunk> {
+        let from = offset.checked_add(done as u64)?;
+        let left = self.clip(from, len - done);
+        (left > 0).then(|| self.chunk(from, left))
+    }
+
     fn clip(&self, offset: u64, len: usize) -> usize {
-        let left = self.entry.size.saturating_sub(offset);
+        let left = self.entry.size().saturating_sub(offset);
         usize::try_from(left).map_or(len, |left| len.min(left))
     }
 
@@ -224,10 +227,7 @@ impl File {
         tries: &mut u32,
     ) -> Result<bool> {
         match outcome {
-            Ok(frames) => {
-                self.copy(&frames, chunk, part, &mut scratch.effects);
-                Ok(true)
-            }
+            Ok(frames) => Ok(self.copy(&frames, chunk, part, &mut scratch.effects)),
             Err(error) => {
                 let cause = self.entry.error(error);
                 // A request that kept its frames could not be tried again; the read can, into others.
@@ -240,16 +240,20 @@ impl File {
         }
     }
 
-    /// Copies out of pinned frames, and unpins them.
+    /// Copies out of pinned frames, and unpins them; `false` if they are too few, because the file was cut meanwhile.
     #[allow(unsafe_code, reason = "reads page frames")]
-    fn copy(&self, frames: &[FrameId], chunk: Chunk, part: &mut [u8], effects: &mut Vec<Effect>) {
+    fn copy(&self, frames: &[FrameId], chunk: Chunk, part: &mut [u8], effects: &mut Vec<Effect>) -> bool {
         let shard = self.engine.shard(self.entry.shard);
-        // SAFETY: a hit or a wake has just handed these frames out, up to date and pinned; they are unpinned below.
-        unsafe { shard.arena.copy_out(frames, chunk.skip, part) };
+        let enough = chunk.skip + part.len() <= frames.len() * self.engine.page_size().bytes() as usize;
+        if enough {
+            // SAFETY: a hit or a wake has just handed these frames out, up to date and pinned; they are unpinned below.
+            unsafe { shard.arena.copy_out(frames, chunk.skip, part) };
+        }
         shard.unpin(frames, effects);
         if !effects.is_empty() {
             self.engine.perform(self.entry.shard, std::mem::take(effects));
         }
+        enough
     }
 }
 

@@ -11,9 +11,9 @@ use bowwave_core::{FillId, FrameId, PageRange, Urgency};
 
 use crate::arena::Arena;
 use crate::engine::Inner;
+use crate::entry::FileEntry;
 use crate::request;
 use crate::stats::StoreStats;
-use crate::store::FileEntry;
 
 /// Requests that a queue holds before it counts as full, as Linux's `BLKDEV_MAX_RQ`; congested at 7/8 (paper 002, 3.2).
 const QUEUE_REQUESTS: u64 = 128;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bowwave_backend::{Error as StoreError, ErrorKind, ReadBuf, ReadSink};
+use bowwave_backend::{Error as StoreError, ErrorKind, Object, ReadBuf, ReadSink};
 use bowwave_core::{FillError, FillId};
 
 use crate::engine::Inner;
+use crate::entry::FileEntry;
 use crate::lease::{Lease, Loan};
 use crate::queue::{Queue, QueuedFill, pages_of};
 use crate::shard::Effect;
-use crate::store::FileEntry;
 
 /// The first pause before a request is tried again; doubles from try to try.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -22,6 +22,8 @@ struct Sink {
     engine: Arc<Inner>,
     queue: Arc<Queue>,
     entry: Arc<FileEntry>,
+    /// What was asked.
+    object: Option<Arc<dyn Object>>,
     /// Of the frames of all fills.
     loan: Loan,
     /// Fills not answered yet, in page order.
@@ -47,13 +49,15 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
     let have = first.have_bytes;
     let offset = (first.range.start.0 << page_size.shift()) + have;
     let end = last.range.end.0 << page_size.shift();
-    let wanted = entry.size.min(end) - offset;
+    let wanted = entry.size().min(end).saturating_sub(offset);
     let (buf, loan) = lend(engine, &parts);
+    clear_tail(&parts, have + wanted);
     let object = entry.object();
     let sink = Box::new(Sink {
         engine: Arc::clone(engine),
         queue: Arc::clone(queue),
         entry,
+        object: object.clone(),
         loan,
         pages: pages_of(&parts),
         parts: parts.into_iter(),
@@ -98,6 +102,18 @@ fn lend(engine: &Arc<Inner>, parts: &[QueuedFill]) -> (ReadBuf, Loan) {
     // answered when the bytes are final, when the buffer is back, or as lost: then the frames stay pinned, in no page
     // table, until the lease is dropped.
     (unsafe { ReadBuf::from_raw_segments(segments, Arc::new(lease)) }, loan)
+}
+
+/// Makes the bytes behind the end of the file zeros: who makes the file longer later finds a hole there. `wanted` bytes,
+/// from the first fill's start on, come from the store.
+#[allow(unsafe_code, reason = "writes to page frames")]
+fn clear_tail(parts: &[QueuedFill], wanted: u64) {
+    let Some(last) = parts.last() else { return };
+    let before: usize = parts[..parts.len() - 1].iter().map(|part| part.frames.len()).sum();
+    let bytes = last.arena.segment(last.frames[0]).1;
+    let skip = usize::try_from(wanted).expect("a request fits into memory").saturating_sub(before * bytes);
+    // SAFETY: the frames are those of a fill in flight that was not sent yet: nobody else's.
+    unsafe { last.arena.zero_from(&last.frames, skip) };
 }
 
 impl ReadSink for Sink {
@@ -149,6 +165,7 @@ impl Sink {
             return self.end_lost(outcome);
         }
         let left_over = self.keep_left_over();
+        let outcome = self.weigh(outcome);
         let (error, short) = match outcome {
             Outcome::Done => (None, false),
             Outcome::Short(missing) => {
@@ -170,6 +187,19 @@ impl Sink {
             stats.latency_ns_total += u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         });
         self.queue.pump(&self.engine);
+    }
+
+    /// An object that has changed may be one that the file has let go of, because it is now written through another: then
+    /// the fills are asked of that one.
+    fn weigh(&self, outcome: Outcome) -> Outcome {
+        let Outcome::Failed(error) = outcome else { return outcome };
+        let now = self.entry.object();
+        let replaced = match (&self.object, &now) {
+            (Some(asked), Some(now)) => !Arc::ptr_eq(asked, now),
+            _ => false,
+        };
+        let again = error.is_retryable() || replaced && error.kind() == ErrorKind::Changed;
+        Outcome::Failed(error.retryable(again))
     }
 
     /// Whether the memory of all that is not answered is back; if not, its readers' part in it ends here.
@@ -260,7 +290,7 @@ fn retry_or_fail(
             failed.push((part.key.fill, Err(entry.note_error(error))));
         }
     }
-    if error.kind() == ErrorKind::Changed {
+    if error.kind() == ErrorKind::Changed && !error.is_retryable() {
         engine.make_stale(entry);
     }
     if !failed.is_empty() {

@@ -12,11 +12,11 @@ use bowwave_core::{
 
 use crate::arena::Arena;
 use crate::clock;
+use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::lock::{Guard, OwnedLock};
 use crate::queue::{FillKey, QueuedFill};
-use crate::store::FileEntry;
 use crate::wait::{Outcome, Slot};
 
 /// A shard of the cache.
@@ -114,6 +114,10 @@ impl Shard {
         let State { cache, journal, frames, .. } = &mut *state;
         // A journal has the hit and the unpin as two events.
         if journal.is_some() || !cache.hit_at_once(handle, request, frames) {
+            return false;
+        }
+        // A file that was cut since its size was looked at.
+        if frames.len() < self.arena.frames_for(skip + part.len()) {
             return false;
         }
         // SAFETY: these frames are up to date now, and nothing happens to any frame of this shard but under its lock,

@@ -37,7 +37,7 @@ impl OpenFile for File {
     }
 
     fn identity(&self) -> Identity {
-        Self::identity(self).clone()
+        Self::identity(self)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -1,0 +1,145 @@
+//! One file as the cache knows it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object};
+use bowwave_core::{FileId, FillError};
+
+use crate::files::Key;
+use crate::queue::Queue;
+
+/// One version of one object: what its readers share. Several names of one file are one entry.
+#[derive(Debug)]
+pub(crate) struct FileEntry {
+    /// Never used twice.
+    pub(crate) uid: u64,
+    pub(crate) shard: usize,
+    pub(crate) file: FileId,
+    pub(crate) queue: Arc<Queue>,
+    /// Bytes that the file has now.
+    size: AtomicU64,
+    /// As of the last agreement with the store.
+    identity: Mutex<Identity>,
+    /// What names it. Changes only under the lock of [`Files`](crate::files::Files).
+    key: Mutex<Key>,
+    /// Where it was opened last, for messages.
+    path: Mutex<PathBuf>,
+    /// Open handles. Changes only under the lock of [`Files`](crate::files::Files).
+    pub(crate) handles: AtomicU32,
+    /// Number of its last closing. Changes only under the lock of [`Files`](crate::files::Files).
+    pub(crate) closing: AtomicU64,
+    /// The open object, while there are handles.
+    object: Mutex<Option<Arc<dyn Object>>>,
+    stale: AtomicBool,
+    last_error: Mutex<Option<StoreError>>,
+}
+
+impl FileEntry {
+    pub(crate) fn new(
+        uid: u64,
+        (shard, file): (usize, FileId),
+        queue: Arc<Queue>,
+        path: &Path,
+        identity: Identity,
+        size: u64,
+    ) -> Self {
+        Self {
+            uid,
+            shard,
+            file,
+            queue,
+            size: AtomicU64::new(size),
+            key: Mutex::new(Key::new(path, &identity)),
+            identity: Mutex::new(identity),
+            path: Mutex::new(path.to_owned()),
+            handles: AtomicU32::new(0),
+            closing: AtomicU64::new(0),
+            object: Mutex::default(),
+            stale: AtomicBool::new(false),
+            last_error: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        lock(&self.path).display().to_string()
+    }
+
+    /// Notes where it was opened last.
+    pub(crate) fn set_path(&self, path: &Path) {
+        let mut known = lock(&self.path);
+        if *known != path {
+            path.clone_into(&mut known);
+        }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        lock(&self.key).clone()
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Whether pages of this file are those of an object with this identity. A size alone, or a weak tag, proves nothing:
+    /// then only readers of the same time share.
+    pub(crate) fn is_still(&self, identity: &Identity) -> bool {
+        let strong_tag = identity.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
+        let proves = strong_tag || identity.modified_ns.is_some() || identity.inode.is_some();
+        let in_use = self.handles.load(Ordering::Relaxed) > 0;
+        *lock(&self.identity) == *identity && !self.is_stale() && (proves || in_use)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        lock(&self.identity).clone()
+    }
+
+    pub(crate) fn object(&self) -> Option<Arc<dyn Object>> {
+        lock(&self.object).clone()
+    }
+
+    pub(crate) fn set_object(&self, object: Option<Arc<dyn Object>>) {
+        *lock(&self.object) = object;
+    }
+
+    /// Whether the object behind it has become another one.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it has; tells whether that is news.
+    pub(crate) fn set_stale(&self) -> bool {
+        !self.stale.swap(true, Ordering::Relaxed)
+    }
+
+    /// Keeps an error for the readers that will be woken with its number.
+    pub(crate) fn note_error(&self, error: &StoreError) -> FillError {
+        *lock(&self.last_error) = Some(error.clone());
+        FillError(0)
+    }
+
+    /// The error that a read was woken with, in full.
+    pub(crate) fn error(&self, error: FillError) -> StoreError {
+        match error {
+            FillError::TOO_LARGE => {
+                StoreError::new(ErrorKind::Io, "the read is larger than the cache").retryable(false)
+            }
+            FillError::CLOSED => StoreError::new(ErrorKind::Io, "the file was closed").retryable(false),
+            _ if self.is_stale() => self.changed(),
+            _ => lock(&self.last_error).clone().unwrap_or_else(|| {
+                StoreError::new(ErrorKind::Io, format!("{}: the read failed", self.name()))
+            }),
+        }
+    }
+
+    /// What readers of a changed object get.
+    pub(crate) fn changed(&self) -> StoreError {
+        let message = format!("{}: the object has changed since it was opened; open it again", self.name());
+        StoreError::new(ErrorKind::Changed, message)
+    }
+}
+
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
