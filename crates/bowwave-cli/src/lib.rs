@@ -17,6 +17,7 @@ pub mod interrupt;
 pub mod mounted;
 pub mod output;
 pub mod progress;
+pub mod requests;
 pub mod setup;
 pub mod table;
 pub mod values;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind, Profile};
+use bowwave_core::schedule::Algorithm;
 use bowwave_engine::{Engine, Options, Policy, Store, available_memory};
 
 use crate::{Failure, values};
@@ -35,6 +36,18 @@ pub struct StoreArgs {
     /// Longest wait for a connection, an answer, or between two bytes
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     timeout: Duration,
+
+    /// In which order the store is asked
+    ///
+    /// deadline: what someone waits for before what nobody waits for, which has its turn, too. deadline-literal: the
+    /// patch of 2009 that this comes from, to the letter. deadline-rw: reads before writes, as Linux 2.6.29. noop: in
+    /// order of arrival.
+    #[arg(long, value_name = "NAME", default_value = "deadline", value_parser = values::scheduler())]
+    scheduler: Algorithm,
+
+    /// Requests kept at the store at once; without it, as many as it serves
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    device_depth: Option<u32>,
 
     /// How often a failed request is tried again where that may help
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -84,6 +97,8 @@ impl Opened {
             cache_bytes: cache.cache,
             page_bytes: cache.page_size,
             policy,
+            scheduler: store.scheduler,
+            device_depth: store.device_depth,
             retries: store.retries,
             store: options,
             ..Options::default()

@@ -1,8 +1,9 @@
-//! Values of options as people write them, for clap's `value_parser`.
+//! Values of options as people write them, for clap's `value_parser`, and times as people read them.
 
 use std::time::Duration;
 
 use bowwave_core::Policy;
+use bowwave_core::schedule::Algorithm;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// A size in bytes: `4096`, `64k`, `1MiB`, `2GB`.
@@ -41,9 +42,36 @@ pub fn policy() -> impl TypedValueParser<Value = Policy> {
         .map(|name| name.parse().expect("the names are those of the policies"))
 }
 
+/// A scheduler, by name.
+pub fn scheduler() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name))
+        .map(|name| name.parse().expect("the names are those of the schedulers"))
+}
+
+/// Nanoseconds, to three digits or so.
+#[must_use]
+pub fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..100_000 => format!("{:.1} us", ns as f64 / 1e3),
+        100_000..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        1_000_000..100_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        100_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_keep_their_digits() {
+        assert_eq!(
+            [999, 1_500, 150_000, 31_200_000, 2_000_000_000].map(time),
+            ["999 ns", "1.5 us", "150 us", "31.2 ms", "2.00 s"]
+        );
+    }
 
     #[test]
     fn sizes_and_times_are_read_as_people_write_them() {

@@ -274,7 +274,7 @@ fn a_long_run_is_dealt_out_from_its_front_and_keeps_its_place() {
         let mut bench = Bench::new(SchedulerConfig { seeks: false, ..of(algorithm) });
         bench.play("r1 r2-4 r4 r5 +1ms r9");
         let mut ends = Vec::new();
-        while let Some(dispatch) = bench.scheduler.dispatch_up_to(Instant(bench.now), 2) {
+        while let Some(dispatch) = bench.scheduler.dispatch_up_to(Instant(bench.now), |_| 2) {
             assert!(!bench.scheduler.promote(Instant(bench.now), bench.id("1")), "it went with the first");
             ends.push((dispatch.request.start, dispatch.request.end));
         }

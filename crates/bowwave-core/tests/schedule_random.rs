@@ -203,7 +203,7 @@ impl Run {
         let bytes = if self.rng.chance(50) { u64::MAX } else { self.rng.below(6) * BLOCK };
         let dispatch = match bytes {
             u64::MAX => self.scheduler.dispatch(Instant(self.now)),
-            _ => self.scheduler.dispatch_up_to(Instant(self.now), bytes),
+            _ => self.scheduler.dispatch_up_to(Instant(self.now), |_| bytes),
         };
         let expected = self.model.dispatch(Instant(self.now), bytes);
         let (dispatch, (item, reason)) = match (dispatch, expected) {

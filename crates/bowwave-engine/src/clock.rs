@@ -15,3 +15,10 @@ pub(crate) fn now() -> Instant {
     // 2^64 ns are 584 years.
     Instant(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
+
+/// The same to the nanosecond, for what goes to a store: there 50 ns are nothing.
+pub(crate) fn precise() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    let elapsed = Duration::try_from(time).unwrap_or_default();
+    Instant(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+}

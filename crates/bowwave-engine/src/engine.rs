@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
+use bowwave_backend::{Backend, Error as StoreError, ErrorKind, Profile, open_url};
 use bowwave_core::{FillError, FillId, FrameId, PageSize};
 
 use crate::budget::Budget;
@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use crate::options::Options;
 use crate::queue::{Queue, QueuedFill};
 use crate::shard::{Effect, Shard};
-use crate::stats::{EngineStats, StoreStats};
+use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
 use crate::timer::{Job, TASK_PATIENCE, Timer};
 use crate::wait::Delivery;
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     timer: Arc<Timer>,
     queues: Mutex<Vec<Arc<Queue>>>,
     /// Of stores that are gone.
-    past_stores: Mutex<StoreStats>,
+    past_stores: Mutex<(StoreStats, Latencies)>,
     /// Files of stores that are gone, with requests still on their way.
     orphans: Mutex<Vec<Arc<FileEntry>>>,
     has_orphans: AtomicBool,
@@ -110,7 +110,7 @@ impl Engine {
     /// A store over any backend.
     #[must_use]
     pub fn store_of(&self, backend: Arc<dyn Backend>) -> Store {
-        let queue = Arc::new(Queue::new(backend.profile(), self.inner.page_size.bytes()));
+        let queue = Arc::new(self.inner.new_queue(&backend.profile()));
         self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&queue));
         Store::new(Arc::clone(&self.inner), backend, queue)
     }
@@ -128,11 +128,21 @@ impl Engine {
             });
         }
         stats.frames += u64::from(self.inner.budget.pool());
-        stats.store += *self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.store += self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner).0;
         for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
             stats.store += queue.stats();
         }
         stats
+    }
+
+    /// How long requests to stores have waited and taken so far.
+    #[must_use]
+    pub fn latencies(&self) -> Latencies {
+        let mut all = self.inner.past_stores.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        for queue in &*self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner) {
+            all += &queue.latencies();
+        }
+        all
     }
 
     /// The journals of the shards, if [`Options::journal_events`] asked for them.
@@ -163,6 +173,11 @@ impl Inner {
 
     pub(crate) fn shard(&self, number: usize) -> &Shard {
         &self.shards[number]
+    }
+
+    fn new_queue(&self, profile: &Profile) -> Queue {
+        let Options { scheduler, device_depth, .. } = self.options;
+        Queue::new(profile, self.page_size.bytes(), scheduler, device_depth)
     }
 
     /// The shard of the next new file.
@@ -220,7 +235,10 @@ impl Inner {
 
     /// A store is gone; its counters stay.
     pub(crate) fn forget_queue(&self, queue: &Arc<Queue>) {
-        *self.past_stores.lock().unwrap_or_else(PoisonError::into_inner) += queue.stats();
+        let mut past = self.past_stores.lock().unwrap_or_else(PoisonError::into_inner);
+        past.0 += queue.stats();
+        past.1 += &queue.latencies();
+        drop(past);
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, queue));
     }
 

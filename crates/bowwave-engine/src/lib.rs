@@ -48,6 +48,7 @@ mod wait;
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};
+pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
 pub use bowwave_core::{Advice, PageSize, Policy};
 pub use engine::Engine;
 pub use error::{Error, Result};
@@ -55,7 +56,7 @@ pub use file::File;
 pub use journal::Journal;
 pub use memory::available_memory;
 pub use options::Options;
-pub use stats::{EngineStats, StoreStats};
+pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};
 pub use store::Store;
 
 /// The README's example runs.

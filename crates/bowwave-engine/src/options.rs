@@ -1,5 +1,6 @@
 //! Options of an engine, checked once.
 
+use bowwave_core::schedule::Algorithm;
 use bowwave_core::{Config, PageSize, Policy};
 
 use crate::error::{Error, Result};
@@ -19,6 +20,12 @@ pub struct Options {
     /// Shards of the cache, each with its own lock; one for each processor, but no more than 16, if `None`. Small caches
     /// get fewer.
     pub shards: Option<usize>,
+    /// In which order a store is asked.
+    pub scheduler: Algorithm,
+    /// Requests kept at a store at once, the others wait where they can still be put in order; what suits the store
+    /// ([`Profile::slots`](bowwave_backend::Profile::slots)) if `None`. A store that is given more than that lets them
+    /// wait, too, in its own order.
+    pub device_depth: Option<u32>,
     /// How often a failed request is tried again, where that may help.
     pub retries: u32,
     /// Seed of the jitter in the pauses between tries.
@@ -37,6 +44,8 @@ impl Default for Options {
             ra_pages: 32,
             policy: Policy::OnDemand,
             shards: None,
+            scheduler: Algorithm::Deadline,
+            device_depth: None,
             retries: 6,
             seed: 0,
             store: bowwave_backend::Options::default(),
@@ -67,6 +76,9 @@ impl Options {
     /// # Errors
     /// `Error::Options` names the option, its value and its bound.
     pub(crate) fn plan(&self) -> Result<Plan> {
+        if self.device_depth == Some(0) {
+            return Err(Error::Options("device_depth is 0, but must be at least 1".into()));
+        }
         let page_size = PageSize::new(self.page_bytes).map_err(|error| Error::Options(error.to_string()))?;
         let cache_bytes = self.cache_bytes.unwrap_or_else(|| available_memory() / 4);
         let frames = cache_bytes / (page_size.bytes() + METADATA_BYTES);
@@ -126,6 +138,9 @@ mod tests {
             refusal(Options { ra_pages: 0, ..Options::default() }).starts_with("ra_pages is 0, but must be")
         );
         assert!(refusal(Options { shards: Some(0), ..Options::default() }).starts_with("shards is 0"));
+        assert!(
+            refusal(Options { device_depth: Some(0), ..Options::default() }).starts_with("device_depth is 0")
+        );
         let small = Options { cache_bytes: Some(64 << 10), ..Options::default() };
         assert!(refusal(small).starts_with("a cache of 65536 bytes is smaller than one readahead window"));
     }

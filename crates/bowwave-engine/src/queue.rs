@@ -1,31 +1,40 @@
-//! Fills on their way to a store: demand before readahead, neighbours joined, no more in flight than the store serves.
+//! Requests on their way to a store: put in order by the core's scheduler, neighbours joined, no more at the device than it
+//! serves.
+//!
+//! ```text
+//!   fills ──push──► Scheduler (merge, order, deadlines) ──pump──► request::send ──► store
+//!      promote, cancel ──┘                                            └── ended ──► pump
+//! ```
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod pumping;
+mod shape;
+
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::Profile;
-use bowwave_core::{FillId, FrameId, PageRange, Urgency};
+use bowwave_core::schedule::{self, Algorithm, Direction, DispatchId, Priority, RequestId, Scheduler};
+use bowwave_core::{FillId, FrameId, Instant, PageRange, Urgency};
 
+use self::pumping::Pumping;
+use self::shape::Shape;
 use crate::arena::Arena;
+use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::request;
-use crate::stats::StoreStats;
+use crate::stats::{Latencies, StoreStats, Work};
 
 /// Requests that a queue holds before it counts as full, as Linux's `BLKDEV_MAX_RQ`; congested at 7/8 (paper 002, 3.2).
 const QUEUE_REQUESTS: u64 = 128;
-/// A readahead run is spread over free slots in requests no smaller than this part of the best size.
-const SPREAD: u64 = 32;
-/// One slot in this many is kept for demand.
-const DEMAND_SLOTS: u32 = 32;
 
 /// The queue of one store.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    profile: Profile,
+    shape: Shape,
+    alignment: u64,
     page_bytes: u64,
     state: Mutex<State>,
     congested: AtomicBool,
@@ -55,58 +64,51 @@ pub(crate) struct QueuedFill {
     pub(crate) have_bytes: u64,
 }
 
-#[derive(Debug, Default)]
+/// What goes to the store as one request.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// Its name, for [`Queue::ended`].
+    pub(crate) id: DispatchId,
+    /// When it was taken from the queue.
+    pub(crate) sent: Instant,
+    /// In page order; at least one.
+    pub(crate) fills: Vec<QueuedFill>,
+}
+
+#[derive(Debug)]
 struct State {
-    fills: HashMap<FillKey, QueuedFill>,
-    /// By file and first page: who continues whom.
-    places: BTreeMap<(u64, u64), FillKey>,
-    /// Order of service. A key may be stale: gone from `fills`, or promoted since.
-    demand: VecDeque<FillKey>,
-    readahead: VecDeque<FillKey>,
+    scheduler: Scheduler,
+    /// What waits, by [`RequestId::slot`], and since when.
+    waiting: Vec<Option<(QueuedFill, Instant)>>,
+    ids: HashMap<FillKey, RequestId>,
+    /// Requests so far that were to be merged with nothing.
+    loners: u64,
     queued_pages: u64,
-    in_flight: u32,
     in_flight_pages: u64,
     stats: StoreStats,
-}
-
-thread_local! {
-    /// Addresses of the queues that this thread sends for, else 0, so that a backend that answers at once does not recurse.
-    /// No vector: that would be gone when files are read and closed in the end of a thread.
-    static PUMPED: Cell<[usize; NESTED_MAX]> = const { Cell::new([0; NESTED_MAX]) };
-}
-
-/// Queues that a thread may send for at once: a store whose requests read from another store makes two.
-const NESTED_MAX: usize = 8;
-
-/// While it lives, this thread sends for a queue. (Not a flag of the queue: one reader would send what all others ask
-/// for, and a backend that panics would leave it set.)
-struct Pumping(usize);
-
-impl Pumping {
-    /// `None` if this thread sends for the queue already.
-    fn enter(queue: usize) -> Option<Self> {
-        let mut pumped = PUMPED.get();
-        if pumped.contains(&queue) {
-            return None;
-        }
-        // Deeper down it recurses, which takes stack but works.
-        if let Some(free) = pumped.iter_mut().find(|place| **place == 0) {
-            *free = queue;
-            PUMPED.set(pumped);
-        }
-        Some(Self(queue))
-    }
-}
-
-impl Drop for Pumping {
-    fn drop(&mut self) {
-        PUMPED.set(PUMPED.get().map(|queue| if queue == self.0 { 0 } else { queue }));
-    }
+    latencies: Latencies,
 }
 
 impl Queue {
-    pub(crate) fn new(profile: Profile, page_bytes: u64) -> Self {
-        Self { profile, page_bytes, state: Mutex::default(), congested: AtomicBool::new(false) }
+    pub(crate) fn new(profile: &Profile, page_bytes: u64, algorithm: Algorithm, depth: Option<u32>) -> Self {
+        let shape = Shape::new(profile, page_bytes, algorithm, depth);
+        let state = State {
+            scheduler: shape.scheduler(),
+            waiting: Vec::new(),
+            ids: HashMap::new(),
+            loners: 0,
+            queued_pages: 0,
+            in_flight_pages: 0,
+            stats: StoreStats::default(),
+            latencies: Latencies::default(),
+        };
+        Self {
+            shape,
+            alignment: u64::from(profile.alignment.max(1)),
+            page_bytes,
+            state: Mutex::new(state),
+            congested: AtomicBool::new(false),
+        }
     }
 
     /// Whether readahead should wait.
@@ -114,39 +116,53 @@ impl Queue {
         self.congested.load(Ordering::Relaxed)
     }
 
-    /// Adds a fill behind those of its urgency.
+    /// Adds a fill.
     pub(crate) fn push(&self, fill: QueuedFill) {
         let mut fill = fill;
         let mut state = self.lock();
         if fill.demanded.load(Ordering::Relaxed) {
             fill.urgency = Urgency::Demand;
         }
-        state.drop_stale_keys();
+        let now = clock::precise();
+        let object = if fill.is_left_over() { state.loner() } else { fill.entry.uid };
+        let added = state.scheduler.add(
+            now,
+            schedule::Request {
+                start: fill.range.start.0 * self.page_bytes,
+                end: fill.range.end.0 * self.page_bytes,
+                direction: Direction::Read,
+                object,
+                urgency: fill.urgency,
+                priority: Priority::default(),
+            },
+        );
         state.queued_pages += fill.range.count().0;
-        state.places.insert((fill.entry.uid, fill.range.start.0), fill.key);
-        match fill.urgency {
-            Urgency::Demand => state.demand.push_back(fill.key),
-            Urgency::Readahead => state.readahead.push_back(fill.key),
-        }
-        state.fills.insert(fill.key, fill);
+        state.ids.insert(fill.key, added.id);
+        state.keep(added.id, (fill, now));
+        let waiting = state.scheduler.waiting() as u64;
+        state.stats.waiting_max = state.stats.waiting_max.max(waiting);
         self.note_congestion(&state);
     }
 
-    /// Moves a fill, if it still waits, to the demand side.
+    /// Someone waits for a fill now: if it still waits itself, it goes before those that nobody waits for.
     pub(crate) fn promote(&self, key: FillKey) {
         let mut state = self.lock();
         let state = &mut *state;
-        if let Some(fill) = state.fills.get_mut(&key) {
-            fill.urgency = Urgency::Demand;
-            state.demand.push_back(key);
-        }
+        let Some(id) = state.ids.get_mut(&key) else { return };
+        let Some((mut fill, since)) = state.waiting[id.slot()].take() else { return };
+        fill.urgency = Urgency::Demand;
+        let promoted = state.scheduler.promote_alone(clock::precise(), *id);
+        *id = promoted.expect("what is kept here waits");
+        let id = *id;
+        state.keep(id, (fill, since));
     }
 
     /// Takes a fill out, if it still waits.
     pub(crate) fn cancel(&self, key: FillKey) -> Option<QueuedFill> {
         let mut state = self.lock();
-        let fill = state.take(key)?;
-        state.stats.cancelled += 1;
+        let id = *state.ids.get(&key)?;
+        state.scheduler.cancel(id).expect("what is kept here waits");
+        let (fill, _) = state.take(id);
         self.note_congestion(&state);
         Some(fill)
     }
@@ -158,21 +174,8 @@ impl Queue {
     pub(crate) fn pump(self: &Arc<Self>, engine: &Arc<Inner>) {
         let Some(_pumping) = Pumping::enter(Arc::as_ptr(self).addr()) else { return };
         let mut panic = None;
-        loop {
-            let parts = {
-                let mut state = self.lock();
-                let parts = self.next_request(&mut state);
-                self.note_congestion(&state);
-                if parts.is_empty() {
-                    break;
-                }
-                state.in_flight += 1;
-                state.in_flight_pages += pages_of(&parts);
-                state.stats.requests += 1;
-                state.stats.in_flight_max = state.stats.in_flight_max.max(state.in_flight.into());
-                parts
-            };
-            let sent = catch_unwind(AssertUnwindSafe(|| request::send(engine, self, parts)));
+        while let Some(batch) = self.next_request() {
+            let sent = catch_unwind(AssertUnwindSafe(|| request::send(engine, self, batch)));
             panic = panic.or_else(|| sent.err());
         }
         if let Some(panic) = panic {
@@ -185,62 +188,66 @@ impl Queue {
         self.lock().stats.bytes_fetched += bytes;
     }
 
-    /// A request for so many pages has ended.
-    pub(crate) fn ended(&self, pages: u64, tell: impl FnOnce(&mut StoreStats)) {
+    /// The same, and with them fills that were sent at a time have all they need.
+    pub(crate) fn answered(&self, bytes: u64, sent: Instant, fills: &[QueuedFill]) {
+        let took = clock::precise().0.saturating_sub(sent.0);
         let mut state = self.lock();
-        state.in_flight -= 1;
+        state.stats.bytes_fetched += bytes;
+        for fill in fills {
+            state.latencies.record_device(fill.work(), took);
+        }
+    }
+
+    /// A request for so many pages has ended.
+    pub(crate) fn ended(&self, id: DispatchId, pages: u64, tell: impl FnOnce(&mut StoreStats)) {
+        let mut state = self.lock();
+        let known = state.scheduler.complete(clock::precise(), id);
+        debug_assert!(known, "{id:?} ends once");
         state.in_flight_pages -= pages;
         tell(&mut state.stats);
     }
 
     /// Alignment in bytes that the store wants offsets to have.
     pub(crate) fn alignment(&self) -> u64 {
-        u64::from(self.profile.alignment.max(1))
+        self.alignment
     }
 
     pub(crate) fn stats(&self) -> StoreStats {
-        self.lock().stats
+        let state = self.lock();
+        StoreStats { scheduler: *state.scheduler.stats(), ..state.stats }
     }
 
-    /// The fills of the next request, in page order; none if the store is busy or nothing waits.
-    fn next_request(&self, state: &mut State) -> Vec<QueuedFill> {
-        let slots = self.profile.slots.max(1);
-        if state.in_flight >= slots {
-            return Vec::new();
+    pub(crate) fn latencies(&self) -> Latencies {
+        self.lock().latencies.clone()
+    }
+
+    /// The next request; none if the store is busy or nothing waits that may go.
+    fn next_request(&self) -> Option<Batch> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        if state.scheduler.at_device() >= self.shape.depth as usize {
+            return None;
         }
-        let first = state.pop(Urgency::Demand).or_else(|| {
-            let kept = slots / DEMAND_SLOTS;
-            (state.in_flight + kept < slots).then(|| state.pop(Urgency::Readahead)).flatten()
-        });
-        let Some(first) = first else { return Vec::new() };
-        if first.is_left_over() {
-            return vec![first];
+        let pending = (state.queued_pages + state.in_flight_pages) * self.page_bytes;
+        let now = clock::precise();
+        let dispatch = state.scheduler.dispatch_up_to(now, |request| self.shape.enough(pending, request))?;
+        let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
+        let mut fills = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (fill, since) = state.take(id);
+            state.latencies.record_queue(fill.work(), now.0.saturating_sub(since.0));
+            fills.push(fill);
         }
-        let best = self.profile.request_bytes_best.max(self.page_bytes);
-        // What is queued and in flight, dealt out over all slots: if the slot that comes free first took all that is
-        // queued, the others would find nothing.
-        let pages = state.queued_pages + state.in_flight_pages + first.range.count().0;
-        let share = pages * self.page_bytes / u64::from(slots);
-        let target = share.clamp((best / SPREAD).max(1), best);
-        let (file, mut end) = (first.entry.uid, first.range.end.0);
-        let mut bytes = first.range.count().0 * self.page_bytes;
-        let mut parts = vec![first];
-        while bytes < target {
-            let Some(&key) = state.places.get(&(file, end)) else { break };
-            if state.fills.get(&key).is_none_or(QueuedFill::is_left_over) {
-                break;
-            }
-            let Some(fill) = state.take(key) else { break };
-            bytes += fill.range.count().0 * self.page_bytes;
-            end = fill.range.end.0;
-            parts.push(fill);
-        }
-        parts
+        state.in_flight_pages += pages_of(&fills);
+        state.stats.requests += 1;
+        let at_device = state.scheduler.at_device() as u64;
+        state.stats.in_flight_max = state.stats.in_flight_max.max(at_device);
+        self.note_congestion(state);
+        Some(Batch { id: dispatch.id, sent: now, fills })
     }
 
     fn note_congestion(&self, state: &State) {
-        let requests =
-            state.queued_pages * self.page_bytes / self.profile.request_bytes_best.max(self.page_bytes);
+        let requests = self.shape.requests_of(state.queued_pages * self.page_bytes);
         self.congested.store(requests >= QUEUE_REQUESTS * 7 / 8, Ordering::Relaxed);
     }
 
@@ -255,46 +262,40 @@ impl QueuedFill {
     fn is_left_over(&self) -> bool {
         self.tries > 0 || self.have_bytes > 0
     }
+
+    /// What it counts as.
+    fn work(&self) -> Work {
+        match self.urgency {
+            Urgency::Demand => Work::DemandRead,
+            Urgency::Readahead => Work::Readahead,
+        }
+    }
 }
 
 /// Pages of the fills of a request.
-pub(crate) fn pages_of(parts: &[QueuedFill]) -> u64 {
-    parts.iter().map(|part| part.range.count().0).sum()
+pub(crate) fn pages_of(fills: &[QueuedFill]) -> u64 {
+    fills.iter().map(|fill| fill.range.count().0).sum()
 }
 
 impl State {
-    /// The oldest fill of an urgency.
-    fn pop(&mut self, urgency: Urgency) -> Option<QueuedFill> {
-        loop {
-            let key = match urgency {
-                Urgency::Demand => self.demand.pop_front(),
-                Urgency::Readahead => self.readahead.pop_front(),
-            }?;
-            if self.fills.get(&key).is_some_and(|fill| fill.urgency == urgency) {
-                return self.take(key);
-            }
-        }
+    /// The number of an object that is no file's, for what merges with nothing.
+    fn loner(&mut self) -> u64 {
+        self.loners += 1;
+        u64::MAX - self.loners
     }
 
-    /// Keeps the orders of service from growing with keys of fills that went another way.
-    fn drop_stale_keys(&mut self) {
-        let (fills, most) = (&self.fills, 2 * self.fills.len() + 64);
-        for (order, urgency) in
-            [(&mut self.demand, Urgency::Demand), (&mut self.readahead, Urgency::Readahead)]
-        {
-            if order.len() > most {
-                order.retain(|key| fills.get(key).is_some_and(|fill| fill.urgency == urgency));
-            }
+    fn keep(&mut self, id: RequestId, fill: (QueuedFill, Instant)) {
+        if self.waiting.len() <= id.slot() {
+            self.waiting.resize_with(id.slot() + 1, || None);
         }
+        self.waiting[id.slot()] = Some(fill);
     }
 
-    fn take(&mut self, key: FillKey) -> Option<QueuedFill> {
-        let fill = self.fills.remove(&key)?;
-        let place = (fill.entry.uid, fill.range.start.0);
-        if self.places.get(&place) == Some(&key) {
-            self.places.remove(&place);
-        }
+    /// Forgets what waited under a name.
+    fn take(&mut self, id: RequestId) -> (QueuedFill, Instant) {
+        let (fill, since) = self.waiting[id.slot()].take().expect("what waits is kept here");
+        self.ids.remove(&fill.key);
         self.queued_pages -= fill.range.count().0;
-        Some(fill)
+        (fill, since)
     }
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Object, ReadBuf, ReadSink};
-use bowwave_core::{FillError, FillId};
+use bowwave_core::schedule::DispatchId;
+use bowwave_core::{FillError, Instant as CoreInstant};
 
+use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::lease::{Lease, Loan};
-use crate::queue::{Queue, QueuedFill, pages_of};
+use crate::queue::{Batch, Queue, QueuedFill, pages_of};
 use crate::shard::Effect;
 
 /// The first pause before a request is tried again; doubles from try to try.
@@ -21,6 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 struct Sink {
     engine: Arc<Inner>,
     queue: Arc<Queue>,
+    id: DispatchId,
     entry: Arc<FileEntry>,
     /// What was asked.
     object: Option<Arc<dyn Object>>,
@@ -36,13 +39,14 @@ struct Sink {
     final_bytes: usize,
     /// Bytes that the store has for this request: the buffer, or less at the end of the file.
     wanted: usize,
-    started: Instant,
+    sent: CoreInstant,
     /// It has been seen to its end.
     ended: bool,
 }
 
 /// Sends fills as one read. They are of one file and follow each other.
-pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFill>) {
+pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, batch: Batch) {
+    let Batch { id, sent, fills: parts } = batch;
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
     let entry = Arc::clone(&first.entry);
     let page_size = engine.page_size();
@@ -56,6 +60,7 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
     let sink = Box::new(Sink {
         engine: Arc::clone(engine),
         queue: Arc::clone(queue),
+        id,
         entry,
         object: object.clone(),
         loan,
@@ -64,7 +69,7 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, parts: Vec<QueuedFil
         answered_bytes: 0,
         final_bytes: 0,
         wanted: usize::try_from(wanted).expect("a request fits into memory"),
-        started: Instant::now(),
+        sent,
         ended: false,
     });
     match object {
@@ -179,12 +184,12 @@ impl Sink {
             Some(error) => retry_or_fail(&self.engine, &self.entry, parts, error, short && left_over > 0),
             None => 0,
         };
-        let latency = self.started.elapsed();
-        self.queue.ended(self.pages, |stats| {
+        let latency = clock::precise().0.saturating_sub(self.sent.0);
+        self.queue.ended(self.id, self.pages, |stats| {
             stats.requests_failed += u64::from(error.is_some() && !short);
             stats.requests_short += u64::from(short);
             stats.retries += retries;
-            stats.latency_ns_total += u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+            stats.latency_ns_total += latency;
         });
         self.queue.pump(&self.engine);
     }
@@ -224,7 +229,7 @@ impl Sink {
     fn end_lost(&mut self, outcome: Outcome) {
         let lost = std::mem::take(&mut self.parts).len() as u64;
         let failed = matches!(outcome, Outcome::Failed(_)) || lost > 0;
-        self.queue.ended(self.pages, |stats| {
+        self.queue.ended(self.id, self.pages, |stats| {
             stats.requests_failed += u64::from(failed);
         });
         self.queue.pump(&self.engine);
@@ -248,7 +253,7 @@ impl Sink {
 
     /// Answers the fills whose bytes are among the first `bytes` of the buffer.
     fn answer_through(&mut self, bytes: usize) {
-        let mut answers: Vec<(FillId, Result<(), FillError>)> = Vec::new();
+        let mut answered = Vec::new();
         self.final_bytes = self.final_bytes.max(bytes.min(self.wanted));
         let before = self.answered_bytes;
         while let Some(part) = self.parts.as_slice().first() {
@@ -259,11 +264,13 @@ impl Sink {
                 break;
             }
             self.answered_bytes = end;
-            answers.extend(self.parts.next().map(|part| (part.key.fill, Ok(()))));
+            answered.extend(self.parts.next());
         }
-        if !answers.is_empty() {
+        if !answered.is_empty() {
             // Before the readers wake, so that they find themselves counted.
-            self.queue.arrived((self.answered_bytes.min(self.wanted) - before) as u64);
+            let came = (self.answered_bytes.min(self.wanted) - before) as u64;
+            self.queue.answered(came, self.sent, &answered);
+            let answers = answered.iter().map(|part| (part.key.fill, Ok(()))).collect();
             self.engine.filled(self.entry.shard, answers);
         }
     }

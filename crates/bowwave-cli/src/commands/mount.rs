@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     drop(mount);
     if args.stats_on_exit {
         let mut output = Output::stdout();
-        let printed = stats::print(&mut output, &opened.engine.stats(), args.json);
+        let printed = stats::print(&mut output, &opened.engine, args.json);
         output.finish(printed)?;
     }
     ended.and(unmounted)

@@ -215,6 +215,7 @@ impl Args {
             verified,
             sha256: None,
             interrupted: false,
+            store: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::time::Instant;
 /// Of which lane, which item, why, and the group of the batch that begins with it.
 pub(super) struct Choice {
     lane: usize,
-    item: u32,
+    pub(super) item: u32,
     reason: Reason,
     /// None if the batch goes on.
     batch: Option<usize>,

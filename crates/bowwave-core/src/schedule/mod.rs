@@ -178,14 +178,15 @@ impl Scheduler {
 
     /// What goes to the device now; none if nothing waits, or all that waits must wait for what is there.
     pub fn dispatch(&mut self, now: Instant) -> Option<Dispatch> {
-        self.dispatch_up_to(now, u64::MAX)
+        self.dispatch_up_to(now, |_| u64::MAX)
     }
 
-    /// The same, but of what was merged only as many of the first parts as it takes to have `bytes`, and at least one: the
-    /// others stay in line as they are. For devices that serve several requests at once, where one long request would
+    /// The same, but of what was merged only as many of the first parts as it takes to have the bytes that `enough` says,
+    /// and at least one: the others stay in line as they are. For devices that serve several requests at once, where one long request would
     /// leave the others nothing.
-    pub fn dispatch_up_to(&mut self, now: Instant, bytes: u64) -> Option<Dispatch> {
+    pub fn dispatch_up_to(&mut self, now: Instant, enough: impl FnOnce(&Request) -> u64) -> Option<Dispatch> {
         let choice = self.choose(now)?;
+        let bytes = enough(&self.items[choice.item].request);
         Some(self.take(now, &choice, bytes))
     }
 

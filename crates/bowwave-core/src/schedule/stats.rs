@@ -34,3 +34,17 @@ impl SchedulerStats {
         self.dispatched.iter().sum()
     }
 }
+
+impl core::ops::AddAssign for SchedulerStats {
+    fn add_assign(&mut self, other: Self) {
+        self.added += other.added;
+        self.merged += other.merged;
+        self.closed += other.closed;
+        self.promoted += other.promoted;
+        self.cancelled += other.cancelled;
+        for (count, other) in self.dispatched.iter_mut().zip(other.dispatched) {
+            *count += other;
+        }
+        self.late += other.late;
+    }
+}

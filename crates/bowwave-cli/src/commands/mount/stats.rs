@@ -1,9 +1,10 @@
 //! What a cache has done, for people and as JSON.
 
-use bowwave_engine::EngineStats;
+use bowwave_engine::Engine;
 use serde::Serialize;
 
 use crate::output::Output;
+use crate::requests::Requests;
 use crate::table::{Align, Table};
 use crate::{Failure, setup};
 
@@ -26,10 +27,12 @@ struct Counters {
     bytes_fetched: u64,
     frames_used: u64,
     frames: u64,
+    store: Requests,
 }
 
 /// Prints them.
-pub(super) fn print(output: &mut Output, stats: &EngineStats, json: bool) -> Result<(), Failure> {
+pub(super) fn print(output: &mut Output, engine: &Engine, json: bool) -> Result<(), Failure> {
+    let stats = engine.stats();
     let counters = Counters {
         reads: stats.cache.reads,
         accesses: stats.cache.accesses,
@@ -47,6 +50,7 @@ pub(super) fn print(output: &mut Output, stats: &EngineStats, json: bool) -> Res
         bytes_fetched: stats.store.bytes_fetched,
         frames_used: stats.frames_used,
         frames: stats.frames,
+        store: Requests::of(engine),
     };
     if json {
         return output.json_line(&counters);
@@ -68,10 +72,18 @@ pub(super) fn print(output: &mut Output, stats: &EngineStats, json: bool) -> Res
         ("requests to the store", (counters.requests.to_string(), setup::size(counters.bytes_fetched))),
         ("- failed", count(counters.requests_failed)),
         ("- tried again", count(counters.retries)),
+        ("- past their deadlines", count(counters.store.late)),
+        ("- most at once", count(counters.store.in_flight_max)),
+        ("- most that waited", count(counters.store.waiting_max)),
+        ("fills merged", count(counters.store.merged)),
+        ("- promoted", count(counters.store.promoted)),
+        ("- cancelled", count(counters.store.cancelled)),
         ("frames in use", pages(counters.frames_used)),
         ("frames", pages(counters.frames)),
     ] {
         table.row([what.to_owned(), count, bytes]);
     }
-    output.line(table.to_string().trim_end())
+    output.line(table.to_string().trim_end())?;
+    let times = counters.store.table().map(|table| table.to_string());
+    times.map_or(Ok(()), |times| output.line(format_args!("\n{}", times.trim_end())))
 }

@@ -13,6 +13,7 @@ use super::jobs::Job;
 use super::pattern::Shape;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
+use crate::requests::{Look, Requests};
 use crate::setup::Opened;
 use crate::{Failure, setup};
 
@@ -36,6 +37,7 @@ pub(super) struct Outcome {
     pub(super) latency: Histogram<u64>,
     /// How the cache's counters moved: before, after.
     pub(super) stats: (EngineStats, EngineStats),
+    pub(super) requests: Requests,
     pub(super) digest: Option<String>,
     pub(super) interrupted: bool,
 }
@@ -59,6 +61,7 @@ impl Pass<'_> {
         let shared =
             Shared { next: AtomicUsize::new(0), bytes: AtomicU64::new(0), stop: AtomicBool::new(false) };
         let before = self.opened.engine.stats();
+        let look = Look::at(&self.opened.engine);
         let started = Instant::now();
         let told = thread::scope(|scope| {
             let (tell, told) = sync_channel(self.threads);
@@ -100,6 +103,7 @@ impl Pass<'_> {
             bytes: shared.bytes.into_inner(),
             latency,
             stats: (before, self.opened.engine.stats()),
+            requests: Requests::since(&self.opened.engine, &look),
             digest,
             interrupted: self.interrupt.is_set(),
         })

@@ -4,8 +4,10 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::pass::Outcome;
+use crate::requests::Requests;
 use crate::setup;
 use crate::table::{Align, Table};
+use crate::values::time;
 
 /// The row of a pass. Pages unless the name says otherwise.
 #[derive(Debug, Clone, Serialize)]
@@ -47,6 +49,8 @@ pub(super) struct Row {
     pub(super) sha256: Option<String>,
     /// Whether it was stopped before its end.
     pub(super) interrupted: bool,
+    /// How the store was asked.
+    pub(super) store: Option<Requests>,
 }
 
 /// Of single reads, in nanoseconds.
@@ -85,6 +89,7 @@ impl Row {
             latency_ns: Latency::of(&outcome.latency),
             sha256: outcome.digest,
             interrupted: outcome.interrupted,
+            store: Some(outcome.requests),
             ..self
         }
     }
@@ -150,18 +155,6 @@ pub(crate) fn rate(bytes_a_second: f64) -> String {
     }
 }
 
-/// Nanoseconds, to three digits or so.
-fn time(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..100_000 => format!("{:.1} us", ns as f64 / 1e3),
-        100_000..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
-        1_000_000..100_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        100_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
-        _ => format!("{:.2} s", ns as f64 / 1e9),
-    }
-}
-
 /// 0 where there is nothing to divide by.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
@@ -172,11 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_rates_keep_their_digits() {
-        assert_eq!(
-            [999, 1_500, 150_000, 31_200_000, 2_000_000_000].map(time),
-            ["999 ns", "1.5 us", "150 us", "31.2 ms", "2.00 s"]
-        );
+    fn rates_keep_their_digits() {
         assert_eq!([4.2e6, 85e6, 2.5e9].map(rate), ["4.20 MB/s", "85 MB/s", "2.50 GB/s"]);
     }
 }

@@ -1,0 +1,134 @@
+//! What became of the requests to a store, for people and as JSON.
+
+use std::collections::BTreeMap;
+
+use bowwave_core::schedule::{Reason, SchedulerStats};
+use bowwave_engine::{Engine, Latencies, Spread, StoreStats, Work};
+use serde::Serialize;
+
+use crate::table::{Align, Table};
+use crate::values;
+
+/// How the scheduler before a store worked, and how long its requests waited and took.
+#[derive(Debug, Clone, Serialize)]
+pub struct Requests {
+    /// The algorithm.
+    pub scheduler: &'static str,
+    /// Most requests at the store at once.
+    pub in_flight_max: u64,
+    /// Most requests that waited at once.
+    pub waiting_max: u64,
+    /// Fills and write-outs that became part of a request that waited.
+    pub merged: u64,
+    /// Of those that nobody waited for, how many someone came to wait for before they were sent.
+    pub promoted: u64,
+    /// Fills that were dropped before they were sent.
+    pub cancelled: u64,
+    /// Requests sent past their deadlines.
+    pub late: u64,
+    /// Requests by the reason for their turn.
+    pub reasons: BTreeMap<&'static str, u64>,
+    /// By work; only what there was.
+    pub latency_ns: BTreeMap<&'static str, Times>,
+}
+
+/// Times of one kind of work.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Times {
+    /// Waiting to be sent.
+    pub queue: Quantiles,
+    /// From then until the bytes were there, or written.
+    pub device: Quantiles,
+}
+
+/// A distribution, in nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Quantiles {
+    count: u64,
+    mean: u64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    p999: u64,
+    max: u64,
+}
+
+/// Counters and times at one moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    store: StoreStats,
+    latencies: Latencies,
+}
+
+impl Look {
+    /// At an engine now.
+    #[must_use]
+    pub fn at(engine: &Engine) -> Self {
+        Self { store: engine.stats().store, latencies: engine.latencies() }
+    }
+}
+
+impl Requests {
+    /// Since the engine's beginning.
+    #[must_use]
+    pub fn of(engine: &Engine) -> Self {
+        let Look { store, latencies } = Look::at(engine);
+        Self::new(engine, &store, &SchedulerStats::default(), &latencies)
+    }
+
+    /// Since an earlier look at the same engine; what is the most there was is of all time.
+    #[must_use]
+    pub fn since(engine: &Engine, before: &Look) -> Self {
+        let Look { store, latencies } = Look::at(engine);
+        Self::new(engine, &store, &before.store.scheduler, &latencies.since(&before.latencies))
+    }
+
+    fn new(engine: &Engine, store: &StoreStats, before: &SchedulerStats, latencies: &Latencies) -> Self {
+        let now = &store.scheduler;
+        let reasons = Reason::ALL
+            .map(|reason| (reason.name(), now.dispatched_for(reason) - before.dispatched_for(reason)));
+        let times = Work::ALL.map(|work| {
+            let times = Times {
+                queue: Quantiles::of(latencies.queue(work)),
+                device: Quantiles::of(latencies.device(work)),
+            };
+            (work.name(), times)
+        });
+        Self {
+            scheduler: engine.options().scheduler.name(),
+            in_flight_max: store.in_flight_max,
+            waiting_max: store.waiting_max,
+            merged: now.merged - before.merged,
+            promoted: now.promoted - before.promoted,
+            cancelled: now.cancelled - before.cancelled,
+            late: now.late - before.late,
+            reasons: reasons.into_iter().filter(|reason| reason.1 > 0).collect(),
+            latency_ns: times.into_iter().filter(|(_, times)| times.queue.count > 0).collect(),
+        }
+    }
+
+    /// The times for people: a row each for waiting and for taking; none if there were no requests.
+    #[must_use]
+    pub fn table(&self) -> Option<Table> {
+        let columns = ["mean", "p50", "p90", "p99", "p99.9", "max"].map(|name| (name, Align::Right));
+        let head = [("requests", Align::Left), ("count", Align::Right)];
+        let mut table = Table::new(head.into_iter().chain(columns));
+        for (name, times) in &self.latency_ns {
+            for (phase, it) in [("waited", times.queue), ("took", times.device)] {
+                let figures = [it.mean, it.p50, it.p90, it.p99, it.p999, it.max].map(values::time);
+                let name = format!("{} {phase}", name.replace('_', " "));
+                table.row([name, it.count.to_string()].into_iter().chain(figures));
+            }
+        }
+        (!self.latency_ns.is_empty()).then_some(table)
+    }
+}
+
+impl Quantiles {
+    fn of(spread: Spread) -> Self {
+        let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let Spread { count, mean, p50, p90, p99, p999, max } = spread;
+        let [mean, p50, p90, p99, p999, max] = [mean, p50, p90, p99, p999, max].map(ns);
+        Self { count, mean, p50, p90, p99, p999, max }
+    }
+}
