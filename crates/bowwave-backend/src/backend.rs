@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::write::{OpenWrite, Owner, Rename, SetAttributes, SetXattr, StatFs, Upload};
+use crate::write::{OpenWrite, Owner, Rename, Seek, SetAttributes, SetXattr, StatFs, Upload};
 use crate::{
     Attributes, Entry, EntryKind, Error, ErrorKind, Identity, Profile, ReadBuf, Result, WriteObject,
 };
@@ -227,6 +227,16 @@ pub trait Object: Debug + Send + Sync {
     /// If the object is no longer the one that was opened, the read fails with [`ErrorKind::Changed`]; bytes of
     /// two versions never meet.
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>);
+
+    /// The first place at or behind `offset` that is data or a hole. Blocks.
+    ///
+    /// # Errors
+    /// `Unsupported` for stores without holes (the default): then all is data. `ENXIO`, as an errno, where nothing of that
+    /// sort follows.
+    fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        let _ = (offset, what);
+        Err(Error::new(ErrorKind::Unsupported, "cannot look for holes: this store has none"))
+    }
 
     /// The file's attributes through the open handle, where the store is a file system.
     fn attributes(&self) -> Option<&dyn Attributes> {

@@ -108,6 +108,13 @@ impl Error {
         self
     }
 
+    /// The same error in other words.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
     /// What happened.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -1,9 +1,9 @@
-//! Reads that wait for their end: for tests, tools and metadata, not for the hot path.
+//! Reads and writes that wait for their end: for tests, tools and metadata, not for the hot path.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
 
-use crate::{Error, ErrorKind, Object, ReadBuf, ReadSink, Result};
+use crate::{Error, ErrorKind, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink};
 
 /// What a sink heard.
 #[derive(Debug)]
@@ -66,6 +66,62 @@ pub fn read_once(object: &dyn Object, offset: u64, len: usize, patience: Duratio
                 ));
             }
         }
+    }
+}
+
+/// Starts a write and returns where its end can be heard: the buffer and the result; nothing if the store drops the sink.
+pub fn start_write(
+    object: &dyn WriteObject,
+    offset: u64,
+    buf: WriteBuf,
+) -> Receiver<(WriteBuf, Result<usize>)> {
+    // Room for a second end, so that a store that breaks the contract is found out rather than held up.
+    let (sender, receiver) = mpsc::sync_channel(2);
+    object.write(offset, buf, Box::new(EndSink { sender }));
+    receiver
+}
+
+/// Writes `bytes` at `offset`, going on after short writes.
+///
+/// # Errors
+/// As the store says; `TimedOut` if nothing was heard for `patience`.
+pub fn write_exact(object: &dyn WriteObject, offset: u64, bytes: &[u8], patience: Duration) -> Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let count = write_once(object, offset.saturating_add(done as u64), &bytes[done..], patience)?;
+        if count == 0 {
+            return Err(Error::new(ErrorKind::Io, "the store took no byte and said no reason"));
+        }
+        done += count;
+    }
+    Ok(())
+}
+
+/// Writes `bytes` at `offset` with one request; returns how many were written.
+///
+/// # Errors
+/// As the store says; `TimedOut` if nothing was heard for `patience`.
+pub fn write_once(object: &dyn WriteObject, offset: u64, bytes: &[u8], patience: Duration) -> Result<usize> {
+    let end = start_write(object, offset, WriteBuf::from_vec(bytes.to_vec()));
+    match end.recv_timeout(patience) {
+        Ok((_, result)) => result,
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Err(Error::new(ErrorKind::Io, "the store dropped a write"))
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            Err(Error::new(ErrorKind::TimedOut, format!("no answer from the store in {patience:?}")))
+        }
+    }
+}
+
+struct EndSink {
+    sender: SyncSender<(WriteBuf, Result<usize>)>,
+}
+
+impl WriteSink for EndSink {
+    fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
+        // Nobody listens any more: then nobody misses it.
+        self.sender.try_send((buf, result)).ok();
     }
 }
 

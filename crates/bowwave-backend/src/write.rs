@@ -188,6 +188,15 @@ pub enum Allocate {
     Insert,
 }
 
+/// What [`Object::seek`](crate::Object::seek) looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Seek {
+    /// Bytes that were written.
+    Data,
+    /// A hole, or the end.
+    Hole,
+}
+
 /// What [`Backend::rename`](crate::Backend::rename) does about what has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rename {
@@ -200,7 +209,8 @@ pub enum Rename {
     Exchange,
 }
 
-/// Attributes to change; `None` leaves one as it is.
+/// Attributes to change; `None` leaves one as it is. With none at all it is a change of the owner to who it was: the time
+/// of change moves, and set-user-id goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     /// Permission bits with set-user-id, set-group-id and sticky.
@@ -213,6 +223,14 @@ pub struct SetAttributes {
     pub accessed: Option<SetTime>,
     /// Time of the last modification.
     pub modified: Option<SetTime>,
+}
+
+impl SetAttributes {
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A time to set.

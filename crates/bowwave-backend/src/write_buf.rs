@@ -145,6 +145,12 @@ impl WriteBuf {
     pub fn unsplit(&mut self, tail: Self) {
         self.0.unsplit(tail.0);
     }
+
+    /// Gives the memory up for good: whoever still reads it may do so for ever, because the owner is never dropped. What
+    /// is left is an empty buffer of the same owner.
+    pub(crate) fn lose(self) -> Self {
+        Self(self.0.lose())
+    }
 }
 
 impl fmt::Debug for WriteBuf {

@@ -1,28 +1,39 @@
-//! Local files and folders, read past the kernel's page cache where the file system allows it.
+//! Local files and folders: read past the kernel's page cache where the file system allows it, written through it.
 //!
-//! Reads go through one io_uring with its own thread (`ring`), or through a small pool of threads where the kernel
+//! Requests go through one io_uring with its own thread (`ring`), or through a small pool of threads where the kernel
 //! offers no ring (`threads`). After each read the file is looked at again: if inode, time of modification or size
-//! have moved, the bytes are not given out.
+//! have moved, the bytes are not given out. Files open for writing are exempt: they change by our own doing.
+//!
+//! No name leads out of the folder (`root`), and what is made belongs to whom it is made for (`owner`).
 
+mod attributes;
+mod open;
+mod owner;
+mod request;
 mod ring;
+mod root;
 mod threads;
+mod tree;
 
-use std::ffi::OsStr;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use rustix::fs::{AtFlags, Dir, OFlags, StatVfsMountFlags};
+use rustix::io::Errno;
+
+use self::open::{ALIGNMENT, FileObject, OpenFile};
+use self::request::Request;
+use self::root::Root;
 use crate::{
-    Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result, Unix,
+    Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result,
+    SetAttributes, SetXattr, StatFs, WriteObject, Writes,
 };
-use crate::{generate, path};
 
-/// How file reads are carried out.
+/// How reads and writes of files are carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FileIo {
     /// io_uring if the kernel offers it, threads if not.
@@ -38,10 +49,11 @@ pub enum FileIo {
 #[derive(Debug)]
 pub struct FileBackend {
     url: String,
-    root: PathBuf,
+    root: Root,
     direct: bool,
     slots: u32,
-    reader: Arc<Reader>,
+    writes: Writes,
+    carrier: Arc<Carrier>,
 }
 
 impl FileBackend {
@@ -52,21 +64,20 @@ impl FileBackend {
     /// `NotFound` and the like if `root` cannot be looked at, `Unsupported` if it is neither file nor folder or if the
     /// asked-for `io` is not to be had.
     pub fn open(root: impl AsRef<Path>, io: FileIo, direct: bool, slots: Option<u32>) -> Result<Self> {
-        let root = std::path::absolute(root.as_ref()).map_err(|error| io_error(root.as_ref(), &error))?;
-        let url = format!("file://{}", root.display());
-        // The root alone may be a link: who names a link means what it points to.
-        let metadata = fs::metadata(&root).map_err(|error| io_error(&root, &error))?;
+        let place = root.as_ref();
+        let place = std::path::absolute(place).map_err(|error| Error::from_os(place.display(), &error))?;
+        let url = format!("file://{}", place.display());
+        let metadata = std::fs::metadata(&place).map_err(|error| Error::from_os(place.display(), &error))?;
         if !metadata.is_dir() && !metadata.is_file() {
-            return Err(special(&root));
+            return Err(special(&place));
         }
-        let reader = Reader::start(io, slots)?;
-        let slots = slots.unwrap_or_else(|| reader.slots_default()).max(1);
-        Ok(Self { url, root, direct, slots, reader: Arc::new(reader) })
-    }
-
-    fn place(&self, path: &Path) -> PathBuf {
-        // Joining an empty path would add a slash, and a file has nothing below it.
-        if path.as_os_str().is_empty() { self.root.clone() } else { self.root.join(path) }
+        let root = Root::open(place)?;
+        let carrier = Carrier::start(io, slots)?;
+        let slots = slots.unwrap_or_else(|| carrier.slots_default()).max(1);
+        let read_only = rustix::fs::fstatvfs(root.directory())
+            .is_ok_and(|room| room.f_flag.contains(StatVfsMountFlags::RDONLY));
+        let writes = if read_only { Writes::No } else { Writes::Anywhere };
+        Ok(Self { url, root, direct, slots, writes, carrier: Arc::new(carrier) })
     }
 }
 
@@ -80,30 +91,34 @@ impl Backend for FileBackend {
             slots: self.slots,
             alignment: if self.direct { ALIGNMENT as u32 } else { 1 },
             latency: Duration::from_micros(100),
+            writes: self.writes,
+            write_part_bytes: 1 << 20,
             ..Profile::read_only("file")
         }
     }
 
     fn stat(&self, path: &Path) -> Result<Entry> {
-        path::check(path)?;
-        let place = self.place(path);
-        let root = path.as_os_str().is_empty();
-        let metadata = if root { fs::metadata(&place) } else { fs::symlink_metadata(&place) };
-        let metadata = metadata.map_err(|error| io_error(&place, &error))?;
-        Ok(entry(path.file_name().unwrap_or_default(), &metadata))
+        let at = self.root.at(path)?;
+        let stat = rustix::fs::statat(at.folder(), at.name, AtFlags::SYMLINK_NOFOLLOW);
+        let name = path.file_name().unwrap_or_default();
+        stat.map(|stat| attributes::entry(name, &stat)).map_err(|error| at.failed(error))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        path::check(path)?;
-        let place = self.place(path);
+        let folder = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let failed = |error| root::os_error(&self.root.place(path), error);
         let mut entries = Vec::new();
-        for found in fs::read_dir(&place).map_err(|error| io_error(&place, &error))? {
-            let found = found.map_err(|error| io_error(&place, &error))?;
-            match found.metadata() {
-                Ok(metadata) => entries.push(entry(&found.file_name(), &metadata)),
+        for found in Dir::read_from(&folder).map_err(failed)? {
+            let found = found.map_err(failed)?;
+            let name = found.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => entries.push(attributes::entry(OsStr::from_bytes(name.to_bytes()), &stat)),
                 // Gone between the two looks.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(io_error(&found.path(), &error)),
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(failed(error)),
             }
         }
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -111,54 +126,127 @@ impl Backend for FileBackend {
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        path::check(path)?;
-        let place = self.place(path);
-        fs::read_link(&place).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => {
-                Error::new(ErrorKind::Unsupported, format!("{}: is not a link", place.display()))
+        let at = self.root.at(path)?;
+        match rustix::fs::readlinkat(at.folder(), at.name, Vec::new()) {
+            Ok(target) => Ok(PathBuf::from(OsString::from_vec(target.into_bytes()))),
+            Err(Errno::INVAL) => {
+                Err(Error::new(ErrorKind::Unsupported, format!("{}: is not a link", at.place.display())))
             }
-            _ => io_error(&place, &error),
-        })
+            Err(error) => Err(at.failed(error)),
+        }
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        path::check(path)?;
-        let file = OpenFile::open(self.place(path), self.direct)?;
-        Ok(Arc::new(FileObject { file: Arc::new(file), reader: Arc::clone(&self.reader) }))
+        let file = OpenFile::read(&self.root, path, self.direct)?;
+        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
+    }
+
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let file = OpenFile::write(&self.root.at(path)?, how, self.direct)?;
+        Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
+    }
+
+    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        let at = self.root.named(path)?;
+        tree::make_directory(&at, mode, owner).map_err(|error| at.failed(error))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        let at = self.root.named(path)?;
+        tree::remove(&at, false).map_err(|error| at.failed(error))
+    }
+
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        let at = self.root.named(path)?;
+        tree::remove(&at, true).map_err(|error| at.failed(error))
+    }
+
+    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+        let (from, to) = (self.root.named(from)?, self.root.named(to)?);
+        tree::rename(&from, &to, how).map_err(|error| to.failed(error))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let (from, to) = (self.root.named(from)?, self.root.named(to)?);
+        tree::link(&from, &to).map_err(|error| to.failed(error))
+    }
+
+    fn symlink(&self, target: &Path, path: &Path, owner: Option<Owner>) -> Result<()> {
+        let at = self.root.named(path)?;
+        tree::symlink(target, &at, owner).map_err(|error| at.failed(error))
+    }
+
+    fn make_node(
+        &self,
+        path: &Path,
+        kind: EntryKind,
+        mode: u32,
+        special_device: u64,
+        owner: Option<Owner>,
+    ) -> Result<()> {
+        let at = self.root.named(path)?;
+        tree::make_node(&at, kind, mode, special_device, owner).map_err(|error| at.failed(error))
+    }
+
+    fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
+        let at = self.root.at(path)?;
+        attributes::set(&at, attributes).map_err(|error| at.failed(error))
+    }
+
+    fn xattr(&self, path: &Path, name: &OsStr) -> Result<Vec<u8>> {
+        let at = self.root.at(path)?;
+        attributes::xattr(&at, name).map_err(|error| at.failed(error))
+    }
+
+    fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
+        let at = self.root.at(path)?;
+        attributes::list_xattrs(&at).map_err(|error| at.failed(error))
+    }
+
+    fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
+        let at = self.root.at(path)?;
+        attributes::set_xattr(&at, name, value, how).map_err(|error| at.failed(error))
+    }
+
+    fn remove_xattr(&self, path: &Path, name: &OsStr) -> Result<()> {
+        let at = self.root.at(path)?;
+        attributes::remove_xattr(&at, name).map_err(|error| at.failed(error))
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let room = rustix::fs::fstatvfs(self.root.directory())
+            .map_err(|error| root::os_error(&self.root.place(Path::new("")), error))?;
+        Ok(StatFs {
+            block_bytes: room.f_frsize,
+            blocks: room.f_blocks,
+            blocks_free: room.f_bfree,
+            blocks_available: room.f_bavail,
+            files: room.f_files,
+            files_free: room.f_ffree,
+            name_bytes_max: u32::try_from(room.f_namemax).unwrap_or(u32::MAX),
+        })
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        let folder = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::fsync(folder).map_err(|error| root::os_error(&self.root.place(path), error))
     }
 }
 
 #[derive(Debug)]
-struct FileObject {
-    file: Arc<OpenFile>,
-    reader: Arc<Reader>,
-}
-
-impl Object for FileObject {
-    fn size(&self) -> u64 {
-        self.file.identity.size
-    }
-
-    fn identity(&self) -> &Identity {
-        &self.file.identity
-    }
-
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let request = Request::new(Arc::clone(&self.file), offset, buf, sink);
-        match &*self.reader {
-            Reader::Ring(ring) => ring.add(request),
-            Reader::Threads(threads) => threads.add(request),
-        }
-    }
-}
-
-#[derive(Debug)]
-enum Reader {
+enum Carrier {
     Ring(ring::Ring),
     Threads(threads::Threads),
 }
 
-impl Reader {
+impl Carrier {
+    fn add(&self, request: Request) {
+        match self {
+            Self::Ring(ring) => ring.add(request),
+            Self::Threads(threads) => threads.add(request),
+        }
+    }
+
     fn start(io: FileIo, slots: Option<u32>) -> Result<Self> {
         let failed = |what: &str, error: &io::Error| {
             let remedy = "use FileIo::Auto or FileIo::Threads";
@@ -184,222 +272,17 @@ impl Reader {
     }
 }
 
-/// A file held open, with the identity it had then.
-#[derive(Debug)]
-struct OpenFile {
-    place: PathBuf,
-    identity: Identity,
-    buffered: File,
-    /// The same file opened past the page cache, where that is possible.
-    direct: Option<File>,
-    /// Set once the file system has refused a direct read that it promised.
-    direct_refused: AtomicBool,
-}
-
-impl OpenFile {
-    fn open(place: PathBuf, direct: bool) -> Result<Self> {
-        let failed = |error: io::Error| io_error(&place, &error);
-        // A look first: opening a FIFO would wait for a writer, opening a device may act on it.
-        let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&place).map_err(failed)?;
-        let metadata = handle.metadata().map_err(failed)?;
-        if metadata.is_dir() {
-            return Err(Error::new(
-                ErrorKind::IsADirectory,
-                format!("{}: is a folder; name a file in it", place.display()),
-            ));
-        }
-        if !metadata.is_file() {
-            return Err(special(&place));
-        }
-        let buffered = reopen(&handle, 0).map_err(failed)?;
-        let direct = if direct { reopen(&handle, libc::O_DIRECT).ok() } else { None };
-        let identity = identity(&metadata);
-        Ok(Self { place, identity, buffered, direct, direct_refused: AtomicBool::new(false) })
-    }
-
-    /// The descriptor to read `len` bytes at `offset` into `buf` with, and whether it is the direct one.
-    fn descriptor(&self, offset: u64, buf: &ReadBuf) -> (&File, bool) {
-        match &self.direct {
-            Some(direct)
-                if offset.is_multiple_of(ALIGNMENT as u64)
-                    && buf.is_aligned(ALIGNMENT)
-                    && !self.direct_refused.load(Ordering::Relaxed) =>
-            {
-                (direct, true)
-            }
-            _ => (&self.buffered, false),
-        }
-    }
-
-    /// Fails if the file is no longer the one that was opened.
-    fn check(&self) -> Result<()> {
-        let now = self.buffered.metadata().map_err(|error| io_error(&self.place, &error))?;
-        if identity(&now) == self.identity {
-            Ok(())
-        } else {
-            Err(path::changed(&self.place.display().to_string()))
-        }
-    }
-}
-
-/// A read on its way: carried out part by part, by whichever reader.
-struct Request {
-    file: Arc<OpenFile>,
-    offset: u64,
-    buf: ReadBuf,
-    /// Bytes that lie before the end of the file.
-    len: usize,
-    done: usize,
-    sink: Box<dyn ReadSink>,
-}
-
-/// What is left of a request after one of its parts.
-enum After {
-    More(Request),
-    Ended,
-}
-
-impl Request {
-    fn new(file: Arc<OpenFile>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) -> Self {
-        let len = generate::within(file.identity.size, offset, buf.len());
-        Self { file, offset, buf, len, done: 0, sink }
-    }
-
-    /// The bytes of the buffer that the next system call should fill. May reach past the end of the file, because a
-    /// direct read is of whole blocks.
-    fn part(&self) -> std::ops::Range<usize> {
-        self.done..self.buf.len().min(self.done + PART_BYTES)
-    }
-
-    /// Takes the result of reading [`Self::part`], `direct` or not.
-    fn advance(mut self, result: io::Result<usize>, direct: bool) -> After {
-        match result {
-            Ok(count) => {
-                self.done = (self.done + count).min(self.len);
-                if let Err(error) = self.file.check() {
-                    return self.end(Err(error));
-                }
-                if count == 0 || self.done == self.len {
-                    // Zero before the end cannot be: the size was checked just now. If it is, it is a short read.
-                    let done = self.done;
-                    return self.end(Ok(done));
-                }
-                self.sink.progress(self.done);
-                After::More(self)
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => After::More(self),
-            // Some file systems accept O_DIRECT and then refuse the read.
-            Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
-                self.file.direct_refused.store(true, Ordering::Relaxed);
-                After::More(self)
-            }
-            Err(error) => {
-                let error = io_error(&self.file.place, &error);
-                self.end(Err(error))
-            }
-        }
-    }
-
-    fn end(self, result: Result<usize>) -> After {
-        self.sink.done(self.buf, result);
-        After::Ended
-    }
-
-    /// Whether nothing is to be read; then the request ends without a system call.
-    fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn end_empty(self) {
-        let result = self.file.check().map(|()| 0);
-        self.end(result);
-    }
-}
-
-/// Opens the file behind `handle` for reading. By descriptor, not by name: it is the one that was looked at.
-fn reopen(handle: &File, flags: i32) -> io::Result<File> {
-    let name = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    OpenOptions::new().read(true).custom_flags(flags).open(name)
-}
-
-fn identity(metadata: &Metadata) -> Identity {
-    let modified_ns = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    Identity {
-        etag: None,
-        modified_ns: Some(modified_ns),
-        device: Some(metadata.dev()),
-        inode: Some(metadata.ino()),
-        size: metadata.len(),
-    }
-}
-
-/// The entry for what `metadata` describes.
-fn entry(name: &OsStr, metadata: &Metadata) -> Entry {
-    let kind = match metadata.file_type() {
-        kind if kind.is_dir() => EntryKind::Directory,
-        kind if kind.is_file() => EntryKind::File,
-        kind if kind.is_symlink() => EntryKind::Link,
-        kind if kind.is_fifo() => EntryKind::Fifo,
-        kind if kind.is_socket() => EntryKind::Socket,
-        kind if kind.is_char_device() => EntryKind::CharDevice,
-        _ => EntryKind::BlockDevice,
-    };
-    let has_size = matches!(kind, EntryKind::File | EntryKind::Link);
-    Entry {
-        name: name.to_owned(),
-        kind,
-        size: if has_size { metadata.len() } else { 0 },
-        modified: metadata.modified().ok(),
-        mode: Some(metadata.mode() & 0o7777),
-        identity: (kind == EntryKind::File).then(|| identity(metadata)),
-        unix: Some(unix(metadata)),
-    }
-}
-
-fn unix(metadata: &Metadata) -> Unix {
-    Unix {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        links: metadata.nlink(),
-        uid: metadata.uid(),
-        gid: metadata.gid(),
-        special_device: metadata.rdev(),
-        accessed: time(metadata.atime(), metadata.atime_nsec()),
-        changed: time(metadata.ctime(), metadata.ctime_nsec()),
-        blocks: metadata.blocks(),
-    }
-}
-
-/// The time `seconds` and `nanoseconds` after the epoch; the seconds may be negative. The epoch itself if the clock's
-/// type cannot hold it.
-fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let second = if seconds < 0 {
-        SystemTime::UNIX_EPOCH.checked_sub(whole)
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(whole)
-    };
-    let part = Duration::from_nanos(nanoseconds.unsigned_abs());
-    second.and_then(|second| second.checked_add(part)).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
 fn special(place: &Path) -> Error {
     let message = format!("{}: is neither file nor folder (a FIFO, socket or device)", place.display());
     Error::new(ErrorKind::Unsupported, message)
 }
 
-fn io_error(place: &Path, error: &io::Error) -> Error {
-    Error::from_os(place.display(), error)
-}
-
-/// What O_DIRECT may ask of offsets and addresses at most, on any common device.
-const ALIGNMENT: usize = 4096;
-/// Bytes of one system call. Readers hear of a large read in steps of this size.
-const PART_BYTES: usize = 1 << 20;
-/// Reads in flight in a ring: enough for an NVMe drive, and what the engine asks for at most.
+/// Requests in flight in a ring: enough for an NVMe drive, and what the engine asks for at most.
 const RING_SLOTS: u32 = 64;
 /// Threads where there is no ring.
 const THREADS: u32 = 8;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod write_tests;

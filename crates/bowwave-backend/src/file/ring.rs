@@ -1,4 +1,4 @@
-//! File reads through an io_uring: one ring, one thread that submits and reaps.
+//! Requests through an io_uring: one ring, one thread that submits and reaps.
 //!
 //! ```text
 //!   add() --queue--> +--------------+ --SQE--> kernel
@@ -20,7 +20,7 @@ use std::thread;
 
 use io_uring::{IoUring, opcode, types};
 
-use super::{After, Request};
+use super::request::{After, Request, Work};
 use crate::{Error, ErrorKind};
 
 /// The sending side; dropping it lets the reads in flight finish, then ends the thread.
@@ -59,7 +59,7 @@ impl Ring {
         if queue.broken || queue.added.len() >= WAITING_MAX {
             let broken = queue.broken;
             drop(queue);
-            let message = if broken { "io_uring has failed" } else { "too many reads are waiting" };
+            let message = if broken { "io_uring has failed" } else { "too many requests are waiting" };
             let kind = if broken { ErrorKind::Io } else { ErrorKind::Throttled };
             request.end(Err(Error::new(kind, message)));
             return;
@@ -203,15 +203,23 @@ impl RingThread {
     }
 
     fn submit(&mut self, slot: usize, request: Request) -> io::Result<()> {
-        let offset = request.offset + request.done as u64;
-        let (descriptor, direct) = request.file.descriptor(offset, &request.buf);
+        let offset = request.position();
+        let (descriptor, direct) = request.descriptor();
         let descriptor = types::Fd(descriptor.as_raw_fd());
-        let vectors = request.buf.vectors(request.part());
+        let vectors = request.vectors();
         let count = u32::try_from(vectors.len()).expect("vectors are cut at IOV_MAX");
-        let entry = opcode::Readv::new(descriptor, vectors.as_ptr(), count).offset(offset).build();
+        let entry = match &request.work {
+            Work::Read { .. } => {
+                opcode::Readv::new(descriptor, vectors.as_ptr(), count).offset(offset).build()
+            }
+            Work::Write { .. } => {
+                opcode::Writev::new(descriptor, vectors.as_ptr(), count).offset(offset).build()
+            }
+        };
         self.flights[slot] = Some(Flight { request, direct, vectors });
         // SAFETY: until its completion is reaped the flight stays in `flights`, and with it the descriptor (through
-        // the request's file), the vectors (their heap memory does not move) and the buffer, which is ours alone.
+        // the request's file), the vectors (their heap memory does not move) and the buffer, which is ours alone
+        // or, of a write, does not change.
         unsafe { self.push(&entry.user_data(slot as u64)) }
     }
 
@@ -238,7 +246,7 @@ impl RingThread {
         unsafe { self.ring.submission().push(entry) }.map_err(|full| io::Error::other(full.to_string()))
     }
 
-    /// Ends everything with the error that broke the ring. The kernel may still write to the buffers of reads in flight, so
+    /// Ends everything with the error that broke the ring. The kernel may still use the buffers of requests in flight, so
     /// these are lost: their sinks hear of the failure with what is left of them, nothing.
     fn fail(&mut self, error: &io::Error) {
         let error = Error::new(ErrorKind::Io, format!("io_uring: {error}"));
@@ -251,9 +259,12 @@ impl RingThread {
         }
         for flight in self.flights.iter_mut().filter_map(Option::take) {
             let Flight { request, vectors, .. } = flight;
-            let Request { buf, sink, file, .. } = request;
+            let Request { work, file, .. } = request;
             std::mem::forget((vectors, file));
-            sink.done(buf.lose(), Err(error.clone()));
+            match work {
+                Work::Read { buf, sink } => sink.done(buf.lose(), Err(error.clone())),
+                Work::Write { buf, sink } => sink.done(buf.lose(), Err(error.clone())),
+            }
         }
     }
 }
@@ -290,7 +301,8 @@ mod tests {
     use std::sync::Weak;
     use std::time::{Duration, Instant};
 
-    use super::super::{OpenFile, identity};
+    use super::super::attributes::identity;
+    use super::super::open::OpenFile;
     use super::*;
     use crate::wait::{Heard, start_read};
     use crate::{Identity, Object, ReadBuf, ReadSink};
@@ -310,17 +322,23 @@ mod tests {
             &self.file.identity
         }
         fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-            self.ring.add(Request::new(Arc::clone(&self.file), offset, buf, sink));
+            self.ring.add(Request::read(Arc::clone(&self.file), offset, buf, sink));
         }
     }
 
     fn endless() -> (Endless, io::PipeWriter) {
         let (reader, writer) = io::pipe().expect("descriptors are left");
         let buffered = File::from(OwnedFd::from(reader));
-        let mut identity = identity(&buffered.metadata().expect("it is open"));
+        let mut identity = identity(&rustix::fs::fstat(&buffered).expect("it is open"));
         identity.size = 1 << 20;
-        let file =
-            OpenFile { place: "pipe".into(), identity, buffered, direct: None, direct_refused: false.into() };
+        let file = OpenFile {
+            place: "pipe".into(),
+            identity,
+            buffered,
+            direct: None,
+            direct_refused: false.into(),
+            writable: false,
+        };
         (
             Endless { file: Arc::new(file), ring: Arc::new(Ring::start(4).expect("the kernel has rings")) },
             writer,

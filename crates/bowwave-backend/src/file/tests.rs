@@ -1,6 +1,7 @@
 //! Local files: the contract by either reader, and what only file systems have.
 
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::conformance::{self, Fixture};
-use crate::{read_exact, read_once};
+use crate::{ReadBuf, read_exact, read_once};
 
 struct Folder {
     root: tempfile::TempDir,
@@ -97,12 +98,12 @@ fn a_read_of_aligned_frames_is_direct_and_any_other_is_right_too() {
     let folder = Folder::new(FileIo::Auto, true);
     let bytes: Vec<u8> = (0..100_000u32).map(|index| (index / 7) as u8).collect();
     folder.put("file", &bytes);
-    let file = OpenFile::open(folder.root.path().join("file"), true).unwrap();
+    let file = OpenFile::read(&folder.open().root, "file".as_ref(), true).unwrap();
     let pages = aligned(28);
     if file.direct.is_some() {
-        assert!(file.descriptor(4096, &pages).1, "aligned");
-        assert!(!file.descriptor(4095, &pages).1, "odd offset");
-        assert!(!file.descriptor(4096, &ReadBuf::zeroed(4000)).1, "odd length");
+        assert!(file.descriptor(4096, pages.is_aligned(4096)).1, "aligned");
+        assert!(!file.descriptor(4095, pages.is_aligned(4096)).1, "odd offset");
+        assert!(!file.descriptor(4096, ReadBuf::zeroed(4000).is_aligned(4096)).1, "odd length");
     }
     let object = folder.open().open("file".as_ref()).unwrap();
     let heard = crate::start_read(&*object, 4096, pages);

@@ -1,12 +1,12 @@
-//! File reads by `preadv` on a pool of threads.
+//! Requests by `preadv` and `pwritev` on a pool of threads.
 
 use std::io;
 
-use super::{After, Request};
+use super::request::{After, Request};
 use crate::Error;
 use crate::pool::{Job, Pool};
 
-/// The pool; reads in it finish even when it is dropped.
+/// The pool; requests in it finish even when it is dropped.
 #[derive(Debug)]
 pub(super) struct Threads {
     pool: Pool,
@@ -29,10 +29,7 @@ impl Job for Request {
             self.end_empty();
             return None;
         }
-        let (part, file) = (self.part(), self.file.clone());
-        let offset = self.offset + self.done as u64;
-        let (descriptor, direct) = file.descriptor(offset, &self.buf);
-        let result = self.buf.read_from(descriptor, offset, part);
+        let (result, direct) = self.carry_out();
         match self.advance(result, direct) {
             After::More(request) => Some(Box::new(request)),
             After::Ended => None,

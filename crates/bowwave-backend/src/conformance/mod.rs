@@ -3,6 +3,9 @@
 //! A [`Fixture`] says how to fill a store; [`run`] fills it and checks the contract of [`Backend`] and [`Object`].
 //! Faults are reported by panic, as tests do.
 
+mod anywhere;
+mod names;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,7 +13,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use crate::{Backend, EntryKind, ErrorKind, Heard, Object, ReadBuf, pattern, read_exact, start_read};
+use crate::{
+    Backend, Entry, EntryKind, ErrorKind, Heard, Object, OpenWrite, ReadBuf, WriteObject, Writes, pattern,
+    read_exact, start_read, write_exact,
+};
 
 /// A store under test, and how to change what is in it.
 pub trait Fixture {
@@ -57,6 +63,28 @@ pub fn run(fixture: &dyn Fixture) {
     }
     change_under_a_reader(fixture, &*store);
     dropped_with_reads_in_flight(fixture, large);
+    writes(&*store);
+}
+
+/// What the store says that it can be written must be so.
+fn writes(store: &dyn Backend) {
+    let profile = store.profile();
+    match profile.writes {
+        Writes::No => {
+            let create = OpenWrite { create: true, ..OpenWrite::default() };
+            let error = store.open_write("new".as_ref(), &create).map(drop).expect_err("it is only read");
+            assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+            let error = store.remove_file("Z".as_ref()).expect_err("it is only read");
+            assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+            store.stat("Z".as_ref()).expect("is there still");
+        }
+        Writes::Anywhere => {
+            assert!(profile.write_part_bytes.is_power_of_two());
+            anywhere::run(store);
+            names::run(store);
+        }
+        Writes::Whole => {}
+    }
 }
 
 /// The objects of the suite: path and bytes.
@@ -222,6 +250,36 @@ fn dropped_with_reads_in_flight(fixture: &dyn Fixture, bytes: &[u8]) {
             assert!(buf.to_vec()[..count] == bytes[..count]);
         }
     }
+}
+
+/// The entry at `path`.
+fn shown(store: &dyn Backend, path: &str) -> Entry {
+    store.stat(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All bytes of the object at `path`, read by somebody who opens it now.
+fn bytes_of(store: &dyn Backend, path: &str) -> Vec<u8> {
+    let object = store.open(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let size = usize::try_from(object.size()).expect("the suite's objects are small");
+    read_exact(&*object, 0, size, PATIENCE).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A new object at `path`, open for writing.
+fn create(store: &dyn Backend, path: &str) -> Arc<dyn WriteObject> {
+    let how = OpenWrite { create: true, exclusive: true, mode: 0o644, ..OpenWrite::default() };
+    store.open_write(path.as_ref(), &how).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A new object at `path` with these bytes.
+fn put(store: &dyn Backend, path: &str, bytes: &[u8]) {
+    let object = create(store, path);
+    write_exact(&*object, 0, bytes, PATIENCE).unwrap_or_else(|error| panic!("{path}: {error}"));
+    object.finish().unwrap_or_else(|error| panic!("{path}: {error}"));
+}
+
+/// `prefix` and `count` times `letter`.
+fn text_path(prefix: &str, letter: char, count: usize) -> String {
+    std::iter::once(prefix.to_owned()).chain(std::iter::repeat_n(letter.to_string(), count)).collect()
 }
 
 /// Everything that a sink hears up to the end, which must come exactly once.

@@ -1,0 +1,237 @@
+//! What the kernel says of files, and how their attributes are changed.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt as _;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+
+use super::open::OpenFile;
+use super::root::{At, descriptor_path};
+use crate::{Attributes, Entry, EntryKind, Identity, Result, SetAttributes, SetTime, SetXattr, Unix};
+
+/// What a call of rustix answers.
+type Answer<T> = std::result::Result<T, Errno>;
+
+/// The entry for what `stat` describes.
+pub(super) fn entry(name: &OsStr, stat: &Stat) -> Entry {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => EntryKind::Directory,
+        FileType::Symlink => EntryKind::Link,
+        FileType::Fifo => EntryKind::Fifo,
+        FileType::Socket => EntryKind::Socket,
+        FileType::CharacterDevice => EntryKind::CharDevice,
+        FileType::BlockDevice => EntryKind::BlockDevice,
+        _ => EntryKind::File,
+    };
+    let size = stat.st_size.cast_unsigned();
+    Entry {
+        name: name.to_owned(),
+        kind,
+        size: if matches!(kind, EntryKind::File | EntryKind::Link) { size } else { 0 },
+        modified: Some(time(stat.st_mtime, stat.st_mtime_nsec)),
+        mode: Some(stat.st_mode & 0o7777),
+        identity: (kind == EntryKind::File).then(|| identity(stat)),
+        unix: Some(Unix {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            links: wide(stat.st_nlink),
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            special_device: stat.st_rdev,
+            accessed: time(stat.st_atime, stat.st_atime_nsec),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+            blocks: stat.st_blocks.cast_unsigned(),
+        }),
+    }
+}
+
+/// The count in 64 bits; how many the kernel has depends on the machine.
+fn wide(count: impl Into<u64>) -> u64 {
+    count.into()
+}
+
+/// What makes the bytes of the file these bytes.
+pub(super) fn identity(stat: &Stat) -> Identity {
+    Identity {
+        etag: None,
+        modified_ns: Some(i128::from(stat.st_mtime) * 1_000_000_000 + stat.st_mtime_nsec as i128),
+        device: Some(stat.st_dev),
+        inode: Some(stat.st_ino),
+        size: stat.st_size.cast_unsigned(),
+    }
+}
+
+/// The time `seconds`, which may be negative, and `nanoseconds` after the epoch; the epoch if no clock can hold it.
+fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let second = if seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(whole)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(whole)
+    };
+    second
+        .and_then(|second| second.checked_add(Duration::from_nanos(nanoseconds)))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// The reverse: whole seconds below, and nanoseconds above them.
+fn timespec(time: SystemTime) -> Timespec {
+    let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => (seconds, 0),
+                nanoseconds => (seconds - 1, 1_000_000_000 - nanoseconds),
+            }
+        }
+    };
+    Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+}
+
+/// The times to set; `None` if both stay.
+fn timestamps(attributes: &SetAttributes) -> Option<Timestamps> {
+    let one = |set: Option<SetTime>| match set {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(SetTime::At(time)) => timespec(time),
+    };
+    (attributes.accessed.is_some() || attributes.modified.is_some()).then(|| Timestamps {
+        last_access: one(attributes.accessed),
+        last_modification: one(attributes.modified),
+    })
+}
+
+/// Changes the attributes of the entry itself, link or not. The owner first: a change of it clears bits of the mode.
+pub(super) fn set(at: &At<'_>, attributes: &SetAttributes) -> Answer<()> {
+    let (uid, gid) = (attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw));
+    if uid.is_some() || gid.is_some() || attributes.is_empty() {
+        rustix::fs::chownat(at.folder(), at.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    if let Some(mode) = attributes.mode {
+        set_mode(at, Mode::from_raw_mode(mode & 0o7777))?;
+    }
+    if let Some(times) = timestamps(attributes) {
+        rustix::fs::utimensat(at.folder(), at.name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+/// Sets the permission bits of the entry itself; links have none.
+pub(super) fn set_mode(at: &At<'_>, mode: Mode) -> Answer<()> {
+    // Through a handle: the plain call would follow a link.
+    let handle = at.handle()?;
+    rustix::fs::chmod(descriptor_path(&handle), mode)
+}
+
+/// Reads an extended attribute of the entry itself.
+pub(super) fn xattr(at: &At<'_>, name: &OsStr) -> Answer<Vec<u8>> {
+    let path = at.through_descriptor();
+    bytes(|buffer| rustix::fs::lgetxattr(&path, name, buffer))
+}
+
+/// Lists the names of the extended attributes of the entry itself.
+pub(super) fn list_xattrs(at: &At<'_>) -> Answer<Vec<OsString>> {
+    let path = at.through_descriptor();
+    bytes(|buffer| rustix::fs::llistxattr(&path, buffer)).map(|names| split_names(&names))
+}
+
+/// Sets an extended attribute of the entry itself.
+pub(super) fn set_xattr(at: &At<'_>, name: &OsStr, value: &[u8], how: SetXattr) -> Answer<()> {
+    rustix::fs::lsetxattr(at.through_descriptor(), name, value, xattr_flags(how))
+}
+
+/// Removes an extended attribute of the entry itself.
+pub(super) fn remove_xattr(at: &At<'_>, name: &OsStr) -> Answer<()> {
+    rustix::fs::lremovexattr(at.through_descriptor(), name)
+}
+
+impl Attributes for OpenFile {
+    fn stat(&self) -> Result<Entry> {
+        self.answer(rustix::fs::fstat(&self.buffered)).map(|stat| entry(OsStr::new(""), &stat))
+    }
+
+    fn set(&self, attributes: &SetAttributes) -> Result<()> {
+        let (uid, gid) = (attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw));
+        if uid.is_some() || gid.is_some() || attributes.is_empty() {
+            self.answer(rustix::fs::fchown(&self.buffered, uid, gid))?;
+        }
+        if let Some(mode) = attributes.mode {
+            self.answer(rustix::fs::fchmod(&self.buffered, Mode::from_raw_mode(mode & 0o7777)))?;
+        }
+        match timestamps(attributes) {
+            Some(times) => self.answer(rustix::fs::futimens(&self.buffered, &times)),
+            None => Ok(()),
+        }
+    }
+
+    fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
+        self.answer(bytes(|buffer| rustix::fs::fgetxattr(&self.buffered, name, buffer)))
+    }
+
+    fn list_xattrs(&self) -> Result<Vec<OsString>> {
+        let names = self.answer(bytes(|buffer| rustix::fs::flistxattr(&self.buffered, buffer)))?;
+        Ok(split_names(&names))
+    }
+
+    fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
+        self.answer(rustix::fs::fsetxattr(&self.buffered, name, value, xattr_flags(how)))
+    }
+
+    fn remove_xattr(&self, name: &OsStr) -> Result<()> {
+        self.answer(rustix::fs::fremovexattr(&self.buffered, name))
+    }
+}
+
+/// The bytes that `fill` puts into a buffer, which is made larger when it does not do.
+fn bytes(fill: impl Fn(&mut [u8]) -> Answer<usize>) -> Answer<Vec<u8>> {
+    let mut buffer = vec![0; 256];
+    let mut count = fill(&mut buffer);
+    if count == Err(Errno::RANGE) {
+        // The kernel's own limit of a value and of a list.
+        buffer.resize(64 << 10, 0);
+        count = fill(&mut buffer);
+    }
+    buffer.truncate(count?);
+    Ok(buffer)
+}
+
+/// Names that end with a NUL each.
+fn split_names(bytes: &[u8]) -> Vec<OsString> {
+    bytes
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| OsString::from_vec(name.to_vec()))
+        .collect()
+}
+
+fn xattr_flags(how: SetXattr) -> XattrFlags {
+    match how {
+        SetXattr::Any => XattrFlags::empty(),
+        SetXattr::Create => XattrFlags::CREATE,
+        SetXattr::Replace => XattrFlags::REPLACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch_keep_their_nanoseconds() {
+        for (seconds, nanoseconds) in [(0, 0), (1, 999_999_999), (-1, 0), (-1, 1), (-2, 999_999_999), (-5, 5)]
+        {
+            let back = timespec(time(seconds, nanoseconds));
+            assert_eq!(
+                (back.tv_sec, back.tv_nsec),
+                (seconds, nanoseconds.cast_signed()),
+                "{seconds} {nanoseconds}"
+            );
+        }
+    }
+}

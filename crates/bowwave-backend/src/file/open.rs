@@ -1,0 +1,227 @@
+//! Files held open, for reading and for writing.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+
+use super::attributes::identity;
+use super::owner::Acting;
+use super::request::Request;
+use super::root::{At, Root, os_error, reopen};
+use super::tree::without_umask;
+use super::{Carrier, special};
+use crate::{
+    Allocate, Attributes, Error, Identity, Object, OpenWrite, ReadBuf, ReadSink, Result, Seek, WriteBuf,
+    WriteObject, WriteSink, path,
+};
+
+/// A file held open, with the identity it had then.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) place: PathBuf,
+    pub(super) identity: Identity,
+    pub(super) buffered: File,
+    /// The same file opened past the page cache, where that is possible.
+    pub(super) direct: Option<File>,
+    /// Set once the file system has refused direct I/O that it promised.
+    pub(super) direct_refused: AtomicBool,
+    /// Open for writing: it changes, by our own doing, and may be read all the same.
+    pub(super) writable: bool,
+}
+
+impl OpenFile {
+    /// Opens the file at `path` for reading; a link is followed as long as it stays inside the store.
+    pub(super) fn read(root: &Root, path: &Path, direct: bool) -> Result<Self> {
+        let place = root.place(path);
+        // A look first: opening a FIFO would wait for a writer, opening a device may act on it.
+        let handle = root.open_at(path, OFlags::PATH)?;
+        let failed = |error| os_error(&place, error);
+        let stat = rustix::fs::fstat(&handle).map_err(failed)?;
+        regular(&stat, &place)?;
+        let buffered = reopen(&handle, OFlags::RDONLY).map_err(failed)?;
+        let direct = if direct { reopen(&handle, OFlags::RDONLY | OFlags::DIRECT).ok() } else { None };
+        let direct_refused = AtomicBool::new(false);
+        Ok(Self { identity: identity(&stat), place, buffered, direct, direct_refused, writable: false })
+    }
+
+    /// Opens the file at `at` for writing, and makes it if `how` says so. A link is not followed.
+    pub(super) fn write(at: &At<'_>, how: &OpenWrite, direct: bool) -> Result<Self> {
+        let failed = |error| at.failed(error);
+        let (buffered, handle) = match find_or_make(at, how)? {
+            // As it was made, whatever its mode lets others do later.
+            Found::Made(file) => (file, None),
+            Found::There(handle) => {
+                let truncate = if how.truncate { OFlags::TRUNC } else { OFlags::empty() };
+                let buffered = match reopen(&handle, OFlags::RDWR | truncate) {
+                    // Who may write but not read still may write.
+                    Err(Errno::ACCESS) => reopen(&handle, OFlags::WRONLY | truncate),
+                    result => result,
+                };
+                (buffered.map_err(failed)?, Some(handle))
+            }
+        };
+        let flags = OFlags::RDWR | OFlags::DIRECT;
+        let direct = match handle {
+            _ if !direct => None,
+            Some(handle) => reopen(handle, flags).ok(),
+            None => reopen(&buffered, flags).ok(),
+        };
+        let identity = identity(&rustix::fs::fstat(&buffered).map_err(failed)?);
+        let direct_refused = AtomicBool::new(false);
+        Ok(Self { place: at.place.clone(), identity, buffered, direct, direct_refused, writable: true })
+    }
+
+    /// The descriptor for I/O at `offset` with memory that is `aligned` or not, and whether it is the direct one.
+    pub(super) fn descriptor(&self, offset: u64, aligned: bool) -> (&File, bool) {
+        match &self.direct {
+            Some(direct)
+                if aligned
+                    && offset.is_multiple_of(ALIGNMENT as u64)
+                    && !self.direct_refused.load(Ordering::Relaxed) =>
+            {
+                (direct, true)
+            }
+            _ => (&self.buffered, false),
+        }
+    }
+
+    /// Fails if the file is no longer the one that was opened. One that is open for writing always is.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.writable {
+            return Ok(());
+        }
+        let now = self.answer(rustix::fs::fstat(&self.buffered))?;
+        if identity(&now) == self.identity {
+            Ok(())
+        } else {
+            Err(path::changed(&self.place.display().to_string()))
+        }
+    }
+
+    pub(super) fn answer<T>(&self, answer: std::result::Result<T, Errno>) -> Result<T> {
+        answer.map_err(|error| os_error(&self.place, error))
+    }
+}
+
+/// An open file and who carries out its requests.
+#[derive(Debug)]
+pub(super) struct FileObject {
+    pub(super) file: Arc<OpenFile>,
+    pub(super) carrier: Arc<Carrier>,
+}
+
+impl Object for FileObject {
+    fn size(&self) -> u64 {
+        self.file.identity.size
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.file.identity
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.carrier.add(Request::read(Arc::clone(&self.file), offset, buf, sink));
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        let from = match what {
+            Seek::Data => SeekFrom::Data(offset),
+            Seek::Hole => SeekFrom::Hole(offset),
+        };
+        // The descriptor's own position is nobody's matter: all I/O names its offset.
+        self.file.answer(rustix::fs::seek(&self.file.buffered, from))
+    }
+
+    fn attributes(&self) -> Option<&dyn Attributes> {
+        Some(&*self.file)
+    }
+}
+
+impl WriteObject for FileObject {
+    fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        self.carrier.add(Request::write(Arc::clone(&self.file), offset, buf, sink));
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        let file = &self.file.buffered;
+        self.file.answer(if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) })
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.answer(rustix::fs::ftruncate(&self.file.buffered, len))
+    }
+
+    fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
+        let keep = |keep_size| if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+        let flags = match how {
+            Allocate::Reserve { keep_size } => keep(keep_size),
+            Allocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
+            Allocate::Collapse => FallocateFlags::COLLAPSE_RANGE,
+            Allocate::Insert => FallocateFlags::INSERT_RANGE,
+        };
+        self.file.answer(rustix::fs::fallocate(&self.file.buffered, flags, offset, len))
+    }
+
+    fn finish(&self) -> Result<Identity> {
+        self.file.answer(rustix::fs::fstat(&self.file.buffered)).map(|stat| identity(&stat))
+    }
+}
+
+/// What [`find_or_make`] did.
+enum Found {
+    There(OwnedFd),
+    Made(File),
+}
+
+fn find_or_make(at: &At<'_>, how: &OpenWrite) -> Result<Found> {
+    let mut tries = 0;
+    loop {
+        match at.handle() {
+            Ok(_) if how.create && how.exclusive => return Err(at.failed(Errno::EXIST)),
+            Ok(handle) => {
+                // Before it is opened: opening a device may act on it.
+                regular(&rustix::fs::fstat(&handle).map_err(|error| at.failed(error))?, &at.place)?;
+                return Ok(Found::There(handle));
+            }
+            Err(Errno::NOENT) if how.create => match make(at, how) {
+                // Somebody else has just made it; or removes and makes it again and again.
+                Err(Errno::EXIST) if !how.exclusive && tries < TRIES_MAX => tries += 1,
+                made => return made.map(Found::Made).map_err(|error| at.failed(error)),
+            },
+            Err(error) => return Err(at.failed(error)),
+        }
+    }
+}
+
+fn make(at: &At<'_>, how: &OpenWrite) -> std::result::Result<File, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let acting = Acting::begin(how.owner)?;
+    let made = rustix::fs::openat(at.folder(), at.name, flags, Mode::from_raw_mode(how.mode & 0o7777))?;
+    drop(acting);
+    if let Some(mode) = without_umask(at, rustix::fs::fstat(&made)?.st_mode, how.mode) {
+        rustix::fs::fchmod(&made, mode)?;
+    }
+    Ok(made.into())
+}
+
+/// Fails unless `stat` is of a file with bytes.
+fn regular(stat: &Stat, place: &Path) -> Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(Error::from_os(place.display(), &Errno::ISDIR.into())
+            .with_message(format!("{}: is a folder; name a file in it", place.display()))),
+        FileType::Symlink => Err(os_error(place, Errno::LOOP)),
+        _ => Err(special(place)),
+    }
+}
+
+/// What O_DIRECT may ask of offsets and addresses at most, on any common device.
+pub(super) const ALIGNMENT: usize = 4096;
+/// How often a name that others make and remove is tried.
+const TRIES_MAX: u32 = 16;

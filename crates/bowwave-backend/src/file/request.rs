@@ -1,0 +1,152 @@
+//! Reads and writes on their way: carried out part by part, by whichever carrier.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use super::open::{ALIGNMENT, OpenFile};
+use super::root::os_error;
+use crate::{Error, ReadBuf, ReadSink, Result, WriteBuf, WriteSink, generate};
+
+/// A read or a write, and how far it has come.
+pub(super) struct Request {
+    pub(super) file: Arc<OpenFile>,
+    pub(super) offset: u64,
+    /// Bytes to move at most; fewer if the file ends.
+    len: usize,
+    pub(super) done: usize,
+    pub(super) work: Work,
+}
+
+/// The memory and who hears of the end.
+pub(super) enum Work {
+    Read { buf: ReadBuf, sink: Box<dyn ReadSink> },
+    Write { buf: WriteBuf, sink: Box<dyn WriteSink> },
+}
+
+/// What is left of a request after one of its parts.
+pub(super) enum After {
+    More(Request),
+    Ended,
+}
+
+impl Request {
+    pub(super) fn read(file: Arc<OpenFile>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) -> Self {
+        // Of a file that is being written the end is where the kernel says it is.
+        let len =
+            if file.writable { buf.len() } else { generate::within(file.identity.size, offset, buf.len()) };
+        Self { file, offset, len, done: 0, work: Work::Read { buf, sink } }
+    }
+
+    pub(super) fn write(file: Arc<OpenFile>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) -> Self {
+        Self { file, offset, len: buf.len(), done: 0, work: Work::Write { buf, sink } }
+    }
+
+    /// Whether nothing is to be done, or nothing can be; then the request ends without a system call.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0 || self.is_past_all()
+    }
+
+    pub(super) fn end_empty(self) {
+        let result = if self.len > 0 && matches!(self.work, Work::Write { .. }) {
+            Err(os_error(&self.file.place, Errno::FBIG))
+        } else {
+            self.file.check().map(|()| 0)
+        };
+        self.end(result);
+    }
+
+    /// Whether no file reaches so far, nor takes a system call such an offset.
+    fn is_past_all(&self) -> bool {
+        i64::try_from(self.position()).is_err()
+    }
+
+    /// Where the next part begins in the file.
+    pub(super) fn position(&self) -> u64 {
+        self.offset.saturating_add(self.done as u64)
+    }
+
+    /// The bytes of the buffer that the next system call should move. A read's may reach past the end of the file,
+    /// because a direct read is of whole blocks.
+    pub(super) fn part(&self) -> Range<usize> {
+        let len = match &self.work {
+            Work::Read { buf, .. } => buf.len(),
+            Work::Write { buf, .. } => buf.len(),
+        };
+        self.done..len.min(self.done + PART_BYTES)
+    }
+
+    /// The pieces of memory of [`Self::part`].
+    pub(super) fn vectors(&self) -> Vec<libc::iovec> {
+        match &self.work {
+            Work::Read { buf, .. } => buf.vectors(self.part()),
+            Work::Write { buf, .. } => buf.vectors(self.part()),
+        }
+    }
+
+    /// The descriptor for the next part, and whether it is the direct one.
+    pub(super) fn descriptor(&self) -> (&std::fs::File, bool) {
+        match &self.work {
+            Work::Read { buf, .. } => self.file.descriptor(self.position(), buf.is_aligned(ALIGNMENT)),
+            // Writes go through the kernel's cache: it takes them at once, and puts neighbours together.
+            Work::Write { .. } => (&self.file.buffered, false),
+        }
+    }
+
+    /// Does the next part with one system call; says whether it was direct.
+    pub(super) fn carry_out(&mut self) -> (io::Result<usize>, bool) {
+        let (part, position, file) = (self.part(), self.position(), Arc::clone(&self.file));
+        let direct = self.descriptor().1;
+        let descriptor = if direct { file.direct.as_ref().unwrap_or(&file.buffered) } else { &file.buffered };
+        let result = match &mut self.work {
+            Work::Read { buf, .. } => buf.read_from(descriptor, position, part),
+            Work::Write { buf, .. } => buf.write_to(descriptor, position, part),
+        };
+        (result, direct)
+    }
+
+    /// Takes the result of moving [`Self::part`], `direct` or not.
+    pub(super) fn advance(mut self, result: io::Result<usize>, direct: bool) -> After {
+        match result {
+            Ok(count) => {
+                self.done = (self.done + count).min(self.len);
+                if let Err(error) = self.file.check() {
+                    return self.end(Err(error));
+                }
+                if count == 0 || self.done == self.len {
+                    // Zero before the end: the file is being written and ends here, or it is a short read.
+                    let done = self.done;
+                    return self.end(Ok(done));
+                }
+                if let Work::Read { sink, .. } = &mut self.work {
+                    sink.progress(self.done);
+                }
+                After::More(self)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => After::More(self),
+            // Some file systems accept O_DIRECT and then refuse the I/O.
+            Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
+                self.file.direct_refused.store(true, Ordering::Relaxed);
+                After::More(self)
+            }
+            Err(error) => {
+                let error = Error::from_os(self.file.place.display(), &error);
+                self.end(Err(error))
+            }
+        }
+    }
+
+    pub(super) fn end(self, result: Result<usize>) -> After {
+        match self.work {
+            Work::Read { buf, sink } => sink.done(buf, result),
+            Work::Write { buf, sink } => sink.done(buf, result),
+        }
+        After::Ended
+    }
+}
+
+/// Bytes of one system call. Readers hear of a large read in steps of this size.
+const PART_BYTES: usize = 1 << 20;

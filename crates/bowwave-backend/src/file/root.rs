@@ -1,0 +1,257 @@
+//! The folder that a file store shows, and how names in it are found without ever leaving it.
+//!
+//! Names are looked up from the descriptor of the folder with `openat2` and `RESOLVE_BENEATH`: the kernel itself refuses
+//! a link that leads outside, at any part of the path, whoever moves things about meanwhile. Where the kernel or a
+//! container's policy has no `openat2`, parts are opened one by one and links among them are refused.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::{Error, Result, path};
+
+/// The store's folder, held open, so that it stays the same one whatever becomes of its name.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// For messages.
+    place: PathBuf,
+    directory: OwnedFd,
+    /// The store is this one file of the folder.
+    file: Option<OsString>,
+    /// The kernel has no `openat2`, or may not be asked for it.
+    walks: AtomicBool,
+}
+
+/// An entry's place: the folder that it is in, and its name there.
+#[derive(Debug)]
+pub(super) struct At<'a> {
+    folder: Folder<'a>,
+    /// One part, or `.` for the root.
+    pub(super) name: &'a OsStr,
+    /// For messages.
+    pub(super) place: PathBuf,
+}
+
+#[derive(Debug)]
+enum Folder<'a> {
+    Root(BorrowedFd<'a>),
+    Below(OwnedFd),
+}
+
+impl Root {
+    /// Opens the folder or the file's folder. `place` may be a link: who names a link means what it points to.
+    pub(super) fn open(place: PathBuf) -> Result<Self> {
+        let failed = |error: io::Error| Error::from_os(place.display(), &error);
+        let real = std::fs::canonicalize(&place).map_err(failed)?;
+        let metadata = std::fs::metadata(&real).map_err(failed)?;
+        let (folder, file) = if metadata.is_dir() {
+            (real.as_path(), None)
+        } else {
+            (real.parent().unwrap_or(&real), Some(real.file_name().unwrap_or_default().to_owned()))
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        Ok(Self { place, directory, file, walks: AtomicBool::new(false) })
+    }
+
+    /// Where `path` stands, for messages.
+    pub(super) fn place(&self, path: &Path) -> PathBuf {
+        // Joining an empty path would add a slash, and a file has nothing below it.
+        if path.as_os_str().is_empty() { self.place.clone() } else { self.place.join(path) }
+    }
+
+    /// The store's folder itself.
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Finds the folder of `path`. Nothing need stand at the name itself.
+    pub(super) fn at<'a>(&'a self, path: &'a Path) -> Result<At<'a>> {
+        path::check(path)?;
+        let place = self.place(path);
+        let root = Folder::Root(self.directory.as_fd());
+        let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+            let name = self.file.as_deref().unwrap_or_else(|| OsStr::new("."));
+            return Ok(At { folder: root, name, place });
+        };
+        if self.file.is_some() {
+            return Err(os_error(&place, Errno::NOTDIR));
+        }
+        let folder = if parent.as_os_str().is_empty() {
+            root
+        } else {
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            Folder::Below(self.resolve(parent, flags).map_err(|error| os_error(&place, error))?)
+        };
+        Ok(At { folder, name, place })
+    }
+
+    /// The same for what is to be made, removed or moved, which the root cannot be.
+    pub(super) fn named<'a>(&'a self, path: &'a Path) -> Result<At<'a>> {
+        if path.as_os_str().is_empty() {
+            return Err(os_error(&self.place, Errno::BUSY));
+        }
+        self.at(path)
+    }
+
+    /// Opens what stands at `path` with `flags`, links followed as long as they stay inside.
+    pub(super) fn open_at(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+        path::check(path)?;
+        let place = self.place(path);
+        let failed = |error| os_error(&place, error);
+        match &self.file {
+            Some(_) if !path.as_os_str().is_empty() => Err(failed(Errno::NOTDIR)),
+            Some(name) => self.resolve(Path::new(name), flags).map_err(failed),
+            None if path.as_os_str().is_empty() => self.resolve(Path::new("."), flags).map_err(failed),
+            None => self.resolve(path, flags).map_err(failed),
+        }
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+        let mut folder: Option<OwnedFd> = None;
+        let mut rest = path;
+        let step = OFlags::PATH | OFlags::DIRECTORY;
+        // The kernel takes a path of 4095 bytes; folders may be deeper.
+        while let Some(split) = split(rest) {
+            let from = folder.as_ref().map_or_else(|| self.directory.as_fd(), AsFd::as_fd);
+            folder = Some(self.resolve_from(from, split.0, step)?);
+            rest = split.1;
+        }
+        let from = folder.as_ref().map_or_else(|| self.directory.as_fd(), AsFd::as_fd);
+        self.resolve_from(from, rest, flags)
+    }
+
+    fn resolve_from(
+        &self,
+        from: BorrowedFd<'_>,
+        path: &Path,
+        flags: OFlags,
+    ) -> std::result::Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let mut tries = 0;
+        while !self.walks.load(Ordering::Relaxed) {
+            match rustix::fs::openat2(from, path, flags, Mode::empty(), how) {
+                Err(Errno::NOSYS) => self.walks.store(true, Ordering::Relaxed),
+                // A policy that forbids the call, or the file system's own answer to it: the walk tells.
+                Err(Errno::PERM) if walk(from, path, flags).is_ok() => {
+                    self.walks.store(true, Ordering::Relaxed);
+                }
+                // Something was moved while a link with `..` was followed.
+                Err(Errno::AGAIN) if tries < TRIES_MAX => tries += 1,
+                Err(Errno::INTR) => {}
+                result => return result,
+            }
+        }
+        walk(from, path, flags)
+    }
+}
+
+impl At<'_> {
+    /// The folder.
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        match &self.folder {
+            Folder::Root(folder) => *folder,
+            Folder::Below(folder) => folder.as_fd(),
+        }
+    }
+
+    /// A handle on the entry itself, not on what it points to. Opening it acts on nothing.
+    pub(super) fn handle(&self) -> std::result::Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(self.folder(), self.name, flags, Mode::empty())
+    }
+
+    /// A path that leads to the entry through the folder's descriptor, for calls that take nothing else.
+    pub(super) fn through_descriptor(&self) -> PathBuf {
+        descriptor_path(self.folder()).join(self.name)
+    }
+
+    /// The error for this place.
+    pub(super) fn failed(&self, error: Errno) -> Error {
+        os_error(&self.place, error)
+    }
+}
+
+/// Opens the file behind `handle`, by descriptor, not by name: it is the one that was looked at.
+pub(super) fn reopen(handle: impl AsFd, flags: OFlags) -> std::result::Result<File, Errno> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    rustix::fs::openat(CWD, descriptor_path(handle), flags, Mode::empty()).map(File::from)
+}
+
+/// The kernel's name for what an open descriptor stands for.
+pub(super) fn descriptor_path(handle: impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
+}
+
+/// The error for what the kernel said about `place`.
+pub(super) fn os_error(place: &Path, error: Errno) -> Error {
+    if error == Errno::XDEV {
+        let message = format!("{}: leads out of the store, or to another file system", place.display());
+        return Error::from_os(place.display(), &error.into()).with_message(message);
+    }
+    Error::from_os(place.display(), &error.into())
+}
+
+/// Splits a path that is too long for one system call at the last slash that fits.
+fn split(path: &Path) -> Option<(&Path, &Path)> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() <= PATH_BYTES_MAX {
+        return None;
+    }
+    let slash = bytes[..PATH_BYTES_MAX].iter().rposition(|&byte| byte == b'/')?;
+    Some((Path::new(OsStr::from_bytes(&bytes[..slash])), Path::new(OsStr::from_bytes(&bytes[slash + 1..]))))
+}
+
+/// Opens `path` part by part; links on the way or at the end are refused.
+fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+    let mut folder: Option<OwnedFd> = None;
+    let mut parts = path.iter().peekable();
+    while let Some(part) = parts.next() {
+        let from = folder.as_ref().map_or(from, AsFd::as_fd);
+        let flags =
+            if parts.peek().is_some() { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC } else { flags };
+        let opened = rustix::fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        let found = rustix::fs::fstat(&opened)?;
+        if rustix::fs::FileType::from_raw_mode(found.st_mode).is_symlink() {
+            return Err(Errno::LOOP);
+        }
+        folder = Some(opened);
+    }
+    folder.ok_or(Errno::NOENT)
+}
+
+/// Longest path of one system call, its NUL not counted.
+const PATH_BYTES_MAX: usize = 4095;
+/// How often a look-up that others disturb is tried anew.
+const TRIES_MAX: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_openat2_parts_are_walked_and_links_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        std::fs::write(folder.path().join("a/b/file"), b"x").unwrap();
+        std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
+        let root = Root::open(folder.path().to_owned()).unwrap();
+        for walks in [false, true] {
+            root.walks.store(walks, Ordering::Relaxed);
+            root.open_at("a/b/file".as_ref(), OFlags::PATH).unwrap();
+            assert_eq!(root.open_at("link/b".as_ref(), OFlags::PATH).is_err(), walks, "walks: {walks}");
+            assert_eq!(root.open_at("link".as_ref(), OFlags::PATH).is_err(), walks, "walks: {walks}");
+            root.open_at("a/b/none".as_ref(), OFlags::PATH).unwrap_err();
+            root.open_at("a/../a".as_ref(), OFlags::PATH).unwrap_err();
+        }
+    }
+}

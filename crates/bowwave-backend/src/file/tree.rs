@@ -1,0 +1,106 @@
+//! Names: folders, links, renames and removals.
+
+use rustix::fs::{AtFlags, Dev, FileType, Mode, RenameFlags};
+use rustix::io::Errno;
+
+use super::attributes;
+use super::owner::Acting;
+use super::root::At;
+use crate::{EntryKind, Owner, Rename};
+
+/// What a call of rustix answers.
+type Answer<T> = Result<T, Errno>;
+
+/// Makes a folder.
+pub(super) fn make_directory(at: &At<'_>, mode: u32, owner: Option<Owner>) -> Answer<()> {
+    let acting = Acting::begin(owner)?;
+    rustix::fs::mkdirat(at.folder(), at.name, Mode::from_raw_mode(mode & 0o7777))?;
+    drop(acting);
+    correct_mode(at, mode)
+}
+
+/// Makes an empty file or a special one.
+pub(super) fn make_node(
+    at: &At<'_>,
+    kind: EntryKind,
+    mode: u32,
+    special_device: u64,
+    owner: Option<Owner>,
+) -> Answer<()> {
+    let kind = match kind {
+        EntryKind::File => FileType::RegularFile,
+        EntryKind::Fifo => FileType::Fifo,
+        EntryKind::Socket => FileType::Socket,
+        EntryKind::CharDevice => FileType::CharacterDevice,
+        EntryKind::BlockDevice => FileType::BlockDevice,
+        EntryKind::Directory | EntryKind::Link => return Err(Errno::INVAL),
+    };
+    let acting = Acting::begin(owner)?;
+    rustix::fs::mknodat(
+        at.folder(),
+        at.name,
+        kind,
+        Mode::from_raw_mode(mode & 0o7777),
+        special_device as Dev,
+    )?;
+    drop(acting);
+    correct_mode(at, mode)
+}
+
+/// Makes a symbolic link.
+pub(super) fn symlink(target: &std::path::Path, at: &At<'_>, owner: Option<Owner>) -> Answer<()> {
+    let _acting = Acting::begin(owner)?;
+    rustix::fs::symlinkat(target, at.folder(), at.name)
+}
+
+/// Gives a file a second name; a link itself gets it, not what it points to.
+pub(super) fn link(from: &At<'_>, to: &At<'_>) -> Answer<()> {
+    rustix::fs::linkat(from.folder(), from.name, to.folder(), to.name, AtFlags::empty())
+}
+
+/// Renames within the store.
+pub(super) fn rename(from: &At<'_>, to: &At<'_>, how: Rename) -> Answer<()> {
+    let flags = match how {
+        // The call without flags, which every file system has.
+        Rename::Replace => return rustix::fs::renameat(from.folder(), from.name, to.folder(), to.name),
+        Rename::NoReplace => RenameFlags::NOREPLACE,
+        Rename::Exchange => RenameFlags::EXCHANGE,
+    };
+    rustix::fs::renameat_with(from.folder(), from.name, to.folder(), to.name, flags)
+}
+
+/// Removes a name that is not a folder's, or a folder's.
+pub(super) fn remove(at: &At<'_>, directory: bool) -> Answer<()> {
+    let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    rustix::fs::unlinkat(at.folder(), at.name, flags)
+}
+
+/// The mode to set on what was made with `wanted` and came out as `made`, because this process has a umask that its
+/// caller's mode was not meant for; `None` if all is well.
+pub(super) fn without_umask(at: &At<'_>, made: u32, wanted: u32) -> Option<Mode> {
+    let missing = match wanted & !made & 0o777 {
+        0 => return None,
+        missing => missing & umask(),
+    };
+    // With a default ACL in its folder the mode is the ACL's matter, and no umask counts.
+    let parent_acl = || {
+        let parent = super::root::descriptor_path(at.folder());
+        rustix::fs::getxattr(parent, "system.posix_acl_default", &mut [0; 0]).is_ok()
+    };
+    (missing != 0 && !parent_acl()).then(|| Mode::from_raw_mode((made | missing) & 0o7777))
+}
+
+fn correct_mode(at: &At<'_>, wanted: u32) -> Answer<()> {
+    let made = rustix::fs::statat(at.folder(), at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+    match without_umask(at, made, wanted) {
+        Some(mode) => attributes::set_mode(at, mode),
+        None => Ok(()),
+    }
+}
+
+/// This process's umask. By the list of its properties: the call that tells it sets it too, for all threads.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o777)
+}
