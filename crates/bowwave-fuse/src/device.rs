@@ -17,7 +17,7 @@ use crate::checks::{DEVICE, FS_TYPE, device_error, fusermount};
 use crate::error::{Error, Result};
 
 /// Mounts at `point` and gives the connection to the kernel.
-pub(crate) fn mount(point: &Path, source: &str, allow_other: bool) -> Result<OwnedFd> {
+pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
     let device: OwnedFd =
         OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| device_error(&error))?.into();
     // 40000: a directory, in the octal of `st_mode`.
@@ -31,19 +31,21 @@ pub(crate) fn mount(point: &Path, source: &str, allow_other: bool) -> Result<Own
         data.push_str(",allow_other");
     }
     let data = CString::new(data).expect("made of numbers and words");
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    // What a store holds gives nobody rights here, and opens no device of this machine.
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::RDONLY, read_only);
     // A NUL cannot be in a source; the kernel only shows it.
     let source = source.replace('\0', "?");
     match rustix::mount::mount(source.as_str(), point, FS_TYPE, flags, data.as_c_str()) {
         Ok(()) => Ok(device),
-        Err(Errno::PERM | Errno::ACCESS) => mount_as_user(point, &source, allow_other),
+        Err(Errno::PERM | Errno::ACCESS) => mount_as_user(point, &source, allow_other, read_only),
         Err(Errno::NODEV) => Err(Error::new("the kernel has no FUSE: load it with `modprobe fuse`")),
         Err(error) => Err(Error::new(format!("{}: cannot mount: {error}", point.display()))),
     }
 }
 
 /// `fusermount3` mounts for us and sends the connection over a socket, which it gets as its standard input.
-fn mount_as_user(point: &Path, source: &str, allow_other: bool) -> Result<OwnedFd> {
+fn mount_as_user(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
     let Some(program) = fusermount() else {
         return Err(Error::new(format!(
             "{}: mounting needs root or fusermount3: install it with `apt install fuse3`",
@@ -53,7 +55,8 @@ fn mount_as_user(point: &Path, source: &str, allow_other: bool) -> Result<OwnedF
     let failed = |error: &dyn std::fmt::Display| Error::new(format!("{program}: {error}"));
     let (ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
     let source = source.replace('\\', r"\\").replace(',', r"\,");
-    let mut options = format!("ro,nosuid,nodev,default_permissions,subtype=bowwave,fsname={source}");
+    let access = if read_only { "ro" } else { "rw" };
+    let mut options = format!("{access},nosuid,nodev,default_permissions,subtype=bowwave,fsname={source}");
     if allow_other {
         options.push_str(",allow_other");
     }

@@ -1,10 +1,18 @@
 //! The one place where errors of a store become error numbers.
 
-use bowwave_engine::backend::ErrorKind;
+use bowwave_engine::backend::{Error, ErrorKind};
 use fuser::Errno;
 
-/// The error number that a program sees for an error of this kind.
-pub(crate) fn errno(kind: ErrorKind) -> Errno {
+/// The error number that a program sees: the operating system's where the error came from there, else the kind's.
+pub(crate) fn errno(error: &Error) -> Errno {
+    match error.errno() {
+        // The kernel takes 1 to 511 from us, and hangs up on what is not a number of its own.
+        Some(number @ 1..512) => Errno::from_i32(number),
+        _ => of_kind(error.kind()),
+    }
+}
+
+fn of_kind(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::NotFound => Errno::ENOENT,
         ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => Errno::EACCES,
@@ -30,12 +38,23 @@ pub(crate) fn errno(kind: ErrorKind) -> Errno {
 
 /// Whether an error is an everyday answer rather than a failure worth telling.
 pub(crate) fn is_everyday(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::NotADirectory)
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::IsADirectory
+            | ErrorKind::NotADirectory
+            | ErrorKind::Exists
+            | ErrorKind::NotEmpty
+            | ErrorKind::NameTooLong
+            | ErrorKind::Invalid
+            | ErrorKind::NoAttribute
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
 
     #[test]
     fn kinds_map_to_the_errno_that_programs_know() {
@@ -53,9 +72,29 @@ mod tests {
             (ErrorKind::Truncated, Errno::EIO),
             (ErrorKind::Protocol, Errno::EIO),
             (ErrorKind::Io, Errno::EIO),
+            (ErrorKind::Exists, Errno::EEXIST),
+            (ErrorKind::NotEmpty, Errno::ENOTEMPTY),
+            (ErrorKind::NoSpace, Errno::ENOSPC),
+            (ErrorKind::ReadOnly, Errno::EROFS),
+            (ErrorKind::NameTooLong, Errno::ENAMETOOLONG),
+            (ErrorKind::CrossDevice, Errno::EXDEV),
+            (ErrorKind::Invalid, Errno::EINVAL),
+            (ErrorKind::TooLarge, Errno::EFBIG),
+            (ErrorKind::NoAttribute, Errno::ENODATA),
+            (ErrorKind::Busy, Errno::EBUSY),
         ];
         for (kind, want) in table {
-            assert_eq!(errno(kind).code(), want.code(), "{kind:?}");
+            assert_eq!(errno(&Error::new(kind, "x")).code(), want.code(), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn what_the_operating_system_said_is_passed_on() {
+        for number in [1, 27, 40, 122] {
+            let error = Error::from_os("x", &io::Error::from_raw_os_error(number));
+            assert_eq!(errno(&error).code(), number);
+        }
+        let odd = Error::from_os("x", &io::Error::from_raw_os_error(524));
+        assert_eq!(errno(&odd).code(), Errno::EIO.code(), "a number that the kernel keeps to itself");
     }
 }

@@ -68,6 +68,25 @@ impl Lanes {
         self.shared.running.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// As [`run`](Self::run), for a job on bytes of the receiver's buffer: they are copied only if a worker is to have them.
+    pub(crate) fn run_on(&self, bytes: &[u8], job: impl FnOnce(&[u8]) + Send + 'static) {
+        let running = self.shared.running.fetch_add(1, Ordering::Relaxed) + 1;
+        if running < self.shared.receivers || !self.has_worker() {
+            guard(|| job(bytes));
+        } else {
+            let copy = bytes.to_vec();
+            if let Err(job) = self.hand_over(Box::new(move || job(&copy))) {
+                guard(job);
+            }
+        }
+        self.shared.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a worker is free, or can be made.
+    fn has_worker(&self) -> bool {
+        self.shared.lock().jobs < self.shared.workers_max
+    }
+
     fn hand_over(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.lock();
         if state.jobs == state.workers {
@@ -128,6 +147,18 @@ const IDLE: Duration = Duration::from_secs(10);
 mod tests {
     use super::*;
     use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn bytes_reach_their_job_wherever_it_runs() {
+        let lanes = Lanes::new(1, 1);
+        let (tell, told) = sync_channel(1);
+        for _ in 0..2 {
+            let tell = tell.clone();
+            // With a single receiver every job goes to the worker.
+            lanes.run_on(b"some bytes", move |bytes| tell.send(bytes.to_vec()).expect("the test waits"));
+            assert_eq!(told.recv().expect("it ran"), b"some bytes");
+        }
+    }
 
     #[test]
     fn one_receiver_stays_free_while_workers_last_and_the_rest_run_in_place() {

@@ -65,9 +65,36 @@ impl<T: Tree> Layout<T> {
         self.tree.read_link(self.beneath(path))
     }
 
-    /// Opens a file.
+    /// Opens a file for reading.
     pub(crate) fn open(&self, path: &Path) -> Result<T::File> {
         self.tree.open(self.beneath(path))
+    }
+
+    /// Opens a file that exists for reading and writing.
+    pub(crate) fn open_write(&self, path: &Path) -> Result<T::File> {
+        self.tree.open_write(self.beneath(path), None)
+    }
+
+    /// Cuts or extends a file.
+    pub(crate) fn set_len(&self, path: &Path, len: u64) -> Result<()> {
+        self.tree.set_len(self.beneath(path), len)
+    }
+
+    /// The tree, for asking about attributes of `path`, and the path in it.
+    pub(crate) fn at<'a>(&'a self, path: &'a Path) -> (&'a T, &'a Path) {
+        (&self.tree, self.beneath(path))
+    }
+
+    /// The tree, to change names in; an error if there is but one file.
+    pub(crate) fn names(&self) -> Result<&T> {
+        match &self.single {
+            None => Ok(&self.tree),
+            Some(_) => {
+                let message =
+                    format!("{}: the store is a single file; names are not changed", self.tree.url());
+                Err(Error::new(ErrorKind::PermissionDenied, message))
+            }
+        }
     }
 
     fn beneath<'a>(&self, path: &'a Path) -> &'a Path {
@@ -76,7 +103,7 @@ impl<T: Tree> Layout<T> {
 }
 
 /// Object stores allow names such as `a//b` and `..`; the kernel fails a whole listing that has one.
-fn is_name(name: &OsStr) -> bool {
+pub(crate) fn is_name(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     !matches!(bytes, b"" | b"." | b"..")
         && bytes.len() <= NAME_BYTES_MAX

@@ -1,7 +1,8 @@
-//! The read-only mount: a tree as files, through FUSE.
+//! The mount: a tree as files, through FUSE.
 //!
 //! ```text
-//!   program --read()--> kernel's page cache --FUSE read--> receiver or worker --> OpenFile::read_at
+//!   program --read()---> kernel's page cache --FUSE read---> receiver or worker --> OpenFile::read_at
+//!           --write()--> kernel's page cache --FUSE write--> the same, at once --> OpenFile::write_at
 //! ```
 //!
 //! [`Mount::new`] shows a [`Tree`] at a directory until it is unmounted from either side. The kernel's page cache
@@ -26,11 +27,12 @@ mod mount;
 mod mount_table;
 mod operations;
 mod options;
+mod order;
 mod store;
 mod tree;
 
 pub use checks::is_available;
 pub use error::{Error, Result};
-pub use mount::{Mount, Unmounter, unmount};
+pub use mount::{Listener, Mount, Unmounter, unmount};
 pub use options::{KernelCache, MountOptions};
-pub use tree::{OpenFile, Tree};
+pub use tree::{NewFile, OpenFile, Tree};

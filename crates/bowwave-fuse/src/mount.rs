@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use bowwave_engine::backend::Writes;
 use fuser::{Config, Session, SessionACL};
 
 use crate::attributes::Defaults;
@@ -21,11 +22,16 @@ use crate::operations::Operations;
 use crate::options::MountOptions;
 use crate::tree::Tree;
 
+/// Hears of every error that reaches a program as more than an everyday answer, with the path in the store and the cause,
+/// which an error number cannot carry. Called on the threads of the mount.
+pub type Listener = Box<dyn Fn(&Path, &bowwave_engine::backend::Error) + Send + Sync>;
+
 /// A mounted tree. Dropping it unmounts, by force if need be.
 #[derive(Debug)]
 pub struct Mount {
     unmounter: Unmounter,
     readahead_bytes: Option<u32>,
+    read_only: bool,
 }
 
 impl Mount {
@@ -36,29 +42,47 @@ impl Mount {
     /// [`is_available`](crate::is_available)), or of the store, whose root is looked at first. Nothing is left
     /// mounted then.
     pub fn new<T: Tree>(tree: T, dir: &Path, options: MountOptions) -> Result<Self> {
+        Self::with_listener(tree, dir, options, Box::new(|_, _| {}))
+    }
+
+    /// As [`new`](Self::new), with somebody who hears of errors.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_listener<T: Tree>(
+        tree: T,
+        dir: &Path,
+        options: MountOptions,
+        listener: Listener,
+    ) -> Result<Self> {
         let point = checks::mount_point(dir)?;
         let source = tree.url().to_owned();
         let of_store = |error: bowwave_engine::backend::Error| Error::new(format!("{source}: {error}"));
+        let read_only = options.read_only || tree.writes() == Writes::No;
+        let process = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let defaults = Defaults {
-            uid: options.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
-            gid: options.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),
+            uid: options.uid.unwrap_or(process.0),
+            gid: options.gid.unwrap_or(process.1),
+            own: options.uid.is_some() || options.gid.is_some(),
             modified: SystemTime::now(),
+            writable: !read_only,
+            process,
         };
         let readahead_bytes = options.readahead_bytes();
         let allow_other = options.allow_other;
         let lanes = Lanes::new(RECEIVERS, options.requests_max.max(1));
         let layout = Layout::new(tree).map_err(of_store)?;
-        let operations = Operations::new(layout, options, defaults).map_err(of_store)?;
+        let operations = Operations::new(layout, options, defaults, listener).map_err(of_store)?;
 
-        let connection = device::mount(&point, &source, allow_other)?;
+        let connection = device::mount(&point, &source, allow_other, read_only)?;
         // From here on an early return unmounts: `unmounter` is dropped with `mount`.
         let device = match mount_table::find(&point) {
             Ok(Some(entry)) if checks::is_ours(&entry.fs_type) => entry.device,
             _ => return Err(Error::new(format!("{}: the new mount is gone already", point.display()))),
         };
         let ended = Arc::new(Ended::default());
-        let mut mount =
-            Self { unmounter: Unmounter { point, device, ended: Arc::clone(&ended) }, readahead_bytes: None };
+        let unmounter = Unmounter { point, device, ended: Arc::clone(&ended) };
+        let mut mount = Self { unmounter, readahead_bytes: None, read_only };
         let failed = |error: io::Error| Error::new(format!("{source}: the mount failed: {error}"));
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
@@ -87,6 +111,12 @@ impl Mount {
     #[must_use]
     pub fn kernel_readahead_bytes(&self) -> Option<u32> {
         self.readahead_bytes
+    }
+
+    /// Whether nothing can be changed through it: because of its options, or because of the store.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// A handle that unmounts from another thread, such as one that hears Ctrl-C.

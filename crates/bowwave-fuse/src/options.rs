@@ -30,10 +30,12 @@ pub struct MountOptions {
     pub requests_max: usize,
     /// Whether other users may use the mount (for a mount by a user, `/etc/fuse.conf` must allow it). Default: no.
     pub allow_other: bool,
-    /// Owner of everything. Default: the mounting user.
+    /// Owner to show for everything. Default: the store's, or where it has none the mounting user.
     pub uid: Option<u32>,
-    /// Group of everything. Default: the mounting user's group.
+    /// Group to show for everything. Default: the store's, or where it has none the mounting user's.
     pub gid: Option<u32>,
+    /// Refuse every change. Default: no; a store that cannot be written is read-only all the same.
+    pub read_only: bool,
 }
 
 impl Default for MountOptions {
@@ -46,6 +48,7 @@ impl Default for MountOptions {
             allow_other: false,
             uid: None,
             gid: None,
+            read_only: false,
         }
     }
 }

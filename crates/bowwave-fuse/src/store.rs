@@ -40,6 +40,10 @@ impl OpenFile for File {
         Self::identity(self)
     }
 
+    fn version(&self) -> u64 {
+        Self::version(self)
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         Ok(Self::read_at(self, offset, buf)?)
     }

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::mounted::StoreTree;
+use crate::mounted::complaints;
 use crate::output::{self, Output};
 use crate::setup::{self, CacheArgs, Opened, StoreArgs};
 use crate::{Failure, values};
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // From here on a signal must not end us with the mount left behind.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
-    let mount = Mount::new(StoreTree::new(opened.store.clone()), &args.dir, args.options())
+    let mount = Mount::with_listener(opened.store.clone(), &args.dir, args.options(), complaints())
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
     if args.tell_ready {

@@ -60,6 +60,10 @@ impl OpenFile for Store {
         Identity::default()
     }
 
+    fn version(&self) -> u64 {
+        1
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.seen.note(offset, buf.len() as u64);
         if self.slow {

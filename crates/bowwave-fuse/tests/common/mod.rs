@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result};
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result, StatFs};
 use bowwave_fuse::{Mount, MountOptions, OpenFile, Tree};
 
 /// Whether mounts can be made here; prints the reason if not.
@@ -181,7 +182,12 @@ impl Memory {
     }
 
     pub fn mount_with(&self, dir: &Dir, options: MountOptions) -> Mount {
-        Mount::new(self.clone(), dir.path(), options).expect("mounts can be made here")
+        let shared = Arc::clone(&self.shared);
+        let listener = Box::new(move |path: &Path, error: &Error| {
+            let complaint = format!("{}: {error}", path.display());
+            shared.complaints.lock().expect("no panic holds it").push(complaint);
+        });
+        Mount::with_listener(self.clone(), dir.path(), options, listener).expect("mounts can be made here")
     }
 
     fn insert(&self, path: impl AsRef<Path>, node: Node) -> &Self {
@@ -231,13 +237,16 @@ impl Tree for Memory {
         }
     }
 
-    fn bytes_total(&self) -> Option<u64> {
-        Some(8192)
-    }
-
-    fn failed(&self, path: &Path, error: &Error) {
-        let complaint = format!("{}: {error}", path.display());
-        self.shared.complaints.lock().expect("no panic holds it").push(complaint);
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(StatFs {
+            block_bytes: 4096,
+            blocks: 2,
+            blocks_free: 0,
+            blocks_available: 0,
+            files: 0,
+            files_free: 0,
+            name_bytes_max: 255,
+        })
     }
 }
 
@@ -267,6 +276,12 @@ impl OpenFile for MemoryFile {
 
     fn identity(&self) -> Identity {
         Identity { etag: Some(self.etag.clone()), size: self.size(), ..Identity::default() }
+    }
+
+    fn version(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.path.as_path(), self.etag.as_str(), self.size()).hash(&mut hasher);
+        hasher.finish()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bowwave_engine::Store;
 use bowwave_fuse::{Mount, MountOptions};
 
-use crate::mounted::StoreTree;
+use crate::mounted::complaints;
 use crate::{Failure, setup};
 
 /// Where files are opened.
@@ -38,7 +38,7 @@ impl Place {
     /// Mounts `store` at a new directory.
     pub(super) fn mounted(store: Store, options: MountOptions) -> Result<Self, Failure> {
         let dir = new_directory()?;
-        match Mount::new(StoreTree::new(store), &dir, options) {
+        match Mount::with_listener(store, &dir, options, complaints()) {
             Ok(mount) => Ok(Self::Mounted(Mounted { mount: Some(mount), dir })),
             Err(error) => {
                 let _best_effort = fs::remove_dir(&dir);

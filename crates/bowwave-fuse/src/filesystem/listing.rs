@@ -1,0 +1,109 @@
+//! A folder's content in the form that the kernel wants.
+
+use bowwave_engine::backend::Entry;
+use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+
+use crate::attributes::file_type;
+use crate::inodes::ROOT;
+use crate::operations::{Found, Listing, Operations};
+use crate::tree::Tree;
+
+/// Names and types.
+pub(super) fn names<T: Tree>(
+    operations: &Operations<T>,
+    inode: INodeNo,
+    handle: u64,
+    offset: u64,
+    mut reply: ReplyDirectory,
+) {
+    let listing = match operations.listing(handle, offset) {
+        Ok(listing) => listing,
+        Err(error) => return reply.error(error),
+    };
+    for position in positions(offset, listing.entries.len()) {
+        let full = match position.checked_sub(DOTS.len()).map(|index| &listing.entries[index]) {
+            None => reply.add(inode, position as u64 + 1, FileType::Directory, DOTS[position]),
+            Some(entry) => {
+                let number = operations.inodes.peek(inode.0, &entry.name);
+                let number =
+                    number.or_else(|| entry.unix.map(|unix| unix.inode).filter(|&inode| inode > ROOT));
+                let number = INodeNo(number.unwrap_or(UNKNOWN_INODE));
+                reply.add(number, position as u64 + 1, file_type(entry.kind), &entry.name)
+            }
+        };
+        if full {
+            break;
+        }
+    }
+    reply.ok();
+}
+
+/// Names, and attributes as if each had been looked up; where the listing is fresh enough for that.
+pub(super) fn entries<T: Tree>(
+    operations: &Operations<T>,
+    inode: INodeNo,
+    handle: u64,
+    offset: u64,
+    mut reply: ReplyDirectoryPlus,
+) {
+    let listed = operations.listing(handle, offset);
+    let (listing, own) = match listed.and_then(|listing| Ok((listing, operations.last_attributes(inode.0)?)))
+    {
+        Ok(listing) => listing,
+        Err(error) => return reply.error(error),
+    };
+    let ttl = operations.options.ttl;
+    for position in positions(offset, listing.entries.len()) {
+        let next = position as u64 + 1;
+        let full = match position.checked_sub(DOTS.len()).map(|index| &listing.entries[index]) {
+            // The kernel counts no look-up for these two.
+            None => reply.add(inode, next, DOTS[position], &ttl, &own, Generation(0)),
+            Some(entry) => match looked_up(operations, inode.0, &listing, entry) {
+                Ok(found) => {
+                    let number = found.attributes.ino;
+                    let full =
+                        reply.add(number, next, &entry.name, &ttl, &found.attributes, found.generation);
+                    if full {
+                        operations.inodes.forget(number.0, 1);
+                    }
+                    full
+                }
+                // Inode 0: the name and nothing more, the kernel looks it up when somebody asks.
+                Err(_) => {
+                    let attributes = FileAttr { kind: file_type(entry.kind), ..own };
+                    reply.add(INodeNo(0), next, &entry.name, &ttl, &attributes, Generation(0))
+                }
+            },
+        };
+        if full {
+            break;
+        }
+    }
+    reply.ok();
+}
+
+/// ESTALE where the listing says too little, or says it too late.
+fn looked_up<T: Tree>(
+    operations: &Operations<T>,
+    folder: u64,
+    listing: &Listing,
+    entry: &Entry,
+) -> Result<Found, Errno> {
+    if operations.is_fresh(listing) && !operations.inodes.is_written(folder, &entry.name, entry) {
+        operations.remember(folder, &entry.name, entry)
+    } else {
+        Err(Errno::ESTALE)
+    }
+}
+
+/// Positions in a folder that are still to list: the two dots, then the entries.
+fn positions(offset: u64, entries: usize) -> std::ops::Range<usize> {
+    let end = DOTS.len() + entries;
+    usize::try_from(offset).unwrap_or(end).min(end)..end
+}
+
+/// The first two entries of every folder.
+const DOTS: [&str; 2] = [".", ".."];
+
+/// What FUSE calls an inode number that is not known yet.
+const UNKNOWN_INODE: u64 = 0xffff_ffff;

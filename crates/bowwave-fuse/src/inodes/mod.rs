@@ -1,0 +1,316 @@
+//! The inodes that the kernel knows, and what each one stands for.
+//!
+//! **Of a file system** an inode is a file, known by device and inode number: it keeps its number, and its pages in the
+//! kernel's cache, under whatever name, and hard links are one. If somebody else has changed the file, the next open says
+//! so, and the kernel drops what it has.
+//!
+//! **Of any other store** an inode is one version of one object: its pages in the kernel's cache can be kept for as long
+//! as it lives. When an object is seen to have changed, its name is taken from the old inode; whoever looks the name up
+//! next gets a new inode, with an empty cache, while open files of the old version keep theirs. The kernel does that
+//! look-up by itself after ESTALE. So versions never mix in its cache. What we write ourselves makes no new version.
+//!
+//! The table holds what the kernel remembers, no more: an inode goes when its last look-up is forgotten.
+
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bowwave_engine::backend::{Entry, EntryKind, Identity};
+
+use table::{Key, Node, Table};
+
+/// Number of the root.
+pub(crate) const ROOT: u64 = 1;
+
+/// The table of inodes.
+#[derive(Debug)]
+pub(crate) struct Inodes {
+    table: Mutex<Table>,
+}
+
+/// What the kernel is told of an inode that it looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) number: u64,
+    pub(crate) generation: u64,
+}
+
+/// What an open has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// The bytes that the kernel may have pages of.
+    Same,
+    /// The file, with other bytes.
+    Other,
+    /// Not what the inode stands for.
+    Stale,
+}
+
+/// What is known of a file that was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) identity: Identity,
+    /// See [`OpenFile::version`](crate::OpenFile::version).
+    pub(crate) version: u64,
+    pub(crate) size: u64,
+    pub(crate) writes: bool,
+}
+
+impl Inodes {
+    /// A table with the root in it.
+    pub(crate) fn new(root: Entry) -> Self {
+        Self { table: Mutex::new(Table::new(root)) }
+    }
+
+    /// A path to an inode; `None` if it has no name any more.
+    pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
+        self.lock().path(number)
+    }
+
+    /// The path of `name` in a folder.
+    pub(crate) fn child_path(&self, parent: u64, name: &OsStr) -> Option<PathBuf> {
+        self.lock().child_path(parent, name)
+    }
+
+    /// The folder that [`path`](Self::path) leads through last; the root's is itself.
+    pub(crate) fn parent(&self, number: u64) -> Option<u64> {
+        if number == ROOT {
+            return Some(ROOT);
+        }
+        self.lock().nodes.get(&number)?.names.last().map(|(parent, _)| *parent)
+    }
+
+    /// The last known description of an inode.
+    pub(crate) fn last(&self, number: u64) -> Option<Entry> {
+        self.lock().nodes.get(&number).map(|node| node.entry.clone())
+    }
+
+    /// The inode that stands for a name now, if the kernel knows it; counts no look-up.
+    pub(crate) fn peek(&self, parent: u64, name: &OsStr) -> Option<u64> {
+        self.lock().child(parent, name)
+    }
+
+    /// What stands at a name, as far as the kernel knows it.
+    pub(crate) fn peek_kind(&self, parent: u64, name: &OsStr) -> Option<EntryKind> {
+        let table = self.lock();
+        let number = table.child(parent, name)?;
+        table.nodes.get(&number).map(|node| node.entry.kind)
+    }
+
+    /// Whether a listed file is open for writing: then listings tell its size too late.
+    pub(crate) fn is_written(&self, parent: u64, name: &OsStr, entry: &Entry) -> bool {
+        let mut table = self.lock();
+        let number = table.by_key(entry).or_else(|| table.child(parent, name));
+        number.and_then(|number| table.nodes.get(&number)).is_some_and(|node| node.writers > 0)
+    }
+
+    /// The inode for what was found as `name` in a folder; counts a look-up. `None` if the folder is gone.
+    pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Option<Seen> {
+        let mut table = self.lock();
+        if !table.nodes.contains_key(&parent) {
+            return None;
+        }
+        let known = match Key::of(entry) {
+            Some(_) => table.by_key(entry),
+            None => table.child(parent, name).filter(|&number| is_same(table.nodes.get(&number), entry)),
+        };
+        let number = match known.and_then(|number| table.nodes.get_mut(&number).map(|node| (number, node))) {
+            Some((number, node)) => {
+                node.describe(entry.clone());
+                node.lookups += 1;
+                number
+            }
+            None => table.add(entry.clone(), 1),
+        };
+        table.bind(number, parent, name);
+        table.nodes.get(&number).map(|node| Seen { number, generation: node.generation })
+    }
+
+    /// Takes note of a fresh description. `false`: it is of something else, and the inode has no name any more.
+    pub(crate) fn refresh(&self, number: u64, entry: &Entry) -> bool {
+        let mut table = self.lock();
+        match table.nodes.get_mut(&number) {
+            Some(node) if number == ROOT || is_same(Some(node), entry) => {
+                node.describe(entry.clone());
+                true
+            }
+            _ => {
+                table.unbind_all(number);
+                false
+            }
+        }
+    }
+
+    /// Takes a description as it is, because what has changed, we have changed.
+    pub(crate) fn settle(&self, number: u64, entry: Entry) {
+        if let Some(node) = self.lock().nodes.get_mut(&number) {
+            node.describe(entry);
+        }
+    }
+
+    /// Compares a newly opened file with the inode, and unless that is [`Opened::Stale`] counts it as open.
+    pub(crate) fn opened(&self, number: u64, file: &Opening) -> Opened {
+        let mut table = self.lock();
+        let Some(node) = table.nodes.get_mut(&number) else { return Opened::Stale };
+        let same = node
+            .opened
+            .as_ref()
+            .is_none_or(|(identity, version)| *version == file.version || *identity == file.identity);
+        let sized = node.writers > 0 || node.entry.size == file.size;
+        let found = match node.key {
+            Some(key) if is_other(key, &file.identity) => Opened::Stale,
+            // The kernel would append at, and read up to, the size that it knows. It asks again after ESTALE; a file
+            // that grows all the time must open all the same.
+            Some(_) if !sized && node.seen.elapsed() > JUST_NOW => return Opened::Stale,
+            Some(_) if same => Opened::Same,
+            Some(_) => Opened::Other,
+            None if sized && (same || node.writers > 0) => Opened::Same,
+            None => Opened::Stale,
+        };
+        if found == Opened::Stale {
+            table.unbind_all(number);
+            return found;
+        }
+        node.holds += 1;
+        node.writers += u64::from(file.writes);
+        node.opened = Some((file.identity.clone(), file.version));
+        found
+    }
+
+    /// A file that was counted as open is closed, as this version. Tells whether it was the last one that writes.
+    pub(crate) fn closed(&self, number: u64, file: &Opening) -> bool {
+        let mut table = self.lock();
+        let mut last_writer = false;
+        if let Some(node) = table.nodes.get_mut(&number) {
+            node.holds = node.holds.saturating_sub(1);
+            if file.writes {
+                node.writers = node.writers.saturating_sub(1);
+                last_writer = node.writers == 0;
+                node.opened = Some((file.identity.clone(), file.version));
+            }
+        }
+        table.sweep(number);
+        last_writer
+    }
+
+    /// Whether a file is still the version that was opened last.
+    pub(crate) fn is_current(&self, number: u64, version: u64) -> bool {
+        let table = self.lock();
+        let opened = table.nodes.get(&number).and_then(|node| node.opened.as_ref());
+        opened.is_none_or(|(_, current)| *current == version)
+    }
+
+    /// Takes the name from an inode whose object has changed.
+    pub(crate) fn outdate(&self, number: u64) {
+        let mut table = self.lock();
+        // A file of a file system is the same file whatever it holds.
+        if table.nodes.get(&number).is_some_and(|node| node.key.is_none()) {
+            table.unbind_all(number);
+        }
+    }
+
+    /// A name was removed.
+    pub(crate) fn removed(&self, parent: u64, name: &OsStr) {
+        self.lock().remove(parent, name);
+    }
+
+    /// A name was moved to another, in place of what had that.
+    pub(crate) fn renamed(&self, from: (u64, &OsStr), to: (u64, &OsStr)) {
+        let mut table = self.lock();
+        let moved = table.child(from.0, from.1);
+        if moved.is_some() && moved == table.child(to.0, to.1) {
+            // Two names of one file: the file system leaves both.
+            return;
+        }
+        table.remove(to.0, to.1);
+        if let Some(number) = moved {
+            table.bind(number, to.0, to.1);
+            table.unbind(from.0, from.1);
+        }
+    }
+
+    /// Two names were exchanged.
+    pub(crate) fn exchanged(&self, one: (u64, &OsStr), other: (u64, &OsStr)) {
+        let mut table = self.lock();
+        let (first, second) = (table.child(one.0, one.1), table.child(other.0, other.1));
+        if first == second {
+            return;
+        }
+        table.unbind(one.0, one.1);
+        table.unbind(other.0, other.1);
+        for (number, (parent, name)) in [(first, other), (second, one)] {
+            if let Some(number) = number {
+                table.bind(number, parent, name);
+            }
+        }
+    }
+
+    /// Takes back `lookups` look-ups.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) {
+        if number == ROOT {
+            return;
+        }
+        let mut table = self.lock();
+        if let Some(node) = table.nodes.get_mut(&number) {
+            node.lookups = node.lookups.saturating_sub(lookups);
+        }
+        table.sweep(number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Each method leaves the table whole before anything in it can panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Takes a name away, and with a file's last name its key.
+    fn remove(&mut self, parent: u64, name: &OsStr) {
+        let Some(number) = self.unbind(parent, name) else { return };
+        let Some(node) = self.nodes.get_mut(&number) else { return };
+        let Some(unix) = &mut node.entry.unix else { return };
+        let last = node.entry.kind == EntryKind::Directory || unix.links <= 1;
+        unix.links = if last { 0 } else { unix.links - 1 };
+        if last {
+            self.bury(number);
+        }
+    }
+}
+
+/// Whether an opened file is surely not the one with this key.
+fn is_other(key: Key, identity: &Identity) -> bool {
+    let differs = |known: Option<u64>, want: u64| known.is_some_and(|known| known != want);
+    differs(identity.inode, key.inode) || differs(identity.device, key.device)
+}
+
+/// Whether a description can be of what an inode stands for. The identity of an entry is left out: listings and stats of
+/// one store tell it with different completeness. What slips through here is caught at open.
+fn is_same(node: Option<&Node>, new: &Entry) -> bool {
+    let Some(node) = node else { return false };
+    let old = &node.entry;
+    if old.kind != new.kind || node.key != Key::of(new) {
+        return false;
+    }
+    let by_us = node.key.is_some() || node.writers > 0 || old.kind != EntryKind::File;
+    by_us || (old.size == new.size && is_same_time(old.modified, new.modified))
+}
+
+/// Times compared to the second: object stores list milliseconds and stat whole seconds.
+fn is_same_time(old: Option<SystemTime>, new: Option<SystemTime>) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let apart = new.duration_since(old).unwrap_or_else(|error| error.duration());
+            apart < Duration::from_secs(1)
+        }
+        _ => true,
+    }
+}
+
+/// How old a description may be to count as the answer to the look-up right before an open.
+const JUST_NOW: Duration = Duration::from_millis(50);

@@ -1,0 +1,239 @@
+//! The table as the kernel uses it: look-ups, names, links, renames, numbers that come back.
+
+use super::*;
+use bowwave_engine::backend::Unix;
+
+fn entry(kind: EntryKind, size: u64, seconds: u64) -> Entry {
+    let modified = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    Entry { size, modified, ..Entry::new("x", kind) }
+}
+
+/// An entry of a file system, with as many links.
+fn keyed(kind: EntryKind, inode: u64, links: u64) -> Entry {
+    let epoch = SystemTime::UNIX_EPOCH;
+    let unix = Unix {
+        device: 7,
+        inode,
+        links,
+        uid: 0,
+        gid: 0,
+        special_device: 0,
+        accessed: epoch,
+        changed: epoch,
+        blocks: 0,
+    };
+    Entry { unix: Some(unix), ..Entry::new("x", kind) }
+}
+
+fn inodes() -> Inodes {
+    Inodes::new(entry(EntryKind::Directory, 0, 0))
+}
+
+/// A file system with a folder `d`, inode 10.
+fn file_system() -> Inodes {
+    let inodes = Inodes::new(keyed(EntryKind::Directory, 2, 3));
+    assert_eq!(look(&inodes, ROOT, "d", &keyed(EntryKind::Directory, 10, 2)), 10);
+    inodes
+}
+
+fn look(inodes: &Inodes, parent: u64, name: &str, entry: &Entry) -> u64 {
+    inodes.remember(parent, OsStr::new(name), entry).expect("the folder is there").number
+}
+
+fn path(inodes: &Inodes, number: u64) -> Option<String> {
+    inodes.path(number).map(|path| path.to_str().expect("test names are ASCII").to_owned())
+}
+
+fn opening(etag: &str, version: u64, size: u64) -> Opening {
+    let identity = Identity { etag: Some(etag.to_owned()), size, ..Identity::default() };
+    Opening { identity, version, size, writes: false }
+}
+
+fn count(inodes: &Inodes) -> usize {
+    inodes.lock().nodes.len()
+}
+
+#[test]
+fn an_inode_lives_from_its_first_look_up_to_its_last_forget() {
+    let inodes = inodes();
+    let folder = look(&inodes, ROOT, "a", &entry(EntryKind::Directory, 0, 5));
+    let file = entry(EntryKind::File, 10, 5);
+    let number = look(&inodes, folder, "x", &file);
+    assert_eq!(look(&inodes, folder, "x", &file), number);
+    inodes.forget(number, 1);
+    assert_eq!(inodes.peek(folder, OsStr::new("x")), Some(number));
+    inodes.forget(number, 1);
+    assert_eq!((inodes.peek(folder, OsStr::new("x")), count(&inodes)), (None, 2));
+    inodes.forget(ROOT, 100);
+    assert_eq!(count(&inodes), 2);
+}
+
+#[test]
+fn a_folder_stays_until_what_is_in_it_is_forgotten() {
+    let inodes = inodes();
+    let folder = look(&inodes, ROOT, "a", &entry(EntryKind::Directory, 0, 5));
+    let file = look(&inodes, folder, "x", &entry(EntryKind::File, 1, 5));
+    inodes.forget(folder, 1);
+    assert_eq!(path(&inodes, file).as_deref(), Some("a/x"));
+    inodes.forget(file, 1);
+    assert_eq!(count(&inodes), 1);
+}
+
+#[test]
+fn a_changed_object_gets_a_new_inode_and_the_old_one_lives_on() {
+    let inodes = inodes();
+    let old = look(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
+    for changed in [entry(EntryKind::File, 11, 5), entry(EntryKind::File, 11, 9)] {
+        let new = look(&inodes, ROOT, "x", &changed);
+        assert_ne!(new, old);
+        assert_eq!(inodes.peek(ROOT, OsStr::new("x")), Some(new));
+    }
+    assert_eq!(inodes.last(old).expect("not forgotten").size, 10);
+    inodes.forget(old, 1);
+    assert!(inodes.peek(ROOT, OsStr::new("x")).is_some(), "the old inode's end must not unbind the new one");
+}
+
+#[test]
+fn an_open_of_another_identity_unbinds_the_name() {
+    let inodes = inodes();
+    let file = entry(EntryKind::File, 10, 5);
+    let number = look(&inodes, ROOT, "x", &file);
+    assert_eq!(inodes.opened(number, &opening("one", 1, 10)), Opened::Same);
+    assert_eq!(inodes.opened(number, &opening("one", 2, 10)), Opened::Same, "read anew, but the same");
+    assert_eq!(inodes.opened(number, &opening("two", 2, 10)), Opened::Same, "written by us");
+    assert_eq!(inodes.opened(number, &opening("three", 3, 10)), Opened::Stale);
+    assert_ne!(look(&inodes, ROOT, "x", &file), number);
+}
+
+#[test]
+fn an_object_that_we_write_keeps_its_inode() {
+    let inodes = inodes();
+    let number = look(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
+    let writing = Opening { writes: true, ..opening("one", 1, 10) };
+    assert_eq!(inodes.opened(number, &writing), Opened::Same);
+    assert_eq!(look(&inodes, ROOT, "x", &entry(EntryKind::File, 99, 50)), number);
+    assert!(inodes.refresh(number, &entry(EntryKind::File, 120, 60)));
+    assert!(inodes.closed(number, &Opening { writes: true, ..opening("two", 1, 130) }));
+    inodes.settle(number, entry(EntryKind::File, 130, 70));
+    assert_eq!(inodes.opened(number, &opening("two", 5, 130)), Opened::Same);
+    assert!(!inodes.refresh(number, &entry(EntryKind::File, 131, 70)), "this was somebody else");
+}
+
+#[test]
+fn folders_keep_their_inode_when_touched() {
+    let inodes = inodes();
+    let number = look(&inodes, ROOT, "d", &entry(EntryKind::Directory, 0, 5));
+    assert!(inodes.refresh(number, &entry(EntryKind::Directory, 0, 99)));
+    assert!(!inodes.refresh(number, &entry(EntryKind::File, 0, 99)));
+}
+
+#[test]
+fn hard_links_are_one_inode_until_the_last_name_is_removed() {
+    let inodes = file_system();
+    let number = look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 2));
+    assert_eq!((number, look(&inodes, 10, "b", &keyed(EntryKind::File, 20, 2))), (20, 20));
+    inodes.removed(10, OsStr::new("b"));
+    assert_eq!(path(&inodes, 20).as_deref(), Some("a"));
+    assert_eq!(inodes.last(20).and_then(|entry| entry.unix).map(|unix| unix.links), Some(1));
+    inodes.removed(ROOT, OsStr::new("a"));
+    assert_eq!(path(&inodes, 20), None);
+    assert_eq!(inodes.last(20).and_then(|entry| entry.unix).map(|unix| unix.links), Some(0));
+}
+
+#[test]
+fn a_renamed_folder_takes_all_beneath_it_along() {
+    let inodes = file_system();
+    let deep = look(&inodes, 10, "e", &keyed(EntryKind::Directory, 11, 2));
+    let file = look(&inodes, deep, "f", &keyed(EntryKind::File, 12, 1));
+    inodes.renamed((ROOT, OsStr::new("d")), (ROOT, OsStr::new("moved")));
+    assert_eq!(path(&inodes, file).as_deref(), Some("moved/e/f"));
+    assert_eq!(inodes.child_path(deep, OsStr::new("g")), Some(PathBuf::from("moved/e/g")));
+    assert_eq!(inodes.peek(ROOT, OsStr::new("d")), None);
+}
+
+#[test]
+fn what_a_rename_replaces_has_no_name_left_and_two_names_of_one_file_stay() {
+    let inodes = file_system();
+    look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
+    look(&inodes, ROOT, "b", &keyed(EntryKind::File, 21, 1));
+    inodes.renamed((ROOT, OsStr::new("a")), (ROOT, OsStr::new("b")));
+    assert_eq!((path(&inodes, 20).as_deref(), path(&inodes, 21)), (Some("b"), None));
+    look(&inodes, ROOT, "c", &keyed(EntryKind::File, 20, 2));
+    inodes.renamed((ROOT, OsStr::new("b")), (ROOT, OsStr::new("c")));
+    for name in ["b", "c"] {
+        assert_eq!(inodes.peek(ROOT, OsStr::new(name)), Some(20), "{name}");
+    }
+}
+
+#[test]
+fn exchanged_names_lead_to_each_others_files() {
+    let inodes = file_system();
+    look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
+    let inner = look(&inodes, 10, "f", &keyed(EntryKind::File, 21, 1));
+    inodes.exchanged((ROOT, OsStr::new("a")), (ROOT, OsStr::new("d")));
+    assert_eq!(path(&inodes, inner).as_deref(), Some("a/f"));
+    assert_eq!(path(&inodes, 20).as_deref(), Some("d"));
+}
+
+#[test]
+fn a_number_that_comes_back_gets_a_new_generation_and_both_sets_of_look_ups_are_given_back() {
+    let inodes = file_system();
+    look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
+    look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
+    inodes.removed(ROOT, OsStr::new("a"));
+    let seen = inodes.remember(ROOT, OsStr::new("b"), &keyed(EntryKind::File, 20, 1)).expect("there");
+    assert_eq!(seen, Seen { number: 20, generation: 1 });
+    inodes.forget(20, 2);
+    assert_eq!(path(&inodes, 20).as_deref(), Some("b"));
+    inodes.forget(20, 1);
+    assert_eq!(path(&inodes, 20), None);
+}
+
+#[test]
+fn a_number_that_comes_back_while_its_old_file_is_open_is_not_used() {
+    let inodes = file_system();
+    look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
+    assert_eq!(inodes.opened(20, &opening("one", 1, 0)), Opened::Same);
+    inodes.removed(ROOT, OsStr::new("a"));
+    let other = look(&inodes, ROOT, "b", &keyed(EntryKind::File, 20, 1));
+    assert!(other != 20 && path(&inodes, other).as_deref() == Some("b"));
+    assert_eq!(look(&inodes, ROOT, "b", &keyed(EntryKind::File, 20, 1)), other);
+}
+
+#[test]
+fn files_of_another_device_and_the_roots_number_are_told_apart() {
+    let inodes = file_system();
+    let mut mounted = keyed(EntryKind::File, 10, 1);
+    if let Some(unix) = &mut mounted.unix {
+        unix.device = 8;
+    }
+    let number = look(&inodes, 10, "mounted", &mounted);
+    assert!(number > 1 << 62);
+    assert!(look(&inodes, 10, "one", &keyed(EntryKind::File, 1, 1)) > number);
+}
+
+#[test]
+fn a_file_changed_by_others_is_the_same_file_with_other_bytes() {
+    let inodes = file_system();
+    let file = Entry { size: 10, ..keyed(EntryKind::File, 20, 1) };
+    let number = look(&inodes, ROOT, "a", &file);
+    let of = |inode, etag: &str, version, size| {
+        let mut opening = opening(etag, version, size);
+        opening.identity.inode = Some(inode);
+        opening
+    };
+    assert_eq!(inodes.opened(number, &of(20, "one", 1, 10)), Opened::Same);
+    assert_eq!(inodes.opened(number, &of(20, "two", 2, 10)), Opened::Other);
+    assert!(inodes.is_current(number, 2) && !inodes.is_current(number, 1));
+    assert_eq!(
+        inodes.opened(number, &of(20, "three", 3, 11)),
+        Opened::Other,
+        "the size was asked for just now"
+    );
+    std::thread::sleep(JUST_NOW * 2);
+    assert_eq!(inodes.opened(number, &of(20, "three", 3, 11)), Opened::Stale);
+    assert!(inodes.refresh(number, &Entry { size: 11, ..file }));
+    assert_eq!(inodes.opened(number, &of(20, "three", 3, 11)), Opened::Same);
+    assert_eq!(inodes.opened(number, &of(21, "other", 4, 11)), Opened::Stale, "another file took the name");
+    assert_eq!(path(&inodes, number), None);
+}

@@ -1,0 +1,177 @@
+//! What `stat` shows, and what changes it.
+
+use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
+use fuser::{Errno, FileAttr, INodeNo};
+
+use super::Operations;
+use crate::inodes::ROOT;
+use crate::tree::{OpenFile, Tree};
+
+/// What a program wants changed of an inode.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) accessed: Option<SetTime>,
+    pub(crate) modified: Option<SetTime>,
+    /// The open file that the program named it by.
+    pub(crate) handle: Option<u64>,
+    /// Whether the caller loses set-user-id and set-group-id by changing the bytes.
+    pub(crate) unprivileged: bool,
+}
+
+impl<T: Tree> Operations<T> {
+    /// Asks the store anew about an inode. ESTALE if it holds something else there now: the kernel then looks the
+    /// path up again.
+    pub(crate) fn attributes(&self, inode: u64) -> Result<FileAttr, Errno> {
+        if let Some(entry) = self.attributes_of_open(inode)? {
+            return Ok(self.shown_as(inode, &entry));
+        }
+        let (path, _turn) = match self.path(inode) {
+            Ok(path) => path,
+            Err(error) => return self.attributes_of_removed(inode).ok_or(error),
+        };
+        let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+        if self.inodes.refresh(inode, &entry) { Ok(self.shown_as(inode, &entry)) } else { Err(Errno::ESTALE) }
+    }
+
+    /// Attributes through an open handle, where there is one and it knows: that is the file, whatever its names are.
+    fn attributes_of_open(&self, inode: u64) -> Result<Option<Entry>, Errno> {
+        // Of object stores only what we write is ours to describe.
+        let file_system = self.is_file_system();
+        let Some(open) = self.files.find_of(inode, |open| open.writes || file_system) else {
+            return Ok(None);
+        };
+        match open.file.attributes() {
+            Ok(entry) => {
+                self.inodes.settle(inode, entry.clone());
+                Ok(Some(entry))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Changed) => Ok(None),
+            Err(error) => Err(self.fail(&open.path, &error)),
+        }
+    }
+
+    /// Attributes of what was removed and is not open, as a folder that somebody still stands in.
+    fn attributes_of_removed(&self, inode: u64) -> Option<FileAttr> {
+        let entry = self.inodes.last(inode)?;
+        entry.unix.filter(|unix| unix.links == 0).map(|_| self.shown_as(inode, &entry))
+    }
+
+    /// The attributes of an inode for `stat`, where the root may show its own number.
+    fn shown_as(&self, inode: u64, entry: &Entry) -> FileAttr {
+        let attributes = self.defaults.attributes(inode, entry);
+        match entry.unix {
+            Some(unix) if inode == ROOT => FileAttr { ino: INodeNo(unix.inode), ..attributes },
+            _ => attributes,
+        }
+    }
+
+    /// Changes attributes, and gives those of after.
+    pub(crate) fn set_attributes(&self, inode: u64, changes: &Changes) -> Result<FileAttr, Errno> {
+        if let Some(size) = changes.size {
+            if changes.unprivileged {
+                self.kill_privileges(inode)?;
+            }
+            self.set_size(inode, size, changes.handle)?;
+        }
+        let rest = SetAttributes {
+            mode: changes.mode,
+            uid: changes.uid,
+            gid: changes.gid,
+            accessed: changes.accessed,
+            modified: changes.modified,
+        };
+        // Nothing at all is `chown(-1, -1)`, which is noted as a change.
+        if rest != SetAttributes::default() || changes.size.is_none() {
+            self.set_rest(inode, &rest)?;
+        }
+        self.note_change();
+        self.attributes(inode)
+    }
+
+    fn set_size(&self, inode: u64, size: u64, handle: Option<u64>) -> Result<(), Errno> {
+        let named = handle.and_then(|handle| self.files.find(handle)).filter(|open| open.writes);
+        if let Some(open) = named.or_else(|| self.files.find_of(inode, |open| open.writes)) {
+            return open.file.set_len(size).map_err(|error| self.fail(&open.path, &error));
+        }
+        let (path, _turn) = self.path(inode)?;
+        self.layout.set_len(&path, size).map_err(|error| self.fail(&path, &error))?;
+        // What the store says of an object that we have cut is not somebody else's change.
+        if let Ok(entry) = self.layout.stat(&path) {
+            self.inodes.settle(inode, entry);
+        }
+        Ok(())
+    }
+
+    fn set_rest(&self, inode: u64, changes: &SetAttributes) -> Result<(), Errno> {
+        if let Some(open) = self.files.find_of(inode, |_| true) {
+            match open.file.set_attributes(changes) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Unsupported && error.errno().is_none() => {}
+                Err(error) => return Err(self.fail(&open.path, &error)),
+            }
+        }
+        let (path, _turn) = self.path(inode)?;
+        let (tree, place) = self.layout.at(&path);
+        match tree.set_attributes(place, changes) {
+            Err(error) if self.is_touch_of_written(inode, changes, &error) => Ok(()),
+            result => result.map_err(|error| self.fail(&path, &error)),
+        }
+    }
+
+    /// Whether only "now" was wanted as the time of an object that is being written: it will be.
+    fn is_touch_of_written(&self, inode: u64, changes: &SetAttributes, error: &Error) -> bool {
+        let now = |time: Option<SetTime>| time.is_none_or(|time| time == SetTime::Now);
+        error.kind() == ErrorKind::Unsupported
+            && (changes.mode, changes.uid, changes.gid) == (None, None, None)
+            && now(changes.accessed)
+            && now(changes.modified)
+            && self.files.find_of(inode, |open| open.writes).is_some()
+    }
+
+    /// Takes set-user-id away, and set-group-id from what the group may run, because somebody without the right to keep
+    /// them changes the bytes. Capabilities of files go with the bytes, by the store's own kernel.
+    pub(super) fn kill_privileges(&self, inode: u64) -> Result<(), Errno> {
+        let Some(entry) = self.inodes.last(inode) else { return Ok(()) };
+        let (EntryKind::File, Some(mode)) = (entry.kind, entry.mode) else { return Ok(()) };
+        let left = without_privileges(mode);
+        if left == mode {
+            return Ok(());
+        }
+        self.set_rest(inode, &SetAttributes { mode: Some(left), ..SetAttributes::default() })?;
+        self.inodes.settle(inode, Entry { mode: Some(left), ..entry });
+        Ok(())
+    }
+}
+
+/// Permission bits after a write by somebody without privileges.
+fn without_privileges(mode: u32) -> u32 {
+    const SET_UID: u32 = 0o4000;
+    const SET_GID: u32 = 0o2000;
+    const GROUP_RUNS: u32 = 0o010;
+    // Without the group's right to run, the bit says something else: mandatory locking, once.
+    let kept = if mode & GROUP_RUNS == 0 { SET_GID } else { 0 };
+    mode & !(SET_UID | SET_GID) | mode & kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn privileges_are_what_linux_takes_away_at_a_write() {
+        for (before, after) in [
+            (0o644, 0o644),
+            (0o4755, 0o755),
+            (0o2755, 0o755),
+            (0o6777, 0o777),
+            (0o2644, 0o2644),
+            (0o6644, 0o2644),
+        ] {
+            assert_eq!(without_privileges(before), after, "{before:o}");
+        }
+    }
+}

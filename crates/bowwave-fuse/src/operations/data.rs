@@ -1,0 +1,240 @@
+//! Opening, reading and writing files.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use bowwave_engine::backend::{Allocate, Error, ErrorKind};
+use fuser::Errno;
+
+use super::{OpenHandle, Operations};
+use crate::inodes::Opened;
+use crate::tree::{OpenFile, Tree};
+
+/// How a program wants a file opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct How {
+    pub(crate) write: bool,
+    pub(crate) truncate: bool,
+    /// Whether the caller loses set-user-id and set-group-id by changing the bytes.
+    pub(crate) unprivileged: bool,
+}
+
+/// A write that came from the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) handle: u64,
+    pub(crate) offset: u64,
+    /// Whether set-user-id and set-group-id are to go.
+    pub(crate) unprivileged: bool,
+    /// Whether the bytes are to be safe before the answer.
+    pub(crate) sync: Option<Sync>,
+}
+
+/// What is to be safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// What is needed to read the bytes back.
+    Data,
+    /// Times, too.
+    All,
+}
+
+/// What the kernel may do with the pages of an inode that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pages {
+    Keep,
+    Drop,
+}
+
+impl<T: Tree> Operations<T> {
+    /// Opens a file. ESTALE if it is not what the inode stands for: the kernel then looks the path up again and opens
+    /// what it finds.
+    pub(crate) fn open(&self, inode: u64, how: How) -> Result<(u64, Pages), Errno> {
+        let open = {
+            let (path, _turn) = self.path(inode).map_err(|_| Errno::ESTALE)?;
+            let opened = if how.write { self.layout.open_write(&path) } else { self.layout.open(&path) };
+            let file = opened.map_err(|error| self.fail(&path, &error))?;
+            OpenHandle { inode, path: path.into(), file, writes: how.write }
+        };
+        let pages = match self.inodes.opened(inode, &open.opening()) {
+            Opened::Same => Pages::Keep,
+            Opened::Other => Pages::Drop,
+            Opened::Stale => return Err(Errno::ESTALE),
+        };
+        let (path, handle) = (Arc::clone(&open.path), self.files.insert(open));
+        if how.truncate
+            && let Err(error) = self.truncate(inode, handle, &path, how)
+        {
+            self.release(handle);
+            return Err(error);
+        }
+        Ok((handle, pages))
+    }
+
+    /// Only now that it is known to be the right file.
+    fn truncate(&self, inode: u64, handle: u64, path: &Path, how: How) -> Result<(), Errno> {
+        if how.unprivileged {
+            self.kill_privileges(inode)?;
+        }
+        let open = self.files.find(handle).ok_or(Errno::EBADF)?;
+        open.file.set_len(0).map_err(|error| self.fail(path, &error))?;
+        self.note_change();
+        Ok(())
+    }
+
+    /// Reads up to `size` bytes and gives them to `reply`. Never fewer than the file has there: the kernel takes
+    /// a short read of its cache for the end of the file and fills up with zeros.
+    pub(crate) fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(Result<&[u8], Errno>)) {
+        let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
+        if !self.inodes.is_current(open.inode, open.file.version()) {
+            // The kernel keeps pages by inode: of the version that was opened last, and no other.
+            return reply(Err(Errno::ESTALE));
+        }
+        let left = open.file.size().saturating_sub(offset);
+        let len = usize::try_from(left.min(u64::from(size))).expect("size fits");
+        self.buffers.lend(len, |buffer| match fill(&open.file, offset, buffer) {
+            Ok(count) => reply(Ok(&buffer[..count])),
+            Err(error) => {
+                if error.kind() == ErrorKind::Changed {
+                    self.inodes.outdate(open.inode);
+                }
+                reply(Err(self.fail(&open.path, &error)));
+            }
+        });
+    }
+
+    /// Writes, and says how many bytes were taken.
+    pub(crate) fn write(&self, write: Write, bytes: &[u8]) -> Result<u32, Errno> {
+        let open = self.writer(write.handle)?;
+        if write.unprivileged {
+            self.kill_privileges(open.inode)?;
+        }
+        let count = open.file.write_at(write.offset, bytes).map_err(|error| self.fail(&open.path, &error))?;
+        self.note_change();
+        if let Some(sync) = write.sync {
+            let synced = open.file.sync(sync == Sync::Data);
+            synced.map_err(|error| self.fail(&open.path, &error))?;
+        }
+        Ok(u32::try_from(count.min(bytes.len())).expect("no larger than a request"))
+    }
+
+    /// A descriptor of the file is closed: hands what was written to the store, and tells what went wrong.
+    pub(crate) fn flush(&self, handle: u64) -> Result<(), Errno> {
+        let open = self.files.find(handle).ok_or(Errno::EBADF)?;
+        if !open.writes {
+            return Ok(());
+        }
+        self.note_change();
+        open.file.flush().map_err(|error| self.fail(&open.path, &error))
+    }
+
+    /// Makes what was written safe.
+    pub(crate) fn sync(&self, handle: u64, sync: Sync) -> Result<(), Errno> {
+        let open = self.files.find(handle).ok_or(Errno::EBADF)?;
+        self.note_change();
+        open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))
+    }
+
+    /// Closes a file. What memory maps wrote after the last `close` is handed to the store now; nobody is there to hear
+    /// of an error, but for the log.
+    pub(crate) fn release(&self, handle: u64) {
+        let Some(open) = self.files.remove(handle) else { return };
+        if open.writes {
+            self.note_change();
+            if let Err(error) = open.file.flush() {
+                let _told = self.fail(&open.path, &error);
+            }
+        }
+        let (inode, opening, path) = (open.inode, open.opening(), Arc::clone(&open.path));
+        drop(open);
+        if self.inodes.closed(inode, &opening) && !self.is_file_system() {
+            self.settle(inode, &path);
+        }
+    }
+
+    /// What the store now says of an object that we have written is not somebody else's change.
+    fn settle(&self, inode: u64, path: &Path) {
+        if self.inodes.path(inode).is_some_and(|now| now == path)
+            && let Ok(entry) = self.layout.stat(path)
+        {
+            self.inodes.settle(inode, entry);
+        }
+    }
+
+    /// Changes how a range is allocated, as `fallocate` does.
+    pub(crate) fn allocate(&self, handle: u64, range: Range<u64>, mode: i32) -> Result<(), Errno> {
+        let open = self.writer(handle)?;
+        let keep_size = mode & KEEP_SIZE != 0;
+        let how = match mode & !KEEP_SIZE {
+            0 => Allocate::Reserve { keep_size },
+            PUNCH_HOLE if keep_size => Allocate::Punch,
+            ZERO_RANGE => Allocate::Zero { keep_size },
+            COLLAPSE_RANGE if !keep_size => Allocate::Collapse,
+            INSERT_RANGE if !keep_size => Allocate::Insert,
+            _ => return Err(Errno::ENOTSUP),
+        };
+        self.note_change();
+        let allocated = open.file.allocate(range.start, range.end - range.start, how);
+        allocated.map_err(|error| self.fail(&open.path, &error))
+    }
+
+    /// Copies from one open file to another, within the cache; says how many bytes, at most [`COPY_BYTES_MAX`].
+    pub(crate) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u32, Errno> {
+        let source = self.files.find(from.0).ok_or(Errno::EBADF)?;
+        let target = self.writer(to.0)?;
+        let left = source.file.size().saturating_sub(from.1).min(len).min(COPY_BYTES_MAX);
+        let mut done = 0;
+        self.note_change();
+        while done < left {
+            let part = usize::try_from((left - done).min(COPY_PART_BYTES)).expect("small");
+            let copied = self.buffers.lend(part, |buffer| {
+                let count = fill(&source.file, from.1 + done, buffer)?;
+                target.file.write_at(to.1 + done, &buffer[..count])
+            });
+            match copied {
+                Ok(0) => break,
+                Ok(count) => done += count as u64,
+                // What was copied counts; the error comes back with the next call.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(self.fail(&target.path, &error)),
+            }
+        }
+        Ok(u32::try_from(done).expect("bounded"))
+    }
+
+    fn writer(&self, handle: u64) -> Result<Arc<OpenHandle<T::File>>, Errno> {
+        self.files.find(handle).filter(|open| open.writes).ok_or(Errno::EBADF)
+    }
+}
+
+/// Fills `buffer`; says how many bytes there were before the end of the file, which may be cut meanwhile.
+fn fill(file: &impl OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let at = offset + filled as u64;
+        let count = file.read_at(at, &mut buffer[filled..])?;
+        if count == 0 {
+            if file.size() <= at {
+                break;
+            }
+            let message = format!("the file ended {} bytes early", buffer.len() - filled);
+            return Err(Error::new(ErrorKind::Truncated, message));
+        }
+        filled += count;
+    }
+    Ok(filled)
+}
+
+/// The modes of `fallocate`, as the kernel numbers them.
+const KEEP_SIZE: i32 = 0x01;
+const PUNCH_HOLE: i32 = 0x02;
+const COLLAPSE_RANGE: i32 = 0x08;
+const ZERO_RANGE: i32 = 0x10;
+const INSERT_RANGE: i32 = 0x20;
+
+/// Most bytes of one copy: a caller comes again for more, and can be interrupted in between.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes that are copied at once: a reply buffer.
+const COPY_PART_BYTES: u64 = 1 << 20;

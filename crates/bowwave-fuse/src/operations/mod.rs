@@ -1,0 +1,178 @@
+//! What each request does, apart from the form of requests and replies.
+
+mod attributes;
+mod data;
+mod folders;
+mod names;
+mod xattrs;
+
+pub(crate) use attributes::Changes;
+pub(crate) use data::{How, Pages, Sync, Write};
+pub(crate) use folders::Listing;
+pub(crate) use names::Caller;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bowwave_engine::backend::{Entry, Error};
+use fuser::{Errno, FileAttr, Generation};
+
+use crate::attributes::Defaults;
+use crate::buffers::Buffers;
+use crate::errno::{errno, is_everyday};
+use crate::handles::{Handles, OfInode};
+use crate::inodes::{Inodes, Opening};
+use crate::layout::{Layout, NAME_BYTES_MAX};
+use crate::mount::Listener;
+use crate::options::MountOptions;
+use crate::order::{Order, Turn};
+use crate::tree::{OpenFile, Tree};
+
+use folders::FolderHandle;
+
+/// The state of a mount.
+pub(crate) struct Operations<T: Tree> {
+    pub(crate) layout: Layout<T>,
+    pub(crate) options: MountOptions,
+    pub(crate) inodes: Inodes,
+    pub(crate) buffers: Buffers,
+    order: Order,
+    files: Handles<OpenHandle<T::File>>,
+    folders: Handles<FolderHandle>,
+    defaults: Defaults,
+    listener: Listener,
+    /// Grows with each change of anything; tells whether a listing may be out of date.
+    changes: AtomicU64,
+}
+
+struct OpenHandle<F> {
+    inode: u64,
+    /// As of the opening, for messages.
+    path: Arc<Path>,
+    file: F,
+    writes: bool,
+}
+
+impl<F> OfInode for OpenHandle<F> {
+    fn inode(&self) -> u64 {
+        self.inode
+    }
+}
+
+impl<F: OpenFile> OpenHandle<F> {
+    fn opening(&self) -> Opening {
+        Opening {
+            identity: self.file.identity(),
+            version: self.file.version(),
+            size: self.file.size(),
+            writes: self.writes,
+        }
+    }
+}
+
+/// What a look-up gives the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) attributes: FileAttr,
+    pub(crate) generation: Generation,
+}
+
+impl<T: Tree> Operations<T> {
+    pub(crate) fn new(
+        layout: Layout<T>,
+        options: MountOptions,
+        defaults: Defaults,
+        listener: Listener,
+    ) -> Result<Self, Error> {
+        let root = layout.stat(Path::new(""))?;
+        Ok(Self {
+            layout,
+            options,
+            inodes: Inodes::new(root),
+            buffers: Buffers::default(),
+            order: Order::default(),
+            files: Handles::new(),
+            folders: Handles::new(),
+            defaults,
+            listener,
+            changes: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether anything can be changed.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.defaults.writable
+    }
+
+    /// Whether the store is a file system, with owners, links and extended attributes.
+    pub(crate) fn is_file_system(&self) -> bool {
+        self.inodes.last(crate::inodes::ROOT).is_some_and(|root| root.unix.is_some())
+    }
+
+    /// Finds a name in a folder and counts a look-up.
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Found, Errno> {
+        let _turn = self.order.look(parent);
+        let path = self.child(parent, name)?;
+        let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+        self.remember(parent, name, &entry)
+    }
+
+    /// Counts a look-up of `entry`, called `name` in a folder.
+    pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Result<Found, Errno> {
+        let seen = self.inodes.remember(parent, name, entry).ok_or(Errno::ESTALE)?;
+        let attributes = self.defaults.attributes(seen.number, entry);
+        Ok(Found { attributes, generation: Generation(seen.generation) })
+    }
+
+    /// Reads a symbolic link.
+    pub(crate) fn read_link(&self, inode: u64) -> Result<PathBuf, Errno> {
+        let (path, _turn) = self.path(inode)?;
+        let target = self.layout.read_link(&path).map_err(|error| self.fail(&path, &error))?;
+        // The kernel takes no more than a page with the final zero, and an empty target leads nowhere.
+        if (1..LINK_BYTES_MAX).contains(&target.as_os_str().len()) { Ok(target) } else { Err(Errno::EIO) }
+    }
+
+    /// The path of an inode, which stays right for as long as the turn is held.
+    fn path(&self, inode: u64) -> Result<(PathBuf, Turn<'_>), Errno> {
+        loop {
+            let parent = self.inodes.parent(inode).ok_or_else(|| self.gone(inode))?;
+            let turn = self.order.look(parent);
+            // Renamed meanwhile: then another folder is the one to wait for.
+            if self.inodes.parent(inode) == Some(parent) {
+                return Ok((self.inodes.path(inode).ok_or_else(|| self.gone(inode))?, turn));
+            }
+        }
+    }
+
+    /// Why an inode has no path. What was removed here is gone; what was changed by somebody else has another inode, and
+    /// ESTALE makes the kernel look for that.
+    fn gone(&self, inode: u64) -> Errno {
+        let links = self.inodes.last(inode).and_then(|entry| entry.unix).map(|unix| unix.links);
+        if links == Some(0) { Errno::ENOENT } else { Errno::ESTALE }
+    }
+
+    /// The path of a name in a folder; the caller has the folder's turn.
+    fn child(&self, parent: u64, name: &OsStr) -> Result<PathBuf, Errno> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        self.inodes.child_path(parent, name).ok_or_else(|| self.gone(parent))
+    }
+
+    /// Notes that something was changed.
+    fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn fail(&self, path: &Path, error: &Error) -> Errno {
+        if !is_everyday(error.kind()) {
+            (self.listener)(path, error);
+        }
+        errno(error)
+    }
+}
+
+/// Longest target of a symbolic link and its final zero.
+const LINK_BYTES_MAX: usize = 4096;
