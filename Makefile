@@ -16,7 +16,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Random traces that `make test` compares with the model, for each policy.
+# Random traces that `make test` compares with the models, for each policy and each scheduler.
 TRACES := 300
 # Seconds that `make test` fuzzes each reader of traces; CI gives a minute.
 FUZZ_SECONDS := 2
@@ -36,6 +36,7 @@ test: lint
 	python3 -B tools/test_verify.py --quiet
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
+	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 
 lint:
 	@tools/setup.sh build fuse

@@ -1,10 +1,11 @@
 //! `bowwave explain`: what a readahead policy decides on a trace, one decision a line.
 //!
 //! Drives `bowwave-core`'s cache with an instant device and unlimited memory, so that what it prints are the decisions
-//! and nothing of a machine.
+//! and nothing of a machine. With `--scheduler` a simulated device stands behind it, and what is printed is what goes there.
 
 mod decisions;
 mod lines;
+mod served;
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +32,24 @@ page by page (4096 bytes), with one readahead state for each (pid, file). Each p
 it were not mapped. Memory is unlimited and the device instant: \
 only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded; other rows only count.
 
+With --scheduler a simulated device serves the trace, each row at its time, and each line is a dispatch: what went to the device and why, how long it had waited, and how many sync and async requests still wait. Reads are sync, readahead is async, and sync from when a read wants it; a 'write' is written back async at once; 'fsync' makes what waits of its file sync. Stores through mappings are read and not written back, for a trace does not tell when. Files lie one behind the other, and end with their last access or at --file-pages. Reasons:
+
+  arrival   it had come first (noop)
+  batch     the batch goes on with the next of its class in disk order
+  demoted   the same, but with the other class: the search found none of its own
+  onward    a batch begins where the last one ended
+  oldest    a batch begins with the request whose deadline is next
+  expired   a batch begins with a request past its deadline
+  floor     an async batch begins: sync was chosen before it as often as it may be
+  aged      its priority is low, but it has waited too long
+
+Knobs: sync_expire_ms, async_expire_ms, batch, starved, contiguous, front_merges, seeks, aging_ms, async_depth, sync_slowdown (docs/guide-devices.md).
+
 Examples:
   bowwave explain trace.csv --policy ondemand
+  bowwave explain app.strace --scheduler deadline
+  bowwave explain app.strace --scheduler deadline-rw:batch=4 --policy ondemand --device hdd --device-depth 4 --json
+  bowwave explain app.strace --scheduler deadline --priority 17=idle --priority 18=real-time
   bowwave explain app.strace --policy ondemand-patch --ra-pages 256 --json
   zcat trace.csv.gz | bowwave explain - --policy ondemand")]
 pub struct Args {
@@ -40,9 +57,12 @@ pub struct Args {
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
 
-    /// The readahead policy
-    #[arg(long, value_name = "POLICY", value_parser = values::policy())]
-    policy: Policy,
+    /// The readahead policy; with --scheduler, none if it is not given
+    #[arg(long, value_name = "POLICY", value_parser = values::policy(), required_unless_present = "scheduler")]
+    policy: Option<Policy>,
+
+    #[command(flatten)]
+    served: served::Served,
 
     /// Most pages of a readahead window
     #[arg(long, value_name = "PAGES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -66,7 +86,16 @@ pub struct Args {
 /// # Errors
 /// If the trace cannot be read or is not one, with its line; if standard output cannot be written.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let explainer = Explainer::new(args.policy, args.ra_pages, args.file_pages)?;
+    if let Some(scheduler) = &args.served.scheduler {
+        let left_out = served::run(args, scheduler)?;
+        if left_out > 0 {
+            output::note(format_args!("{left_out} rows say that pages are not needed and were left out"));
+        }
+        return Ok(());
+    }
+    // clap asks for a policy if there is no scheduler.
+    let policy = args.policy.unwrap_or(Policy::None);
+    let explainer = Explainer::new(policy, args.ra_pages, args.file_pages)?;
     let mut output = Output::stdout();
     let outcome = Input::open(&args.trace, args.format).and_then(|input| {
         let lines = Lines::new(&mut output, args.json);

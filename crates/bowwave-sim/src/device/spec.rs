@@ -129,6 +129,24 @@ impl DeviceSpec {
         }
     }
 
+    /// The same device, but holding so many requests at once.
+    ///
+    /// # Errors
+    /// If it cannot: the instant device has no bound, a disk's queue ends at 1024.
+    pub fn with_depth(&self, depth: u32) -> Result<Self, DeviceError> {
+        let key = match &self.model {
+            Model::Instant => {
+                let text =
+                    format!("device `{}`: holds any number of requests, for each ends at once", self.name);
+                return Err(DeviceError(text));
+            }
+            Model::Hdd(_) | Model::Flash(_) | Model::Lustre(_) => "depth",
+            Model::S3(_) => "slots",
+        };
+        let separator = if split(&self.name).1.is_some() { ',' } else { ':' };
+        Self::open(&format!("{}{separator}{key}={depth}", self.name))
+    }
+
     /// Of a disk: the average seek in milliseconds between even cylinders and between even sectors.
     pub(super) fn seek_ms(&self) -> Option<(f64, f64)> {
         let Model::Hdd(parameters) = &self.model else { return None };
@@ -266,6 +284,21 @@ mod tests {
         let spec = DeviceSpec::open("hdd:queue_elevator=anticipatory, queue_requests_max=64").unwrap();
         assert_eq!((spec.queue().elevator, spec.queue().congested_on), (Elevator::Anticipatory, 56));
         assert_eq!(spec.name(), "hdd:queue_elevator=anticipatory, queue_requests_max=64");
+    }
+
+    #[test]
+    fn the_depth_of_a_device_can_be_given() {
+        let depth = |name, depth| DeviceSpec::open(name).unwrap().with_depth(depth);
+        for name in ["hdd", "hdd:rpm=5400", "nvme", "s3:slots=3", "lustre"] {
+            assert_eq!(depth(name, 7).unwrap().build(0).depth(), 7, "{name}");
+        }
+        assert!(
+            depth("hdd", 2000)
+                .unwrap_err()
+                .to_string()
+                .contains("depth = 2000: must be a number from 1 to 1024")
+        );
+        assert!(depth("instant", 2).unwrap_err().to_string().contains("any number of requests"));
     }
 
     #[test]

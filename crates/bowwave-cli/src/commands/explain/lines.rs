@@ -106,7 +106,7 @@ fn columns(cells: [&str; 9], submitted: &str, mark: &str, file: &str) -> String 
 }
 
 /// Control characters escaped, so that a file name cannot break the line.
-fn printable(letter: char) -> impl Iterator<Item = char> {
+pub(super) fn printable(letter: char) -> impl Iterator<Item = char> {
     let escaped = letter.is_control().then(|| letter.escape_debug());
     let plain = (!letter.is_control()).then_some(letter);
     escaped.into_iter().flatten().chain(plain)

@@ -1,0 +1,360 @@
+//! The driver: the core's cache and scheduler and a simulated device, in the trace's own time.
+//!
+//! Each row happens at its time, whatever is under way. Of what happens at one time the device's comes first, then the
+//! rows, then what goes to the device.
+
+use std::collections::{HashMap, HashSet};
+
+use bowwave_core::schedule::{
+    Class, Direction, DispatchId, Priority, Reason, Request, Scheduler, SchedulerConfig, SchedulerStats,
+};
+use bowwave_core::{
+    Action, Advice, Cache, Config, ConfigError, Fault, FileId, Fill, FillId, FrameId, HandleId, Instant,
+    PageCount, PageIndex, PageRange, Pattern, Policy, ReadOutcome, Urgency, Waiter,
+};
+use bowwave_sim::device::{self, Device, Done};
+use bowwave_sim::faults::Faults;
+use bowwave_trace::Op;
+
+use super::layout::{Layout, PAGE, Row};
+use super::pieces::{Piece, Pieces};
+
+/// Pages of a fill, as the engine has it: 256 KiB.
+const FILL_PAGES: u32 = 64;
+
+/// What a server is made of.
+pub(super) struct Setup<'a> {
+    pub(super) policy: Policy,
+    pub(super) ra_pages: u32,
+    pub(super) device: Box<dyn Device>,
+    pub(super) scheduler: SchedulerConfig,
+    pub(super) priorities: HashMap<u64, Priority>,
+    pub(super) layout: &'a Layout,
+}
+
+pub(super) struct Server<'a> {
+    layout: &'a Layout,
+    priorities: HashMap<u64, Priority>,
+    cache: Cache,
+    scheduler: Scheduler,
+    device: Box<dyn Device>,
+    pieces: Pieces,
+    /// A readahead state for each (pid, file); the files that are open.
+    handles: HashMap<(Option<u64>, u32), HandleId>,
+    opened: HashSet<u32>,
+    /// What is at the device, by the number that it has there.
+    at_device: HashMap<u64, DispatchId>,
+    numbers: u64,
+    now: Instant,
+    /// The row that causes what is asked for, and its priority.
+    cause: (u64, Priority),
+    dispatched: Vec<Dispatched>,
+    // Lent, kept for their memory.
+    actions: Vec<Action>,
+    frames: Vec<FrameId>,
+}
+
+/// A dispatch, for printing.
+#[derive(Debug)]
+pub(super) struct Dispatched {
+    pub(super) at: Instant,
+    /// The rows that its requests are for, in order of address.
+    pub(super) rows: Vec<u64>,
+    pub(super) file: u32,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) direction: Direction,
+    pub(super) class: Class,
+    pub(super) priority: Priority,
+    pub(super) reason: Reason,
+    pub(super) waited_ns: u64,
+    pub(super) expired: bool,
+    /// Of how many requests it was made.
+    pub(super) parts: usize,
+    pub(super) promoted: bool,
+    /// Requests that still wait: sync, async.
+    pub(super) waiting: [u64; 2],
+    /// Dispatches at the device, this one included.
+    pub(super) at_device: usize,
+}
+
+impl<'a> Server<'a> {
+    pub(super) fn new(setup: Setup<'a>) -> Result<Self, ConfigError> {
+        let Setup { policy, ra_pages, device, scheduler, priorities, layout } = setup;
+        let config = Config { policy, ra_pages, fill_pages_max: FILL_PAGES, ..Config::default() };
+        Ok(Self {
+            layout,
+            priorities,
+            cache: Cache::new(config)?,
+            scheduler: Scheduler::new(scheduler)?,
+            device,
+            pieces: Pieces::default(),
+            handles: HashMap::new(),
+            opened: HashSet::new(),
+            at_device: HashMap::new(),
+            numbers: 0,
+            now: Instant(0),
+            cause: (0, Priority::default()),
+            dispatched: Vec::new(),
+            actions: Vec::new(),
+            frames: Vec::new(),
+        })
+    }
+
+    pub(super) fn stats(&self) -> &SchedulerStats {
+        self.scheduler.stats()
+    }
+
+    /// The dispatches since the last call.
+    pub(super) fn dispatched(&mut self) -> impl Iterator<Item = Dispatched> + use<> {
+        std::mem::take(&mut self.dispatched).into_iter()
+    }
+
+    /// Takes in rows of one time.
+    pub(super) fn at(&mut self, rows: &[Row]) {
+        let Some(first) = rows.first() else { return };
+        let now = Instant(first.time_ns);
+        self.advance(now);
+        self.now = now;
+        rows.iter().for_each(|row| self.row(row));
+        self.dispatch();
+    }
+
+    /// Lets everything end.
+    pub(super) fn finish(&mut self) {
+        self.advance(Instant(u64::MAX));
+    }
+
+    fn advance(&mut self, until: Instant) {
+        let mut done = Vec::new();
+        while let Some(at) = self.device.next_event()
+            && at <= until
+        {
+            self.now = at;
+            self.device.advance(at, &mut done);
+            done.drain(..).for_each(|done| self.complete(done));
+            self.dispatch();
+        }
+    }
+
+    fn row(&mut self, row: &Row) {
+        let priority = self.priorities.get(&row.pid).copied().unwrap_or_default();
+        self.cause = (row.number, priority);
+        let (file, range) = (self.open(row.file), PageRange::new(row.start, row.end));
+        match row.op {
+            Op::Write => self.write(row),
+            Op::Fsync => self.sync(row.file),
+            Op::Evict => self.cache.invalidate(file, range),
+            Op::Read if range.is_empty() => {}
+            Op::Read => self.read(row, range),
+            Op::Load | Op::Store => {
+                let handle = self.handle(Some(row.pid), row.file);
+                for page in (row.start..row.end).map(PageIndex) {
+                    let fault = Fault { page, pattern: Pattern::Normal };
+                    self.cache.fault(self.now, Waiter(0), handle, fault, &mut self.actions);
+                }
+            }
+            Op::WillNeed | Op::Random | Op::Sequential => {
+                let handle = self.handle(Some(row.pid), row.file);
+                let advice = match row.op {
+                    Op::WillNeed => Advice::WillNeed,
+                    Op::Random => Advice::Random,
+                    _ => Advice::Sequential,
+                };
+                self.cache.advise(self.now, handle, range, advice, &mut self.actions);
+            }
+            Op::DontNeed => {}
+        }
+        self.act();
+    }
+
+    fn read(&mut self, row: &Row, range: PageRange) {
+        let handle = self.handle(Some(row.pid), row.file);
+        let request = bowwave_core::Request { range, ends_inside: row.ends_inside };
+        let Self { cache, frames, actions, now, .. } = self;
+        if cache.read(*now, Waiter(0), handle, request, frames, actions) == ReadOutcome::Hit {
+            cache.unpin(*now, &std::mem::take(frames), actions);
+        }
+    }
+
+    /// The pages are in memory, and are written back in the background, but for those that already wait for that.
+    fn write(&mut self, row: &Row) {
+        let handle = self.handle(None, row.file);
+        let range = PageRange::new(row.start, row.end);
+        self.cache.advise(self.now, handle, range, Advice::WillNeed, &mut self.actions);
+        let fills: Vec<FillId> = self
+            .actions
+            .drain(..)
+            .filter_map(|action| match action {
+                Action::Fill(fill) => Some(fill.id),
+                _ => None,
+            })
+            .collect();
+        fills.into_iter().for_each(|fill| self.cache.filled(self.now, fill, Ok(()), &mut self.actions));
+        for (start, end) in self.pieces.unwritten(row.file, row.start, row.end) {
+            self.submit(row.file, start, end, None, Urgency::Readahead);
+        }
+    }
+
+    /// Someone waits for all that is to be written of a file.
+    fn sync(&mut self, file: u32) {
+        for id in self.pieces.writes_of(file) {
+            if self.scheduler.promote(self.now, id) {
+                self.pieces.promote(id, id);
+            }
+        }
+    }
+
+    /// Adds a request, in pieces that the device takes.
+    fn submit(&mut self, file: u32, start: u64, end: u64, fill: Option<FillId>, urgency: Urgency) {
+        let pages_max = (self.device.request_bytes_max() >> PAGE.shift()).max(1);
+        let at = self.layout.files[file as usize].at;
+        let (row, priority) = self.cause;
+        let mut start = start;
+        while start < end {
+            let middle = end.min(start.saturating_add(pages_max));
+            let direction = if fill.is_some() { Direction::Read } else { Direction::Write };
+            let request = Request {
+                start: (at + start) << PAGE.shift(),
+                end: (at + middle) << PAGE.shift(),
+                direction,
+                object: file.into(),
+                urgency,
+                priority,
+            };
+            let id = self.scheduler.add(self.now, request).id;
+            self.pieces.insert(Piece {
+                row,
+                file,
+                start,
+                end: middle,
+                fill,
+                urgency,
+                promoted: false,
+                at_device: false,
+                id,
+            });
+            start = middle;
+        }
+    }
+
+    /// Does what the cache asks for.
+    fn act(&mut self) {
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                match action {
+                    Action::Fill(Fill { id, file, range, urgency }) => {
+                        self.submit(file.0, range.start.0, range.end.0, Some(id), urgency);
+                    }
+                    Action::Promote { fill } => self.promote(fill),
+                    Action::Cancel { fill } => self.cancel(fill),
+                    Action::Wake { result, .. } => {
+                        self.cache.unpin(self.now, &result.unwrap_or_default(), &mut self.actions);
+                    }
+                    Action::Decided(_) | Action::Retired { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn promote(&mut self, fill: FillId) {
+        for id in self.pieces.of_fill(fill) {
+            if let Some(renamed) = self.scheduler.promote_alone(self.now, id) {
+                self.pieces.promote(id, renamed);
+            }
+        }
+    }
+
+    /// Drops a fill of which nothing is at the device yet.
+    fn cancel(&mut self, fill: FillId) {
+        let ids = self.pieces.of_fill(fill);
+        if ids.iter().any(|id| self.pieces.get(*id).is_none_or(|piece| piece.at_device)) {
+            return;
+        }
+        for id in ids {
+            self.scheduler.cancel(id);
+            self.pieces.dropped(id);
+        }
+        self.pieces.forget_fill(fill);
+        self.cache.filled(self.now, fill, Err(Faults::CANCELLED), &mut self.actions);
+    }
+
+    fn complete(&mut self, done: Done) {
+        let Some(id) = self.at_device.remove(&done.id.0) else { return };
+        let parts: Vec<_> = self.scheduler.parts(id).collect();
+        self.scheduler.complete(self.now, id);
+        for part in parts {
+            if let Some(fill) = self.pieces.ended(part) {
+                self.cache.filled(self.now, fill, Ok(()), &mut self.actions);
+                self.act();
+            }
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while self.at_device.len() < self.device.depth()
+            && let Some(dispatch) = self.scheduler.dispatch(self.now)
+        {
+            let request = dispatch.request;
+            let file = u32::try_from(request.object).expect("it was made of a file's number");
+            self.numbers += 1;
+            self.device.submit(
+                self.now,
+                &device::Request {
+                    id: device::RequestId(self.numbers),
+                    direction: match request.direction {
+                        Direction::Read => device::Direction::Read,
+                        Direction::Write => device::Direction::Write,
+                    },
+                    start: request.start,
+                    bytes: request.bytes(),
+                    urgency: request.urgency,
+                    owner: 0,
+                    object: file,
+                },
+            );
+            self.at_device.insert(self.numbers, dispatch.id);
+            let parts: Vec<Piece> =
+                self.scheduler.parts(dispatch.id).filter_map(|part| self.pieces.dispatched(part)).collect();
+            let at = self.layout.files[file as usize].at << PAGE.shift();
+            let mut rows: Vec<u64> = parts.iter().map(|part| part.row).collect();
+            rows.dedup();
+            self.dispatched.push(Dispatched {
+                at: self.now,
+                rows,
+                file,
+                offset: request.start - at,
+                length: request.bytes(),
+                direction: request.direction,
+                class: dispatch.class,
+                priority: request.priority,
+                reason: dispatch.reason,
+                waited_ns: self.now.0 - dispatch.added.0,
+                expired: dispatch.deadline.is_some_and(|deadline| deadline < self.now),
+                parts: parts.len(),
+                promoted: parts.iter().any(|part| part.promoted),
+                waiting: self.pieces.waiting,
+                at_device: self.at_device.len(),
+            });
+        }
+    }
+
+    fn open(&mut self, file: u32) -> FileId {
+        if self.opened.insert(file) {
+            self.cache.open_file(FileId(file), PageCount(self.layout.files[file as usize].pages));
+        }
+        FileId(file)
+    }
+
+    /// The handle of a process; that of writes has no process.
+    fn handle(&mut self, pid: Option<u64>, file: u32) -> HandleId {
+        let id = self.open(file);
+        let next = HandleId(
+            u32::try_from(self.handles.len()).expect("a table of 2^32 handles does not fit in memory"),
+        );
+        *self.handles.entry((pid, file)).or_insert_with(|| {
+            self.cache.open_handle(next, id);
+            next
+        })
+    }
+}
