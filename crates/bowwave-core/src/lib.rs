@@ -53,6 +53,7 @@ pub mod readahead;
 mod request;
 pub mod schedule;
 mod stats;
+pub mod swap;
 mod time;
 pub mod window;
 

@@ -1,0 +1,81 @@
+//! Swap readahead: which pages to bring back from the spill store together with one that was touched.
+//!
+//! | policy | what it follows |
+//! |---|---|
+//! | [`Cluster`] | Linux before 4.14, and today on rotating disks: the slots around the touched page's slot, an aligned block, sized by hits counted over all regions |
+//! | [`Vma`] | VMA-based swap readahead (patch of 2017, document 001, in Linux since 4.14): the pages around the touched page in its own region, in the direction of the last step, sized by the region's own hits |
+//!
+//! Both share the arithmetic of sizes ([`window_size`]). Neither does anything: a window is a plan, and whoever pages
+//! clips it to what is really out.
+
+mod cluster;
+mod size;
+mod vma;
+
+pub use cluster::{Cluster, SlotIndex, SlotRange};
+pub use size::{SwapConfig, window_size};
+pub use vma::{Vma, VmaPlan};
+
+use crate::config::ConfigError;
+
+/// Which swap readahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SwapPolicy {
+    /// None: the touched page alone.
+    None,
+    /// By slots.
+    Cluster,
+    /// By addresses.
+    Vma,
+}
+
+impl SwapPolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::None, Self::Cluster, Self::Vma];
+
+    /// Its name on command lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cluster => "cluster",
+            Self::Vma => "vma",
+        }
+    }
+
+    /// As Linux chooses: by addresses, unless the store has a head to move; then by slots, since pages that went out
+    /// together lie together.
+    #[must_use]
+    pub const fn for_store(rotating: bool) -> Self {
+        if rotating { Self::Cluster } else { Self::Vma }
+    }
+}
+
+/// Why a window is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SwapReason {
+    /// One page: readahead is off, or nothing speaks for more.
+    Single,
+    /// An aligned block of slots.
+    Block,
+    /// Steps go up: the window begins at the page.
+    Forward,
+    /// Steps go down: the window ends at the page.
+    Backward,
+    /// Neither: the page is in the middle.
+    Centred,
+}
+
+impl SwapReason {
+    /// Its name in `explain`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Block => "block",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Centred => "centred",
+        }
+    }
+}
