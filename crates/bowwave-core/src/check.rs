@@ -172,6 +172,10 @@ impl Checker {
             Action::Promote { fill } | Action::Cancel { fill } => {
                 ensure(self.fills.contains_key(fill), || format!("fill {} is not in flight", fill.0))?;
             }
+            // What became of the places is for tests of those who have some.
+            Action::Unmap { range, .. } | Action::Released { range, .. } => {
+                ensure(!range.is_empty(), || "no page is unmapped or released".into())?;
+            }
             Action::Retired { frames } => {
                 let held = frames.iter().find(|frame| self.pinned.get(frame).is_some_and(|&count| count > 0));
                 ensure(held.is_none(), || format!("pinned frame {held:?} was retired"))?;

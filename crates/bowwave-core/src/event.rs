@@ -22,6 +22,18 @@ pub enum Event {
         /// Open, without handles.
         file: FileId,
     },
+    /// The pages of a file get places of their own. See [`Cache::place_file`](crate::Cache::place_file).
+    PlaceFile {
+        /// An open file of which nothing is cached.
+        file: FileId,
+    },
+    /// A program has pages mapped now. See [`Cache::mapped`](crate::Cache::mapped).
+    Mapped {
+        /// A file with places.
+        file: FileId,
+        /// Which pages.
+        range: PageRange,
+    },
     /// A handle with a fresh readahead state. See [`Cache::open_handle`](crate::Cache::open_handle).
     OpenHandle {
         /// Not open now.
@@ -135,6 +147,21 @@ pub enum Action {
         waiter: Waiter,
         /// Its frames, or why not.
         result: Result<Vec<FrameId>, FillError>,
+    },
+    /// Take these pages out of the program's mapping, so that its next touch of each is seen; what they hold stays.
+    Unmap {
+        /// A file with places.
+        file: FileId,
+        /// Neighbours.
+        range: PageRange,
+    },
+    /// These pages hold nothing any more: take them out of the program's mapping and give their memory back, before a fill
+    /// of them is begun.
+    Released {
+        /// A file with places.
+        file: FileId,
+        /// Neighbours.
+        range: PageRange,
     },
     /// These frames are the driver's again.
     Retired {

@@ -336,6 +336,8 @@ impl Shard {
                 // Under the lock, for once: outside it the frames could be lent again, and filled, before their memory
                 // is given away.
                 Action::Retired { frames } => self.arena.release(&frames),
+                // No file has places yet.
+                Action::Unmap { .. } | Action::Released { .. } => {}
             }
         }
         state.actions = actions;

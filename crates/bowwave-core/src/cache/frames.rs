@@ -28,7 +28,7 @@ pub(crate) struct Frame {
     /// Reads that use it or wait for it.
     pub(crate) pins: u32,
     pub(crate) state: State,
-    flags: u8,
+    flags: u16,
 }
 
 /// Where a frame is in its life.
@@ -61,6 +61,10 @@ pub(crate) enum Flag {
     Thrashed = 16,
     /// Came by a plan at another page, and no walking policy was asked about it since.
     Fresh = 32,
+    /// Its memory is a place of its page's own; see [`Cache::place_file`](super::Cache::place_file).
+    Placed = 64,
+    /// A program has it mapped, so that its touches are not seen.
+    Mapped = 128,
 }
 
 /// All frames, and the two lists of Linux's page reclaim.
@@ -74,6 +78,8 @@ pub(crate) struct Frames {
     active: List,
     /// Up-to-date frames that somebody pins.
     pinned: u32,
+    /// Pages with places of their own that frames have let go of since the driver last heard.
+    pub(crate) released: Vec<(FileId, PageIndex)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,24 +97,24 @@ impl Default for List {
 
 impl Frame {
     pub(crate) fn has(&self, flag: Flag) -> bool {
-        self.flags & flag as u8 != 0
+        self.flags & flag as u16 != 0
     }
 
     pub(crate) fn set(&mut self, flag: Flag) {
-        self.flags |= flag as u8;
+        self.flags |= flag as u16;
     }
 
     /// Clears the flag and tells whether it was set.
     pub(crate) fn take(&mut self, flag: Flag) -> bool {
         let had = self.has(flag);
-        self.flags &= !(flag as u8);
+        self.flags &= !(flag as u16);
         had
     }
 
     /// Whether a touch would change anything, of a frame that is up to date.
     pub(crate) fn would_touch(&self) -> bool {
-        let settled = Flag::Referenced as u8;
-        self.state != State::Active || self.flags & (settled | Flag::Unused as u8) != settled
+        let settled = Flag::Referenced as u16;
+        self.state != State::Active || self.flags & (settled | Flag::Unused as u16) != settled
     }
 
     /// Whether a read can be served from it with no decision and no wait.
@@ -189,7 +195,9 @@ impl Frames {
         let frame = self.get_mut(id);
         debug_assert!(frame.pins == 0 && matches!(frame.state, State::InFlight | State::Doomed));
         frame.state = State::Free;
+        let placed = frame.has(Flag::Placed).then_some((frame.file, frame.index));
         frame.flags = 0;
+        self.released.extend(placed);
         self.free.push(id.0);
     }
 

@@ -7,6 +7,7 @@
 //! | `hit` | a read that finds all there, for drivers that are done with it at once |
 //! | `read` | a demand read: hit, or walk page by page, decide, wait |
 //! | `fault` | a touch of a mapped page |
+//! | `mapped` | pages that programs have mapped: where they lie, which to map, and when to take them away |
 //! | `plan` | from a policy's plan to fills |
 //! | `instant` | a read whose device takes no time |
 //! | `fill` | the end of a fill: wake, or fail |
@@ -21,6 +22,7 @@ mod fill;
 mod frames;
 mod hit;
 mod instant;
+mod mapped;
 mod plan;
 mod read;
 mod reclaim;
@@ -74,6 +76,8 @@ pub struct Cache {
     closed_stats: Stats,
     /// Pages that reads asked for, of all files.
     accesses: u64,
+    /// Mapped pages that reclaim has looked at, and that are to be unmapped to see whether they are touched again.
+    unmapped: Vec<(FileId, PageIndex)>,
     /// Lent to the walk of an instant read, kept for its memory.
     scratch: Option<Box<instant::Scratch>>,
 }
@@ -83,6 +87,8 @@ struct File {
     pages: PageCount,
     handles: u32,
     stats: Stats,
+    /// Its pages have places of their own.
+    placed: bool,
 }
 
 #[derive(Debug)]
@@ -162,6 +168,7 @@ impl Cache {
             reclaim: reclaim::Reclaim::default(),
             closed_stats: Stats::default(),
             accesses: 0,
+            unmapped: Vec::new(),
             scratch: None,
         })
     }
@@ -192,6 +199,8 @@ impl Cache {
                     out.push(Action::Wake { waiter, result: Ok(frames) });
                 }
             }
+            Event::PlaceFile { file } => self.place_file(file),
+            Event::Mapped { file, range } => self.mapped(file, range),
             Event::Filled { fill, result } => self.filled(now, fill, result, out),
             Event::Unpin { frames } => self.unpin(now, &frames, out),
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
@@ -200,6 +209,7 @@ impl Cache {
             Event::Granted { frames } => self.grant(now, frames, out),
             Event::Revoked { frames } => self.revoke(frames, out),
         }
+        self.tell_places(out);
     }
 
     /// A file of `pages` pages comes into being, with nothing cached.
@@ -209,7 +219,7 @@ impl Cache {
     pub fn open_file(&mut self, file: FileId, pages: PageCount) {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
-        *entry = Some(File { pages, handles: 0, stats: Stats::default() });
+        *entry = Some(File { pages, handles: 0, stats: Stats::default(), placed: false });
     }
 
     /// A file and all its pages are forgotten. Fills in flight still want their answers; the driver gives the number to

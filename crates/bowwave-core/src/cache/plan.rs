@@ -133,6 +133,9 @@ impl Cache {
         }
         self.make_room();
         let frame = self.frames.alloc(self.limit, walk.file, page)?;
+        if self.file(walk.file).placed {
+            self.frames.get_mut(frame).set(Flag::Placed);
+        }
         if !demanded {
             self.frames.get_mut(frame).set(Flag::Unused);
             self.stats_mut(walk.file).pages_readahead += 1;

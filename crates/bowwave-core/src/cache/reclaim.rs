@@ -143,11 +143,16 @@ impl Cache {
             Eviction::Scan => self.scan_active(),
             Eviction::Lru => {}
         }
-        for state in [State::Inactive, State::Active] {
+        // The second time round nothing is mapped any more.
+        for state in [State::Inactive, State::Active, State::Inactive, State::Active] {
             let len =
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
             for _ in 0..len {
                 let Some(id) = self.frames.tail(state) else { break };
+                if self.frames.get(id).has(Flag::Mapped) {
+                    self.unmap_tail(state);
+                    continue;
+                }
                 if self.frames.get(id).pins == 0 {
                     self.evict(id);
                     return true;

@@ -121,6 +121,8 @@ impl Scene {
                     line
                 }
                 Action::Wake { waiter, result: Err(error) } => format!("wake {} error {}", waiter.0, error.0),
+                Action::Unmap { range, .. } => format!("unmap {range}"),
+                Action::Released { range, .. } => format!("released {range}"),
                 Action::Retired { frames } => format!("retired {}", frames.len()),
             });
         }

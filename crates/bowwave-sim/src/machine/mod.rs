@@ -399,7 +399,7 @@ impl Machine {
                         }
                     }
                     Action::Wake { waiter, result } => self.woken.push_back((waiter, result)),
-                    Action::Retired { .. } => {}
+                    Action::Unmap { .. } | Action::Released { .. } | Action::Retired { .. } => {}
                 }
             }
             self.actions = actions;

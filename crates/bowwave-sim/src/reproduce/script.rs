@@ -160,7 +160,7 @@ impl Script {
                         self.cache.unpin(NOW, &frames, &mut self.actions);
                     }
                     Action::Wake { .. } | Action::Promote { .. } | Action::Cancel { .. } => {}
-                    Action::Retired { .. } => {}
+                    Action::Unmap { .. } | Action::Released { .. } | Action::Retired { .. } => {}
                 }
             }
             for fill in fills {

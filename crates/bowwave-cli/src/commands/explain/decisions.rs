@@ -141,7 +141,12 @@ impl Explainer {
                         woken = result.is_ok();
                         self.frames = result.unwrap_or_default();
                     }
-                    Action::Promote { .. } | Action::Cancel { .. } | Action::Retired { .. } => {}
+                    // No file has places, and nothing is asked for twice.
+                    Action::Promote { .. }
+                    | Action::Cancel { .. }
+                    | Action::Unmap { .. }
+                    | Action::Released { .. }
+                    | Action::Retired { .. } => {}
                 }
             }
             for fill in self.fills.drain(..) {

@@ -251,7 +251,10 @@ impl<'a> Server<'a> {
                     Action::Wake { result, .. } => {
                         self.cache.unpin(self.now, &result.unwrap_or_default(), &mut self.actions);
                     }
-                    Action::Decided(_) | Action::Retired { .. } => {}
+                    Action::Decided(_)
+                    | Action::Unmap { .. }
+                    | Action::Released { .. }
+                    | Action::Retired { .. } => {}
                 }
             }
         }
