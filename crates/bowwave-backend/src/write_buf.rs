@@ -77,6 +77,17 @@ impl WriteBuf {
         self.0.is_aligned(alignment)
     }
 
+    /// The bytes of one segment.
+    ///
+    /// # Panics
+    /// If there is no such segment.
+    #[must_use]
+    pub fn segment(&self, index: usize) -> &[u8] {
+        let segment = &self.segments()[index];
+        // SAFETY: valid, initialised and unchanging while `self` lives (see `from_raw_segments`).
+        unsafe { std::slice::from_raw_parts(segment.iov_base.cast::<u8>().cast_const(), segment.iov_len) }
+    }
+
     /// The bytes, segment by segment.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.segments().iter().map(|segment| {

@@ -13,22 +13,35 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::listing::without_odd_keys;
+use super::upstream;
 use crate::{Error, ErrorKind, Result};
 
 /// A client that gives up after `timeout` without a byte and keeps up to `connections` open.
 pub(crate) fn new(timeout: Duration, connections: u32) -> Result<reqwest::Client> {
+    build(timeout, Some(timeout), connections)
+}
+
+/// A client for requests with long bodies; who sends them watches whether they move.
+fn upstream(timeout: Duration, connections: u32) -> Result<reqwest::Client> {
+    build(timeout, None, connections)
+}
+
+fn build(timeout: Duration, read: Option<Duration>, connections: u32) -> Result<reqwest::Client> {
     static PROVIDER: Once = Once::new();
     // Fails only if the program has installed another one: then that one is used.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
     let builder = || {
-        reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder()
             .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
             // One request a connection: streams that share one also share its window and its losses.
             .http1_only()
             .pool_max_idle_per_host(connections as usize)
             .connect_timeout(timeout)
-            .read_timeout(timeout)
-            .tcp_nodelay(true)
+            .tcp_nodelay(true);
+        if let Some(read) = read {
+            builder = builder.read_timeout(read);
+        }
+        builder
     };
     let built = builder().build().or_else(|_| {
         // A machine without certificates can still speak plain http; https then fails, with a remedy.
@@ -135,7 +148,7 @@ fn root(error: &dyn StdError) -> String {
     one_line(&error.to_string())
 }
 
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.len() > MESSAGE_BYTES_MAX {
         let end = (0..=MESSAGE_BYTES_MAX).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
@@ -156,6 +169,21 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 pub(crate) struct Connector {
     pub(crate) place: String,
     pub(crate) client: reqwest::Client,
+    /// For requests with a body.
+    pub(crate) upstream: reqwest::Client,
+    /// How long a body may stand still.
+    pub(crate) patience: Duration,
+}
+
+impl Connector {
+    pub(crate) fn new(place: &str, timeout: Duration, connections: u32) -> Result<Self> {
+        Ok(Self {
+            place: place.to_owned(),
+            client: new(timeout, connections)?,
+            upstream: upstream(timeout, connections)?,
+            patience: timeout,
+        })
+    }
 }
 
 impl HttpConnector for Connector {
@@ -169,14 +197,19 @@ impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
         // Requests for objects have no query; the library tells little of why others failed.
         let query = request.uri().query().map(str::to_owned);
-        let listing = query.is_some();
-        let response = self.client.call(request).await?;
+        let odd = query.is_some();
+        let listing = odd && *request.method() == http::Method::GET;
+        let response = match request.body().content_length() {
+            0 => self.client.call(request).await?,
+            _ => upstream::send(&self.upstream, &self.place, request, self.patience).await?,
+        };
         match response.status().as_u16() {
-            404 if listing => {
-                let error = Error::new(ErrorKind::NotFound, format!("{}: no such bucket", self.place));
+            404 if odd => {
+                let what = if listing { "no such bucket" } else { "the upload is gone: aborted, or too old" };
+                let error = Error::new(ErrorKind::NotFound, format!("{}: {what}", self.place));
                 Err(HttpError::new(HttpErrorKind::Unknown, error))
             }
-            401 | 403 | 429 | 500..=599 if listing || response.status().as_u16() >= 429 => {
+            401 | 403 | 429 | 500..=599 if odd || response.status().as_u16() >= 429 => {
                 match status_error(&self.place, response.status(), response.headers()) {
                     Some(error) => Err(HttpError::new(HttpErrorKind::Unknown, error)),
                     None => Ok(response),

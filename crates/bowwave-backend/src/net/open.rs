@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
 
-use super::client::{self, Connector, chain};
+use super::client::{Connector, chain};
+use super::cloud::{Cloud, Kind, Parts};
 use super::credentials::{self, Aws, Environment, vendor};
 use super::object::ObjectBackend;
+use super::wire::{Signer, Wire};
 use crate::{Credentials, Error, ErrorKind, Options, Result};
 
 /// Opens `SCHEME://BUCKET[/PREFIX]`; asks the server nothing yet.
@@ -25,17 +28,28 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     }
     let prefix = prefix.trim_end_matches('/');
     let slots = options.connections.unwrap_or(SLOTS).max(1);
-    let client = client::new(options.timeout, slots)?;
     let place = format!("{scheme}://{bucket}");
-    let setting = Setting { url, bucket, options, connector: Connector { place: place.clone(), client } };
+    let setting =
+        Setting { url, bucket, options, connector: Connector::new(&place, options.timeout, slots)? };
     let environment: Environment<'_> = &|name| std::env::var(name).ok();
-    let store = match scheme {
+    let cloud = match scheme {
         "s3" => setting.amazon(environment)?,
         "gs" => setting.google(environment)?,
         _ => setting.azure(environment)?,
     };
     let prefix = object_store::path::Path::parse(prefix).map_err(|error| invalid(&chain(&error)))?;
-    Ok(ObjectBackend::new(scheme, place, prefix, store, slots))
+    Ok(ObjectBackend::new(&place, prefix, cloud, slots))
+}
+
+/// A bucket of Google, with a key that is not in the environment.
+#[cfg(test)]
+pub(super) fn google_with_key(bucket: &str, key: &str, options: &Options) -> Result<ObjectBackend> {
+    let url = format!("gs://{bucket}");
+    let connector = Connector::new(&url, options.timeout, SLOTS)?;
+    let builder = GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_service_account_key(key);
+    let builder = builder.with_base_url(options.endpoint.as_deref().unwrap_or_default());
+    let cloud = Setting { url: &url, bucket, options, connector }.google_of(builder)?;
+    Ok(ObjectBackend::new(&url, object_store::path::Path::default(), cloud, SLOTS))
 }
 
 struct Setting<'a> {
@@ -46,7 +60,7 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    fn amazon(self, environment: Environment<'_>) -> Result<Arc<dyn ObjectStore>> {
+    fn amazon(self, environment: Environment<'_>) -> Result<Cloud> {
         let options = self.options;
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(self.bucket);
         let endpoint = options.endpoint.clone().or_else(|| {
@@ -85,11 +99,31 @@ impl Setting<'_> {
             let credential = AwsCredential { key_id, secret_key, token };
             builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
         }
+        let setting = |key| builder.get_config_value(&key);
+        let region = setting(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
+        // As the library makes it.
+        let virtual_host = setting(AmazonS3ConfigKey::VirtualHostedStyleRequest).is_some_and(|v| truth(&v));
+        let given = setting(AmazonS3ConfigKey::S3Endpoint).or_else(|| setting(AmazonS3ConfigKey::Endpoint));
+        let bucket = self.bucket;
+        let base = match (given, virtual_host) {
+            (Some(endpoint), true) => endpoint,
+            (Some(endpoint), false) => format!("{}/{bucket}", endpoint.trim_end_matches('/')),
+            (None, true) => format!("https://{bucket}.s3.{region}.amazonaws.com"),
+            (None, false) => format!("https://s3.{region}.amazonaws.com/{bucket}"),
+        };
+        let unsigned = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|v| truth(&v));
+        // Deleting one by one is what all servers know; nothing here deletes many.
+        let builder = builder.with_disable_bulk_delete(true);
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
-        built.map(|store| Arc::new(store) as _).map_err(|error| self.refused(&error))
+        let store = Arc::new(built.map_err(|error| self.refused(&error))?);
+        let signer = match unsigned {
+            true => Signer::Nobody,
+            false => Signer::Amazon { credentials: Arc::clone(store.credentials()), region },
+        };
+        Ok(self.cloud(Kind::Amazon, Arc::clone(&store) as _, store, base, signer))
     }
 
-    fn google(self, environment: Environment<'_>) -> Result<Arc<dyn ObjectStore>> {
+    fn google(self, environment: Environment<'_>) -> Result<Cloud> {
         let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(self.bucket);
         if let Some(endpoint) = &self.options.endpoint {
             self.check_endpoint(endpoint, None)?;
@@ -100,11 +134,21 @@ impl Setting<'_> {
         } else {
             credentials::google(self.url, environment, vendor().as_deref())?;
         }
-        let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
-        built.map(|store| Arc::new(store) as _).map_err(|error| self.refused(&error))
+        self.google_of(builder)
     }
 
-    fn azure(self, environment: Environment<'_>) -> Result<Arc<dyn ObjectStore>> {
+    fn google_of(self, builder: GoogleCloudStorageBuilder) -> Result<Cloud> {
+        let given = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+        let base = given.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+        let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
+        let unsigned = self.options.anonymous;
+        let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
+        let store = Arc::new(built.map_err(|error| self.refused(&error))?);
+        let signer = if unsigned { Signer::Nobody } else { Signer::Google(Arc::clone(store.credentials())) };
+        Ok(self.cloud(Kind::Google, Arc::clone(&store) as _, store, base, signer))
+    }
+
+    fn azure(self, environment: Environment<'_>) -> Result<Cloud> {
         let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(self.bucket);
         if let Some(endpoint) = &self.options.endpoint {
             self.check_endpoint(endpoint, None)?;
@@ -115,8 +159,30 @@ impl Setting<'_> {
         } else {
             credentials::azure(self.url, environment, vendor().as_deref())?;
         }
+        let account = builder.get_config_value(&AzureConfigKey::AccountName).unwrap_or_default();
+        let given = builder.get_config_value(&AzureConfigKey::Endpoint);
+        let base = given.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
+        let base = format!("{}/{}", base.trim_end_matches('/'), self.bucket);
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
-        built.map(|store| Arc::new(store) as _).map_err(|error| self.refused(&error))
+        let store = Arc::new(built.map_err(|error| self.refused(&error))?);
+        let signer = match self.options.anonymous {
+            true => Signer::Nobody,
+            false => Signer::Azure { credentials: Arc::clone(store.credentials()), account },
+        };
+        Ok(self.cloud(Kind::Azure, Arc::clone(&store) as _, store, base, signer))
+    }
+
+    fn cloud(
+        &self,
+        kind: Kind,
+        store: Arc<dyn ObjectStore>,
+        parts: Arc<dyn MultipartStore>,
+        base: String,
+        signer: Signer,
+    ) -> Cloud {
+        let Connector { place, upstream, patience, .. } = self.connector.clone();
+        let wire = Wire { place, base, client: upstream, patience, signer };
+        Cloud { kind, bucket: self.bucket.to_owned(), store, parts: Parts(parts), wire }
     }
 
     /// Plain http sends data, and with some clouds keys, in the clear: only where that is asked for.

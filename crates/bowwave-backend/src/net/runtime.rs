@@ -19,6 +19,14 @@ pub(crate) fn wait<T: Send + 'static>(future: impl Future<Output = Result<T>> + 
     receiver.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a network task broke off")))
 }
 
+/// Runs `future` on the runtime, and nobody waits for it.
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    // Without network threads there is nothing to do either.
+    if let Ok(runtime) = get() {
+        runtime.spawn(future);
+    }
+}
+
 /// Lets at most `slots` futures run at once; more wait in order, up to a bound.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
@@ -42,7 +50,7 @@ impl Gate {
         };
         let place = Place(Arc::clone(&self.inside));
         if self.inside.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
-            return Err((work, Error::new(ErrorKind::Throttled, "too many reads are waiting")));
+            return Err((work, Error::new(ErrorKind::Throttled, "too many requests are waiting")));
         }
         let slots = Arc::clone(&self.slots);
         runtime.spawn(async move {

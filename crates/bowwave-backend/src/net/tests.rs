@@ -1,6 +1,7 @@
 //! The suite against real servers; servers that lie are in `liars`.
 
 mod liars;
+mod writes;
 
 use std::fs;
 use std::path::Path;

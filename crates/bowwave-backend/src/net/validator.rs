@@ -100,6 +100,22 @@ impl ContentRange {
     }
 }
 
+/// A time such as `2026-11-22T03:44:23.000Z`, as lists have it, to the second; `None` for others.
+pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
+    let (date, time) = text.trim().split_once('T')?;
+    let mut date = date.split('-').map(|part| part.parse::<u64>().ok());
+    let mut time = time.strip_suffix('Z')?.split([':', '.']).map(|part| part.parse::<u64>().ok());
+    let next = |parts: &mut dyn Iterator<Item = Option<u64>>| parts.next().flatten();
+    let (year, month, day) = (next(&mut date)?, next(&mut date)?, next(&mut date)?);
+    let (hour, minute, second) = (next(&mut time)?, next(&mut time)?, next(&mut time)?);
+    let proper = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !proper || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let days = days_since_1970(year, month - 1, day);
+    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
+}
+
 pub(super) fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
@@ -121,6 +137,21 @@ const MONTHS: [&str; 12] =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_lists_are_read_to_the_second() {
+        for (text, seconds) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("1994-11-06T08:49:37.999Z", Some(784_111_777)),
+            ("2024-02-29T12:00:00.000Z", Some(1_709_208_000)),
+            ("2024-13-01T12:00:00Z", None),
+            ("2024-02-29 12:00:00", None),
+            ("T", None),
+        ] {
+            let time = seconds.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(rfc3339(text), time, "{text}");
+        }
+    }
 
     #[test]
     fn last_modified_is_read_as_a_time() {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use futures_util::StreamExt as _;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use s3s_fs::FileSystem;
@@ -99,8 +100,15 @@ impl S3 for Files {
         Ok(answer)
     }
 
-    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
-        self.known(&request.input.key, &request.input.upload_id)?;
+    async fn upload_part(&self, mut request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+        let known = self.known(&request.input.key, &request.input.upload_id);
+        if known.is_err()
+            && let Some(mut body) = request.input.body.take()
+        {
+            // Answered before all of it came, the client might hear of a broken connection only.
+            while body.next().await.is_some() {}
+        }
+        known?;
         self.inner.upload_part(request).await
     }
 

@@ -1,0 +1,340 @@
+//! A version of an object on its way: parts that come in any order, until all are there.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::multipart::PartId;
+use object_store::path::Path as Key;
+use object_store::{ObjectMeta, PutPayload};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+
+use super::cloud::{Assembly, Cloud, persist};
+use super::lend::lend;
+use super::plan::{OBJECT_BYTES_MAX, Plan};
+use super::version::Version;
+use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink};
+
+/// Where an object is, and how to get there.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) cloud: Arc<Cloud>,
+    pub(super) key: Key,
+    /// For messages.
+    pub(super) name: Arc<str>,
+    /// Bytes of a part.
+    pub(super) part: u64,
+}
+
+/// What is to become the next version of an object.
+#[derive(Debug)]
+pub(super) struct Draft {
+    plan: Plan,
+    part: u64,
+    /// The version that this one continues.
+    base: Option<Arc<Version>>,
+    upload: OnceCell<String>,
+    /// Room for slots of several parts, in MiB.
+    room: Arc<Semaphore>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// End of what was written.
+    end: u64,
+    /// All that was written, while that is one short part.
+    short: Option<Bytes>,
+    slots: BTreeMap<usize, Arc<tokio::sync::Mutex<Slot>>>,
+}
+
+/// Where the bytes of a slot are. A slot that nothing was written to has no entry.
+#[derive(Debug)]
+enum Slot {
+    /// Written in vain: what it should hold is not known.
+    Failed,
+    /// In the store.
+    Sent { part: PartId, len: u64 },
+    /// Here, until its parts are all there; then until the store has taken it.
+    Gathered(Gathered),
+}
+
+/// A slot of several parts.
+#[derive(Debug)]
+struct Gathered {
+    bytes: Vec<u8>,
+    /// Bytes that are there, of each part.
+    have: Vec<u64>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Draft {
+    /// A version that begins with nothing, or as `base`; then the first write will be at `offset`.
+    pub(super) fn new(place: &Place, base: Option<Arc<Version>>, offset: u64) -> Self {
+        let size = base.as_ref().map_or(0, |base| base.identity.size);
+        let large = place.cloud.copies_parts() && size >= PARTS_COPIED_SINGLY * place.part;
+        let copied = if large { offset.min(size / place.part * place.part) } else { 0 };
+        Self {
+            plan: Plan::new(place.part, copied),
+            part: place.part,
+            base,
+            upload: OnceCell::new(),
+            room: Arc::new(Semaphore::new(ROOM_MIB as usize)),
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Bytes of this version as far as it goes.
+    pub(super) fn size(&self) -> u64 {
+        self.inner().end.max(self.base_size())
+    }
+
+    /// Takes note of a write of `len` bytes at `offset`. If they are all there is, and a short part, `copy` is called for
+    /// them, and the write has ended.
+    pub(super) fn admit(
+        &self,
+        place: &Place,
+        offset: u64,
+        len: u64,
+        copy: impl FnOnce() -> Bytes,
+    ) -> Result<bool> {
+        let refused = |kind, why: &str| Err(Error::new(kind, format!("{}: {why}", place.name)));
+        let end = offset.saturating_add(len);
+        if end > OBJECT_BYTES_MAX {
+            return refused(ErrorKind::TooLarge, "an object has 5 TiB at most");
+        }
+        if offset < self.plan.copied() {
+            return refused(
+                ErrorKind::Unsupported,
+                "an object store cannot write in the middle of an object",
+            );
+        }
+        let mut inner = self.inner();
+        if len < self.part && end < inner.end.max(self.base_size()) {
+            return refused(ErrorKind::Invalid, "a part is short, and not the last");
+        }
+        let alone = offset == 0 && len < self.part && inner.slots.is_empty();
+        inner.end = inner.end.max(end);
+        if offset == 0 {
+            inner.short = alone.then(copy);
+        }
+        if !alone {
+            // Its place is taken now: were the write to vanish, finishing would miss it.
+            let failed = || Arc::new(tokio::sync::Mutex::new(Slot::Failed));
+            inner.slots.entry(self.plan.slot_at(offset)).or_insert_with(failed);
+        }
+        Ok(alone)
+    }
+
+    /// Carries out a write that was admitted, and ends it.
+    pub(super) async fn write(&self, place: &Place, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        let index = self.plan.slot_at(offset);
+        let slot = self.inner().slots.get(&index).map(Arc::clone);
+        let Some(slot) = slot else {
+            let error = Error::new(ErrorKind::Io, format!("{}: a write was not admitted", place.name));
+            return sink.done(buf, Err(error));
+        };
+        let mut slot = slot.lock().await;
+        let range = self.plan.range(index);
+        if range.end - range.start > self.part {
+            return self.gather(place, index, &mut slot, offset - range.start, buf, sink).await;
+        }
+        *slot = Slot::Failed;
+        let len = buf.len();
+        let (payload, returned) = lend(buf);
+        let sent = self.send(place, index, payload).await;
+        // Comes when the connection has let go of the last byte.
+        let Ok(buf) = returned.await else { return };
+        match sent {
+            Ok(part) => {
+                *slot = Slot::Sent { part, len: len as u64 };
+                sink.done(buf, Ok(len));
+            }
+            Err(error) => sink.done(buf, Err(error)),
+        }
+    }
+
+    /// Keeps a part of a slot until its neighbours are there; who brings the last one sends them all.
+    async fn gather(
+        &self,
+        place: &Place,
+        index: usize,
+        slot: &mut Slot,
+        at: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        let range = self.plan.range(index);
+        let bytes = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        if !matches!(slot, Slot::Gathered(_)) {
+            if matches!(slot, Slot::Sent { .. }) {
+                let why = "a part of a large object cannot be written again before the object is finished";
+                return sink
+                    .done(buf, Err(Error::new(ErrorKind::Unsupported, format!("{}: {why}", place.name))));
+            }
+            // Two slots always have room: one to gather, one to send.
+            let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).min(ROOM_MIB / 2);
+            let Ok(room) = Arc::clone(&self.room).acquire_many_owned(mib).await else {
+                let error = Error::new(ErrorKind::Io, format!("{}: the upload was given up", place.name));
+                return sink.done(buf, Err(error));
+            };
+            let have = vec![0; bytes / usize::try_from(self.part).unwrap_or(1)];
+            *slot = Slot::Gathered(Gathered { bytes: vec![0; bytes], have, _room: room });
+        }
+        let Slot::Gathered(gathered) = slot else { return };
+        let (len, start) = (buf.len(), usize::try_from(at).unwrap_or(0));
+        buf.copy_out(0, &mut gathered.bytes[start..start + len]);
+        gathered.have[start / usize::try_from(self.part).unwrap_or(1)] = len as u64;
+        let whole = gathered.have.iter().all(|&have| have == self.part);
+        sink.done(buf, Ok(len));
+        if whole {
+            let bytes = Bytes::from(std::mem::take(&mut gathered.bytes));
+            match self.send_persistently(place, index, &bytes).await {
+                Ok(part) => *slot = Slot::Sent { part, len: bytes.len() as u64 },
+                // Finishing tries again, and tells.
+                Err(_) => gathered.bytes = bytes.into(),
+            }
+        }
+    }
+
+    async fn send(&self, place: &Place, index: usize, payload: PutPayload) -> Result<PartId> {
+        let id = self.upload_id(place).await?;
+        place.cloud.put_part(&place.key, &place.name, id, index, payload).await
+    }
+
+    async fn send_persistently(&self, place: &Place, index: usize, bytes: &Bytes) -> Result<PartId> {
+        persist(|| self.send(place, index, PutPayload::from_bytes(bytes.clone()))).await
+    }
+
+    async fn upload_id(&self, place: &Place) -> Result<&str> {
+        let begin = || place.cloud.begin(&place.key, &place.name);
+        self.upload.get_or_try_init(begin).await.map(String::as_str)
+    }
+
+    /// Publishes this version. Nothing may be written meanwhile.
+    pub(super) async fn publish(&self, place: &Place, exclusive: bool) -> Result<ObjectMeta> {
+        let (short, end) = {
+            let inner = self.inner();
+            let short = inner.short.clone().filter(|_| inner.slots.is_empty());
+            (short, inner.end.max(self.base_size()))
+        };
+        if short.is_some() || end == 0 {
+            return place.cloud.put(&place.key, &place.name, short.unwrap_or_default(), exclusive).await;
+        }
+        let id = persist(|| self.upload_id(place)).await?;
+        let parts: Vec<PartId> = futures_util::stream::iter(0..self.plan.slots(end))
+            .map(|index| self.part(place, index, end))
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        let before = self.base.as_ref().map(|base| &base.meta);
+        let made = Assembly { id, parts: &parts, size: end, exclusive, before };
+        place.cloud.complete(&place.key, &place.name, made).await
+    }
+
+    /// The part of the upload for a slot of an object that ends at `end`.
+    async fn part(&self, place: &Place, index: usize, end: u64) -> Result<PartId> {
+        let range = self.plan.range(index);
+        let range = range.start..range.end.min(end);
+        let missing = |what: &str| {
+            let message = format!("{}: {what} at {}; write it again", place.name, range.start);
+            Error::new(ErrorKind::Invalid, message)
+        };
+        let slot = self.inner().slots.get(&index).map(Arc::clone);
+        let Some(slot) = slot else {
+            let base = self.base.as_ref().filter(|base| range.end <= base.identity.size);
+            return match base {
+                Some(base) => self.bring_in(place, index, base, range).await,
+                None => Err(missing("a part is missing")),
+            };
+        };
+        let mut slot = slot.lock().await;
+        let part = match &mut *slot {
+            Slot::Failed => return Err(missing("a part could not be written")),
+            Slot::Sent { part, len } if *len == range.end - range.start => return Ok(part.clone()),
+            Slot::Sent { .. } => return Err(missing("a part is short")),
+            Slot::Gathered(gathered) => {
+                self.complete_gathered(gathered, &range, missing).await?;
+                let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+                let bytes = Bytes::from(std::mem::take(&mut gathered.bytes));
+                let sent = self.send_persistently(place, index, &bytes.slice(..len)).await;
+                gathered.bytes = bytes.into();
+                sent?
+            }
+        };
+        *slot = Slot::Sent { part: part.clone(), len: range.end - range.start };
+        Ok(part)
+    }
+
+    /// Fills what was not written of a slot with what the earlier version has there.
+    async fn complete_gathered(
+        &self,
+        gathered: &mut Gathered,
+        range: &Range<u64>,
+        missing: impl Fn(&str) -> Error,
+    ) -> Result<()> {
+        for part in 0..gathered.have.len() {
+            let start = range.start + part as u64 * self.part;
+            let wanted = start..(start + self.part).min(range.end);
+            if wanted.is_empty() || gathered.have[part] == wanted.end - wanted.start {
+                continue;
+            }
+            let base = self
+                .base
+                .as_ref()
+                .filter(|base| gathered.have[part] == 0 && wanted.end <= base.identity.size);
+            let base = base.ok_or_else(|| missing("a part is missing or short"))?;
+            let bytes = base.bytes(wanted.clone()).await?;
+            let at = usize::try_from(start - range.start).unwrap_or(0);
+            gathered.bytes[at..at + bytes.len()].copy_from_slice(&bytes);
+            gathered.have[part] = wanted.end - wanted.start;
+        }
+        Ok(())
+    }
+
+    /// Takes a range of the version before into this one.
+    async fn bring_in(
+        &self,
+        place: &Place,
+        index: usize,
+        base: &Version,
+        range: Range<u64>,
+    ) -> Result<PartId> {
+        let id = self.upload_id(place).await?;
+        if place.cloud.copies_parts() {
+            return place.cloud.copy_part(&place.key, id, index, &base.meta, range).await;
+        }
+        let bytes = base.bytes(range).await?;
+        self.send_persistently(place, index, &bytes).await
+    }
+
+    /// Gives up what the store has of it.
+    pub(super) async fn give_up(&self, place: &Place) {
+        if let Some(id) = self.upload.get() {
+            // It stays as a stray upload then, which the list of uploads shows.
+            place.cloud.abort(place.key.as_ref(), id).await.ok();
+        }
+    }
+
+    /// Whether the store has anything of it.
+    pub(super) fn is_begun(&self) -> bool {
+        self.upload.initialized()
+    }
+
+    fn base_size(&self) -> u64 {
+        self.base.as_ref().map_or(0, |base| base.identity.size)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Objects of fewer parts than this are continued part by part, so that any of them can be written again.
+const PARTS_COPIED_SINGLY: u64 = 64;
+/// Requests in flight when a version is put together.
+const AT_ONCE: usize = 16;
+/// Memory for slots of several parts, of one object; two slots always fit, however large.
+const ROOM_MIB: u32 = 512;

@@ -1,0 +1,281 @@
+//! Names in a bucket: making, removing and renaming what stands under them.
+//!
+//! A folder is a common prefix. One that was made has an empty object whose key is the folder's with a slash behind it,
+//! as the consoles of the clouds and other programs make it; without one a folder is there as long as something is in it.
+//! So that removing a file never removes the folder around it, the last one leaves such a marker behind.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use object_store::ObjectMeta;
+use object_store::path::Path as Key;
+
+use super::cloud::Kind;
+use super::draft::{Draft, Place};
+use super::object::{ObjectBackend, PART_BYTES};
+use super::runtime;
+use super::version::{Version, store_error};
+use super::writer::CloudWriter;
+use crate::{Backend as _, EntryKind, Error, ErrorKind, OpenWrite, Rename, Result, Upload, path};
+
+impl ObjectBackend {
+    pub(super) fn writer(&self, path: &Path, how: &OpenWrite) -> Result<CloudWriter> {
+        let (key, place) = self.new_key(path)?;
+        let found = match self.look(path) {
+            Ok(Some(found)) => Some(found),
+            Ok(None) => return Err(path::is_a_directory(&self.url, path)),
+            Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
+            Err(error) => return Err(error),
+        };
+        if found.is_some() && how.create && how.exclusive {
+            return Err(exists(&place));
+        }
+        let fresh = found.is_none() || how.truncate;
+        let place = self.place(key, place);
+        let published = found
+            .filter(|_| !how.truncate)
+            .map(|meta| Arc::new(Version::new(&self.cloud.store, &place.key, &place.name, meta)));
+        Ok(CloudWriter::new(place, self.gate.clone(), published, fresh, how.create && how.exclusive))
+    }
+
+    pub(super) fn make_empty(&self, path: &Path, kind: EntryKind) -> Result<()> {
+        let (key, place) = self.new_key(path)?;
+        if kind != EntryKind::File {
+            let message = format!("{place}: an object store has files and folders, nothing else");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if !self.is_free(path)? {
+            return Err(exists(&place));
+        }
+        let cloud = Arc::clone(&self.cloud);
+        runtime::wait(async move { cloud.put(&key, &place, Bytes::new(), true).await.map(drop) })
+    }
+
+    pub(super) fn make_folder(&self, path: &Path) -> Result<()> {
+        let (key, place) = self.new_key(path)?;
+        if !self.is_free(path)? {
+            return Err(exists(&place));
+        }
+        let above = parent(path);
+        if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
+            return Err(path::not_a_directory(&self.url, above));
+        }
+        self.mark(&key)
+    }
+
+    pub(super) fn remove_object(&self, path: &Path) -> Result<()> {
+        let (key, _) = self.key(path)?;
+        if self.look(path)?.is_none() {
+            return Err(path::is_a_directory(&self.url, path));
+        }
+        self.keep_folder_of(path)?;
+        self.delete(key.to_string())
+    }
+
+    pub(super) fn remove_folder(&self, path: &Path) -> Result<()> {
+        let (key, place) = self.key(path)?;
+        self.require_empty_folder(path, &place)?;
+        self.keep_folder_of(path)?;
+        self.delete(format!("{key}/"))
+    }
+
+    pub(super) fn rename_entry(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+        let (from_key, from_place) = self.key(from)?;
+        let (to_key, to_place) = self.new_key(to)?;
+        if how == Rename::Exchange {
+            let message = format!("{from_place}: an object store cannot exchange names");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let source = self.look(from)?;
+        if from == to {
+            return if how == Rename::NoReplace { Err(exists(&to_place)) } else { Ok(()) };
+        }
+        let target = match self.look(to) {
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        if target.is_some() && how == Rename::NoReplace {
+            return Err(exists(&to_place));
+        }
+        match (source, target) {
+            (Some(_), Some(None)) => Err(path::is_a_directory(&self.url, to)),
+            (None, Some(Some(_))) => Err(path::not_a_directory(&self.url, to)),
+            (Some(meta), _) => {
+                self.copy(meta, to_key, to_place, how == Rename::NoReplace)?;
+                self.keep_folder_of(from)?;
+                self.delete(from_key.to_string())
+            }
+            (None, target) => {
+                if to.starts_with(from) {
+                    let message = format!("{from_place}: a folder cannot be moved into itself");
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
+                if target.is_some() {
+                    self.require_empty_folder(to, &to_place)?;
+                }
+                if !self.list(from)?.is_empty() {
+                    let message = format!(
+                        "{from_place}: a folder that is not empty cannot be renamed in an object store; copy it and \
+                         remove it"
+                    );
+                    return Err(Error::new(ErrorKind::CrossDevice, message));
+                }
+                self.mark(&to_key)?;
+                self.keep_folder_of(from)?;
+                self.delete(format!("{from_key}/"))
+            }
+        }
+    }
+
+    pub(super) fn uploads(&self) -> Result<Vec<Upload>> {
+        let (cloud, prefix) = (Arc::clone(&self.cloud), self.prefix.to_string());
+        let listed = runtime::wait(async move { cloud.uploads(&prefix).await })?;
+        let below = |key: &str| {
+            let rest = key.strip_prefix(self.prefix.as_ref())?;
+            // `folder` is no prefix of `folder.old/x`.
+            let inside = self.prefix.as_ref().is_empty() || rest.is_empty();
+            if inside { Some(PathBuf::from(rest)) } else { rest.strip_prefix('/').map(PathBuf::from) }
+        };
+        let uploads = listed.into_iter().filter_map(|upload| {
+            Some(Upload { path: below(&upload.key)?, id: upload.id, begun: upload.begun })
+        });
+        Ok(uploads.collect())
+    }
+
+    pub(super) fn abort_listed(&self, upload: &Upload) -> Result<()> {
+        // Not by way of a key: any program may have begun it, for any name.
+        let key = match (self.prefix.as_ref(), upload.path.to_string_lossy().as_ref()) {
+            (prefix, "") => prefix.to_owned(),
+            ("", below) => below.to_owned(),
+            (prefix, below) => format!("{prefix}/{below}"),
+        };
+        let (cloud, id) = (Arc::clone(&self.cloud), upload.id.clone());
+        runtime::wait(async move { cloud.abort(&key, &id).await })
+    }
+
+    /// The key of a name to be made.
+    fn new_key(&self, path: &Path) -> Result<(Key, String)> {
+        let invalid = |why: &str| {
+            let message = format!("{}: {why}", path::place(&self.url, path));
+            Err(Error::new(ErrorKind::Invalid, message))
+        };
+        path::check(path)?;
+        if path.to_str().is_none() {
+            return invalid("names in an object store are UTF-8");
+        }
+        let Ok((key, place)) = self.key(path) else {
+            return invalid("a name with control characters cannot be a key");
+        };
+        if key.as_ref().is_empty() {
+            return Err(path::is_a_directory(&self.url, path));
+        }
+        if key.as_ref().len() >= KEY_BYTES_MAX {
+            let message = format!("{place}: a key has {KEY_BYTES_MAX} bytes at most");
+            return Err(Error::new(ErrorKind::NameTooLong, message));
+        }
+        Ok((key, place))
+    }
+
+    fn place(&self, key: Key, name: String) -> Place {
+        Place { cloud: Arc::clone(&self.cloud), key, name: name.into(), part: PART_BYTES }
+    }
+
+    fn is_free(&self, path: &Path) -> Result<bool> {
+        match self.look(path) {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn require_empty_folder(&self, path: &Path, place: &str) -> Result<()> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::new(ErrorKind::Busy, format!("{place}: the store's root cannot be removed")));
+        }
+        if self.look(path)?.is_some() {
+            return Err(path::not_a_directory(&self.url, path));
+        }
+        if self.list(path)?.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotEmpty, format!("{place}: the folder is not empty")))
+    }
+
+    /// Sees to it that the folder of `path` is there when `path` is gone.
+    fn keep_folder_of(&self, path: &Path) -> Result<()> {
+        let (key, _) = self.key(path)?;
+        let (folder, place) = self.key(parent(path))?;
+        // A bucket is there without anything in it, and the folder of a store of one object is not ours.
+        if folder.as_ref().is_empty() || path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let cloud = Arc::clone(&self.cloud);
+        let others = runtime::wait(async move {
+            let mut listed = cloud.store.list(Some(&folder)).take(2);
+            while let Some(object) = listed.next().await {
+                // The marker of the folder that goes is listed as if its key had no slash.
+                if object.map_err(|error| store_error(&place, &error))?.location != key {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        if others { Ok(()) } else { self.mark(&self.key(parent(path))?.0) }
+    }
+
+    fn mark(&self, folder: &Key) -> Result<()> {
+        let (cloud, key) = (Arc::clone(&self.cloud), format!("{folder}/"));
+        runtime::wait(async move { cloud.mark(&key).await })
+    }
+
+    fn delete(&self, key: String) -> Result<()> {
+        let cloud = Arc::clone(&self.cloud);
+        runtime::wait(async move { cloud.delete(&key).await })
+    }
+
+    /// Copies an object on the server; the copy is complete when this returns.
+    fn copy(&self, from: ObjectMeta, to: Key, place: String, exclusive: bool) -> Result<()> {
+        let to = self.place(to, place);
+        // S3 copies up to 5 GiB at once, and knows conditions on uploads only.
+        let by_parts = to.cloud.kind == Kind::Amazon && (exclusive || from.size > COPY_WHOLE_BYTES_MAX);
+        runtime::wait(async move {
+            let size = from.size;
+            if by_parts {
+                let source = Version::new(&to.cloud.store, &from.location.clone(), &to.name, from);
+                let draft = Draft::new(&to, Some(Arc::new(source)), size);
+                let published = draft.publish(&to, exclusive).await;
+                if published.is_err() {
+                    draft.give_up(&to).await;
+                }
+                return published.map(drop);
+            }
+            to.cloud.copy(&from.location, &to.key, &to.name, exclusive).await?;
+            // A server may answer before it has copied.
+            let copied = to.cloud.head(&to.key, &to.name).await?;
+            match copied {
+                Some(copied) if copied.size == size => Ok(()),
+                _ => {
+                    let message =
+                        format!("{}: the server has not copied all; both are left as they are", to.name);
+                    Err(Error::new(ErrorKind::Io, message))
+                }
+            }
+        })
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or_else(|| Path::new(""))
+}
+
+fn exists(place: &str) -> Error {
+    Error::new(ErrorKind::Exists, format!("{place}: is there already"))
+}
+
+/// Longest key of S3, Google and Azure, of which a folder's needs one byte for its slash.
+const KEY_BYTES_MAX: usize = 1024;
+/// Largest object that S3 copies at once.
+const COPY_WHOLE_BYTES_MAX: u64 = 5 << 30;

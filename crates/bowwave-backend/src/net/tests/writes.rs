@@ -1,0 +1,490 @@
+//! Writing to a bucket: what is seen of it, and when, also where the server breaks.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
+
+use super::{PATIENCE, Served, s3};
+use crate::conformance::Fixture as _;
+use crate::net::open;
+use crate::{Backend, EntryKind, ErrorKind, OpenWrite, Options, Rename, Result, WriteBuf};
+use crate::{WriteObject, WriteSink, open_url, pattern, read_exact, read_once};
+
+const PART: usize = 8 << 20;
+
+/// `len` bytes that no other `name` has.
+fn bytes(name: &str, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    pattern::fill(pattern::seed(name.as_ref()), 0, &mut bytes);
+    bytes
+}
+
+fn create() -> OpenWrite {
+    OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() }
+}
+
+struct Told(std::sync::mpsc::SyncSender<Result<usize>>);
+
+impl WriteSink for Told {
+    fn done(self: Box<Self>, _: WriteBuf, result: Result<usize>) {
+        self.0.send(result).expect("the test listens");
+    }
+}
+
+fn start(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Receiver<Result<usize>> {
+    let (sender, receiver) = sync_channel(1);
+    object.write(offset as u64, WriteBuf::from_vec(bytes.to_vec()), Box::new(Told(sender)));
+    receiver
+}
+
+fn write(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Result<usize> {
+    start(object, offset, bytes).recv_timeout(PATIENCE).expect("each write ends")
+}
+
+/// Writes all parts at once, the last first.
+fn write_all(object: &dyn WriteObject, from: usize, bytes: &[u8]) {
+    let parts: Vec<_> = bytes.chunks(PART).enumerate().collect();
+    let begun: Vec<_> = parts
+        .iter()
+        .rev()
+        .map(|(index, part)| (part.len(), start(object, from + index * PART, part)))
+        .collect();
+    for (len, ended) in begun {
+        assert_eq!(ended.recv_timeout(PATIENCE).expect("each write ends").unwrap(), len);
+    }
+}
+
+fn read(store: &dyn Backend, path: &str) -> Vec<u8> {
+    let object = store.open(path.as_ref()).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let size = usize::try_from(object.size()).unwrap();
+    read_exact(&*object, 0, size, PATIENCE).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn bucket() -> (S3Server, Served, Arc<dyn Backend>) {
+    let (server, served) = s3("s3://bucket/data", "bucket/data");
+    let store = served.store();
+    (server, served, store)
+}
+
+fn fault(method: &'static str, part: &str, after: u32, times: u32, what: S3Trouble) -> S3Fault {
+    S3Fault { method, part: part.to_owned(), after, times, what }
+}
+
+fn count(server: &S3Server, what: &str) -> usize {
+    server.requests().iter().filter(|request| request.contains(what)).count()
+}
+
+#[test]
+fn a_small_object_is_one_request_and_is_seen_when_finished() {
+    let (server, _served, store) = bucket();
+    let object = store.open_write("small".as_ref(), &create()).unwrap();
+    assert_eq!(write(&*object, 0, b"bytes").unwrap(), 5);
+    assert_eq!(store.stat("small".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
+    let identity = object.finish().unwrap();
+    assert_eq!(read(&*store, "small"), b"bytes");
+    assert_eq!(store.open("small".as_ref()).unwrap().identity(), &identity);
+    assert_eq!((count(&server, "PUT "), count(&server, "POST ")), (1, 0), "{:?}", server.requests());
+    assert_eq!(read_once(&*object, 0, 5, PATIENCE).unwrap(), b"bytes", "the writer reads what is published");
+}
+
+#[test]
+fn an_object_made_and_finished_without_a_write_is_empty() {
+    let (_server, _served, store) = bucket();
+    store.open_write("empty".as_ref(), &create()).unwrap().finish().unwrap();
+    assert_eq!(read(&*store, "empty"), b"");
+    let object = store.open_write("empty".as_ref(), &create()).unwrap();
+    write(&*object, 0, b"no longer").unwrap();
+    object.finish().unwrap();
+    let truncate = OpenWrite { truncate: true, ..OpenWrite::default() };
+    let object = store.open_write("empty".as_ref(), &truncate).unwrap();
+    assert_eq!(object.size(), 0);
+    assert_eq!(read(&*store, "empty"), b"no longer", "until it is finished");
+    object.finish().unwrap();
+    assert_eq!(read(&*store, "empty"), b"");
+}
+
+/// While a large object comes in parts in any order, over an old one, who looks sees the old one or the new one.
+#[test]
+fn parts_come_in_any_order_and_nobody_sees_a_part_of_them() {
+    let (server, served, store) = bucket();
+    let (old, new) = (bytes("old", 1000), bytes("new", 3 * PART + 4321));
+    served.put("object", &old);
+    let done = AtomicBool::new(false);
+    let seen = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let watcher = served.store();
+        scope.spawn(|| {
+            let watcher = watcher;
+            while !done.load(Ordering::Relaxed) {
+                let object = watcher.open("object".as_ref()).expect("is there all the time");
+                let size = usize::try_from(object.size()).unwrap();
+                seen.lock().unwrap().push(size);
+                // The last bytes are enough to tell the versions apart; it may be replaced meanwhile.
+                match read_exact(&*object, size as u64 - 500, 500, PATIENCE) {
+                    Ok(tail) => assert!(tail == old[500..] || tail == new[new.len() - 500..]),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Changed, "{error}"),
+                }
+            }
+        });
+        let object = store.open_write("object".as_ref(), &OpenWrite { truncate: true, ..create() }).unwrap();
+        write_all(&*object, 0, &new);
+        assert_eq!(store.stat("object".as_ref()).unwrap().size, 1000, "before it is finished");
+        assert_eq!(object.finish().unwrap().size, new.len() as u64);
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(seen.lock().unwrap().iter().all(|size| [old.len(), new.len()].contains(size)));
+    assert!(read(&*store, "object") == new);
+    assert_eq!(count(&server, "partNumber="), 4);
+    assert_eq!((server.uploads(), server.part_files().unwrap()), (vec![], 0));
+}
+
+#[test]
+fn what_is_not_finished_leaves_nothing() {
+    let (server, served, store) = bucket();
+    served.put("object", b"old");
+    for how in ["abort", "drop", "set_len"] {
+        let object = store.open_write("object".as_ref(), &OpenWrite { truncate: true, ..create() }).unwrap();
+        write_all(&*object, 0, &bytes(how, PART + 1));
+        assert_eq!(server.uploads().len(), 1, "{how}");
+        match how {
+            "abort" => object.abort(),
+            "set_len" => object.set_len(0).unwrap(),
+            _ => {}
+        }
+        drop(object);
+        wait_for(|| server.uploads().is_empty() && server.part_files().unwrap() == 0);
+        assert_eq!(read(&*store, "object"), b"old", "{how}");
+    }
+}
+
+/// Waits for what the store does by itself.
+fn wait_for(mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "did not come about");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_write_after_finish_continues_what_is_published() {
+    let (server, _served, store) = bucket();
+    let all = bytes("continued", 4 * PART);
+    let object = store.open_write("object".as_ref(), &create()).unwrap();
+    let mut identities = vec![object.finish().unwrap()];
+    // Each time the last part is written again, longer, with what follows it.
+    for (from, to) in [(0, 100), (0, PART + 10), (PART, PART + 20), (PART, 2 * PART), (2 * PART, 4 * PART)] {
+        write_all(&*object, from, &all[from..to]);
+        identities.push(object.finish().unwrap());
+        assert!(read(&*store, "object") == all[..to], "after {to} bytes");
+        assert_eq!(object.finish().unwrap(), identities[identities.len() - 1], "nothing more was written");
+    }
+    identities.dedup();
+    assert_eq!(identities.len(), 6, "each version is another");
+    assert!(server.requests().iter().filter(|r| r.starts_with("GET")).all(|r| !r.contains("partNumber")));
+    // A part in the middle: the others are brought in from the version before, on the server.
+    let mut changed = all.clone();
+    changed[PART..2 * PART].copy_from_slice(&bytes("middle", PART));
+    write(&*object, PART, &changed[PART..2 * PART]).unwrap();
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == changed);
+    drop(object);
+    assert_eq!((server.uploads(), server.part_files().unwrap()), (vec![], 0));
+}
+
+#[test]
+fn exclusive_creation_never_replaces() {
+    let (_server, served, store) = bucket();
+    let exclusive = OpenWrite { exclusive: true, ..create() };
+    served.put("taken", b"first");
+    let error = store.open_write("taken".as_ref(), &exclusive).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
+    for (name, len) in [("small", 10), ("large", PART + 1)] {
+        let object = store.open_write(name.as_ref(), &exclusive).unwrap();
+        write_all(&*object, 0, &bytes(name, len));
+        served.put(name, b"somebody was quicker");
+        let error = object.finish().unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Exists, false), "{error}");
+        assert_eq!(read(&*store, name), b"somebody was quicker");
+    }
+    let object = store.open_write("free".as_ref(), &exclusive).unwrap();
+    write(&*object, 0, b"mine").unwrap();
+    object.finish().unwrap();
+    write(&*object, 0, b"mine again").unwrap();
+    object.finish().unwrap();
+    assert_eq!(read(&*store, "free"), b"mine again", "it is exclusive once");
+}
+
+#[test]
+fn what_an_object_store_cannot_do_is_said() {
+    let (_server, served, store) = bucket();
+    served.put("object", &bytes("object", 100));
+    let object = store.open_write("object".as_ref(), &OpenWrite::default()).unwrap();
+    let check = |result: Result<()>, kind, part: &str| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
+    };
+    check(object.set_len(50), ErrorKind::Unsupported, "cannot cut or extend");
+    check(object.set_len(200), ErrorKind::Unsupported, "cannot cut or extend");
+    object.set_len(100).unwrap();
+    check(object.allocate(0, 10, crate::Allocate::Punch), ErrorKind::Unsupported, "object store");
+    check(write(&*object, 100, b"x").map(drop), ErrorKind::Invalid, "no part");
+    check(write(&*object, 0, &vec![0; PART + 1]).map(drop), ErrorKind::Invalid, "no part");
+    check(write(&*object, 0, b"short").map(drop), ErrorKind::Invalid, "not the last");
+    check(write(&*object, 5 << 40, b"x").map(drop), ErrorKind::TooLarge, "5 TiB");
+    check(
+        store.rename("object".as_ref(), "b".as_ref(), Rename::Exchange),
+        ErrorKind::Unsupported,
+        "exchange",
+    );
+    check(store.link("object".as_ref(), "b".as_ref()), ErrorKind::Unsupported, "link");
+    check(store.open_write("folder\u{7}".as_ref(), &create()).map(drop), ErrorKind::Invalid, "control");
+    let long = "x".repeat(1024);
+    check(store.open_write(long.as_ref(), &create()).map(drop), ErrorKind::NameTooLong, "1024");
+    check(store.open_write("missing".as_ref(), &OpenWrite::default()).map(drop), ErrorKind::NotFound, "");
+    check(store.open_write("../x".as_ref(), &create()).map(drop), ErrorKind::NotFound, "relative");
+    write(&*object, PART, b"no part before it").unwrap();
+    check(object.finish().map(drop), ErrorKind::Invalid, "missing");
+    assert_eq!(read(&*store, "object").len(), 100);
+}
+
+#[test]
+fn failed_parts_are_told_and_can_be_written_again() {
+    let (server, _served, store) = bucket();
+    let all = bytes("retried", 2 * PART + 5);
+    for what in [S3Trouble::Refused(503), S3Trouble::Refused(500), S3Trouble::Reset, S3Trouble::AnswerLost] {
+        server.inject(fault("PUT", "partNumber=2", 0, 1, what));
+        let object = store.open_write("object".as_ref(), &create()).unwrap();
+        write(&*object, 0, &all[..PART]).unwrap();
+        let error = write(&*object, PART, &all[PART..2 * PART]).unwrap_err();
+        assert!(error.is_retryable(), "{what:?}: {error}");
+        write(&*object, 2 * PART, &all[2 * PART..]).unwrap();
+        let error = object.finish().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{what:?}: {error}");
+        write(&*object, PART, &all[PART..2 * PART]).unwrap();
+        object.finish().unwrap_or_else(|error| panic!("{what:?}: {error}"));
+        assert!(read(&*store, "object") == all, "{what:?}");
+        store.remove_file("object".as_ref()).unwrap();
+    }
+    assert_eq!((server.uploads(), server.part_files().unwrap()), (vec![], 0));
+}
+
+#[test]
+fn an_upload_that_cannot_begin_is_begun_by_the_next_try() {
+    let (server, _served, store) = bucket();
+    server.inject(fault("POST", "uploads=", 0, 1, S3Trouble::Refused(503)));
+    let object = store.open_write("object".as_ref(), &create()).unwrap();
+    let all = bytes("begun", PART + 1);
+    assert_eq!(write(&*object, 0, &all[..PART]).unwrap_err().kind(), ErrorKind::Throttled);
+    write_all(&*object, 0, &all);
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == all);
+}
+
+/// Publishing is tried again by itself, and is right also if an earlier try had succeeded unheard.
+#[test]
+fn publishing_outlives_what_goes_wrong_on_the_way() {
+    let (server, served, store) = bucket();
+    for what in [S3Trouble::Refused(503), S3Trouble::Reset, S3Trouble::AnswerLost, S3Trouble::ErrorInBody] {
+        for (len, exclusive) in [(PART + 9, false), (PART + 9, true), (77, false), (77, true)] {
+            if what == S3Trouble::ErrorInBody && len < PART {
+                continue;
+            }
+            let name = format!("{what:?}-{len}-{exclusive}");
+            let (method, part) =
+                if len < PART { ("PUT", name.clone()) } else { ("POST", "uploadId=".to_owned()) };
+            server.inject(fault(method, &part, 0, 2, what));
+            let object = store.open_write(name.as_ref(), &OpenWrite { exclusive, ..create() }).unwrap();
+            write_all(&*object, 0, &bytes(&name, len));
+            let identity = object.finish().unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(identity.size, len as u64, "{name}");
+            assert!(read(&*store, &name) == bytes(&name, len), "{name}");
+        }
+    }
+    assert_eq!((server.uploads(), server.part_files().unwrap()), (vec![], 0));
+    drop(served);
+}
+
+#[test]
+fn a_failed_publication_can_be_tried_again_and_shows_nothing() {
+    let (server, _served, store) = bucket();
+    server.inject(fault("POST", "uploadId=", 0, 6, S3Trouble::Refused(503)));
+    let object = store.open_write("object".as_ref(), &create()).unwrap();
+    let all = bytes("late", PART + 1);
+    write_all(&*object, 0, &all);
+    let error = object.finish().unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Throttled, true), "{error}");
+    assert_eq!(store.stat("object".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == all);
+}
+
+#[test]
+fn errors_never_hold_secrets() {
+    let (server, _served, store) = bucket();
+    server.inject(fault("PUT", "", 0, 100, S3Trouble::Refused(403)));
+    let object = store.open_write("object".as_ref(), &create()).unwrap();
+    write(&*object, 0, b"bytes").unwrap();
+    let errors = [
+        object.finish().unwrap_err(),
+        write(&*object, PART, b"x").unwrap_err(),
+        store.make_directory("folder".as_ref(), 0o755, None).unwrap_err(),
+    ];
+    for error in errors {
+        let text = format!("{error} {error:?}");
+        for secret in [S3Server::SECRET_ACCESS_KEY, "Signature", "AWS4-HMAC", S3Server::ACCESS_KEY_ID] {
+            assert!(!text.contains(secret), "{text}");
+        }
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert!(!text.contains('\n'), "{text}");
+    }
+}
+
+#[test]
+fn folders_are_made_with_a_marker_and_stay_when_emptied() {
+    let (server, served, store) = bucket();
+    let kind = |path: &str| store.stat(path.as_ref()).map(|entry| entry.kind);
+    let names = |path: &str| -> Vec<_> {
+        store
+            .list(path.as_ref())
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.name.into_string().unwrap())
+            .collect()
+    };
+    served.put("file", b"x");
+    store.make_directory("made".as_ref(), 0o755, None).unwrap();
+    assert_eq!((kind("made").unwrap(), names("made")), (EntryKind::Directory, vec![]));
+    assert!(server.requests().contains(&"PUT /bucket/data/made/".to_owned()), "{:?}", server.requests());
+    assert_eq!(names(""), ["file", "made"]);
+    for taken in ["made", "file"] {
+        let error = store.make_directory(taken.as_ref(), 0o755, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
+    }
+    assert_eq!(
+        store.make_directory("no/parent".as_ref(), 0o755, None).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        store.make_directory("file/x".as_ref(), 0o755, None).unwrap_err().kind(),
+        ErrorKind::NotADirectory
+    );
+
+    served.put("implied/by/this", b"x");
+    assert_eq!(store.remove_directory("implied/by".as_ref()).unwrap_err().kind(), ErrorKind::NotEmpty);
+    assert_eq!(store.remove_directory("file".as_ref()).unwrap_err().kind(), ErrorKind::NotADirectory);
+    assert_eq!(store.remove_directory("none".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.remove_file("implied".as_ref()).unwrap_err().kind(), ErrorKind::IsADirectory);
+    assert_eq!(store.remove_file("none".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
+    // As `rm -r` does it: each folder is still there when its turn comes.
+    store.remove_file("implied/by/this".as_ref()).unwrap();
+    assert_eq!((kind("implied/by").unwrap(), names("implied/by")), (EntryKind::Directory, vec![]));
+    store.remove_directory("implied/by".as_ref()).unwrap();
+    store.remove_directory("implied".as_ref()).unwrap();
+    store.remove_directory("made".as_ref()).unwrap();
+    store.remove_file("file".as_ref()).unwrap();
+    assert_eq!(names(""), Vec::<String>::new(), "the root stays, too");
+    assert_eq!(store.remove_directory("".as_ref()).unwrap_err().kind(), ErrorKind::Busy);
+}
+
+#[test]
+fn renaming_copies_on_the_server() {
+    let (server, served, store) = bucket();
+    let large = bytes("large", PART + 100);
+    served.put("a/large", &large);
+    served.put("a/small", b"small");
+    served.put("b/taken", b"taken");
+    let rename = |from: &str, to: &str, how| store.rename(from.as_ref(), to.as_ref(), how);
+    let kind = |result: Result<()>| result.unwrap_err().kind();
+    rename("a/large", "b/large", Rename::Replace).unwrap();
+    assert!(read(&*store, "b/large") == large);
+    assert_eq!(count(&server, "GET /bucket/data/a/large"), 0, "no byte came here");
+    assert_eq!(kind(rename("a/small", "b/taken", Rename::NoReplace)), ErrorKind::Exists);
+    rename("a/small", "b/new", Rename::NoReplace).unwrap();
+    rename("b/new", "b/taken", Rename::Replace).unwrap();
+    assert_eq!(read(&*store, "b/taken"), b"small");
+    assert_eq!(kind(rename("b/new", "b/x", Rename::Replace)), ErrorKind::NotFound);
+    assert_eq!(kind(rename("b/taken", "b", Rename::Replace)), ErrorKind::IsADirectory);
+    assert_eq!(store.stat("a".as_ref()).unwrap().kind, EntryKind::Directory, "stays, although empty");
+    // Folders: only empty ones, as another file system would answer for others.
+    rename("a", "c", Rename::Replace).unwrap();
+    assert_eq!(store.stat("c".as_ref()).unwrap().kind, EntryKind::Directory);
+    assert_eq!(kind(rename("a", "d", Rename::Replace)), ErrorKind::NotFound);
+    assert_eq!(kind(rename("b", "d", Rename::Replace)), ErrorKind::CrossDevice);
+    assert_eq!(kind(rename("b", "b/below", Rename::Replace)), ErrorKind::Invalid);
+    assert_eq!(kind(rename("c", "b", Rename::Replace)), ErrorKind::NotEmpty);
+    assert_eq!(kind(rename("c", "b/taken", Rename::Replace)), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn a_rename_whose_copy_fails_leaves_the_old_name() {
+    let (server, served, store) = bucket();
+    served.put("old", b"bytes");
+    server.inject(fault("PUT", "/new", 0, 100, S3Trouble::ErrorInBody));
+    store.rename("old".as_ref(), "new".as_ref(), Rename::Replace).unwrap_err();
+    assert_eq!(read(&*store, "old"), b"bytes");
+    assert_eq!(store.stat("new".as_ref()).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn stray_uploads_are_listed_in_pages_and_aborted() {
+    let (server, served, store) = bucket();
+    let outside = open_url("s3://bucket/data-of-others", &served.options).unwrap();
+    let mut open: Vec<_> = (0..12)
+        .map(|index| (Arc::clone(&store), format!("folder/{}", index % 7)))
+        .chain([(outside, "x".to_owned())])
+        .map(|(store, name)| {
+            let object = store.open_write(name.as_ref(), &create()).unwrap();
+            write(&*object, PART, b"begins an upload").unwrap();
+            object
+        })
+        .collect();
+    let uploads = store.stray_uploads().unwrap();
+    assert_eq!(uploads.len(), 12, "{uploads:?}");
+    assert!(count(&server, "key-marker=") >= 2, "in pages");
+    let now = SystemTime::now();
+    for upload in &uploads {
+        assert!(upload.path.starts_with("folder"), "{upload:?}");
+        let age = now.duration_since(upload.begun.unwrap()).unwrap_or_default();
+        assert!(age < Duration::from_secs(600), "{upload:?}");
+        store.abort_upload(upload).unwrap();
+    }
+    assert_eq!(store.stray_uploads().unwrap(), []);
+    assert_eq!(server.uploads().len(), 1, "others' stay");
+    store.abort_upload(&uploads[0]).unwrap();
+    // Whose upload was aborted learns of it.
+    let error = write(&*open[0], 0, &vec![0; PART]).unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::NotFound, false), "{error}");
+    open.clear();
+}
+
+/// Google's XML interface, of which the test server understands what is used here; its copies of parts are read back.
+#[test]
+fn another_cloud_is_written_without_copies_of_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = S3Server::start_open(folder.path(), &["bucket"]).unwrap();
+    fs::create_dir(folder.path().join("bucket/data")).unwrap();
+    let options = Options { endpoint: Some(server.endpoint()), ..Options::default() };
+    let store = open::google_with_key("bucket", NO_KEY, &options).unwrap();
+    let all = bytes("google", 2 * PART + 7);
+    let object = store.open_write("data/object".as_ref(), &create()).unwrap();
+    write_all(&*object, 0, &all[..PART + 3]);
+    object.finish().unwrap();
+    write_all(&*object, PART, &all[PART..]);
+    object.finish().unwrap();
+    assert!(read(&store, "data/object") == all);
+    store.make_directory("data/folder".as_ref(), 0o755, None).unwrap();
+    store.remove_file("data/object".as_ref()).unwrap();
+    store.remove_directory("data/folder".as_ref()).unwrap();
+    assert_eq!(store.list("data".as_ref()).unwrap(), []);
+    assert_eq!(store.stray_uploads().unwrap(), []);
+}
+
+/// A key file that says that the server wants none.
+const NO_KEY: &str = r#"{"private_key":"x","private_key_id":"x","client_email":"x","disable_oauth":true}"#;

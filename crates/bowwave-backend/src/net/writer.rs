@@ -1,0 +1,220 @@
+//! An object of a cloud that is open for writing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::RwLock;
+
+use super::draft::{Draft, Place};
+use super::runtime::{self, AsyncWork, Gate};
+use super::version::Version;
+use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
+use crate::{WriteBuf, WriteObject, WriteSink};
+
+/// Reads what is published; writes a draft of what will be.
+#[derive(Debug)]
+pub(super) struct CloudWriter {
+    shared: Arc<Shared>,
+    gate: Gate,
+    /// As of `open_write`.
+    identity: Identity,
+}
+
+#[derive(Debug)]
+struct Shared {
+    place: Place,
+    /// Shared by writes, held alone by what needs them to have ended.
+    turn: RwLock<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    published: Option<Arc<Version>>,
+    /// Publish only if nothing has the name.
+    exclusive: bool,
+    draft: Option<Arc<Draft>>,
+}
+
+impl CloudWriter {
+    /// An object that is `published` already, or not; a `fresh` one is published even if nothing is written.
+    pub(super) fn new(
+        place: Place,
+        gate: Gate,
+        published: Option<Arc<Version>>,
+        fresh: bool,
+        exclusive: bool,
+    ) -> Self {
+        let identity = published.as_ref().map(|target| target.identity.clone()).unwrap_or_default();
+        let draft = fresh.then(|| Arc::new(Draft::new(&place, None, 0)));
+        let state = Mutex::new(State { published, exclusive, draft });
+        Self { shared: Arc::new(Shared { place, turn: RwLock::new(()), state }), gate, identity }
+    }
+}
+
+impl Object for CloudWriter {
+    fn size(&self) -> u64 {
+        self.identity.size
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        let published = self.shared.state().published.clone();
+        match published {
+            Some(version) => version.read(&self.gate, offset, buf, sink),
+            None => sink.done(buf, Ok(0)),
+        }
+    }
+}
+
+impl WriteObject for CloudWriter {
+    fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        let part = self.shared.place.part;
+        if buf.is_empty() {
+            return sink.done(buf, Ok(0));
+        }
+        if !offset.is_multiple_of(part) || buf.len() as u64 > part {
+            let message = format!(
+                "{}: {} bytes at {offset} are no part; parts have {part} bytes",
+                self.shared.place.name,
+                buf.len()
+            );
+            return sink.done(buf, Err(Error::new(ErrorKind::Invalid, message)));
+        }
+        let work = Part { shared: Arc::clone(&self.shared), offset, buf, sink };
+        if let Err((work, error)) = self.gate.spawn(work) {
+            work.sink.done(work.buf, Err(error));
+        }
+    }
+
+    fn sync(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        let size = self.shared.size();
+        if len == size {
+            return Ok(());
+        }
+        if len > 0 {
+            let message = format!(
+                "{}: an object store cannot cut or extend an object, from {size} to {len} bytes; only to none",
+                self.shared.place.name
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let shared = Arc::clone(&self.shared);
+        runtime::wait(async move {
+            shared.give_up(|place| Some(Draft::new(place, None, 0))).await;
+            Ok(())
+        })
+    }
+
+    fn finish(&self) -> Result<Identity> {
+        let shared = Arc::clone(&self.shared);
+        runtime::wait(async move { shared.finish().await })
+    }
+
+    fn abort(&self) {
+        let shared = Arc::clone(&self.shared);
+        let given_up = runtime::wait(async move {
+            shared.give_up(|_| None).await;
+            Ok(())
+        });
+        // Without network threads nothing was begun.
+        drop(given_up);
+    }
+
+    fn cannot(&self, what: &str) -> Error {
+        let message = format!("{}: cannot {what}: this is an object store", self.shared.place.name);
+        Error::new(ErrorKind::Unsupported, message)
+    }
+}
+
+impl Drop for CloudWriter {
+    fn drop(&mut self) {
+        let begun = self.shared.state().draft.as_ref().is_some_and(|draft| draft.is_begun());
+        if begun {
+            let shared = Arc::clone(&self.shared);
+            runtime::spawn(async move { shared.give_up(|_| None).await });
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn size(&self) -> u64 {
+        let state = self.state();
+        let published = || state.published.as_ref().map_or(0, |target| target.identity.size);
+        state.draft.as_ref().map_or_else(published, |draft| draft.size())
+    }
+
+    /// The draft that a write at `offset` goes to: a new one continues what is published.
+    fn draft(&self, offset: u64) -> Arc<Draft> {
+        let mut state = self.state();
+        let base = state.published.clone();
+        let new = || Arc::new(Draft::new(&self.place, base, offset));
+        Arc::clone(state.draft.get_or_insert_with(new))
+    }
+
+    async fn finish(&self) -> Result<Identity> {
+        let turn = self.turn.write().await;
+        let (draft, exclusive) = {
+            let state = self.state();
+            (state.draft.clone(), state.exclusive)
+        };
+        if let Some(draft) = draft {
+            let version = draft.publish(&self.place, exclusive).await?;
+            let target = Version::new(&self.place.cloud.store, &self.place.key, &self.place.name, version);
+            let mut state = self.state();
+            state.published = Some(Arc::new(target));
+            state.exclusive = false;
+            state.draft = None;
+        }
+        drop(turn);
+        let published = self.state().published.clone();
+        Ok(published.map(|target| target.identity.clone()).unwrap_or_default())
+    }
+
+    /// Gives the draft up, and begins the `next` one.
+    async fn give_up(&self, next: impl FnOnce(&Place) -> Option<Draft>) {
+        let turn = self.turn.write().await;
+        let draft = {
+            let mut state = self.state();
+            std::mem::replace(&mut state.draft, next(&self.place).map(Arc::new))
+        };
+        if let Some(draft) = draft {
+            draft.give_up(&self.place).await;
+        }
+        drop(turn);
+    }
+}
+
+/// A write on its way.
+struct Part {
+    shared: Arc<Shared>,
+    offset: u64,
+    buf: WriteBuf,
+    sink: Box<dyn WriteSink>,
+}
+
+impl AsyncWork for Part {
+    async fn run(self) {
+        let Self { shared, offset, buf, sink } = self;
+        let turn = shared.turn.read().await;
+        let draft = shared.draft(offset);
+        let len = buf.len();
+        match draft.admit(&shared.place, offset, len as u64, || Bytes::from(buf.to_vec())) {
+            Ok(true) => sink.done(buf, Ok(len)),
+            Ok(false) => draft.write(&shared.place, offset, buf, sink).await,
+            Err(error) => sink.done(buf, Err(error)),
+        }
+        drop(turn);
+    }
+}
