@@ -238,6 +238,13 @@ pub trait Object: Debug + Send + Sync {
         Err(Error::new(ErrorKind::Unsupported, "cannot look for holes: this store has none"))
     }
 
+    /// Where the object begins on its device, in bytes from the beginning of that, for stores whose
+    /// [`Profile::seeks`](crate::Profile::seeks). Used to put requests in order and for nothing else, so a guess will do,
+    /// and objects may seem to overlap.
+    fn place(&self) -> u64 {
+        0
+    }
+
     /// The file's attributes through the open handle, where the store is a file system.
     fn attributes(&self) -> Option<&dyn Attributes> {
         None

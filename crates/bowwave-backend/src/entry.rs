@@ -116,6 +116,8 @@ pub struct Profile {
     pub alignment: u32,
     /// Typical time to the first byte, for choosing between few large and many small requests.
     pub latency: Duration,
+    /// Whether one head does all the work, so that places count: neighbouring bytes cost little, far ones a seek.
+    pub seeks: bool,
     /// What can be written.
     pub writes: Writes,
     /// For [`Writes::Whole`] the size of a part in bytes; for [`Writes::Anywhere`] the write size in bytes beyond which
@@ -134,6 +136,7 @@ impl Profile {
             slots: 64,
             alignment: 1,
             latency: Duration::ZERO,
+            seeks: false,
             writes: Writes::No,
             write_part_bytes: 0,
         }

@@ -32,6 +32,7 @@ pub(crate) struct FileEntry {
     pub(crate) closing: AtomicU64,
     /// The open object, while there are handles.
     object: Mutex<Option<Arc<dyn Object>>>,
+    place: AtomicU64,
     stale: AtomicBool,
     last_error: Mutex<Option<StoreError>>,
 }
@@ -57,6 +58,7 @@ impl FileEntry {
             handles: AtomicU32::new(0),
             closing: AtomicU64::new(0),
             object: Mutex::default(),
+            place: AtomicU64::new(0),
             stale: AtomicBool::new(false),
             last_error: Mutex::default(),
         }
@@ -100,7 +102,15 @@ impl FileEntry {
     }
 
     pub(crate) fn set_object(&self, object: Option<Arc<dyn Object>>) {
+        if let Some(object) = &object {
+            self.place.store(object.place(), Ordering::Relaxed);
+        }
         *lock(&self.object) = object;
+    }
+
+    /// Where it begins on its device, as far as is known; for order.
+    pub(crate) fn place(&self) -> u64 {
+        self.place.load(Ordering::Relaxed)
     }
 
     /// Whether the object behind it has become another one.

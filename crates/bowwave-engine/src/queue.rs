@@ -10,6 +10,7 @@ mod pumping;
 mod shape;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,17 +126,11 @@ impl Queue {
         }
         let now = clock::precise();
         let object = if fill.is_left_over() { state.loner() } else { fill.entry.uid };
-        let added = state.scheduler.add(
-            now,
-            schedule::Request {
-                start: fill.range.start.0 * self.page_bytes,
-                end: fill.range.end.0 * self.page_bytes,
-                direction: Direction::Read,
-                object,
-                urgency: fill.urgency,
-                priority: Priority::default(),
-            },
-        );
+        let bytes = fill.range.start.0 * self.page_bytes..fill.range.end.0 * self.page_bytes;
+        let Range { start, end } = self.shape.address(&fill.entry, bytes);
+        let (direction, priority) = (Direction::Read, Priority::default());
+        let request = schedule::Request { start, end, direction, object, urgency: fill.urgency, priority };
+        let added = state.scheduler.add(now, request);
         state.queued_pages += fill.range.count().0;
         state.ids.insert(fill.key, added.id);
         state.keep(added.id, (fill, now));
@@ -151,8 +146,7 @@ impl Queue {
         let Some(id) = state.ids.get_mut(&key) else { return };
         let Some((mut fill, since)) = state.waiting[id.slot()].take() else { return };
         fill.urgency = Urgency::Demand;
-        let promoted = state.scheduler.promote_alone(clock::precise(), *id);
-        *id = promoted.expect("what is kept here waits");
+        *id = self.shape.promote(&mut state.scheduler, *id).expect("what is kept here waits");
         let id = *id;
         state.keep(id, (fill, since));
     }
@@ -230,7 +224,7 @@ impl Queue {
         }
         let pending = (state.queued_pages + state.in_flight_pages) * self.page_bytes;
         let now = clock::precise();
-        let dispatch = state.scheduler.dispatch_up_to(now, |request| self.shape.enough(pending, request))?;
+        let dispatch = state.scheduler.dispatch_up_to(now, |_| self.shape.enough(pending))?;
         let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
         let mut fills = Vec::with_capacity(ids.len());
         for id in ids {

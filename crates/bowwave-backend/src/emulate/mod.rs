@@ -92,6 +92,7 @@ impl Backend for Emulate {
             slots: self.device.slots,
             alignment: self.inner.profile().alignment,
             latency,
+            seeks: self.device.disk.is_some(),
             writes: Writes::No,
             write_part_bytes: 0,
         }
@@ -168,6 +169,10 @@ impl Object for EmulatedObject {
 
     fn identity(&self) -> &Identity {
         self.inner.identity()
+    }
+
+    fn place(&self) -> u64 {
+        self.address
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {

@@ -9,6 +9,7 @@
 mod attributes;
 mod open;
 mod owner;
+mod place;
 mod request;
 mod ring;
 mod root;
@@ -53,6 +54,7 @@ pub struct FileBackend {
     direct: bool,
     slots: u32,
     writes: Writes,
+    rotates: bool,
     carrier: Arc<Carrier>,
 }
 
@@ -77,7 +79,8 @@ impl FileBackend {
         let read_only = rustix::fs::fstatvfs(root.directory())
             .is_ok_and(|room| room.f_flag.contains(StatVfsMountFlags::RDONLY));
         let writes = if read_only { Writes::No } else { Writes::Anywhere };
-        Ok(Self { url, root, direct, slots, writes, carrier: Arc::new(carrier) })
+        let rotates = place::rotates(root.directory());
+        Ok(Self { url, root, direct, slots, writes, rotates, carrier: Arc::new(carrier) })
     }
 }
 
@@ -91,6 +94,7 @@ impl Backend for FileBackend {
             slots: self.slots,
             alignment: if self.direct { ALIGNMENT as u32 } else { 1 },
             latency: Duration::from_micros(100),
+            seeks: self.rotates,
             writes: self.writes,
             write_part_bytes: 1 << 20,
             ..Profile::read_only("file")

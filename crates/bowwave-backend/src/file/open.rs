@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::attributes::identity;
 use super::owner::Acting;
+use super::place;
 use super::request::Request;
 use super::root::{At, Root, os_error, reopen};
 use super::tree::without_umask;
@@ -122,6 +123,10 @@ impl Object for FileObject {
 
     fn identity(&self) -> &Identity {
         &self.file.identity
+    }
+
+    fn place(&self) -> u64 {
+        self.file.identity.inode.map_or(0, place::of_inode)
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {

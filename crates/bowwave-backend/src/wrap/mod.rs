@@ -92,6 +92,10 @@ impl<L: Layer> Object for WrappedObject<L> {
         self.inner.identity()
     }
 
+    fn place(&self) -> u64 {
+        self.inner.place()
+    }
+
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         self.layer.read(&self.inner, &self.path, offset, buf, sink);
     }
