@@ -23,7 +23,7 @@ pub fn parse_rate(text: &str) -> Option<u64> {
     parse_size(text.strip_suffix("/s").unwrap_or(text)).filter(|&rate| rate > 0)
 }
 
-/// Reads a time: digits, with a fraction if wanted, and `ns`, `us`, `µs`, `ms` or `s`; at most a day.
+/// Reads a time: digits, with a fraction if wanted, and `ns`, `us`, `µs`, `ms`, `s`, `min` or `h`; at most a day.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_number(text)?;
@@ -32,6 +32,8 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         "us" | "µs" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
+        "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         "" if number == "0" => 1,
         _ => return None,
     };
@@ -99,7 +101,11 @@ mod tests {
         assert_eq!(parse_rate("0"), None);
         assert_eq!(parse_duration("0.45ms"), Some(Duration::from_micros(450)));
         assert_eq!(parse_duration("450µs"), Some(Duration::from_micros(450)));
-        assert_eq!(parse_duration("10"), None);
+        assert_eq!(parse_duration("1.5min"), Some(Duration::from_secs(90)));
+        assert_eq!(parse_duration("24h"), Some(Duration::from_secs(86_400)));
+        for text in ["10", "25h", "5m", "h"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
         assert_eq!(leading_size("64KiB-b.bin"), Some(65536));
         assert_eq!(leading_size("64KiBb"), None);
     }

@@ -23,6 +23,8 @@ pub enum Command {
     Mount(commands::mount::Args),
     /// End a mount
     Umount(commands::umount::Args),
+    /// List, and abort, uploads that were never finished at an object store
+    Uploads(commands::uploads::Args),
     /// Read a store in this process and measure it
     Read(commands::read::Args),
     /// Print the decisions of a readahead policy on a trace, one a line
@@ -55,6 +57,7 @@ impl Command {
             Self::Demo(args) => commands::demo::run(&args),
             Self::Mount(args) => commands::mount::run(&args),
             Self::Umount(args) => commands::umount::run(&args),
+            Self::Uploads(args) => commands::uploads::run(&args),
             Self::Read(args) => commands::read::run(&args),
             Self::Explain(args) => commands::explain::run(&args),
             Self::Generate(args) => commands::generate::run(&args),

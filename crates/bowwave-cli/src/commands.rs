@@ -13,3 +13,4 @@ pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod umount;
+pub mod uploads;

@@ -136,7 +136,8 @@ impl Opened {
 }
 
 impl StoreArgs {
-    fn options(&self) -> bowwave_backend::Options {
+    /// What opening a store by its URL wants.
+    pub(crate) fn options(&self) -> bowwave_backend::Options {
         bowwave_backend::Options {
             allow_http: self.allow_http,
             endpoint: self.endpoint.clone(),

@@ -33,7 +33,7 @@ pub fn positive_size(text: &str) -> Result<u64, String> {
 /// What is wrong, for clap to put behind the option's name.
 pub fn duration(text: &str) -> Result<Duration, String> {
     bowwave_backend::parse_duration(text)
-        .ok_or_else(|| "not a time of at most a day; write 500us, 30ms or 2s".to_owned())
+        .ok_or_else(|| "not a time of at most a day; write 500us, 30ms, 2s or 12h".to_owned())
 }
 
 /// A readahead policy, by name.

@@ -1,0 +1,111 @@
+//! `bowwave uploads`: what writers that died have left at an object store.
+
+use std::time::{Duration, SystemTime};
+
+use bowwave_backend::{Backend, ErrorKind, Upload, open_url};
+
+use crate::output::Output;
+use crate::setup::{self, StoreArgs};
+use crate::{Failure, values};
+
+/// Arguments of `bowwave uploads`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A line an upload: its age in seconds, '-' if the store does not tell; the object that it would become; its name at the \
+store. Nothing of an upload is ever seen as an object, but stores charge for its parts until it is aborted.
+
+A program that is writing has an upload, too: one that is aborted fails. --older-than keeps what is younger.
+
+Examples:
+  bowwave uploads s3://bucket/prefix
+  bowwave uploads s3://bucket --abort --older-than 12h")]
+pub struct Args {
+    /// Where: s3:, gs:, az: with a bucket
+    #[arg(value_name = "URL")]
+    url: String,
+
+    /// Abort what is listed, and list what was aborted
+    #[arg(long)]
+    abort: bool,
+
+    /// Leave out uploads that were begun less than so long ago, or at a time that the store does not tell; a day with
+    /// --abort
+    #[arg(long, value_name = "AGE", default_value = "0", default_value_if("abort", "true", "24h"), value_parser = values::duration)]
+    older_than: Duration,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// Lists, and aborts if asked to.
+///
+/// # Errors
+/// If the store cannot be opened, listed, or does not abort one of them; the others are aborted all the same.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let backend = open_url(&args.url, &args.store.options()).map_err(|error| setup::of_store(&error))?;
+    let mut uploads = backend.stray_uploads().map_err(|error| setup::of_store(&error))?;
+    let now = SystemTime::now();
+    uploads.retain(|upload| is_old(upload, now, args.older_than));
+    uploads.sort_by(|a, b| (&a.path, &a.id).cmp(&(&b.path, &b.id)));
+    let mut output = Output::stdout();
+    let mut refused = None;
+    let mut printed = Ok(());
+    for upload in &uploads {
+        match abort(backend.as_ref(), upload, args.abort) {
+            Ok(()) => printed = printed.and_then(|()| output.line(line(upload, now))),
+            Err(failure) => refused = refused.or(Some(failure)),
+        }
+    }
+    output.finish(printed)?;
+    refused.map_or(Ok(()), Err)
+}
+
+/// Aborts the upload, if so asked. One that has ended by itself in the meantime is as good as aborted.
+fn abort(backend: &dyn Backend, upload: &Upload, asked: bool) -> Result<(), Failure> {
+    match asked.then(|| backend.abort_upload(upload)) {
+        Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(setup::of_store(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// How long ago it was begun, where the store tells; nothing for clocks that differ.
+fn age(upload: &Upload, now: SystemTime) -> Option<Duration> {
+    upload.begun.map(|begun| now.duration_since(begun).unwrap_or_default())
+}
+
+fn is_old(upload: &Upload, now: SystemTime, older_than: Duration) -> bool {
+    older_than.is_zero() || age(upload, now).is_some_and(|age| age >= older_than)
+}
+
+fn line(upload: &Upload, now: SystemTime) -> String {
+    let age = age(upload, now).map_or_else(|| "-".to_owned(), |age| age.as_secs().to_string());
+    format!("{age:>8}  {}  {}", upload.path.display(), upload.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_decides_and_unknown_ages_count_as_young() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10_000);
+        let upload = |begun: Option<u64>| Upload {
+            path: "folder/object".into(),
+            id: "id".to_owned(),
+            begun: begun.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+        };
+        let hour = Duration::from_secs(3600);
+        for (begun, old, text) in [
+            (Some(1), true, "    9999  folder/object  id"),
+            (Some(6400), true, "    3600  folder/object  id"),
+            (Some(6401), false, "    3599  folder/object  id"),
+            (Some(20_000), false, "       0  folder/object  id"),
+            (None, false, "       -  folder/object  id"),
+        ] {
+            let upload = upload(begun);
+            assert_eq!(is_old(&upload, now, hour), old, "{begun:?}");
+            assert!(is_old(&upload, now, Duration::ZERO));
+            assert_eq!(line(&upload, now), text);
+        }
+    }
+}
