@@ -82,10 +82,10 @@ fn caller(request: &Request, mode: u32, umask: u32) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), mode, umask }
 }
 
-/// Whether a caller lacks the right to change a file's bytes and leave set-user-id on it. FUSE tells of writes; for opens
-/// and truncations it is root who has that right.
-fn is_unprivileged(request: &Request) -> bool {
-    request.uid() != 0
+/// The group of a caller without the right to change a file's bytes and leave set-user-id on it. FUSE tells of writes;
+/// for opens and truncations it is root who has that right.
+fn unprivileged(request: &Request) -> Option<u32> {
+    (request.uid() != 0).then(|| request.gid())
 }
 
 /// What the kernel's page cache may do with an open file.
@@ -174,7 +174,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         let how = How {
             write: flags.acc_mode() != OpenAccMode::O_RDONLY,
             truncate: has(flags.0, OFlags::TRUNC),
-            unprivileged: is_unprivileged(request),
+            unprivileged: unprivileged(request),
         };
         if (how.write || how.truncate) && !self.operations.is_writable() {
             return reply.error(Errno::EROFS);
@@ -210,7 +210,7 @@ impl<T: Tree> Filesystem for Requests<T> {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -226,7 +226,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         let write = Write {
             handle: handle.0,
             offset,
-            unprivileged: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            unprivileged: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| request.gid()),
             sync: match (has(flags.0, OFlags::SYNC), has(flags.0, OFlags::DSYNC)) {
                 // What the kernel writes of its cache is made safe by the fsync that follows.
                 _ if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) => None,
@@ -386,7 +386,7 @@ impl<T: Tree> Filesystem for Requests<T> {
             accessed: atime.map(set_time),
             modified: mtime.map(set_time),
             handle: handle.map(|handle| handle.0),
-            unprivileged: is_unprivileged(request),
+            unprivileged: unprivileged(request),
         };
         self.run(move |operations| match operations.set_attributes(inode.0, &changes) {
             Ok(attributes) => reply.attr(&operations.options.ttl, &attributes),

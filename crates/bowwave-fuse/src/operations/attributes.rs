@@ -18,8 +18,8 @@ pub(crate) struct Changes {
     pub(crate) modified: Option<SetTime>,
     /// The open file that the program named it by.
     pub(crate) handle: Option<u64>,
-    /// Whether the caller loses set-user-id and set-group-id by changing the bytes.
-    pub(crate) unprivileged: bool,
+    /// The group of a caller who may not change the bytes and leave set-user-id and set-group-id on the file.
+    pub(crate) unprivileged: Option<u32>,
 }
 
 impl<T: Tree> Operations<T> {
@@ -72,8 +72,8 @@ impl<T: Tree> Operations<T> {
     /// Changes attributes, and gives those of after.
     pub(crate) fn set_attributes(&self, inode: u64, changes: &Changes) -> Result<FileAttr, Errno> {
         if let Some(size) = changes.size {
-            if changes.unprivileged {
-                self.kill_privileges(inode)?;
+            if let Some(group) = changes.unprivileged {
+                self.kill_privileges(inode, group)?;
             }
             self.set_size(inode, size, changes.handle)?;
         }
@@ -132,12 +132,12 @@ impl<T: Tree> Operations<T> {
             && self.files.find_of(inode, |open| open.writes).is_some()
     }
 
-    /// Takes set-user-id away, and set-group-id from what the group may run, because somebody without the right to keep
-    /// them changes the bytes. Capabilities of files go with the bytes, by the store's own kernel.
-    pub(super) fn kill_privileges(&self, inode: u64) -> Result<(), Errno> {
+    /// Takes set-user-id and set-group-id away, because somebody of this group without the right to keep them changes the
+    /// bytes. Capabilities of files go with the bytes, by the store's own kernel.
+    pub(super) fn kill_privileges(&self, inode: u64, group: u32) -> Result<(), Errno> {
         let Some(entry) = self.inodes.last(inode) else { return Ok(()) };
         let (EntryKind::File, Some(mode)) = (entry.kind, entry.mode) else { return Ok(()) };
-        let left = without_privileges(mode);
+        let left = without_privileges(mode, entry.unix.is_some_and(|unix| unix.gid == group));
         if left == mode {
             return Ok(());
         }
@@ -147,13 +147,13 @@ impl<T: Tree> Operations<T> {
     }
 }
 
-/// Permission bits after a write by somebody without privileges.
-fn without_privileges(mode: u32) -> u32 {
+/// Permission bits after a write by somebody without privileges, who may be of the file's group.
+fn without_privileges(mode: u32, of_group: bool) -> u32 {
     const SET_UID: u32 = 0o4000;
     const SET_GID: u32 = 0o2000;
     const GROUP_RUNS: u32 = 0o010;
     // Without the group's right to run, the bit says something else: mandatory locking, once.
-    let kept = if mode & GROUP_RUNS == 0 { SET_GID } else { 0 };
+    let kept = if of_group && mode & GROUP_RUNS == 0 { SET_GID } else { 0 };
     mode & !(SET_UID | SET_GID) | mode & kept
 }
 
@@ -163,15 +163,16 @@ mod tests {
 
     #[test]
     fn privileges_are_what_linux_takes_away_at_a_write() {
-        for (before, after) in [
-            (0o644, 0o644),
-            (0o4755, 0o755),
-            (0o2755, 0o755),
-            (0o6777, 0o777),
-            (0o2644, 0o2644),
-            (0o6644, 0o2644),
+        for (before, of_group, after) in [
+            (0o644, true, 0o644),
+            (0o4755, true, 0o755),
+            (0o2755, true, 0o755),
+            (0o6777, false, 0o777),
+            (0o2644, true, 0o2644),
+            (0o2644, false, 0o644),
+            (0o6644, true, 0o2644),
         ] {
-            assert_eq!(without_privileges(before), after, "{before:o}");
+            assert_eq!(without_privileges(before, of_group), after, "{before:o}");
         }
     }
 }

@@ -16,8 +16,8 @@ use crate::tree::{OpenFile, Tree};
 pub(crate) struct How {
     pub(crate) write: bool,
     pub(crate) truncate: bool,
-    /// Whether the caller loses set-user-id and set-group-id by changing the bytes.
-    pub(crate) unprivileged: bool,
+    /// The group of a caller who may not change the bytes and leave set-user-id and set-group-id on the file.
+    pub(crate) unprivileged: Option<u32>,
 }
 
 /// A write that came from the kernel.
@@ -25,8 +25,8 @@ pub(crate) struct How {
 pub(crate) struct Write {
     pub(crate) handle: u64,
     pub(crate) offset: u64,
-    /// Whether set-user-id and set-group-id are to go.
-    pub(crate) unprivileged: bool,
+    /// The group of a caller who may not leave set-user-id and set-group-id on the file.
+    pub(crate) unprivileged: Option<u32>,
     /// Whether the bytes are to be safe before the answer.
     pub(crate) sync: Option<Sync>,
 }
@@ -74,8 +74,8 @@ impl<T: Tree> Operations<T> {
 
     /// Only now that it is known to be the right file.
     fn truncate(&self, inode: u64, handle: u64, path: &Path, how: How) -> Result<(), Errno> {
-        if how.unprivileged {
-            self.kill_privileges(inode)?;
+        if let Some(group) = how.unprivileged {
+            self.kill_privileges(inode, group)?;
         }
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
         open.file.set_len(0).map_err(|error| self.fail(path, &error))?;
@@ -107,8 +107,8 @@ impl<T: Tree> Operations<T> {
     /// Writes, and says how many bytes were taken.
     pub(crate) fn write(&self, write: Write, bytes: &[u8]) -> Result<u32, Errno> {
         let open = self.writer(write.handle)?;
-        if write.unprivileged {
-            self.kill_privileges(open.inode)?;
+        if let Some(group) = write.unprivileged {
+            self.kill_privileges(open.inode, group)?;
         }
         let count = open.file.write_at(write.offset, bytes).map_err(|error| self.fail(&open.path, &error))?;
         self.note_change();

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod direct;
+pub mod writable;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;

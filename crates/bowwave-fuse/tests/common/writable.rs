@@ -1,0 +1,130 @@
+//! A folder of this machine, mounted for writing.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bowwave_fuse::{Mount, MountOptions};
+
+use super::Dir;
+use super::direct::Direct;
+
+/// The mount, the folder that it shows, and a plain folder beside that on the same file system.
+#[derive(Debug)]
+pub struct Writable {
+    mount: Mount,
+    dir: Dir,
+    source: Folder,
+    plain: Folder,
+}
+
+/// A folder of its own, removed with all that is in it.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let dir = Dir::new(name);
+        let path = dir.path().to_owned();
+        std::mem::forget(dir);
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing is ever mounted beneath.
+        let _best_effort = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Writable {
+    /// Mounts a new folder through each sort of tree.
+    pub fn each(name: &str, test: impl Fn(&Self)) {
+        for options in
+            [MountOptions::default(), MountOptions { ttl: Duration::ZERO, ..MountOptions::default() }]
+        {
+            test(&Self::direct(name, options));
+        }
+    }
+
+    pub fn direct(name: &str, options: MountOptions) -> Self {
+        let (source, plain, dir) = (Folder::new(name), Folder::new(name), Dir::new(name));
+        let tree = Direct::new(source.path().to_str().expect("ASCII"));
+        let mount = Mount::new(tree, dir.path(), options).expect("mounts can be made here");
+        Self { mount, dir, source, plain }
+    }
+
+    /// A place in the mount.
+    pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// The same place in the folder beneath.
+    pub fn beneath(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.source.path().join(path)
+    }
+
+    /// The same place in the plain folder.
+    pub fn plain(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.plain.path().join(path)
+    }
+
+    /// Does the same in a plain folder and in the mount, and expects the same answer. Gives it.
+    pub fn same<R: PartialEq + std::fmt::Debug>(&self, what: &str, act: impl Fn(&Path) -> R) -> R {
+        let want = act(self.plain.path());
+        let got = act(self.dir.path());
+        assert_eq!(got, want, "{what}: left is the mount, right the file system beneath");
+        got
+    }
+
+    pub fn mount(&self) -> &Mount {
+        &self.mount
+    }
+}
+
+/// The error number of a result, or 0.
+pub fn errno<T>(result: io::Result<T>) -> i32 {
+    result.err().map_or(0, |error| error.raw_os_error().expect("from the system"))
+}
+
+/// What can be compared of a file that was made in two places: mode, links, owner, group, size, blocks, device.
+pub fn shape(path: &Path) -> io::Result<(u32, u64, u32, u32, u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    let size = if metadata.is_dir() { 0 } else { metadata.size() };
+    Ok((metadata.mode(), metadata.nlink(), metadata.uid(), metadata.gid(), size, metadata.rdev()))
+}
+
+/// Modification and change time in nanoseconds.
+pub fn times(path: &Path) -> (i128, i128) {
+    let metadata = fs::symlink_metadata(path).expect("there");
+    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    (
+        nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+        nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+    )
+}
+
+/// Waits until the clock that file systems stamp with has moved on.
+pub fn next_tick(beside: &Path) {
+    let stamp = || {
+        let path = beside.join("tick");
+        File::create(&path).expect("writable");
+        let stamp = times(&path);
+        fs::remove_file(&path).expect("just made");
+        stamp
+    };
+    let before = stamp();
+    while stamp() == before {}
+}
+
+/// Whether this is root, who may give files away.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
