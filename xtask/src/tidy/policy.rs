@@ -34,6 +34,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-fuse/examples/kernel_cache/patterns.rs",
     "crates/bowwave-fuse/src/sys.rs",
     "crates/bowwave-fuse/tests/reading.rs",
+    "crates/bowwave-fuse/tests/writing.rs",
     "crates/bowwave-region/examples/fault_floor.rs",
     "crates/bowwave-region/src/uffd.rs",
     "crates/bowwave-trace/src/binary/map.rs",

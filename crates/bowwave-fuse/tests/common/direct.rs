@@ -49,7 +49,11 @@ impl Tree for Direct {
     }
 
     fn open(&self, path: &Path) -> Result<DirectFile> {
-        self.0.open(path).map(DirectFile::Read)
+        // What is opened for reading is one version, and ours changes as we write it: only where nothing is written.
+        match self.0.open_write(path, &OpenWrite::default()) {
+            Ok(object) => Ok(DirectFile::Write(object)),
+            Err(_) => self.0.open(path).map(DirectFile::Read),
+        }
     }
 
     fn writes(&self) -> Writes {
