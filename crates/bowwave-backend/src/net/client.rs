@@ -31,17 +31,18 @@ fn build(timeout: Duration, read: Option<Duration>, connections: u32) -> Result<
     // Fails only if the program has installed another one: then that one is used.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
     let builder = || {
-        let mut builder = reqwest::Client::builder()
+        let builder = reqwest::Client::builder()
             .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
             // One request a connection: streams that share one also share its window and its losses.
             .http1_only()
             .pool_max_idle_per_host(connections as usize)
             .connect_timeout(timeout)
             .tcp_nodelay(true);
-        if let Some(read) = read {
-            builder = builder.read_timeout(read);
+        match read {
+            Some(read) => builder.read_timeout(read),
+            // A server that takes nothing more would else keep a request's bytes, although nobody waits for it any longer.
+            None => builder.tcp_user_timeout(timeout),
         }
-        builder
     };
     let built = builder().build().or_else(|_| {
         // A machine without certificates can still speak plain http; https then fails, with a remedy.
@@ -199,7 +200,9 @@ impl HttpService for Connector {
         let query = request.uri().query().map(str::to_owned);
         let odd = query.is_some();
         let listing = odd && *request.method() == http::Method::GET;
+        let copies = COPY_HEADERS.iter().any(|name| request.headers().contains_key(*name));
         let response = match request.body().content_length() {
+            _ if copies => upstream::send(&self.upstream, &self.place, request, COPY_PATIENCE).await?,
             0 => self.client.call(request).await?,
             _ => upstream::send(&self.upstream, &self.place, request, self.patience).await?,
         };
@@ -232,3 +235,7 @@ impl HttpService for Connector {
 const MESSAGE_BYTES_MAX: usize = 300;
 /// A server that asks for more is as good as down.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+/// What tells a copy on the server: of S3, Google, Azure.
+const COPY_HEADERS: [&str; 3] = ["x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source"];
+/// How long a server may be silent over a copy or a completion: gigabytes move within it.
+pub(super) const COPY_PATIENCE: Duration = Duration::from_secs(600);

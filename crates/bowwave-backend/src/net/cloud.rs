@@ -14,6 +14,7 @@ use object_store::{
     Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
 };
 
+use super::client::COPY_PATIENCE;
 use super::version::store_error;
 use super::wire::{Ask, Wire, encoded};
 use super::{validator, xml};
@@ -379,5 +380,3 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 const TRIES: u32 = 6;
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long a server may be silent over a copy or a completion: gigabytes move within it.
-const COPY_PATIENCE: Duration = Duration::from_secs(600);

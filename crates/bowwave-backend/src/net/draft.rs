@@ -13,7 +13,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use super::cloud::{Assembly, Cloud, persist};
 use super::lend::lend;
-use super::plan::{OBJECT_BYTES_MAX, Plan};
+use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
 use super::version::Version;
 use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink};
 
@@ -24,8 +24,7 @@ pub(super) struct Place {
     pub(super) key: Key,
     /// For messages.
     pub(super) name: Arc<str>,
-    /// Bytes of a part.
-    pub(super) part: u64,
+    pub(super) sizes: Sizes,
 }
 
 /// What is to become the next version of an object.
@@ -74,11 +73,11 @@ impl Draft {
     /// A version that begins with nothing, or as `base`; then the first write will be at `offset`.
     pub(super) fn new(place: &Place, base: Option<Arc<Version>>, offset: u64) -> Self {
         let size = base.as_ref().map_or(0, |base| base.identity.size);
-        let large = place.cloud.copies_parts() && size >= PARTS_COPIED_SINGLY * place.part;
-        let copied = if large { offset.min(size / place.part * place.part) } else { 0 };
+        let large = place.cloud.copies_parts() && size >= place.sizes.copied_singly * place.sizes.part;
+        let copied = if large { offset.min(size / place.sizes.part * place.sizes.part) } else { 0 };
         Self {
-            plan: Plan::new(place.part, copied),
-            part: place.part,
+            plan: Plan::new(place.sizes, copied),
+            part: place.sizes.part,
             base,
             upload: OnceCell::new(),
             room: Arc::new(Semaphore::new(ROOM_MIB as usize)),
@@ -332,8 +331,6 @@ impl Draft {
     }
 }
 
-/// Objects of fewer parts than this are continued part by part, so that any of them can be written again.
-const PARTS_COPIED_SINGLY: u64 = 64;
 /// Requests in flight when a version is put together.
 const AT_ONCE: usize = 16;
 /// Memory for slots of several parts, of one object; two slots always fit, however large.

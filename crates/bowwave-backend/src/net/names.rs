@@ -14,7 +14,8 @@ use object_store::path::Path as Key;
 
 use super::cloud::Kind;
 use super::draft::{Draft, Place};
-use super::object::{ObjectBackend, PART_BYTES};
+use super::object::ObjectBackend;
+use super::plan::Sizes;
 use super::runtime;
 use super::version::{Version, store_error};
 use super::writer::CloudWriter;
@@ -180,7 +181,7 @@ impl ObjectBackend {
     }
 
     fn place(&self, key: Key, name: String) -> Place {
-        Place { cloud: Arc::clone(&self.cloud), key, name: name.into(), part: PART_BYTES }
+        Place { cloud: Arc::clone(&self.cloud), key, name: name.into(), sizes: Sizes::default() }
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {

@@ -13,6 +13,7 @@ use object_store::ObjectMeta;
 use object_store::path::Path as Key;
 
 use super::cloud::{Cloud, Kind};
+use super::plan::Sizes;
 use super::runtime::{self, Gate};
 use super::version::{CloudObject, Version, identity, store_error};
 use crate::{Backend, Entry, EntryKind, Object, OpenWrite, Owner, Profile, Rename, Result, Upload};
@@ -84,7 +85,7 @@ impl Backend for ObjectBackend {
             slots: self.slots,
             latency: Duration::from_millis(30),
             writes: Writes::Whole,
-            write_part_bytes: PART_BYTES,
+            write_part_bytes: Sizes::default().part,
             ..Profile::read_only(match self.cloud.kind {
                 Kind::Amazon => "s3",
                 Kind::Google => "gs",
@@ -183,6 +184,3 @@ fn entry(name: OsString, object: &ObjectMeta) -> Entry {
         ..Entry::new(name, EntryKind::File)
     }
 }
-
-/// Bytes of a part: small enough that 64 on their way are half a gigabyte, and no less than the 5 MiB that clouds want.
-pub(super) const PART_BYTES: u64 = 8 << 20;

@@ -12,22 +12,38 @@
 
 use std::ops::Range;
 
+/// What decides about slots; tests have smaller ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// Bytes of a part as it is written, a power of two.
+    pub(super) part: u64,
+    /// Slots of one part, before they grow.
+    pub(super) singles: u64,
+    /// Bytes of a slot that is copied, a multiple of `part`.
+    pub(super) copy: u64,
+    /// Objects of fewer parts than this are continued part by part, so that any of them can be written again.
+    pub(super) copied_singly: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        // 1500 parts are 12 GiB, beyond which few objects are. Clouds copy 5 GiB at once, in a time that grows with them.
+        Self { part: 8 << 20, singles: 1500, copy: 2 << 30, copied_singly: 64 }
+    }
+}
+
 /// The slots of one upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Bytes of a part as it is written.
-    part: u64,
-    /// Bytes at the beginning that are copied: a multiple of `part`, or nothing.
+    sizes: Sizes,
+    /// Bytes at the beginning that are copied: a multiple of a part, or nothing.
     copied: u64,
 }
 
 impl Plan {
-    pub(super) fn new(part: u64, copied: u64) -> Self {
-        debug_assert!(
-            part.is_power_of_two() && copied.is_multiple_of(part),
-            "copies end where a part begins"
-        );
-        Self { part, copied }
+    pub(super) fn new(sizes: Sizes, copied: u64) -> Self {
+        debug_assert!(copied.is_multiple_of(sizes.part), "copies end where a part begins");
+        Self { sizes, copied }
     }
 
     /// Bytes at the beginning that nothing can be written to.
@@ -38,14 +54,14 @@ impl Plan {
     /// The slot that `offset` lies in.
     pub(super) fn slot_at(&self, offset: u64) -> usize {
         if offset < self.copied {
-            return count(offset / COPY_BYTES);
+            return count(offset / self.sizes.copy);
         }
-        let part = (offset - self.copied) / self.part;
+        let part = (offset - self.copied) / self.sizes.part;
         // The last slot that begins at or before the part.
         let (mut low, mut high) = (0, part + 1);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if first_part(middle) <= part {
+            if self.first_part(middle) <= part {
                 low = middle;
             } else {
                 high = middle;
@@ -57,11 +73,12 @@ impl Plan {
     /// The bytes of a slot, in an object without end.
     pub(super) fn range(&self, slot: usize) -> Range<u64> {
         if slot < self.copies() {
-            let start = slot as u64 * COPY_BYTES;
-            return start..(start + COPY_BYTES).min(self.copied);
+            let start = slot as u64 * self.sizes.copy;
+            return start..(start + self.sizes.copy).min(self.copied);
         }
         let slot = (slot - self.copies()) as u64;
-        self.copied + first_part(slot) * self.part..self.copied + first_part(slot + 1) * self.part
+        let at = |slot| self.copied + self.first_part(slot) * self.sizes.part;
+        at(slot)..at(slot + 1)
     }
 
     /// Slots of an object of `size` bytes.
@@ -70,28 +87,24 @@ impl Plan {
     }
 
     fn copies(&self) -> usize {
-        count(self.copied.div_ceil(COPY_BYTES))
+        count(self.copied.div_ceil(self.sizes.copy))
     }
-}
 
-/// Parts before slot `slot`, after what is copied: slots have one part up to [`SINGLES`], then one more every [`STEP`].
-fn first_part(slot: u64) -> u64 {
-    let grown = slot.saturating_sub(SINGLES);
-    let (steps, rest) = (grown / STEP, grown % STEP);
-    // Each of the steps before has STEP slots of 2, 3, … parts; the slots of this one have `steps + 2`.
-    slot.min(SINGLES) + STEP * (steps * (steps + 3) / 2) + rest * (steps + 2)
+    /// Parts before slot `slot` of those after what is copied: at first slots have one, then one more every [`STEP`].
+    fn first_part(&self, slot: u64) -> u64 {
+        let grown = slot.saturating_sub(self.sizes.singles);
+        let (steps, rest) = (grown / STEP, grown % STEP);
+        // Each of the steps before has STEP slots of 2, 3, … parts; the slots of this one have `steps + 2`.
+        slot.min(self.sizes.singles) + STEP * (steps * (steps + 3) / 2) + rest * (steps + 2)
+    }
 }
 
 fn count(count: u64) -> usize {
     usize::try_from(count).expect("an object has fewer slots than memory has bytes")
 }
 
-/// Slots of one part: of 8 MiB they make 12 GiB, beyond which few objects are.
-const SINGLES: u64 = 1500;
 /// Slots of one size; chosen so that 5 TiB fit into 10,000 slots, also behind what is copied.
 const STEP: u64 = 55;
-/// Bytes of a slot that is copied: clouds copy 5 GiB at once, in a time that grows with them.
-const COPY_BYTES: u64 = 2 << 30;
 /// Largest object that clouds take.
 pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 40;
 
@@ -100,12 +113,17 @@ mod tests {
     use super::*;
 
     const PART: u64 = 8 << 20;
+    const COPY: u64 = 2 << 30;
     const TIB: u64 = 1 << 40;
+
+    fn plan(copied: u64) -> Plan {
+        Plan::new(Sizes::default(), copied)
+    }
 
     #[test]
     fn slots_lie_side_by_side_and_grow() {
-        for copied in [0, 3 * PART, COPY_BYTES, COPY_BYTES + 5 * PART] {
-            let plan = Plan::new(PART, copied);
+        for copied in [0, 3 * PART, COPY, COPY + 5 * PART] {
+            let plan = plan(copied);
             let (mut end, mut last) = (0, 0);
             for slot in 0..4000 {
                 let range = plan.range(slot);
@@ -118,7 +136,7 @@ mod tests {
                 (end, last) = (range.end, if range.start < copied { 0 } else { size });
             }
         }
-        let plan = Plan::new(PART, 0);
+        let plan = plan(0);
         assert_eq!(plan.range(1499), 1499 * PART..1500 * PART);
         assert_eq!(plan.range(1500), 1500 * PART..1502 * PART);
         assert_eq!((plan.slots(0), plan.slots(1), plan.slots(PART), plan.slots(PART + 1)), (0, 1, 1, 2));
@@ -128,7 +146,7 @@ mod tests {
     #[test]
     fn the_largest_object_fits_wherever_its_copied_beginning_ends() {
         for copied in [0, PART, 64 * PART, TIB / 2, TIB, 2 * TIB, 4 * TIB, 5 * TIB - PART] {
-            let plan = Plan::new(PART, copied);
+            let plan = plan(copied);
             let slots = plan.slots(OBJECT_BYTES_MAX);
             assert!(slots <= 10_000, "{slots} slots behind {copied} bytes");
             for slot in 0..slots - 1 {
@@ -137,10 +155,10 @@ mod tests {
                 assert!((5 << 20..=5 << 30).contains(&size), "slot {slot} has {size} bytes");
             }
             let last = plan.range(slots - 1);
-            assert!(last.end - last.start <= 160 * PART + COPY_BYTES, "{last:?}");
+            assert!(last.end - last.start <= 160 * PART + COPY, "{last:?}");
         }
         // What a slot holds when an object is so large: what must be in memory to send it.
-        let plan = Plan::new(PART, 0);
+        let plan = plan(0);
         let held = |at: u64| plan.range(plan.slot_at(at)).end - plan.range(plan.slot_at(at)).start;
         assert_eq!([held(1 << 30), held(100 << 30), held(TIB)].map(|bytes| bytes / PART), [1, 20, 69]);
     }

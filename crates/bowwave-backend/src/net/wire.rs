@@ -80,13 +80,8 @@ impl Wire {
         let failed = |error| transport_error(&place, &error);
         let answer = upstream::send(&self.client, &place, request, patience).await.map_err(failed)?;
         let (parts, body) = answer.into_parts();
-        let body = tokio::time::timeout(patience, body.bytes()).await.map_err(|_| {
-            Error::new(
-                ErrorKind::TimedOut,
-                format!("{place}: the answer's body did not come in {patience:?}"),
-            )
-        })?;
-        let body = String::from_utf8_lossy(&body.map_err(failed)?).into_owned();
+        let body = body.bytes().await.map_err(failed)?;
+        let body = String::from_utf8_lossy(&body).into_owned();
         // Copies and completions say 200 first and fail later.
         let late = parts.status.is_success() && xml::text(&body, "Error").is_some();
         let status = if late { StatusCode::INTERNAL_SERVER_ERROR } else { parts.status };

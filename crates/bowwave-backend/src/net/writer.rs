@@ -72,7 +72,7 @@ impl Object for CloudWriter {
 
 impl WriteObject for CloudWriter {
     fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
-        let part = self.shared.place.part;
+        let part = self.shared.place.sizes.part;
         if buf.is_empty() {
             return sink.done(buf, Ok(0));
         }

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::PATIENCE;
-use crate::{Backend, Error, ErrorKind, Heard, Object, Options, ReadBuf, open_url, read_once, start_read};
+use crate::{Backend, Error, ErrorKind, Heard, Object, OpenWrite, Options, ReadBuf, WriteObject};
+use crate::{open_url, read_once, start_read};
 
 /// What such a server does with a request (its first line and its range), after a right answer to HEAD.
 type Deed = dyn Fn(&mut TcpStream, &str) + Send + Sync;
@@ -277,4 +278,35 @@ fn a_bucket_with_keys_that_are_no_paths_lists_the_others() {
         Options { endpoint, allow_http: true, credentials: Some(super::keys()), ..Options::default() };
     let entries = open_url("s3://bucket", &options).unwrap().list("".as_ref()).unwrap();
     assert_eq!(entries.iter().map(|entry| entry.name.to_str().unwrap()).collect::<Vec<_>>(), ["a", "e"]);
+}
+
+/// An object of a bucket whose server knows no object, begins any upload, and takes parts by `deed`.
+fn upload(deed: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Arc<dyn WriteObject> {
+    let url = server(Arc::new(move |stream, request| {
+        let (status, body) = match request.split(' ').next() {
+            Some("GET") => ("200 OK", "<ListBucketResult></ListBucketResult>"),
+            Some("POST") => ("200 OK", "<Result><UploadId>1</UploadId></Result>"),
+            Some("PUT") => return deed(stream),
+            _ => ("404 Not Found", ""),
+        };
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).unwrap();
+    }));
+    let options = Options {
+        endpoint: url.strip_suffix("/object").map(str::to_owned),
+        allow_http: true,
+        credentials: Some(super::keys()),
+        timeout: TIMEOUT,
+        ..Options::default()
+    };
+    let how = OpenWrite { create: true, ..OpenWrite::default() };
+    open_url("s3://bucket", &options).unwrap().open_write("object".as_ref(), &how).unwrap()
+}
+
+/// The buffer comes back, too: the sink hears of the end with it.
+#[test]
+fn a_part_that_nobody_takes_ends_at_the_timeout() {
+    let object = upload(|_| thread::sleep(PATIENCE));
+    let error = super::writes::write(&*object, 0, &vec![7; 8 << 20]).unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TimedOut, true), "{error}");
 }

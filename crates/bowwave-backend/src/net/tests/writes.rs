@@ -11,8 +11,12 @@ use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
 
 use super::{PATIENCE, Served, s3};
 use crate::conformance::Fixture as _;
+use crate::net::draft::Place;
 use crate::net::open;
-use crate::{Backend, EntryKind, ErrorKind, OpenWrite, Options, Rename, Result, WriteBuf};
+use crate::net::plan::Sizes;
+use crate::net::version::Version;
+use crate::net::writer::CloudWriter;
+use crate::{Backend, EntryKind, ErrorKind, Object, OpenWrite, Options, Rename, Result, WriteBuf};
 use crate::{WriteObject, WriteSink, open_url, pattern, read_exact, read_once};
 
 const PART: usize = 8 << 20;
@@ -42,7 +46,7 @@ fn start(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Receiver<Resu
     receiver
 }
 
-fn write(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Result<usize> {
+pub(super) fn write(object: &dyn WriteObject, offset: usize, bytes: &[u8]) -> Result<usize> {
     start(object, offset, bytes).recv_timeout(PATIENCE).expect("each write ends")
 }
 
@@ -462,6 +466,91 @@ fn stray_uploads_are_listed_in_pages_and_aborted() {
     let error = write(&*open[0], 0, &vec![0; PART]).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::NotFound, false), "{error}");
     open.clear();
+}
+
+/// Slots that grow after two parts, so that they are met by objects of tests' sizes.
+const GROWING: Sizes = Sizes { part: PART as u64, singles: 2, copy: 2 * PART as u64, copied_singly: 4 };
+
+/// A writer of `data/object` with such slots.
+fn growing(served: &Served, published: Option<&dyn Object>, fresh: bool) -> CloudWriter {
+    let backend = open::open("s3://bucket", "s3", "//bucket", &served.options).unwrap();
+    let key = object_store::path::Path::from("data/object");
+    let name = Arc::from("s3://bucket/data/object");
+    let place = Place { cloud: Arc::clone(&backend.cloud), key, name, sizes: GROWING };
+    let published = published.map(|_| {
+        let meta = backend.look("data/object".as_ref()).unwrap().expect("an object");
+        Arc::new(Version::new(&place.cloud.store, &place.key, &place.name, meta))
+    });
+    CloudWriter::new(place, backend.gate.clone(), published, fresh, false)
+}
+
+#[test]
+fn slots_of_several_parts_are_gathered_and_sent_once() {
+    let (server, served, store) = bucket();
+    let all = bytes("gathered", 7 * PART + 99);
+    let object = growing(&served, None, true);
+    write_all(&object, 0, &all);
+    // Parts 2 and 3, 4 and 5 have met; 6 and the short last one wait for what may follow.
+    assert_eq!(count(&server, "partNumber="), 4, "{:?}", server.requests());
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == all);
+    assert_eq!(count(&server, "partNumber="), 5);
+    // The last part again, longer, and what follows it: nothing of what is there moves through us.
+    let before = server.requests().len();
+    let longer = [&all[..], &bytes("more", 2 * PART)].concat();
+    write_all(&object, 7 * PART, &longer[7 * PART..]);
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == longer);
+    let requests = &server.requests()[before..];
+    let copies =
+        requests.iter().filter(|r| (1..=4).any(|part| r.contains(&format!("partNumber={part}&")))).count();
+    assert_eq!(copies, 4, "7 parts are copied as three slots of two and one of one: {requests:?}");
+    assert_eq!(requests.iter().filter(|r| r.starts_with("PUT")).count(), 4 + 3, "{requests:?}");
+    // What was copied in large slots cannot be written again.
+    write(&object, 9 * PART, &vec![1; PART]).unwrap();
+    let error = write(&object, 0, &vec![1; PART]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[test]
+fn a_slot_that_cannot_be_sent_is_kept_and_sent_when_finished() {
+    let (server, served, store) = bucket();
+    let all = bytes("kept", 4 * PART);
+    server.inject(fault("PUT", "partNumber=3", 0, 6, S3Trouble::Refused(503)));
+    let object = growing(&served, None, true);
+    write_all(&object, 0, &all);
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == all);
+    // Or not at all: then it is told, and nothing is seen.
+    let other = bytes("other", 4 * PART);
+    server.inject(fault("PUT", "partNumber=3", 0, 12, S3Trouble::Refused(503)));
+    let object = growing(&served, None, true);
+    write_all(&object, 0, &other);
+    let error = object.finish().unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Throttled, true), "{error}");
+    assert!(read(&*store, "object") == all);
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == other);
+}
+
+#[test]
+fn what_is_missing_of_a_gathered_slot_comes_from_the_version_before() {
+    let (_server, served, store) = bucket();
+    let mut all = bytes("before", 3 * PART + 7);
+    served.put("object", &all);
+    let now = store.open("object".as_ref()).unwrap();
+    let object = growing(&served, Some(&*now), false);
+    all.truncate(3 * PART);
+    all.extend(bytes("after", PART / 2));
+    write(&object, 3 * PART, &all[3 * PART..]).unwrap();
+    object.finish().unwrap();
+    assert!(read(&*store, "object") == all, "part 2 shares a slot with part 3");
+    // A hole is no slot.
+    let object = growing(&served, None, true);
+    for part in [0, 1, 3] {
+        write(&object, part * PART, &all[..PART]).unwrap();
+    }
+    assert_eq!(object.finish().unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 /// Google's XML interface, of which the test server understands what is used here; its copies of parts are read back.
