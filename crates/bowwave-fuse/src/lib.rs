@@ -19,6 +19,7 @@ mod device;
 mod errno;
 mod error;
 mod filesystem;
+mod finish;
 mod handles;
 mod inodes;
 mod lanes;

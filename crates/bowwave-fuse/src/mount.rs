@@ -1,8 +1,10 @@
 //! The life of a mount.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,6 +17,7 @@ use crate::checks;
 use crate::device::{self, Force, Unmounted};
 use crate::error::{Error, Result};
 use crate::filesystem::Requests;
+use crate::finish::Finish;
 use crate::lanes::Lanes;
 use crate::layout::Layout;
 use crate::mount_table;
@@ -69,10 +72,16 @@ impl Mount {
             process,
         };
         let readahead_bytes = options.readahead_bytes();
+        let write_out_timeout = options.write_out_timeout;
         let allow_other = options.allow_other;
         let lanes = Lanes::new(RECEIVERS, options.requests_max.max(1));
         let layout = Layout::new(tree).map_err(of_store)?;
         let operations = Operations::new(layout, options, defaults, listener).map_err(of_store)?;
+        let operations = Arc::new(operations);
+        let finish = (!read_only).then(|| {
+            let operations = Arc::clone(&operations);
+            Finish::new(write_out_timeout, move || operations.sync_all())
+        });
 
         let connection = device::mount(&point, &source, allow_other, read_only)?;
         // From here on an early return unmounts: `unmounter` is dropped with `mount`.
@@ -81,20 +90,22 @@ impl Mount {
             _ => return Err(Error::new(format!("{}: the new mount is gone already", point.display()))),
         };
         let ended = Arc::new(Ended::default());
-        let unmounter = Unmounter { point, device, ended: Arc::clone(&ended) };
+        let unmounter = Unmounter { point, device, ended: Arc::clone(&ended), finish: finish.clone() };
         let mut mount = Self { unmounter, readahead_bytes: None, read_only };
         let failed = |error: io::Error| Error::new(format!("{source}: the mount failed: {error}"));
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(RECEIVERS);
-        let requests = Requests::new(Arc::new(operations), lanes);
+        let requests = Requests::new(operations, lanes);
         let session = Session::from_fd(requests, connection, config.acl, config).map_err(failed)?;
         // Detached: on unmount it may still wait for a store that takes its time, and nobody waits for that.
         thread::Builder::new()
             .name("bowwave-fuse".to_owned())
             .spawn(move || {
-                let result = session.run();
-                ended.set(result);
+                let result = session.run().map_err(|error| Error::new(format!("the mount ended: {error}")));
+                // Whoever unmounted: nothing is written any more.
+                let finished = finish.map_or(Ok(()), |finish| finish.run());
+                ended.set(result.and(finished));
             })
             .map_err(failed)?;
         mount.readahead_bytes = device::set_readahead(device, readahead_bytes);
@@ -128,7 +139,7 @@ impl Mount {
     /// Waits until the mount is gone: by `bowwave umount`, `fusermount3 -u`, `umount`, or [`Unmounter::unmount`].
     ///
     /// # Errors
-    /// If the connection to the kernel broke.
+    /// If the connection to the kernel broke, or if not all that was written has reached the store.
     pub fn wait(&self) -> Result<()> {
         self.unmounter.ended.wait(None).unwrap_or(Ok(()))
     }
@@ -155,6 +166,8 @@ pub struct Unmounter {
     point: PathBuf,
     device: (u32, u32),
     ended: Arc<Ended>,
+    /// Writes out what was written; nothing to do for a read-only mount.
+    finish: Option<Finish>,
 }
 
 impl Unmounter {
@@ -165,12 +178,15 @@ impl Unmounter {
     /// mounted (`/sys/fs/fuse/connections`, as it is on most systems). Where neither holds, the mount leaves the
     /// tree of files at once, and files that are open can be read until they are closed or this process ends.
     ///
+    /// What was written goes to the store first, for as long as [`MountOptions::write_out_timeout`] allows.
+    ///
     /// # Errors
-    /// If it cannot be unmounted.
+    /// If it cannot be unmounted, or if not all that was written has reached the store.
     pub fn unmount(&self) -> Result<()> {
         if self.is_mounted() {
             let unmounted = device::unmount(&self.point, self.device, Force::IfIdle)?;
             if unmounted == Unmounted::Busy {
+                self.write_out_maps();
                 device::unmount(&self.point, self.device, Force::Always)?;
             }
         }
@@ -179,7 +195,26 @@ impl Unmounter {
         }
         // A request that waits for its store may outlive this: its answer then goes nowhere.
         self.ended.wait(Some(END_WAIT));
-        Ok(())
+        self.finish.as_ref().map_or(Ok(()), Finish::run)
+    }
+
+    /// Has the kernel hand over what programs wrote into memory maps, before the mount is taken away from them.
+    fn write_out_maps(&self) {
+        if self.finish.is_none() {
+            return;
+        }
+        let point = self.point.clone();
+        let (tell, told) = sync_channel(1);
+        // It waits for the store; no longer than a moment for one that does not answer.
+        let started = thread::Builder::new().name("bowwave-maps".to_owned()).spawn(move || {
+            if let Ok(dir) = File::open(point) {
+                let _best_effort = rustix::fs::syncfs(dir);
+            }
+            let _nobody_waits_any_more = tell.send(());
+        });
+        if started.is_ok() {
+            let _in_time = told.recv_timeout(MAPS_WAIT);
+        }
     }
 
     /// Whether the mount at our mount point is still this one: another may have taken its place, and its number.
@@ -228,8 +263,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn set(&self, result: io::Result<()>) {
-        let result = result.map_err(|error| Error::new(format!("the mount ended: {error}")));
+    fn set(&self, result: Result<()>) {
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         self.changed.notify_all();
     }
@@ -261,3 +295,6 @@ const RECEIVERS: usize = 4;
 
 /// How long an unmount waits for requests in flight: longer than warm ones take, shorter than anyone's patience.
 const END_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a forced unmount waits for the kernel to hand over what memory maps have changed.
+const MAPS_WAIT: Duration = Duration::from_secs(10);

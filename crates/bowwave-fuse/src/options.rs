@@ -36,6 +36,8 @@ pub struct MountOptions {
     pub gid: Option<u32>,
     /// Refuse every change. Default: no; a store that cannot be written is read-only all the same.
     pub read_only: bool,
+    /// How long the end of the mount may wait for the store to take what was written. Default: 5 minutes.
+    pub write_out_timeout: Duration,
 }
 
 impl Default for MountOptions {
@@ -49,6 +51,7 @@ impl Default for MountOptions {
             uid: None,
             gid: None,
             read_only: false,
+            write_out_timeout: Duration::from_secs(300),
         }
     }
 }

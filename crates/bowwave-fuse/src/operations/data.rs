@@ -203,6 +203,14 @@ impl<T: Tree> Operations<T> {
         Ok(u32::try_from(done).expect("bounded"))
     }
 
+    /// Hands everything that was written to the store and makes it safe; for the end of the mount.
+    pub(crate) fn sync_all(&self) -> crate::Result<()> {
+        self.layout.tree().sync().map_err(|error| {
+            let message = format!("not all that was written has reached the store: {error}");
+            crate::Error::new(message)
+        })
+    }
+
     fn writer(&self, handle: u64) -> Result<Arc<OpenHandle<T::File>>, Errno> {
         self.files.find(handle).filter(|open| open.writes).ok_or(Errno::EBADF)
     }

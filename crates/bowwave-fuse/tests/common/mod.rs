@@ -71,6 +71,8 @@ pub struct Memory {
 #[derive(Debug, Default)]
 pub struct Shared {
     nodes: Mutex<BTreeMap<PathBuf, Node>>,
+    /// Names that the root is said to hold, and does not.
+    listed: Mutex<Vec<OsString>>,
     /// Calls of `read_at`.
     pub reads: AtomicU64,
     /// Bytes that they wanted.
@@ -149,6 +151,11 @@ impl Memory {
         self.insert(path, Node::Link(target.as_ref().to_owned()))
     }
 
+    /// Has the root's listing show a name that may be no name at all.
+    pub fn listed(&self, name: &str) {
+        self.shared.listed.lock().expect("no panic holds it").push(name.into());
+    }
+
     pub fn remove(&self, path: impl AsRef<Path>) {
         self.shared.nodes.lock().expect("no panic holds it").remove(path.as_ref());
     }
@@ -221,7 +228,12 @@ impl Tree for Memory {
         }
         let nodes = self.shared.nodes.lock().expect("no panic holds it");
         let children = nodes.iter().filter(|(child, _)| child.parent() == Some(path));
-        Ok(children.map(|(child, node)| entry(child, node)).collect())
+        let mut entries: Vec<_> = children.map(|(child, node)| entry(child, node)).collect();
+        if path.as_os_str().is_empty() {
+            let listed = self.shared.listed.lock().expect("no panic holds it");
+            entries.extend(listed.iter().map(|name| Entry::new(name, EntryKind::File)));
+        }
+        Ok(entries)
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
