@@ -108,6 +108,13 @@ impl Error {
         self
     }
 
+    /// The same error with this error number.
+    #[must_use]
+    pub(crate) fn with_errno(mut self, errno: i32) -> Self {
+        self.errno = Some(errno);
+        self
+    }
+
     /// The same error in other words.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {

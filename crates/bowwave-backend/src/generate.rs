@@ -46,7 +46,7 @@ impl Object for Made {
 }
 
 /// Reads `buf.len()` bytes at `offset` of `source`: small reads at once, larger ones in slices on the pool.
-fn read(source: &Arc<dyn Source>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+pub(crate) fn read(source: &Arc<dyn Source>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
     let len = within(source.size(), offset, buf.len());
     let mut job = Box::new(Generate { source: Arc::clone(source), offset, buf, len, done: 0, sink });
     if len <= INLINE_BYTES_MAX {

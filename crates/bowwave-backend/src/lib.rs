@@ -85,7 +85,7 @@ pub use pattern::PatternBackend;
 pub use units::{parse_duration, parse_rate, parse_size};
 pub use url::{Options, open_url};
 pub use wait::{Heard, read_exact, read_once, start_read, start_write, write_exact, write_once};
-pub use wrap::{Fault, Faults, Limit, Record, Throttle, Trace, TraceLog};
+pub use wrap::{Fault, Faults, Limit, Operation, Record, Throttle, Trace, TraceLog, WriteFaults};
 pub use write::{
     Allocate, Attributes, OpenWrite, Owner, Rename, Seek, SetAttributes, SetTime, SetXattr, StatFs, Upload,
     WriteObject, WriteSink, Writes,

@@ -59,7 +59,7 @@ impl Default for Options {
 ///   s3://BUCKET[/PREFIX], gs://, az://  objects of a cloud
 ///   memory:                        an empty store in memory
 ///   pattern:/SIZE                  a made-up file; pattern:/ all of them
-///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device (hdd, lustre, nvme, s3)
+///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device (hdd, lustre, nvme, s3, ssd)
 ///   emulate:PROFILE[,KEY=VALUE…]/SIZE  the same over pattern:/SIZE
 ///   throttle:rate=RATE:URL         any store, with this many bytes a second at most
 ///   limit:requests=N:URL           any store, with this many requests in flight at most
@@ -220,7 +220,7 @@ mod tests {
             ("", ErrorKind::InvalidUrl, "empty"),
             ("/no/such/file", ErrorKind::NotFound, "/no/such/file"),
             ("file://host/x", ErrorKind::InvalidUrl, "file:///"),
-            ("emulate:floppy/1KiB", ErrorKind::InvalidUrl, "known: hdd, lustre, nvme, s3"),
+            ("emulate:floppy/1KiB", ErrorKind::InvalidUrl, "known: hdd, lustre, nvme, s3, ssd"),
             ("emulate:s3,speed=9/1KiB", ErrorKind::InvalidUrl, "known: bandwidth"),
             ("emulate:hdd,latency=9ms/1KiB", ErrorKind::InvalidUrl, "known: deadline"),
             ("emulate:s3,latency/1KiB", ErrorKind::InvalidUrl, "key=value"),

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use crate::{Error, ErrorKind, Result, parse_duration, parse_rate};
+use crate::{Error, ErrorKind, Result, parse_duration, parse_rate, parse_size};
 
 /// Parameters of an emulated device.
 ///
-/// | profile | first byte | a request | in total | slots | metadata |
-/// |---|---|---|---|---|---|
-/// | `s3` | 30 ms | 90 MB/s | 1.25 GB/s (10 Gbit/s) | 64 | 30 ms |
-/// | `lustre` | 450 µs | 256 MB/s (16 µs a page) | – | 8 | 450 µs |
-/// | `nvme` | 80 µs | – | 3.2 GB/s | 256 | – |
-/// | `hdd` | seek, rotation | 76 to 37 MB/s by zone | one head | 32 | – |
+/// | profile | first byte | a write | a request | reads, writes in total | flush | slots | metadata |
+/// |---|---|---|---|---|---|---|---|
+/// | `s3` | 30 ms | 60 ms | 90 MB/s | 1.25 GB/s each (10 Gbit/s) | – | 64 | 30 ms |
+/// | `lustre` | 450 µs | 450 µs | 256 MB/s (16 µs a page) | – | 450 µs | 8 | 450 µs |
+/// | `nvme` | 80 µs | 16 µs | – | 3.2 GB/s, 2 GB/s | 16 µs | 256 | – |
+/// | `ssd` | 110 µs | 40 µs | – | 540 MB/s, 500 MB/s | 1 ms | 31 | – |
+/// | `hdd` | seek, rotation | the same | 76 to 37 MB/s by zone | one head | one head | 32 | – |
+///
+/// What writes of `nvme` and `ssd` reach is assumed: drives differ in it more than in anything else.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
     /// Name of the profile.
@@ -24,13 +27,22 @@ pub struct Device {
     pub tail: f64,
     /// How much later those come.
     pub tail_latency: Duration,
-    /// Bytes a second of one request; `None` for no bound.
+    /// Bytes a second of one request, read or write; `None` for no bound.
     pub bandwidth: Option<u64>,
-    /// Bytes a second of all requests together; `None` for no bound.
+    /// Bytes a second of all reads together; `None` for no bound.
     pub total: Option<u64>,
     /// Requests served at once; more wait in order of arrival.
     pub slots: u32,
-    /// Time that `stat`, `list` and `open` take.
+    /// Median time of a write besides that of its bytes.
+    pub write_latency: Duration,
+    /// Bytes a second of all writes together; `None` for no bound. Reads and writes do not slow each other down.
+    pub write_total: Option<u64>,
+    /// Time that a flush takes.
+    pub flush: Duration,
+    /// Objects are written as a whole, in parts of this size, a power of two, and are seen when finished; `None` for a
+    /// device that is written anywhere. Over a store that is written as a whole itself, that store's parts rule.
+    pub part: Option<u64>,
+    /// Time that `stat`, `list`, `open` and what changes names take.
     pub metadata: Duration,
     /// Seed of jitter and tail.
     pub seed: u64,
@@ -75,6 +87,8 @@ pub struct Disk {
     pub deadline_ms: f64,
     /// Most bytes kept that passed under the head before a request's first.
     pub on_arrival: u64,
+    /// Bytes of writes that are taken before they are on the medium; 0 as with `hdparm -W0`.
+    pub write_cache: u64,
 }
 
 impl Device {
@@ -91,6 +105,9 @@ impl Device {
                 latency: ms(30),
                 bandwidth: Some(90_000_000),
                 total: Some(1_250_000_000),
+                write_latency: ms(60),
+                write_total: Some(1_250_000_000),
+                part: Some(8 << 20),
                 metadata: ms(30),
                 ..base
             }),
@@ -98,12 +115,33 @@ impl Device {
                 latency: us(450),
                 bandwidth: Some(256_000_000),
                 slots: 8,
+                write_latency: us(450),
+                flush: us(450),
                 metadata: us(450),
                 ..base
             }),
-            "nvme" => Ok(Self { latency: us(80), total: Some(3_200_000_000), slots: 256, ..base }),
+            "nvme" => Ok(Self {
+                latency: us(80),
+                total: Some(3_200_000_000),
+                slots: 256,
+                write_latency: us(16),
+                write_total: Some(2_000_000_000),
+                flush: us(16),
+                ..base
+            }),
+            "ssd" => Ok(Self {
+                latency: us(110),
+                total: Some(540_000_000),
+                slots: 31,
+                write_latency: us(40),
+                write_total: Some(500_000_000),
+                flush: ms(1),
+                ..base
+            }),
             "hdd" => Ok(Self { slots: 32, disk: Some(Disk::default()), ..base }),
-            _ => Err(invalid(format!("unknown device profile `{profile}`; known: hdd, lustre, nvme, s3"))),
+            _ => {
+                Err(invalid(format!("unknown device profile `{profile}`; known: hdd, lustre, nvme, s3, ssd")))
+            }
         }
     }
 
@@ -119,6 +157,10 @@ impl Device {
             bandwidth: None,
             total: None,
             slots: 64,
+            write_latency: Duration::ZERO,
+            write_total: None,
+            flush: Duration::ZERO,
+            part: None,
             metadata: Duration::ZERO,
             seed: 1,
             disk: None,
@@ -133,6 +175,7 @@ impl Device {
         let bad = |want: &str| invalid(format!("`{key}={value}` of device `{}`: wants {want}", self.name));
         let time = || parse_duration(value).ok_or_else(|| bad("a time of at most a day, such as 10ms"));
         let rate = || parse_rate(value).ok_or_else(|| bad("a rate such as 90MB/s"));
+        let size = || parse_size(value).ok_or_else(|| bad("a size such as 128KiB"));
         let number = |low: f64, high: f64| {
             let parsed = value.parse::<f64>().ok().filter(|number| (low..=high).contains(number));
             parsed.ok_or_else(|| bad(&format!("a number from {low} to {high}")))
@@ -150,6 +193,16 @@ impl Device {
             ("tail_latency", None) => self.tail_latency = time()?,
             ("bandwidth", None) => self.bandwidth = optional(value, rate)?,
             ("total", None) => self.total = optional(value, rate)?,
+            ("write_latency", None) => self.write_latency = time()?,
+            ("write_total", None) => self.write_total = optional(value, rate)?,
+            ("flush", None) => self.flush = time()?,
+            ("part", None) => {
+                let part = || parse_size(value).filter(|size| PARTS.contains(size) && size.is_power_of_two());
+                self.part = match value {
+                    "none" => None,
+                    _ => Some(part().ok_or_else(|| bad("a power of two from 4KiB to 1GiB, or `none`"))?),
+                };
+            }
             ("page", None) => {
                 let time = time()?.as_nanos().max(1);
                 self.bandwidth =
@@ -160,9 +213,8 @@ impl Device {
             ("seek_full", Some(disk)) => disk.seek_full_ms = time()?.as_secs_f64() * 1e3,
             ("overhead", Some(disk)) => disk.overhead_ms = time()?.as_secs_f64() * 1e3,
             ("deadline", Some(disk)) => disk.deadline_ms = time()?.as_secs_f64() * 1e3,
-            ("look_ahead", Some(disk)) => {
-                disk.look_ahead = crate::parse_size(value).ok_or_else(|| bad("a size such as 128KiB"))?;
-            }
+            ("look_ahead", Some(disk)) => disk.look_ahead = size()?,
+            ("write_cache", Some(disk)) => disk.write_cache = size()?,
             (_, disk) => {
                 let known = if disk.is_some() { KEYS_DISK } else { KEYS };
                 return Err(invalid(format!(
@@ -216,6 +268,7 @@ impl Default for Disk {
             // Of eight readers in order each waits half as long as without, for 2 % of what they get together.
             deadline_ms: 800.0,
             on_arrival: 448 << 10,
+            write_cache: 0,
         }
     }
 }
@@ -229,5 +282,9 @@ fn optional(value: &str, rate: impl Fn() -> Result<u64>) -> Result<Option<u64>> 
 }
 
 const PAGE_BYTES: u128 = 4096;
-const KEYS: &str = "bandwidth, jitter, latency, metadata, page, seed, slots, tail, tail_latency, total";
-const KEYS_DISK: &str = "deadline, look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots";
+/// What the size of a part may be.
+const PARTS: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
+const KEYS: &str = "bandwidth, flush, jitter, latency, metadata, page, part, seed, slots, tail, tail_latency, total, \
+                    write_latency, write_total";
+const KEYS_DISK: &str =
+    "deadline, look_ahead, metadata, overhead, rpm, seed, seek, seek_full, slots, write_cache";

@@ -8,8 +8,12 @@
 //! lowest (C-LOOK). A request that has waited past the deadline goes before, and a batch of those above it with it, or
 //! one reader in order would keep the head as long as it likes.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod writes;
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use self::writes::Cached;
+use super::station::Kind;
 use super::{Device, Disk, Release};
 
 /// The drive: its queue, its head, its buffer.
@@ -28,10 +32,14 @@ pub(super) struct Drive {
     head: Head,
     /// Oldest first; the last one is what the head is reading ahead.
     segments: Vec<Segment>,
+    cached: Cached,
+    /// Flushes that wait, by number and arrival: they go before all else.
+    flushes: VecDeque<(u64, u64)>,
 }
 
 #[derive(Debug)]
 struct Waiting {
+    kind: Kind,
     arrival: u64,
     len: u64,
     sectors: u64,
@@ -84,19 +92,27 @@ impl Drive {
             free_at: 0.0,
             head: Head::default(),
             segments: Vec::new(),
+            cached: Cached::default(),
+            flushes: VecDeque::new(),
         };
         drive.sectors = (0..disk.zones).map(|zone| drive.zone_sectors(zone)).sum();
         drive
     }
 
-    /// Takes a request of `len > 0` bytes at byte `address` of the disk (wrapped to its size); `false` if too many wait.
-    pub(super) fn arrive(&mut self, now: u64, id: u64, address: u64, len: u64) -> bool {
-        if self.queue.len() >= WAITING_MAX {
+    /// Takes a request of `len > 0` bytes at byte `address` of the disk (wrapped to its size), or a flush; `false` if too
+    /// many wait.
+    pub(super) fn arrive(&mut self, now: u64, id: u64, kind: Kind, address: u64, len: u64) -> bool {
+        if self.queue.len() + self.flushes.len() >= WAITING_MAX {
             return false;
+        }
+        if kind == Kind::Flush {
+            self.flushes.push_back((id, now));
+            self.start_next();
+            return true;
         }
         let first = address / SECTOR % self.sectors;
         let sectors = (address % SECTOR + len).div_ceil(SECTOR).min(self.sectors - first).max(1);
-        self.queue.insert((first, id), Waiting { arrival: now, len, sectors });
+        self.queue.insert((first, id), Waiting { kind, arrival: now, len, sectors });
         self.oldest.insert((now, id, first));
         self.start_next();
         true
@@ -128,7 +144,7 @@ impl Drive {
     /// Time and total of the current request's next step.
     fn step(&self, current: &Current) -> (u64, u64) {
         let bytes = current.len.min(current.released + STEP_BYTES);
-        let share = bytes as f64 / current.len as f64;
+        let share = if current.len == 0 { 1.0 } else { bytes as f64 / current.len as f64 };
         ((current.first + (current.end - current.first) * share) as u64, bytes)
     }
 
@@ -136,12 +152,25 @@ impl Drive {
         if self.current.is_some() {
             return;
         }
+        if let Some((id, arrival)) = self.flushes.pop_front() {
+            let end = self.flush(self.free_at.max(arrival as f64));
+            self.free_at = end;
+            self.current = Some(Current { id, len: 0, released: 0, first: end, end });
+            return;
+        }
         let Some(key) = self.pick() else { return };
-        let Some(Waiting { arrival, len, sectors }) = self.queue.remove(&key) else { return };
+        let Some(Waiting { kind, arrival, len, sectors }) = self.queue.remove(&key) else { return };
         let (sector, id) = key;
         self.oldest.remove(&(arrival, id, sector));
         let at = self.free_at.max(arrival as f64);
-        let (first, end) = self.serve(at, sector, sectors);
+        let (first, end) = match kind {
+            // Of a write nobody hears before its end.
+            Kind::Write => {
+                let end = self.write(at, sector, sectors);
+                (end, end)
+            }
+            Kind::Read | Kind::Flush => self.serve(at, sector, sectors),
+        };
         self.free_at = end;
         self.head.sector = sector + sectors;
         self.current = Some(Current { id, len, released: 0, first, end });
@@ -191,14 +220,9 @@ impl Drive {
 
     /// The same, from the media: command, seek, rotation, transfer; then the head reads ahead.
     fn access(&mut self, at: f64, sector: u64, count: u64) -> (f64, f64) {
-        if let Some(last) = self.segments.len().checked_sub(1) {
-            let reached = self.reached(&self.segments[last], at);
-            (self.segments[last].media_end, self.segments[last].limit) = (reached, reached);
-        }
-        let place = self.place(sector);
-        let settled =
-            at + self.disk.overhead_ms * MS + self.seek(self.head.cylinder.abs_diff(place.cylinder)) * MS;
-        let first = settled + self.wait(settled, place.angle);
+        let at = at.max(self.cached.until);
+        self.stop_look_ahead(at);
+        let (settled, first, place) = self.go_to(at, sector);
         let end = self.stream(first, sector, sector + count);
         let passed = ((first - settled) / self.revolution() * place.track_sectors as f64) as u64;
         let kept = passed.min(place.sector).min(self.disk.on_arrival / SECTOR);
@@ -209,6 +233,22 @@ impl Drive {
         self.segments.push(Segment { start, media_end: start, media_time: end, limit: start });
         self.extend(sector + count, end);
         (first, end)
+    }
+
+    /// What the head was reading ahead ends where it has come to.
+    fn stop_look_ahead(&mut self, at: f64) {
+        if let Some(last) = self.segments.len().checked_sub(1) {
+            let reached = self.reached(&self.segments[last], at);
+            (self.segments[last].media_end, self.segments[last].limit) = (reached, reached);
+        }
+    }
+
+    /// Sends the head to a sector: when it has settled there, and when the sector comes.
+    fn go_to(&self, at: f64, sector: u64) -> (f64, f64, Place) {
+        let place = self.place(sector);
+        let settled =
+            at + self.disk.overhead_ms * MS + self.seek(self.head.cylinder.abs_diff(place.cylinder)) * MS;
+        (settled, settled + self.wait(settled, place.angle), place)
     }
 
     /// Moves the end of the last segment to `media_end`, reached at `time`.
@@ -321,12 +361,12 @@ mod tests {
     use super::*;
     use crate::chance;
 
-    fn hdd() -> Drive {
+    pub(super) fn hdd() -> Drive {
         Drive::new(&Disk::default())
     }
 
     /// Lets all that waits end; gives number and time of each.
-    fn run(drive: &mut Drive) -> Vec<(u64, u64)> {
+    pub(super) fn run(drive: &mut Drive) -> Vec<(u64, u64)> {
         let mut ends = Vec::new();
         while let Some(time) = drive.next() {
             let mut out = Vec::new();
@@ -340,7 +380,7 @@ mod tests {
     fn rate(drive: &mut Drive, requests: impl Iterator<Item = (u64, u64)>, think: u64) -> f64 {
         let (mut now, mut bytes) = (0, 0);
         for (id, (address, len)) in (0..).zip(requests) {
-            assert!(drive.arrive(now, id, address, len));
+            assert!(drive.arrive(now, id, Kind::Read, address, len));
             now = run(drive)[0].1 + think;
             bytes += len;
         }
@@ -369,7 +409,7 @@ mod tests {
     fn requests_that_wait_are_served_upwards_and_then_from_the_lowest() {
         let mut drive = hdd();
         for (id, gib) in [(0, 50), (1, 10), (2, 90), (3, 60), (4, 20)] {
-            assert!(drive.arrive(0, id, gib << 30, 4096));
+            assert!(drive.arrive(0, id, Kind::Read, gib << 30, 4096));
         }
         let order: Vec<_> = run(&mut drive).into_iter().map(|(id, _)| id).collect();
         assert_eq!(order, [0, 3, 2, 1, 4]);
@@ -381,11 +421,11 @@ mod tests {
     fn a_reader_in_order_keeps_the_head_no_longer_than_the_deadline_and_a_batch() {
         let waited = |deadline_ms: f64| {
             let mut drive = Drive::new(&Disk { deadline_ms, ..Disk::default() });
-            assert!(drive.arrive(0, 1000, 10 << 30, 1 << 17));
+            assert!(drive.arrive(0, 1000, Kind::Read, 10 << 30, 1 << 17));
             for id in 0..4 {
-                assert!(drive.arrive(0, id, (20 << 30) + (id << 17), 1 << 17));
+                assert!(drive.arrive(0, id, Kind::Read, (20 << 30) + (id << 17), 1 << 17));
             }
-            assert!(drive.arrive(0, 1001, 10 << 30, 4096));
+            assert!(drive.arrive(0, 1001, Kind::Read, 10 << 30, 4096));
             let mut asked = 4;
             while let Some(time) = drive.next() {
                 let mut out = Vec::new();
@@ -395,7 +435,7 @@ mod tests {
                         return (time as f64 / MS, asked);
                     }
                     if end.id < 1000 && asked < 1000 {
-                        assert!(drive.arrive(time, asked, (20 << 30) + (asked << 17), 1 << 17));
+                        assert!(drive.arrive(time, asked, Kind::Read, (20 << 30) + (asked << 17), 1 << 17));
                         asked += 1;
                     }
                 }
@@ -411,14 +451,14 @@ mod tests {
     #[test]
     fn what_was_read_ahead_comes_from_the_buffer() {
         let mut drive = hdd();
-        assert!(drive.arrive(0, 0, 1 << 30, 4096));
+        assert!(drive.arrive(0, 0, Kind::Read, 1 << 30, 4096));
         let first = run(&mut drive)[0].1;
         let later = first + 50_000_000;
-        assert!(drive.arrive(later, 1, (1 << 30) + 4096, 65_536));
+        assert!(drive.arrive(later, 1, Kind::Read, (1 << 30) + 4096, 65_536));
         let second = run(&mut drive)[0].1 - later;
         // 97 us of command and 262 us on the bus.
         assert!((355_000..365_000).contains(&second), "{second} ns");
-        assert!(drive.arrive(later * 2, 2, 100 << 30, 4096));
+        assert!(drive.arrive(later * 2, 2, Kind::Read, 100 << 30, 4096));
         assert!(run(&mut drive)[0].1 - later * 2 > 2_000_000, "a place elsewhere is not in the buffer");
     }
 
@@ -434,7 +474,7 @@ mod tests {
                 drive.advance(now, &mut out);
                 ended.extend(out.iter().filter(|release| release.over).map(|release| release.id));
                 let (address, len) = (chance::draw(!seed, id), chance::draw(seed + 100, id) % (4 << 20) + 1);
-                assert!(drive.arrive(now, id, address, len), "seed {seed}");
+                assert!(drive.arrive(now, id, Kind::Read, address, len), "seed {seed}");
             }
             let rest = run(&mut drive);
             assert!(rest.is_sorted_by_key(|(_, time)| *time), "seed {seed}");

@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use super::station::Kind;
 use super::{Device, Release};
 use crate::chance;
 
@@ -17,25 +18,31 @@ use crate::chance;
 pub(super) struct Link {
     device: Device,
     latency_ns: u64,
+    write_latency_ns: u64,
+    flush_ns: u64,
     step_bytes: u64,
     slots_free: u32,
     waiting: VecDeque<Waiting>,
     running: BTreeMap<u64, Running>,
     /// (time, request): unique, so that equal times keep the order of arrival.
     agenda: BinaryHeap<Reverse<(u64, u64)>>,
-    /// When the pipe that all requests share is free again.
+    /// When the pipe that all reads share is free again.
     pipe_free: u64,
+    /// The same for writes: the two directions do not wait for each other.
+    write_pipe_free: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
     id: u64,
+    kind: Kind,
     arrival: u64,
     len: u64,
 }
 
 #[derive(Debug)]
 struct Running {
+    kind: Kind,
     len: u64,
     released: u64,
     /// Bytes that the next time on the agenda releases.
@@ -48,6 +55,8 @@ impl Link {
         let by_time = device.rate_of_one() / 333;
         Self {
             latency_ns: nanos(device.latency),
+            write_latency_ns: nanos(device.write_latency),
+            flush_ns: nanos(device.flush),
             step_bytes: by_time.clamp(4 << 10, 256 << 10),
             slots_free: device.slots,
             device: device.clone(),
@@ -55,16 +64,17 @@ impl Link {
             running: BTreeMap::new(),
             agenda: BinaryHeap::new(),
             pipe_free: 0,
+            write_pipe_free: 0,
         }
     }
 
-    /// Takes a request of `len > 0` bytes; `false` if too many wait.
-    pub(super) fn arrive(&mut self, now: u64, id: u64, len: u64) -> bool {
+    /// Takes a request of `len` bytes, none of them only for a flush; `false` if too many wait.
+    pub(super) fn arrive(&mut self, now: u64, id: u64, kind: Kind, len: u64) -> bool {
         if self.slots_free > 0 {
             self.slots_free -= 1;
-            self.start(now, id, len);
+            self.start(now, id, kind, len);
         } else if self.waiting.len() < WAITING_MAX {
-            self.waiting.push_back(Waiting { id, arrival: now, len });
+            self.waiting.push_back(Waiting { id, kind, arrival: now, len });
         } else {
             return false;
         }
@@ -96,9 +106,13 @@ impl Link {
             if let Some(rate) = self.device.bandwidth {
                 end = time + duration(step, rate);
             }
-            if let Some(rate) = self.device.total {
-                self.pipe_free = self.pipe_free.max(time) + duration(step, rate);
-                end = end.max(self.pipe_free);
+            let (total, free) = match request.kind {
+                Kind::Write => (self.device.write_total, &mut self.write_pipe_free),
+                Kind::Read | Kind::Flush => (self.device.total, &mut self.pipe_free),
+            };
+            if let Some(rate) = total {
+                *free = (*free).max(time) + duration(step, rate);
+                end = end.max(*free);
             }
             self.agenda.push(Reverse((end, id)));
         }
@@ -116,19 +130,23 @@ impl Link {
     fn end(&mut self, time: u64, id: u64) {
         self.running.remove(&id);
         match self.waiting.pop_front() {
-            Some(next) => self.start(time.max(next.arrival), next.id, next.len),
+            Some(next) => self.start(time.max(next.arrival), next.id, next.kind, next.len),
             None => self.slots_free += 1,
         }
     }
 
-    fn start(&mut self, time: u64, id: u64, len: u64) {
-        self.running.insert(id, Running { len, released: 0, step: 0 });
-        self.agenda.push(Reverse((time + self.first_byte(id), id)));
+    fn start(&mut self, time: u64, id: u64, kind: Kind, len: u64) {
+        self.running.insert(id, Running { kind, len, released: 0, step: 0 });
+        self.agenda.push(Reverse((time + self.first_byte(id, kind), id)));
     }
 
-    fn first_byte(&self, id: u64) -> u64 {
+    fn first_byte(&self, id: u64, kind: Kind) -> u64 {
         let Device { jitter, tail, seed, .. } = self.device;
-        let mut latency = self.latency_ns;
+        let mut latency = match kind {
+            Kind::Read => self.latency_ns,
+            Kind::Write => self.write_latency_ns,
+            Kind::Flush => self.flush_ns,
+        };
         if jitter > 0.0 {
             latency = (latency as f64 * (jitter * chance::normal(seed, id)).exp()) as u64;
         }
@@ -168,7 +186,7 @@ mod tests {
     #[test]
     fn bytes_come_after_the_latency_at_the_bandwidth_of_a_request() {
         let mut link = Link::new(&Device::named("s3").unwrap());
-        assert!(link.arrive(1_000, 0, 1 << 20));
+        assert!(link.arrive(1_000, 0, Kind::Read, 1 << 20));
         let log = run(&mut link);
         assert_eq!(log[0], (30_001_000, Release { id: 0, bytes: 0, over: false }));
         let step = (256u64 << 10) * 1_000_000_000 / 90_000_000;
@@ -182,7 +200,7 @@ mod tests {
         device.slots = 1;
         let mut link = Link::new(&device);
         for id in 0..3 {
-            assert!(link.arrive(0, id, 9));
+            assert!(link.arrive(0, id, Kind::Read, 9));
         }
         link.cut(5, 0);
         let over: Vec<_> = run(&mut link).into_iter().filter(|(_, release)| release.over).collect();
@@ -198,7 +216,7 @@ mod tests {
         device.total = Some(1_000_000_000);
         let mut link = Link::new(&device);
         for id in 0..4 {
-            assert!(link.arrive(0, id, 1 << 20));
+            assert!(link.arrive(0, id, Kind::Read, 1 << 20));
         }
         let over: Vec<_> = run(&mut link).into_iter().filter(|(_, release)| release.over).collect();
         let all = 80_000 + (4u64 << 20);

@@ -1,11 +1,15 @@
 //! An honest slow device in real time, over any store.
 //!
-//! The inner store is read at once, into the lent buffer; a schedule then decides when the reader hears of the bytes:
+//! The inner store is read and written at once; a schedule then decides when the caller hears of it:
 //!
 //! ```text
-//!   read --> inner store --bytes--> Transfer --min(arrived, released)--> sink
-//!        `-> schedule (Link or Drive) --timer thread--^
+//!   read, write, sync --> inner store --bytes--> Transfer --min(arrived, released)--> sink
+//!                     `-> schedule (Link or Drive) --timer thread--^
 //! ```
+//!
+//! So what was written lies in the store below, a folder for one, as soon as the write has ended. A disk has one head for
+//! reads and writes, and a cache for writes if it is given one, which a sync empties. Other devices take a write as they
+//! give a read, with a latency and a rate of its own.
 //!
 //! The schedule is kept in exact time, so a late wake-up delays one step and never the rate. Bytes are never early; they
 //! are late by up to 1/64 of the latency, at most 250 µs, so that many streams cost few wake-ups. It is honest as long
@@ -27,6 +31,7 @@
 mod device;
 mod disk;
 mod link;
+mod objects;
 mod station;
 mod transfer;
 
@@ -37,10 +42,12 @@ use std::time::Duration;
 
 pub use device::{Device, Disk};
 
+use self::objects::{EmulatedObject, EmulatedWriteObject};
 use self::station::Station;
-use self::transfer::{Arrival, Transfer};
+use crate::wrap::forward_tree;
 use crate::{
-    Backend, Entry, Error, ErrorKind, Identity, Object, Profile, ReadBuf, ReadSink, Result, Writes, generate,
+    Backend, Entry, Error, ErrorKind, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result,
+    WriteBuf, WriteObject, WriteSink, Writes,
 };
 
 /// A store that answers no faster than a [`Device`] would.
@@ -72,6 +79,19 @@ impl Emulate {
         &self.device
     }
 
+    /// The store below, after the time that a request for metadata takes.
+    fn below(&self) -> &dyn Backend {
+        self.metadata();
+        &*self.inner
+    }
+
+    fn object(&self, path: &Path, inner: Arc<dyn Object>, grows: bool) -> EmulatedObject {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = places.of(path, inner.identity());
+        drop(places);
+        EmulatedObject { inner, address, station: Arc::clone(&self.station), grows }
+    }
+
     fn metadata(&self) {
         if !self.device.metadata.is_zero() {
             std::thread::sleep(self.device.metadata);
@@ -85,16 +105,20 @@ impl Backend for Emulate {
     }
 
     fn profile(&self) -> Profile {
-        let latency = self.device.first_byte();
+        let (latency, inner) = (self.device.first_byte(), self.inner.profile());
         Profile {
             kind: format!("emulate:{}", self.device.name),
             request_bytes_best: request_bytes_best(latency, self.device.rate_of_one()),
             slots: self.device.slots,
-            alignment: self.inner.profile().alignment,
+            alignment: inner.alignment,
             latency,
             seeks: self.device.disk.is_some(),
-            writes: Writes::No,
-            write_part_bytes: 0,
+            writes: inner.writes,
+            write_part_bytes: match inner.writes {
+                Writes::No => 0,
+                Writes::Whole => inner.write_part_bytes,
+                Writes::Anywhere => request_bytes_best(latency, self.device.rate_of_one()),
+            },
         }
     }
 
@@ -116,22 +140,20 @@ impl Backend for Emulate {
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.metadata();
         let inner = self.inner.open(path)?;
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = places.of(path, inner.size());
-        drop(places);
-        Ok(Arc::new(EmulatedObject { inner, address, station: Arc::clone(&self.station) }))
+        Ok(Arc::new(self.object(path, inner, false)))
     }
+
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        self.metadata();
+        let inner = self.inner.open_write(path, how)?;
+        let read = self.object(path, Arc::clone(&inner) as _, true);
+        Ok(Arc::new(EmulatedWriteObject { read, inner }))
+    }
+
+    forward_tree!();
 }
 
-#[derive(Debug)]
-struct EmulatedObject {
-    inner: Arc<dyn Object>,
-    /// Where on the disk the object lies.
-    address: u64,
-    station: Arc<Station>,
-}
-
-/// Delays single reads of any object by a device's latency.
+/// Delays single reads and writes of any object by a device's latency.
 #[derive(Debug)]
 pub(crate) struct Stall {
     station: Station,
@@ -153,62 +175,52 @@ impl Stall {
         len: usize,
         sink: Box<dyn ReadSink>,
     ) {
-        let transfer = Transfer::new(sink);
-        if self.station.add(0, len as u64, &transfer) {
-            inner.read(offset, buf, Box::new(Arrival(transfer)));
-        } else {
-            transfer.refuse(buf, Error::new(ErrorKind::Throttled, "too many reads are stalled"));
-        }
+        self.station.read(inner, 0, offset, buf, len, sink);
+    }
+
+    /// Writes bytes, at least one, and tells of it as late as the device says.
+    pub(crate) fn write(
+        &self,
+        inner: &Arc<dyn WriteObject>,
+        offset: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        self.station.write(inner, 0, offset, buf, sink);
     }
 }
 
-impl Object for EmulatedObject {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn identity(&self) -> &Identity {
-        self.inner.identity()
-    }
-
-    fn place(&self) -> u64 {
-        self.address
-    }
-
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let len = generate::within(self.inner.size(), offset, buf.len());
-        if len == 0 {
-            // Nothing for the device to do.
-            return self.inner.read(offset, buf, sink);
-        }
-        let transfer = Transfer::new(sink);
-        if self.station.add(self.address.wrapping_add(offset), len as u64, &transfer) {
-            self.inner.read(offset, buf, Box::new(Arrival(transfer)));
-        } else {
-            transfer
-                .refuse(buf, Error::new(ErrorKind::Throttled, "too many reads wait for the emulated device"));
-        }
-    }
-}
-
-/// Where objects lie on the disk: one behind the other in order of first opening, from 1 GiB boundaries.
+/// Where objects lie on the disk: one behind the other in order of first opening, from 1 GiB boundaries. One that
+/// grows past the next boundary lies over its neighbour, which costs no more than a shorter seek.
 #[derive(Debug, Default)]
 struct Places {
-    by_path: BTreeMap<PathBuf, u64>,
+    by_name: BTreeMap<Name, u64>,
     end: u64,
 }
 
+/// What an object is remembered by: as a file it keeps its place when it gets another name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    File(Option<u64>, u64),
+    Path(PathBuf),
+}
+
 impl Places {
-    fn of(&mut self, path: &Path, size: u64) -> u64 {
-        if let Some(&address) = self.by_path.get(path) {
+    fn of(&mut self, path: &Path, identity: &Identity) -> u64 {
+        let name = match identity.inode {
+            Some(inode) => Name::File(identity.device, inode),
+            None => Name::Path(path.to_owned()),
+        };
+        if let Some(&address) = self.by_name.get(&name) {
             return address;
         }
-        if self.by_path.len() >= PLACES_MAX {
-            self.by_path.clear();
+        if self.by_name.len() >= PLACES_MAX {
+            self.by_name.clear();
         }
         let address = self.end;
-        self.end = address.saturating_add(size.max(1)).checked_next_multiple_of(PLACE_BYTES).unwrap_or(0);
-        self.by_path.insert(path.to_owned(), address);
+        let size = identity.size.max(1);
+        self.end = address.saturating_add(size).checked_next_multiple_of(PLACE_BYTES).unwrap_or(0);
+        self.by_name.insert(name, address);
         address
     }
 }
@@ -229,7 +241,7 @@ fn request_bytes_best(latency: Duration, rate: u64) -> u64 {
 }
 
 const PLACE_BYTES: u64 = 1 << 30;
-/// Paths whose place is remembered; beyond, places are given anew.
+/// Objects whose place is remembered; beyond, places are given anew.
 const PLACES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -15,6 +15,16 @@ use super::{Device, Release, disk};
 #[derive(Debug)]
 pub(super) struct Station {
     shared: Arc<Shared>,
+    finish: Duration,
+}
+
+/// What a transfer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    /// Nothing but to make what was written last.
+    Flush,
 }
 
 impl Station {
@@ -28,19 +38,25 @@ impl Station {
         let state = State { model, transfers: BTreeMap::new(), count: 0, wake_at: None, stopping: false };
         let shared =
             Shared { epoch: Instant::now(), quantum, state: Mutex::new(state), wake: Condvar::new() };
-        let station = Self { shared: Arc::new(shared) };
+        let finish = if device.part.is_some() { device.write_latency } else { Duration::ZERO };
+        let station = Self { shared: Arc::new(shared), finish };
         let shared = Arc::clone(&station.shared);
         thread::Builder::new().name("bowwave-emulate".to_owned()).spawn(move || shared.run())?;
         Ok(station)
     }
 
-    /// Puts a transfer of `len > 0` bytes at `address` on the schedule; `false` if too many wait.
-    pub(super) fn add(&self, address: u64, len: u64, transfer: &Arc<Transfer>) -> bool {
+    /// How late the publishing of an object is answered, if there is such a thing.
+    pub(super) fn finish_delay(&self) -> Option<Duration> {
+        Some(self.finish).filter(|delay| !delay.is_zero())
+    }
+
+    /// Puts a transfer of `len > 0` bytes at `address` on the schedule, or a flush; `false` if too many wait.
+    pub(super) fn add(&self, kind: Kind, address: u64, len: u64, transfer: &Arc<Transfer>) -> bool {
         let mut state = self.shared.lock();
         let (id, now) = (state.count, self.shared.now());
         let taken = match &mut state.model {
-            Model::Link(link) => link.arrive(now, id, len),
-            Model::Drive(drive) => drive.arrive(now, id, address, len),
+            Model::Link(link) => link.arrive(now, id, kind, len),
+            Model::Drive(drive) => drive.arrive(now, id, kind, address, len),
         };
         if taken {
             state.count += 1;

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use super::{Layer, Wrapped, backend_by_field};
 use crate::emulate::{Device, Stall};
-use crate::{Backend, Error, ErrorKind, Object, ReadBuf, ReadSink, Result, chance, generate};
+use crate::{
+    Backend, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
+    chance, generate,
+};
 
-/// Which faults befall reads, and how often. Probabilities are shares of requests; their sum is at most 1.
+/// Which faults befall requests, and how often. Probabilities are shares of requests; their sum is at most 1.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     /// Decides, with the number of the request, what befalls it: the same seed gives the same faults.
@@ -24,23 +27,47 @@ pub struct Faults {
     pub stalled: f64,
     /// How late.
     pub stall: Duration,
+    /// The same for writes.
+    pub writes: WriteFaults,
 }
 
-/// A store with faults. `stat`, `list` and `open` have none.
+/// Which faults befall writes and what makes them last. Probabilities are shares of requests; those of writes add up to
+/// at most 1.
+#[derive(Debug, Clone, Default)]
+pub struct WriteFaults {
+    /// Errors in place of a write, of which then not a byte is written. `Io` and `NoSpace` carry the error number that a
+    /// disk's would.
+    pub errors: Vec<(ErrorKind, f64)>,
+    /// Writes of fewer bytes than given, without an error.
+    pub short: f64,
+    /// Writes that end [`Faults::stall`] late.
+    pub stalled: f64,
+    /// Errors in place of [`WriteObject::sync`], which then does nothing.
+    pub sync: Vec<(ErrorKind, f64)>,
+    /// Errors in place of [`WriteObject::finish`], which then does nothing.
+    pub finish: Vec<(ErrorKind, f64)>,
+}
+
+/// A store with faults. `stat`, `list`, `open` and what changes names have none.
 #[derive(Debug)]
 pub struct Fault {
     store: Wrapped<Mischief>,
 }
 
 impl Fault {
-    /// Adds `faults` to the reads of `inner`.
+    /// Adds `faults` to the requests of `inner`.
     ///
     /// # Errors
     /// `Io` if the timer thread for stalls cannot be started.
     pub fn new(inner: Arc<dyn Backend>, faults: Faults) -> Result<Self> {
-        let stall = Stall::new(&Device { latency: faults.stall, slots: u32::MAX, ..Device::free("stall") })?;
+        let stall = Stall::new(&Device {
+            latency: faults.stall,
+            write_latency: faults.stall,
+            slots: u32::MAX,
+            ..Device::free("stall")
+        })?;
         let name = format!("fault:{}", faults.seed);
-        let layer = Mischief { faults, stall, requests: AtomicU64::new(0), befallen: AtomicU64::new(0) };
+        let layer = Mischief { faults, stall, reads: 0.into(), writes: 0.into(), befallen: 0.into() };
         Ok(Self { store: Wrapped::new(&name, inner, layer) })
     }
 
@@ -50,10 +77,11 @@ impl Fault {
         self.store.layer.befallen.load(Ordering::Relaxed)
     }
 
-    /// Requests so far.
+    /// Requests so far: reads, writes, syncs and finishes.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.store.layer.requests.load(Ordering::Relaxed)
+        let Mischief { reads, writes, .. } = &*self.store.layer;
+        reads.load(Ordering::Relaxed) + writes.load(Ordering::Relaxed)
     }
 }
 
@@ -63,7 +91,9 @@ backend_by_field!(Fault);
 struct Mischief {
     faults: Faults,
     stall: Stall,
-    requests: AtomicU64,
+    reads: AtomicU64,
+    /// Counted apart, so that the faults of reads are the same with and without writes.
+    writes: AtomicU64,
     befallen: AtomicU64,
 }
 
@@ -79,7 +109,48 @@ enum Fate {
 impl Mischief {
     fn fate(&self, number: u64) -> Fate {
         let Faults { seed, errors, short, truncated, stalled, .. } = &self.faults;
-        let mut left = chance::unit(*seed, number);
+        self.count(Self::draw(*seed, number, errors, [*short, *truncated, *stalled]))
+    }
+
+    fn write_fate(&self, number: u64) -> Fate {
+        let WriteFaults { errors, short, stalled, .. } = &self.faults.writes;
+        self.count(Self::draw(self.write_seed(), number, errors, [*short, 0.0, *stalled]))
+    }
+
+    /// The error of a sync or a finish, if one befalls it.
+    fn end_fate(&self, what: &str, errors: &[(ErrorKind, f64)]) -> Result<()> {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        match self.count(Self::draw(self.write_seed(), number, errors, [0.0; 3])) {
+            Fate::Error(kind) => Err(self.error(kind, what, number)),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_seed(&self) -> u64 {
+        self.faults.seed.rotate_left(32) ^ 0x5772_6974_6573
+    }
+
+    fn error(&self, kind: ErrorKind, what: &str, number: u64) -> Error {
+        let message = format!("fault {what} {number} of seed {}: {kind:?}", self.faults.seed);
+        // What a mount answers must not depend on whether the error is made up.
+        let errno = match kind {
+            ErrorKind::Io => libc::EIO,
+            ErrorKind::NoSpace => libc::ENOSPC,
+            _ => return Error::new(kind, message),
+        };
+        Error::from_os("", &std::io::Error::from_raw_os_error(errno)).with_message(message)
+    }
+
+    fn count(&self, fate: Fate) -> Fate {
+        if !matches!(fate, Fate::None) {
+            self.befallen.fetch_add(1, Ordering::Relaxed);
+        }
+        fate
+    }
+
+    fn draw(seed: u64, number: u64, errors: &[(ErrorKind, f64)], others: [f64; 3]) -> Fate {
+        let [short, truncated, stalled] = others;
+        let mut left = chance::unit(seed, number);
         let mut falls = |probability: f64| {
             let falls = left < probability;
             left -= probability;
@@ -87,11 +158,11 @@ impl Mischief {
         };
         if let Some((kind, _)) = errors.iter().find(|(_, probability)| falls(*probability)) {
             Fate::Error(*kind)
-        } else if falls(*short) {
+        } else if falls(short) {
             Fate::Short
-        } else if falls(*truncated) {
+        } else if falls(truncated) {
             Fate::Truncated
-        } else if falls(*stalled) {
+        } else if falls(stalled) {
             Fate::Stalled
         } else {
             Fate::None
@@ -108,17 +179,11 @@ impl Layer for Mischief {
         mut buf: ReadBuf,
         sink: Box<dyn ReadSink>,
     ) {
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let number = self.reads.fetch_add(1, Ordering::Relaxed);
         let fate = self.fate(number);
-        if !matches!(fate, Fate::None) {
-            self.befallen.fetch_add(1, Ordering::Relaxed);
-        }
         let len = generate::within(inner.size(), offset, buf.len());
         match fate {
-            Fate::Error(kind) => {
-                let message = format!("fault {} of seed {}: {kind:?}", number, self.faults.seed);
-                sink.done(buf, Err(Error::new(kind, message)));
-            }
+            Fate::Error(kind) => sink.done(buf, Err(self.error(kind, "read", number))),
             Fate::Stalled if len > 0 => self.stall.read(inner, offset, buf, len, sink),
             // Of one byte nothing can be left off but all, and no answer at all is another fault.
             Fate::Short | Fate::Truncated if len > 1 => {
@@ -129,6 +194,52 @@ impl Layer for Mischief {
             }
             _ => inner.read(offset, buf, sink),
         }
+    }
+
+    fn write(
+        self: &Arc<Self>,
+        inner: &Arc<dyn WriteObject>,
+        _: &Arc<Path>,
+        offset: u64,
+        mut buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        let len = buf.len();
+        match self.write_fate(number) {
+            Fate::Error(kind) => sink.done(buf, Err(self.error(kind, "write", number))),
+            Fate::Stalled if len > 0 => self.stall.write(inner, offset, buf, sink),
+            Fate::Short if len > 1 => {
+                let keep = 1 + (chance::draw(!self.write_seed(), number) % (len as u64 - 1)) as usize;
+                let tail = buf.split_off(keep);
+                inner.write(offset, buf, Box::new(WriteCut { sink, tail }));
+            }
+            _ => inner.write(offset, buf, sink),
+        }
+    }
+
+    fn sync(&self, inner: &dyn WriteObject, _: &Path, data_only: bool) -> Result<()> {
+        self.end_fate("sync", &self.faults.writes.sync)?;
+        inner.sync(data_only)
+    }
+
+    fn finish(&self, inner: &dyn WriteObject, _: &Path) -> Result<Identity> {
+        self.end_fate("finish", &self.faults.writes.finish)?;
+        inner.finish()
+    }
+}
+
+/// Puts the buffer of a short write together again.
+struct WriteCut {
+    sink: Box<dyn WriteSink>,
+    tail: WriteBuf,
+}
+
+impl WriteSink for WriteCut {
+    fn done(self: Box<Self>, mut buf: WriteBuf, result: Result<usize>) {
+        let Self { sink, tail } = *self;
+        buf.unsplit(tail);
+        sink.done(buf, result);
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Layer, Wrapped, backend_by_field};
-use crate::{Backend, Error, ErrorKind, Object, Profile, ReadBuf, ReadSink, Result};
+use crate::{
+    Backend, Error, ErrorKind, Object, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
+};
 
 /// A store that sends at most so many requests at once to the one below; more wait in order of arrival.
 #[derive(Debug)]
@@ -14,7 +16,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// At most `requests` (at least 1) of `inner` in flight. Beyond 4096 that wait, reads fail as throttled.
+    /// At most `requests` (at least 1) of `inner` in flight. Beyond 4096 that wait, requests fail as throttled.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>, requests: u32) -> Self {
         let gate = Gate { requests: requests.max(1), state: Mutex::default() };
@@ -34,15 +36,13 @@ struct Gate {
 struct State {
     in_flight: u32,
     waiting: VecDeque<Waiting>,
-    /// A thread is starting reads already; it sees what others add.
+    /// A thread is starting requests already; it sees what others add.
     pumping: bool,
 }
 
-struct Waiting {
-    inner: Arc<dyn Object>,
-    offset: u64,
-    buf: ReadBuf,
-    sink: Box<dyn ReadSink>,
+enum Waiting {
+    Read { inner: Arc<dyn Object>, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink> },
+    Write { inner: Arc<dyn WriteObject>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink> },
 }
 
 impl Layer for Gate {
@@ -58,14 +58,18 @@ impl Layer for Gate {
         buf: ReadBuf,
         sink: Box<dyn ReadSink>,
     ) {
-        let mut state = self.lock();
-        if state.waiting.len() >= WAITING_MAX {
-            drop(state);
-            let message = format!("more than {WAITING_MAX} reads wait");
-            return sink.done(buf, Err(Error::new(ErrorKind::Throttled, message)));
-        }
-        state.waiting.push_back(Waiting { inner: Arc::clone(inner), offset, buf, sink });
-        self.pump(state);
+        self.add(Waiting::Read { inner: Arc::clone(inner), offset, buf, sink });
+    }
+
+    fn write(
+        self: &Arc<Self>,
+        inner: &Arc<dyn WriteObject>,
+        _: &Arc<Path>,
+        offset: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        self.add(Waiting::Write { inner: Arc::clone(inner), offset, buf, sink });
     }
 }
 
@@ -74,50 +78,96 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts what may start. A loop and not a recursion: reads may end before they return.
+    fn add(self: &Arc<Self>, request: Waiting) {
+        let mut state = self.lock();
+        if state.waiting.len() >= WAITING_MAX {
+            drop(state);
+            let message = format!("more than {WAITING_MAX} requests wait");
+            return request.refuse(Error::new(ErrorKind::Throttled, message));
+        }
+        state.waiting.push_back(request);
+        self.pump(state);
+    }
+
+    /// Starts what may start. A loop and not a recursion: requests may end before they return.
     fn pump<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
         if state.pumping {
             return;
         }
         state.pumping = true;
         while state.in_flight < self.requests
-            && let Some(Waiting { inner, offset, buf, sink }) = state.waiting.pop_front()
+            && let Some(request) = state.waiting.pop_front()
         {
             state.in_flight += 1;
             drop(state);
-            inner.read(offset, buf, Box::new(Passing { sink, gate: Arc::clone(self) }));
+            request.start(Arc::clone(self));
             state = self.lock();
         }
         state.pumping = false;
     }
 }
 
-struct Passing {
-    sink: Box<dyn ReadSink>,
+impl Waiting {
+    fn start(self, gate: Arc<Gate>) {
+        match self {
+            Self::Read { inner, offset, buf, sink } => {
+                inner.read(offset, buf, Box::new(Passing { sink, gate }));
+            }
+            Self::Write { inner, offset, buf, sink } => {
+                inner.write(offset, buf, Box::new(Passing { sink, gate }));
+            }
+        }
+    }
+
+    fn refuse(self, error: Error) {
+        match self {
+            Self::Read { buf, sink, .. } => sink.done(buf, Err(error)),
+            Self::Write { buf, sink, .. } => sink.done(buf, Err(error)),
+        }
+    }
+}
+
+/// A request that was let through, with the sink of a read or of a write.
+struct Passing<S: ?Sized> {
+    sink: Box<S>,
     gate: Arc<Gate>,
 }
 
-impl ReadSink for Passing {
+impl Gate {
+    /// One request has ended; `tell` tells its sink, and then the next may start.
+    fn passed(self: &Arc<Self>, tell: impl FnOnce()) {
+        self.lock().in_flight -= 1;
+        tell();
+        self.pump(self.lock());
+    }
+}
+
+impl WriteSink for Passing<dyn WriteSink> {
+    fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
+        let Self { sink, gate } = *self;
+        gate.passed(|| sink.done(buf, result));
+    }
+}
+
+impl ReadSink for Passing<dyn ReadSink> {
     fn progress(&mut self, bytes: usize) {
         self.sink.progress(bytes);
     }
 
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
         let Self { sink, gate } = *self;
-        gate.lock().in_flight -= 1;
-        sink.done(buf, result);
-        gate.pump(gate.lock());
+        gate.passed(|| sink.done(buf, result));
     }
 }
 
 impl std::fmt::Debug for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting")
-            .field("offset", &self.offset)
-            .field("buf", &self.buf)
-            .finish_non_exhaustive()
+        match self {
+            Self::Read { offset, buf, .. } => write!(f, "Read({offset}, {buf:?})"),
+            Self::Write { offset, buf, .. } => write!(f, "Write({offset}, {buf:?})"),
+        }
     }
 }
 
-/// Most reads that may wait.
+/// Most requests that may wait.
 const WAITING_MAX: usize = 4096;

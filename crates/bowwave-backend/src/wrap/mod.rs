@@ -1,6 +1,7 @@
 //! Stores over stores: each changes one thing about the one below.
 
 mod fault;
+mod forward;
 mod limit;
 mod throttle;
 mod trace;
@@ -10,15 +11,20 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use fault::{Fault, Faults};
+pub use fault::{Fault, Faults, WriteFaults};
+use forward::backend_by_field;
+pub(crate) use forward::{forward_tree, forward_xattrs};
 pub use limit::Limit;
 pub use throttle::Throttle;
-pub use trace::{Record, Trace, TraceLog};
+pub use trace::{Operation, Record, Trace, TraceLog};
 pub(crate) use url::open;
 
-use crate::{Backend, Entry, Identity, Object, Profile, ReadBuf, ReadSink, Result};
+use crate::{
+    Allocate, Attributes, Backend, Entry, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result,
+    Seek, WriteBuf, WriteObject, WriteSink,
+};
 
-/// What a wrapper does to reads and to the profile.
+/// What a wrapper does to requests and to the profile; by default it lets all of them through.
 trait Layer: Debug + Send + Sync + 'static {
     fn profile(&self, profile: Profile) -> Profile {
         profile
@@ -32,9 +38,28 @@ trait Layer: Debug + Send + Sync + 'static {
         buf: ReadBuf,
         sink: Box<dyn ReadSink>,
     );
+
+    fn write(
+        self: &Arc<Self>,
+        inner: &Arc<dyn WriteObject>,
+        path: &Arc<Path>,
+        offset: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    );
+
+    fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {
+        let _ = path;
+        inner.sync(data_only)
+    }
+
+    fn finish(&self, inner: &dyn WriteObject, path: &Path) -> Result<Identity> {
+        let _ = path;
+        inner.finish()
+    }
 }
 
-/// A store whose reads go through a layer.
+/// A store whose requests go through a layer.
 #[derive(Debug)]
 struct Wrapped<L> {
     inner: Arc<dyn Backend>,
@@ -46,6 +71,10 @@ impl<L: Layer> Wrapped<L> {
     fn new(name: &str, inner: Arc<dyn Backend>, layer: L) -> Self {
         let url = format!("{name}:{}", inner.url());
         Self { inner, layer: Arc::new(layer), url }
+    }
+
+    fn below(&self) -> &dyn Backend {
+        &*self.inner
     }
 }
 
@@ -74,6 +103,17 @@ impl<L: Layer> Backend for Wrapped<L> {
         let inner = self.inner.open(path)?;
         Ok(Arc::new(WrappedObject { inner, path: path.into(), layer: Arc::clone(&self.layer) }))
     }
+
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let writes = self.inner.open_write(path, how)?;
+        let inner: Arc<dyn Object> = Arc::clone(&writes) as _;
+        Ok(Arc::new(WrappedWriteObject {
+            read: WrappedObject { inner, path: path.into(), layer: Arc::clone(&self.layer) },
+            inner: writes,
+        }))
+    }
+
+    forward_tree!();
 }
 
 #[derive(Debug)]
@@ -99,39 +139,76 @@ impl<L: Layer> Object for WrappedObject<L> {
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         self.layer.read(&self.inner, &self.path, offset, buf, sink);
     }
+
+    fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        self.inner.seek(offset, what)
+    }
+
+    fn attributes(&self) -> Option<&dyn Attributes> {
+        self.inner.attributes()
+    }
 }
 
-/// Makes a public wrapper a `Backend` through the store in its field `store`.
-macro_rules! backend_by_field {
-    ($name:ident) => {
-        impl crate::Backend for $name {
-            fn url(&self) -> &str {
-                self.store.url()
-            }
-
-            fn profile(&self) -> crate::Profile {
-                self.store.profile()
-            }
-
-            fn stat(&self, path: &std::path::Path) -> crate::Result<crate::Entry> {
-                self.store.stat(path)
-            }
-
-            fn list(&self, path: &std::path::Path) -> crate::Result<Vec<crate::Entry>> {
-                self.store.list(path)
-            }
-
-            fn read_link(&self, path: &std::path::Path) -> crate::Result<std::path::PathBuf> {
-                self.store.read_link(path)
-            }
-
-            fn open(&self, path: &std::path::Path) -> crate::Result<std::sync::Arc<dyn crate::Object>> {
-                self.store.open(path)
-            }
-        }
-    };
+/// The same, open for writing.
+#[derive(Debug)]
+struct WrappedWriteObject<L> {
+    read: WrappedObject<L>,
+    inner: Arc<dyn WriteObject>,
 }
-use backend_by_field;
+
+impl<L: Layer> Object for WrappedWriteObject<L> {
+    fn size(&self) -> u64 {
+        self.read.size()
+    }
+
+    fn identity(&self) -> &Identity {
+        self.read.identity()
+    }
+
+    fn place(&self) -> u64 {
+        self.read.place()
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.read.read(offset, buf, sink);
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        self.read.seek(offset, what)
+    }
+
+    fn attributes(&self) -> Option<&dyn Attributes> {
+        self.read.attributes()
+    }
+}
+
+impl<L: Layer> WriteObject for WrappedWriteObject<L> {
+    fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        self.read.layer.write(&self.inner, &self.read.path, offset, buf, sink);
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        self.read.layer.sync(&*self.inner, &self.read.path, data_only)
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
+        self.inner.allocate(offset, len, how)
+    }
+
+    fn finish(&self) -> Result<Identity> {
+        self.read.layer.finish(&*self.inner, &self.read.path)
+    }
+
+    fn abort(&self) {
+        self.inner.abort();
+    }
+}
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod write_tests;

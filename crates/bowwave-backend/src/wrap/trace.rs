@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Layer, Wrapped, backend_by_field};
-use crate::{Backend, ErrorKind, Object, ReadBuf, ReadSink, Result};
+use crate::{
+    Backend, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
+};
 
-/// A store that writes down each read.
+/// A store that writes down each request.
 #[derive(Debug)]
 pub struct Trace {
     store: Wrapped<Recorder>,
 }
 
 impl Trace {
-    /// Records the reads of `inner`.
+    /// Records reads, writes and what makes them last of `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>) -> Self {
         let log = TraceLog { epoch: Instant::now(), state: Mutex::default() };
@@ -31,26 +33,41 @@ impl Trace {
 
 backend_by_field!(Trace);
 
-/// One read that has ended.
+/// What a request asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Bytes.
+    Read,
+    /// To take bytes.
+    Write,
+    /// That bytes last.
+    Sync,
+    /// That bytes are seen.
+    Finish,
+}
+
+/// One request that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Number in order of start, from 0.
     pub number: u64,
+    /// What was asked for.
+    pub operation: Operation,
     /// The object.
     pub path: PathBuf,
     /// First byte.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Bytes asked for or given; 0 for syncs and finishes, as is their offset.
     pub len: usize,
     /// Start, since the store was made.
     pub start: Duration,
     /// End, since the store was made.
     pub end: Duration,
-    /// Bytes that came, or what went wrong.
+    /// Bytes that came or were taken, or what went wrong.
     pub outcome: std::result::Result<usize, ErrorKind>,
 }
 
-/// The reads of a [`Trace`]: the last million of them, and sums of all.
+/// The requests of a [`Trace`]: the last million of them, and sums of all.
 #[derive(Debug)]
 pub struct TraceLog {
     epoch: Instant,
@@ -67,38 +84,38 @@ struct State {
 }
 
 impl TraceLog {
-    /// Reads started so far.
+    /// Requests started so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.lock().started
     }
 
-    /// Reads in flight now.
+    /// Requests in flight now.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         let state = self.lock();
         state.started - state.ended
     }
 
-    /// Most reads that were in flight at once.
+    /// Most requests that were in flight at once.
     #[must_use]
     pub fn in_flight_max(&self) -> u64 {
         self.lock().in_flight_max
     }
 
-    /// Bytes that came so far.
+    /// Bytes that came or were taken so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// The reads that have ended, in order of end.
+    /// The requests that have ended, in order of end.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.lock().records.iter().cloned().collect()
     }
 
-    /// Forgets records and sums; reads in flight go on counting as in flight.
+    /// Forgets records and sums; requests in flight go on counting as in flight.
     pub fn clear(&self) {
         let mut state = self.lock();
         let in_flight = state.started - state.ended;
@@ -124,20 +141,41 @@ impl Layer for Recorder {
         buf: ReadBuf,
         sink: Box<dyn ReadSink>,
     ) {
-        let mut state = self.log.lock();
-        let number = state.started;
-        state.started += 1;
-        state.in_flight_max = state.in_flight_max.max(state.started - state.ended);
-        drop(state);
-        let (log, path, len) = (Arc::clone(&self.log), Arc::clone(path), buf.len());
-        let start = log.epoch.elapsed();
-        inner.read(offset, buf, Box::new(Recording { sink, log, path, number, offset, len, start }));
+        let entry = Pending::begin(&self.log, Operation::Read, path, offset, buf.len());
+        inner.read(offset, buf, Box::new(Recording { sink, entry }));
+    }
+
+    fn write(
+        self: &Arc<Self>,
+        inner: &Arc<dyn WriteObject>,
+        path: &Arc<Path>,
+        offset: u64,
+        buf: WriteBuf,
+        sink: Box<dyn WriteSink>,
+    ) {
+        let entry = Pending::begin(&self.log, Operation::Write, path, offset, buf.len());
+        inner.write(offset, buf, Box::new(Recording { sink, entry }));
+    }
+
+    fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {
+        let entry = Pending::begin(&self.log, Operation::Sync, &path.into(), 0, 0);
+        let result = inner.sync(data_only);
+        entry.end(result.as_ref().map(|()| 0));
+        result
+    }
+
+    fn finish(&self, inner: &dyn WriteObject, path: &Path) -> Result<Identity> {
+        let entry = Pending::begin(&self.log, Operation::Finish, &path.into(), 0, 0);
+        let result = inner.finish();
+        entry.end(result.as_ref().map(|_| 0));
+        result
     }
 }
 
-struct Recording {
-    sink: Box<dyn ReadSink>,
+/// A request that has begun.
+struct Pending {
     log: Arc<TraceLog>,
+    operation: Operation,
     path: Arc<Path>,
     number: u64,
     offset: u64,
@@ -145,16 +183,22 @@ struct Recording {
     start: Duration,
 }
 
-impl ReadSink for Recording {
-    fn progress(&mut self, bytes: usize) {
-        self.sink.progress(bytes);
+impl Pending {
+    fn begin(log: &Arc<TraceLog>, operation: Operation, path: &Arc<Path>, offset: u64, len: usize) -> Self {
+        let mut state = log.lock();
+        let number = state.started;
+        state.started += 1;
+        state.in_flight_max = state.in_flight_max.max(state.started - state.ended);
+        drop(state);
+        let start = log.epoch.elapsed();
+        Self { log: Arc::clone(log), operation, path: Arc::clone(path), number, offset, len, start }
     }
 
-    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
-        let Self { sink, log, path, number, offset, len, start } = *self;
-        let outcome = result.as_ref().copied().map_err(|error| error.kind());
+    fn end(self, result: std::result::Result<usize, &Error>) {
+        let Self { log, operation, path, number, offset, len, start } = self;
+        let outcome = result.map_err(Error::kind);
         let end = log.epoch.elapsed();
-        let record = Record { number, path: path.to_path_buf(), offset, len, start, end, outcome };
+        let record = Record { number, operation, path: path.to_path_buf(), offset, len, start, end, outcome };
         let mut state = log.lock();
         state.ended += 1;
         state.bytes += outcome.unwrap_or(0) as u64;
@@ -162,7 +206,31 @@ impl ReadSink for Recording {
             state.records.pop_front();
         }
         state.records.push_back(record);
-        drop(state);
+    }
+}
+
+/// A request on its way, with the sink of a read or of a write.
+struct Recording<S: ?Sized> {
+    sink: Box<S>,
+    entry: Pending,
+}
+
+impl ReadSink for Recording<dyn ReadSink> {
+    fn progress(&mut self, bytes: usize) {
+        self.sink.progress(bytes);
+    }
+
+    fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
+        let Self { sink, entry } = *self;
+        entry.end(result.as_ref().copied());
+        sink.done(buf, result);
+    }
+}
+
+impl WriteSink for Recording<dyn WriteSink> {
+    fn done(self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
+        let Self { sink, entry } = *self;
+        entry.end(result.as_ref().copied());
         sink.done(buf, result);
     }
 }

@@ -60,22 +60,32 @@ impl Wrap {
             ("fault", "stall") => {
                 self.faults.stall = parse_duration(value).ok_or_else(|| bad("a time such as 2s"))?;
             }
+            ("fault", "write_errors") => self.faults.writes.errors.push((ErrorKind::Io, share()?)),
+            ("fault", "no_space") => self.faults.writes.errors.push((ErrorKind::NoSpace, share()?)),
+            ("fault", "write_short") => self.faults.writes.short = share()?,
+            ("fault", "write_stalled") => self.faults.writes.stalled = share()?,
+            ("fault", "sync_errors") => self.faults.writes.sync = vec![(ErrorKind::Io, share()?)],
+            ("fault", "finish_errors") => {
+                self.faults.writes.finish = vec![(ErrorKind::Unavailable, share()?)]
+            }
             ("fault", "seed") => self.faults.seed = value.parse().map_err(|_| bad("a number"))?,
             _ => {
                 let known = match scheme {
                     "throttle" => "rate",
                     "limit" => "requests",
-                    _ => "errors, seed, short, stall, stalled, truncated",
+                    _ => {
+                        "errors, finish_errors, no_space, seed, short, stall, stalled, sync_errors, truncated, \
+                         write_errors, write_short, write_stalled"
+                    }
                 };
                 return Err(invalid(format!("{url}: {scheme} has no option `{key}`; known: {known}")));
             }
         }
-        let faults = &self.faults;
-        let sum: f64 = faults.errors.iter().map(|error| error.1).sum::<f64>()
-            + faults.short
-            + faults.truncated
-            + faults.stalled;
-        if sum > 1.0 {
+        let (reads, writes) = (&self.faults, &self.faults.writes);
+        let all = |errors: &[(ErrorKind, f64)]| errors.iter().map(|error| error.1).sum::<f64>();
+        if all(&reads.errors) + reads.short + reads.truncated + reads.stalled > 1.0
+            || all(&writes.errors) + writes.short + writes.stalled > 1.0
+        {
             return Err(bad("shares that add up to at most 1"));
         }
         Ok(self)

@@ -1,0 +1,159 @@
+//! What wrappers hand down unchanged: all that is not reading or writing bytes.
+
+/// The methods of [`Backend`](crate::Backend) that change names and attributes, handed to what `self.below()` gives.
+macro_rules! forward_tree {
+    () => {
+        fn make_directory(
+            &self,
+            path: &std::path::Path,
+            mode: u32,
+            owner: Option<crate::Owner>,
+        ) -> crate::Result<()> {
+            self.below().make_directory(path, mode, owner)
+        }
+
+        fn remove_file(&self, path: &std::path::Path) -> crate::Result<()> {
+            self.below().remove_file(path)
+        }
+
+        fn remove_directory(&self, path: &std::path::Path) -> crate::Result<()> {
+            self.below().remove_directory(path)
+        }
+
+        fn rename(
+            &self,
+            from: &std::path::Path,
+            to: &std::path::Path,
+            how: crate::Rename,
+        ) -> crate::Result<()> {
+            self.below().rename(from, to, how)
+        }
+
+        fn link(&self, from: &std::path::Path, to: &std::path::Path) -> crate::Result<()> {
+            self.below().link(from, to)
+        }
+
+        fn symlink(
+            &self,
+            target: &std::path::Path,
+            path: &std::path::Path,
+            owner: Option<crate::Owner>,
+        ) -> crate::Result<()> {
+            self.below().symlink(target, path, owner)
+        }
+
+        fn make_node(
+            &self,
+            path: &std::path::Path,
+            kind: crate::EntryKind,
+            mode: u32,
+            special_device: u64,
+            owner: Option<crate::Owner>,
+        ) -> crate::Result<()> {
+            self.below().make_node(path, kind, mode, special_device, owner)
+        }
+
+        fn set_attributes(
+            &self,
+            path: &std::path::Path,
+            attributes: &crate::SetAttributes,
+        ) -> crate::Result<()> {
+            self.below().set_attributes(path, attributes)
+        }
+
+        fn statfs(&self) -> crate::Result<crate::StatFs> {
+            self.below().statfs()
+        }
+
+        fn sync_directory(&self, path: &std::path::Path) -> crate::Result<()> {
+            self.below().sync_directory(path)
+        }
+
+        fn stray_uploads(&self) -> crate::Result<Vec<crate::Upload>> {
+            self.below().stray_uploads()
+        }
+
+        fn abort_upload(&self, upload: &crate::Upload) -> crate::Result<()> {
+            self.below().abort_upload(upload)
+        }
+
+        crate::wrap::forward_xattrs!();
+    };
+}
+pub(crate) use forward_tree;
+
+/// The same for extended attributes.
+macro_rules! forward_xattrs {
+    () => {
+        fn xattr(&self, path: &std::path::Path, name: &std::ffi::OsStr) -> crate::Result<Vec<u8>> {
+            self.below().xattr(path, name)
+        }
+
+        fn list_xattrs(&self, path: &std::path::Path) -> crate::Result<Vec<std::ffi::OsString>> {
+            self.below().list_xattrs(path)
+        }
+
+        fn set_xattr(
+            &self,
+            path: &std::path::Path,
+            name: &std::ffi::OsStr,
+            value: &[u8],
+            how: crate::SetXattr,
+        ) -> crate::Result<()> {
+            self.below().set_xattr(path, name, value, how)
+        }
+
+        fn remove_xattr(&self, path: &std::path::Path, name: &std::ffi::OsStr) -> crate::Result<()> {
+            self.below().remove_xattr(path, name)
+        }
+    };
+}
+pub(crate) use forward_xattrs;
+
+/// Makes a public wrapper a `Backend` through the store in its field `store`.
+macro_rules! backend_by_field {
+    ($name:ident) => {
+        impl $name {
+            fn below(&self) -> &dyn crate::Backend {
+                &self.store
+            }
+        }
+
+        impl crate::Backend for $name {
+            fn url(&self) -> &str {
+                self.store.url()
+            }
+
+            fn profile(&self) -> crate::Profile {
+                self.store.profile()
+            }
+
+            fn stat(&self, path: &std::path::Path) -> crate::Result<crate::Entry> {
+                self.store.stat(path)
+            }
+
+            fn list(&self, path: &std::path::Path) -> crate::Result<Vec<crate::Entry>> {
+                self.store.list(path)
+            }
+
+            fn read_link(&self, path: &std::path::Path) -> crate::Result<std::path::PathBuf> {
+                self.store.read_link(path)
+            }
+
+            fn open(&self, path: &std::path::Path) -> crate::Result<std::sync::Arc<dyn crate::Object>> {
+                self.store.open(path)
+            }
+
+            fn open_write(
+                &self,
+                path: &std::path::Path,
+                how: &crate::OpenWrite,
+            ) -> crate::Result<std::sync::Arc<dyn crate::WriteObject>> {
+                self.store.open_write(path, how)
+            }
+
+            crate::wrap::forward_tree!();
+        }
+    };
+}
+pub(super) use backend_by_field;
