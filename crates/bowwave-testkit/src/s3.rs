@@ -68,7 +68,8 @@ impl S3Server {
         }
         let inner = FileSystem::new(folder).map_err(|error| io::Error::other(format!("{error:?}")))?;
         let (script, uploads) = (Script::default(), Uploads::default());
-        let mut builder = S3ServiceBuilder::new(Files { inner, uploads: Arc::clone(&uploads) });
+        let mut builder =
+            S3ServiceBuilder::new(Files { inner, root: folder.to_owned(), uploads: Arc::clone(&uploads) });
         if signed {
             builder.set_auth(SimpleAuth::from_single(Self::ACCESS_KEY_ID, Self::SECRET_ACCESS_KEY));
         }

@@ -230,14 +230,24 @@ impl Cloud {
     }
 
     /// Gives an upload up.
+    ///
+    /// # Errors
+    /// `NotFound` if it was gone before.
     pub(super) async fn abort(&self, key: &str, id: &str) -> Result<()> {
         if self.kind == Kind::Azure {
             // What was not published goes away by itself, after a week.
             return Ok(());
         }
-        let query = [("uploadId", id)];
-        let gone = persist(|| self.tell(Method::DELETE, key, &query, &[])).await;
-        gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+        let (query, mut tries) = ([("uploadId", id)], 0);
+        let gone = persist(|| {
+            tries += 1;
+            self.tell(Method::DELETE, key, &query, &[])
+        })
+        .await;
+        // After a try whose answer was lost it is gone by our doing.
+        gone.or_else(
+            |error| if error.kind() == ErrorKind::NotFound && tries > 1 { Ok(()) } else { Err(error) },
+        )
     }
 
     /// Copies a whole object on the server.

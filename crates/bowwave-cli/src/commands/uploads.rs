@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{Backend, ErrorKind, Upload, open_url};
+use serde::Serialize;
 
 use crate::output::Output;
 use crate::setup::{self, StoreArgs};
@@ -33,8 +34,20 @@ pub struct Args {
     #[arg(long, value_name = "AGE", default_value = "0", default_value_if("abort", "true", "24h"), value_parser = values::duration)]
     older_than: Duration,
 
+    /// Print a JSON array of objects with `age_seconds` (null if the store does not tell), `path` and `id`
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     store: StoreArgs,
+}
+
+/// An upload as it is shown.
+#[derive(Debug, Serialize)]
+struct Row {
+    age_seconds: Option<u64>,
+    path: String,
+    id: String,
 }
 
 /// Lists, and aborts if asked to.
@@ -47,15 +60,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let now = SystemTime::now();
     uploads.retain(|upload| is_old(upload, now, args.older_than));
     uploads.sort_by(|a, b| (&a.path, &a.id).cmp(&(&b.path, &b.id)));
-    let mut output = Output::stdout();
     let mut refused = None;
-    let mut printed = Ok(());
+    let mut rows = Vec::new();
     for upload in &uploads {
         match abort(backend.as_ref(), upload, args.abort) {
-            Ok(()) => printed = printed.and_then(|()| output.line(line(upload, now))),
+            Ok(()) => rows.push(row(upload, now)),
             Err(failure) => refused = refused.or(Some(failure)),
         }
     }
+    let mut output = Output::stdout();
+    let printed = match args.json {
+        true => output.json_array(&rows),
+        false => rows.iter().try_for_each(|row| output.line(line(row))),
+    };
     output.finish(printed)?;
     refused.map_or(Ok(()), Err)
 }
@@ -77,9 +94,19 @@ fn is_old(upload: &Upload, now: SystemTime, older_than: Duration) -> bool {
     older_than.is_zero() || age(upload, now).is_some_and(|age| age >= older_than)
 }
 
-fn line(upload: &Upload, now: SystemTime) -> String {
-    let age = age(upload, now).map_or_else(|| "-".to_owned(), |age| age.as_secs().to_string());
-    format!("{age:>8}  {}  {}", upload.path.display(), upload.id)
+fn row(upload: &Upload, now: SystemTime) -> Row {
+    let age_seconds = age(upload, now).map(|age| age.as_secs());
+    Row { age_seconds, path: upload.path.to_string_lossy().into_owned(), id: upload.id.clone() }
+}
+
+fn line(row: &Row) -> String {
+    let age = row.age_seconds.map_or_else(|| "-".to_owned(), |age| age.to_string());
+    format!("{age:>8}  {}  {}", plain(&row.path), plain(&row.id))
+}
+
+/// Names from a store without what would drive a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
 #[cfg(test)]
@@ -105,7 +132,9 @@ mod tests {
             let upload = upload(begun);
             assert_eq!(is_old(&upload, now, hour), old, "{begun:?}");
             assert!(is_old(&upload, now, Duration::ZERO));
-            assert_eq!(line(&upload, now), text);
+            assert_eq!(line(&row(&upload, now)), text);
         }
+        let odd = Row { age_seconds: None, path: "a\u{1b}[2J\nb".to_owned(), id: "é".to_owned() };
+        assert_eq!(line(&odd), "       -  a\\u{1b}[2J\\nb  é");
     }
 }

@@ -4,6 +4,7 @@
 //! listing shows: each is a file called [`MARKER`] in its folder.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -24,6 +25,7 @@ pub(super) struct Upload {
 
 pub(super) struct Files {
     pub(super) inner: FileSystem,
+    pub(super) root: PathBuf,
     pub(super) uploads: Uploads,
 }
 
@@ -146,6 +148,9 @@ impl S3 for Files {
         &self,
         request: S3Request<ListMultipartUploadsInput>,
     ) -> Answer<ListMultipartUploadsOutput> {
+        if !self.root.join(&request.input.bucket).is_dir() {
+            return Err(s3_error!(NoSuchBucket));
+        }
         Ok(S3Response::new(list_uploads(&self.uploads(), request.input)))
     }
 }

@@ -461,7 +461,7 @@ fn stray_uploads_are_listed_in_pages_and_aborted() {
     }
     assert_eq!(store.stray_uploads().unwrap(), []);
     assert_eq!(server.uploads().len(), 1, "others' stay");
-    store.abort_upload(&uploads[0]).unwrap();
+    assert_eq!(store.abort_upload(&uploads[0]).unwrap_err().kind(), ErrorKind::NotFound);
     // Whose upload was aborted learns of it.
     let error = write(&*open[0], 0, &vec![0; PART]).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::NotFound, false), "{error}");
