@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use crate::attributes::set_time;
 use crate::inodes::ROOT;
 use crate::lanes::Lanes;
-use crate::operations::{Caller, Changes, Found, How, Operations, Pages, Sync, Write};
+use crate::operations::{Caller, Changes, Found, Operations, Pages, Sync, Write};
 use crate::options::{KernelCache, REQUEST_BYTES_MAX};
 use crate::tree::Tree;
 
@@ -83,7 +83,7 @@ fn caller(request: &Request, mode: u32, umask: u32) -> Caller {
 }
 
 /// The group of a caller without the right to change a file's bytes and leave set-user-id on it. FUSE tells of writes;
-/// for opens and truncations it is root who has that right.
+/// for truncations it is root who has that right.
 fn unprivileged(request: &Request) -> Option<u32> {
     (request.uid() != 0).then(|| request.gid())
 }
@@ -121,7 +121,8 @@ impl<T: Tree> Filesystem for Requests<T> {
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ];
-        let writing = [InitFlags::FUSE_ATOMIC_O_TRUNC, InitFlags::FUSE_HANDLE_KILLPRIV_V2];
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel would have us cut a running program's file, and refuse only then.
+        let writing = [InitFlags::FUSE_HANDLE_KILLPRIV_V2];
         // Access lists are the file system's; the kernel heeds them, and leaves the umask to us because of them.
         let owned = [InitFlags::FUSE_POSIX_ACL, InitFlags::FUSE_DONT_MASK];
         let writing = writing.iter().filter(|_| self.operations.is_writable());
@@ -170,20 +171,14 @@ impl<T: Tree> Filesystem for Requests<T> {
         });
     }
 
-    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let how = How {
-            write: flags.acc_mode() != OpenAccMode::O_RDONLY,
-            truncate: has(flags.0, OFlags::TRUNC),
-            unprivileged: unprivileged(request),
-        };
-        if (how.write || how.truncate) && !self.operations.is_writable() {
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        if writes && !self.operations.is_writable() {
             return reply.error(Errno::EROFS);
         }
-        // O_TRUNC with O_RDONLY truncates, too; the kernel has asked for the right to write.
-        let how = How { write: how.write || how.truncate, ..how };
-        self.run(move |operations| match operations.open(inode.0, how) {
+        self.run(move |operations| match operations.open(inode.0, writes) {
             Ok((handle, pages)) => {
-                reply.opened(FileHandle(handle), open_flags(operations, pages, how.write));
+                reply.opened(FileHandle(handle), open_flags(operations, pages, writes));
             }
             Err(error) => reply.error(error),
         });

@@ -11,15 +11,6 @@ use super::{OpenHandle, Operations};
 use crate::inodes::Opened;
 use crate::tree::{OpenFile, Tree};
 
-/// How a program wants a file opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct How {
-    pub(crate) write: bool,
-    pub(crate) truncate: bool,
-    /// The group of a caller who may not change the bytes and leave set-user-id and set-group-id on the file.
-    pub(crate) unprivileged: Option<u32>,
-}
-
 /// A write that came from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
@@ -50,37 +41,18 @@ pub(crate) enum Pages {
 impl<T: Tree> Operations<T> {
     /// Opens a file. ESTALE if it is not what the inode stands for: the kernel then looks the path up again and opens
     /// what it finds.
-    pub(crate) fn open(&self, inode: u64, how: How) -> Result<(u64, Pages), Errno> {
-        let open = {
-            let (path, _turn) = self.path(inode).map_err(|_| Errno::ESTALE)?;
-            let opened = if how.write { self.layout.open_write(&path) } else { self.layout.open(&path) };
-            let file = opened.map_err(|error| self.fail(&path, &error))?;
-            OpenHandle { inode, path: path.into(), file, writes: how.write }
-        };
+    pub(crate) fn open(&self, inode: u64, writes: bool) -> Result<(u64, Pages), Errno> {
+        let (path, turn) = self.path(inode).map_err(|_| Errno::ESTALE)?;
+        let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
+        let file = opened.map_err(|error| self.fail(&path, &error))?;
+        drop(turn);
+        let open = OpenHandle { inode, path: path.into(), file, writes };
         let pages = match self.inodes.opened(inode, &open.opening()) {
             Opened::Same => Pages::Keep,
             Opened::Other => Pages::Drop,
             Opened::Stale => return Err(Errno::ESTALE),
         };
-        let (path, handle) = (Arc::clone(&open.path), self.files.insert(open));
-        if how.truncate
-            && let Err(error) = self.truncate(inode, handle, &path, how)
-        {
-            self.release(handle);
-            return Err(error);
-        }
-        Ok((handle, pages))
-    }
-
-    /// Only now that it is known to be the right file.
-    fn truncate(&self, inode: u64, handle: u64, path: &Path, how: How) -> Result<(), Errno> {
-        if let Some(group) = how.unprivileged {
-            self.kill_privileges(inode, group)?;
-        }
-        let open = self.files.find(handle).ok_or(Errno::EBADF)?;
-        open.file.set_len(0).map_err(|error| self.fail(path, &error))?;
-        self.note_change();
-        Ok(())
+        Ok((self.files.insert(open), pages))
     }
 
     /// Reads up to `size` bytes and gives them to `reply`. Never fewer than the file has there: the kernel takes

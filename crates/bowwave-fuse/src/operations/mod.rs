@@ -7,7 +7,7 @@ mod names;
 mod xattrs;
 
 pub(crate) use attributes::Changes;
-pub(crate) use data::{How, Pages, Sync, Write};
+pub(crate) use data::{Pages, Sync, Write};
 pub(crate) use folders::Listing;
 pub(crate) use names::Caller;
 
