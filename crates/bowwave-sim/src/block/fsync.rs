@@ -24,6 +24,7 @@ pub struct FsyncTester {
 enum State {
     Start,
     Write,
+    Send,
     Phase(u32),
 }
 
@@ -52,13 +53,19 @@ impl Process for FsyncTester {
             State::Write => {
                 (0..BYTES / PAGE).for_each(|page| world.files.write(self.file, page));
                 self.began = world.now();
-                world.fsync(me, self.file);
+                self.state = State::Send;
+                self.step(me, world)
+            }
+            State::Send => {
+                if let Some(wait) = world.fsync(me, self.file) {
+                    return wait;
+                }
                 self.state = State::Phase(1);
                 Wait::File(self.file)
             }
             State::Phase(done) if done < self.phases => {
                 let (at, bytes) = if done == 1 { (0, JOURNAL_BYTES) } else { (JOURNAL_BYTES, PAGE) };
-                world.write_journal(me, self.journal + at, bytes);
+                world.write_journal(me, self.journal + at, bytes, true);
                 self.journal += if done == 1 { 0 } else { JOURNAL_BYTES + PAGE };
                 self.state = State::Phase(done + 1);
                 Wait::Requests

@@ -17,12 +17,16 @@
 //!   `congested_off` requests it is congested.
 //! - fsync sends the file's dirty pages as sync requests and waits for all of its pages, then for the journal: its blocks,
 //!   then the commit record. How many of these phases there are is the file system's; see [`FsyncTester`].
+//! - [`Journal`] holds writers: who waits for a place in a pool with a page is inside of a change, a commit waits for the end
+//!   of those, and until then none begins; while its blocks are being written, writes that change an inode wait, for all
+//!   inodes of a folder share some blocks.
 //!
 //! What it does not have: allocation of blocks (files are contiguous), reads, the processor's time beyond copying, more
 //! than one file system's journal, barriers.
 
 mod dirty;
 mod fsync;
+mod journal;
 mod stream;
 mod tio;
 
@@ -35,8 +39,9 @@ use crate::device::{Direction, Request, RequestId};
 use crate::queue::{Completed, Queue};
 pub use dirty::{File, Files, PAGE, Run};
 pub use fsync::FsyncTester;
+pub use journal::{Journal, JournalState};
 pub use stream::Stream;
-pub use tio::{Journal, Tio};
+pub use tio::Tio;
 
 /// Pages of a request: 512 KiB.
 pub const REQUEST_PAGES: u64 = 128;
@@ -76,8 +81,14 @@ pub enum Wait {
     Requests,
     /// Until nothing is dirty or on its way.
     Clean,
-    /// Until the journal is written.
+    /// Until the journal lets what it has be changed.
     Journal,
+    /// Until somebody wants a commit, until a time at most.
+    Asked(Instant),
+    /// Until nobody is inside of a change.
+    Handles,
+    /// Until so many commits are done.
+    Commits(u64),
     /// For nothing more.
     End,
 }
@@ -106,8 +117,8 @@ pub struct World {
     sent: Vec<usize>,
     /// Who waits for everything to be written.
     syncs: usize,
-    /// Whether someone writes the journal, and buffers that are in it cannot be changed.
-    pub journal_locked: bool,
+    /// Where the journal stands.
+    pub journal: JournalState,
     /// Pages written since a writer last looked at the limits.
     unchecked: u64,
     /// Whether the hard limit was exceeded when it did.
@@ -157,7 +168,7 @@ impl World {
             writeback: 0,
             sent: Vec::new(),
             syncs: 0,
-            journal_locked: false,
+            journal: JournalState::default(),
             unchecked: 0,
             exceeded: false,
             woken: Vec::new(),
@@ -204,12 +215,16 @@ impl World {
             if *left == DUTY_PAGES && !self.is_over() {
                 return None;
             }
+            if self.journal.locked {
+                return Some(Wait::Journal);
+            }
             let Some(run) = self.files.take(REQUEST_PAGES.min(*left)) else {
                 *left = DUTY_PAGES;
                 return self.is_over().then(|| Wait::Until(self.now.later(PAUSE_NS)));
             };
             *left -= run.pages;
             if !self.send(run, ASYNC, me, true) {
+                self.journal.handles += 1;
                 return Some(Wait::Place);
             }
         }
@@ -222,16 +237,25 @@ impl World {
         DUTY_PAGES
     }
 
-    /// Sends all dirty pages of a file; its writer waits with [`Wait::File`].
-    pub fn fsync(&mut self, me: usize, file: usize) {
-        while let Some(run) = self.files.take_of(file, REQUEST_PAGES) {
-            self.send(run, SYNC, me, false);
+    /// Sends dirty pages of a file as sync writes: `None` if all are sent, after which their writer waits with
+    /// [`Wait::File`], else what it must wait for before it asks again.
+    pub fn fsync(&mut self, me: usize, file: usize) -> Option<Wait> {
+        loop {
+            if self.journal.locked {
+                return Some(Wait::Journal);
+            }
+            let run = self.files.take_of(file, REQUEST_PAGES)?;
+            if !self.send(run, SYNC, me, true) {
+                self.journal.handles += 1;
+                return Some(Wait::Place);
+            }
         }
     }
 
     /// Sends a write of the journal; its writer waits with [`Wait::Requests`].
-    pub fn write_journal(&mut self, me: usize, start: u64, bytes: u64) {
-        self.enter(Io { start, bytes, class: SYNC, run: None, owner: me, waits: false });
+    pub fn write_journal(&mut self, me: usize, start: u64, bytes: u64, waited_for: bool) {
+        let class = if waited_for { SYNC } else { ASYNC };
+        self.enter(Io { start, bytes, class, run: None, owner: me, waits: false });
     }
 
     /// Whether a file has pages on their way.
@@ -288,6 +312,7 @@ impl World {
     fn write_back(&mut self) {
         while (self.files.dirty > self.limits.background_pages || self.syncs > 0)
             && !self.pools[ASYNC].congested
+            && !self.journal.locked
             && let Some(run) = self.files.take(REQUEST_PAGES)
         {
             self.send(run, ASYNC, NOBODY, false);
@@ -315,6 +340,7 @@ impl World {
             if let Some(next) = pool.line.pop_front() {
                 self.submit(next);
                 if next.waits {
+                    self.journal.handles -= 1;
                     self.woken.push(next.owner);
                 }
             }
@@ -327,7 +353,10 @@ impl World {
             Wait::Until(at) => at <= self.now,
             Wait::File(file) => !self.is_busy(file),
             Wait::Requests => self.sent[process] == 0,
-            Wait::Journal => !self.journal_locked,
+            Wait::Journal => !self.journal.is_held(),
+            Wait::Asked(at) => at <= self.now || self.journal.asked,
+            Wait::Handles => self.journal.handles == 0,
+            Wait::Commits(commits) => self.journal.done >= commits,
             Wait::Clean => self.files.dirty == 0 && self.writeback == 0,
             // They are woken, or not at all.
             Wait::Place | Wait::End => false,
@@ -348,7 +377,9 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
             && at <= world.now
         {
             timers.pop();
-            world.woken.push(process);
+            if matches!(waits[process], Wait::Until(_)) {
+                world.woken.push(process);
+            }
         }
         let mut ready = std::mem::take(&mut world.woken);
         for (process, wait) in waits.iter().enumerate() {
@@ -361,7 +392,7 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
         for process in ready {
             world.syncs -= usize::from(waits[process] == Wait::Clean);
             waits[process] = processes[process].step(process, world);
-            if let Wait::Until(at) = waits[process] {
+            if let Wait::Until(at) | Wait::Asked(at) = waits[process] {
                 timers.push(Reverse((at, process)));
             }
         }

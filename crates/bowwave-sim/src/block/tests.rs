@@ -77,9 +77,43 @@ fn who_changes_what_the_journal_is_writing_waits_for_it() {
     let mut writer = Tio::new(file, 1 << 20, Some((1, 600_000)));
     let mut journal = Journal::new(100 << 30);
     run(&mut world, &mut [&mut writer, &mut journal], 2, Instant(6_000 * MS));
-    assert_eq!(journal.commits, 1);
+    assert_eq!((journal.commits, world.journal.done), (1, 1));
     let held: Vec<_> = writer.taken_ns.iter().filter(|&&ns| ns > 10_000).collect();
     assert!(held.len() == 1 && *held[0] > 5 * MS, "{held:?}: one write, for as long as the blocks took");
+}
+
+#[test]
+fn a_commit_waits_for_changes_that_have_begun_and_none_begins_meanwhile() {
+    let mut world = world(LIMITS);
+    let files: Vec<_> = (0..4).map(|n| world.files.add((n + 1) << 30)).collect();
+    let mut writers: Vec<_> = files.iter().map(|&file| Tio::new(file, 20_000, None)).collect();
+    let mut journal = Watched { journal: Journal::new(100 << 30), held: Vec::new() };
+    let mut processes: Vec<&mut dyn Process> =
+        writers.iter_mut().map(|one| one as &mut dyn Process).collect();
+    processes.push(&mut journal);
+    run(&mut world, &mut processes, 4, Instant(u64::MAX));
+    assert!(writers.iter().all(|writer| writer.taken_ns.len() == 20_000));
+    assert_eq!(world.journal.handles, 0, "who got a place is no longer inside");
+    // Each thread ends with an fsync, which waits for a commit; several may share one.
+    assert!((1..=10).contains(&world.journal.done), "{:?}", world.journal);
+    assert!(journal.held.iter().any(|&handles| handles > 0), "somebody was inside when a commit began");
+    assert!(!world.journal.is_held());
+}
+
+/// A journal, and how many were inside of a change each time that it began to wait for that.
+struct Watched {
+    journal: Journal,
+    held: Vec<usize>,
+}
+
+impl Process for Watched {
+    fn step(&mut self, me: usize, world: &mut World) -> Wait {
+        let wait = self.journal.step(me, world);
+        if wait == Wait::Handles {
+            self.held.push(world.journal.handles);
+        }
+        wait
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! tiotest's writing threads, and the journal that they wait for.
+//! tiotest's writing threads.
 
 use bowwave_core::Instant;
 
-use super::{Later, PAGE, Process, Wait, World};
+use super::{Later, Process, Wait, World};
 use crate::random::Random;
 
-/// A thread: writes of a page each to its file, each timed, then an fsync that is not.
+/// A thread: writes of a page each to its file, each timed, then an fsync that is not: its pages, then a commit of the journal.
 #[derive(Clone, Debug)]
 pub struct Tio {
     file: usize,
@@ -28,7 +28,9 @@ enum State {
     Change,
     Throttle,
     Done,
+    Send,
     Sync,
+    Commit,
 }
 
 /// A system call that copies a page, with 32 threads on a machine of two processors, in nanoseconds.
@@ -59,16 +61,14 @@ impl Process for Tio {
         loop {
             match self.state {
                 State::Write if self.written == self.writes => {
-                    world.fsync(me, self.file);
                     self.wrote_until = world.now();
-                    self.state = State::Sync;
-                    return Wait::File(self.file);
+                    self.state = State::Send;
                 }
                 State::Write => {
                     self.began = world.now();
                     self.state = State::Change;
                     // The inode is part of what the journal is writing.
-                    if world.journal_locked {
+                    if world.journal.is_held() {
                         return Wait::Journal;
                     }
                 }
@@ -92,55 +92,18 @@ impl Process for Tio {
                     self.taken_ns.push(world.now().0 - self.began.0);
                     self.state = State::Write;
                 }
-                State::Sync => return Wait::End,
-            }
-        }
-    }
-}
-
-/// Commits each five seconds: its blocks, during which nobody changes what is in them, then its record.
-#[derive(Clone, Debug)]
-pub struct Journal {
-    at: u64,
-    phase: u32,
-    /// Commits done.
-    pub commits: u64,
-}
-
-const COMMIT_NS: u64 = 5_000_000_000;
-/// Bytes of a commit before its record: 32 inodes and what describes their blocks.
-const BLOCKS_BYTES: u64 = 32 * PAGE;
-
-impl Journal {
-    /// At an address of the disk.
-    #[must_use]
-    pub fn new(at: u64) -> Self {
-        Self { at, phase: 0, commits: 0 }
-    }
-}
-
-impl Process for Journal {
-    fn step(&mut self, me: usize, world: &mut World) -> Wait {
-        self.phase += 1;
-        match self.phase {
-            1 => {
-                world.journal_locked = false;
-                Wait::Until(world.now().later(COMMIT_NS))
-            }
-            2 => {
-                world.journal_locked = true;
-                world.write_journal(me, self.at, BLOCKS_BYTES);
-                Wait::Requests
-            }
-            3 => {
-                world.journal_locked = false;
-                world.write_journal(me, self.at + BLOCKS_BYTES, PAGE);
-                self.at += BLOCKS_BYTES + PAGE;
-                Wait::Requests
-            }
-            _ => {
-                (self.phase, self.commits) = (1, self.commits + 1);
-                Wait::Until(world.now().later(COMMIT_NS))
+                State::Send => {
+                    if let Some(wait) = world.fsync(me, self.file) {
+                        return wait;
+                    }
+                    self.state = State::Sync;
+                    return Wait::File(self.file);
+                }
+                State::Sync => {
+                    self.state = State::Commit;
+                    return Wait::Commits(world.journal.ask());
+                }
+                State::Commit => return Wait::End,
             }
         }
     }
