@@ -304,6 +304,22 @@ fn a_folder_can_be_listed_while_it_changes() {
 }
 
 #[test]
+fn a_folder_can_be_listed_while_its_files_are_written() {
+    if !available() {
+        return;
+    }
+    Writable::each("written", |store| {
+        fs::create_dir(store.at("d")).expect("made");
+        let mut file = File::create(store.at("d/open")).expect("made");
+        for len in 1..4 {
+            file.write_all(b"x").expect("room");
+            assert_eq!(names(&store.at("d")), ["open"]);
+            assert_eq!(fs::metadata(store.at("d/open")).expect("there").len(), len);
+        }
+    });
+}
+
+#[test]
 fn positions_in_a_folder_stay_valid_until_it_is_rewound() {
     if !available() {
         return;

@@ -1,7 +1,7 @@
 //! A folder's content in the form that the kernel wants.
 
 use bowwave_engine::backend::Entry;
-use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 
 use crate::attributes::file_type;
 use crate::inodes::ROOT;
@@ -38,7 +38,7 @@ pub(super) fn names<T: Tree>(
     reply.ok();
 }
 
-/// Names, and attributes as if each had been looked up; where the listing is fresh enough for that.
+/// Names, and attributes as if each had been looked up.
 pub(super) fn entries<T: Tree>(
     operations: &Operations<T>,
     inode: INodeNo,
@@ -68,11 +68,8 @@ pub(super) fn entries<T: Tree>(
                     }
                     full
                 }
-                // Inode 0: the name and nothing more, the kernel looks it up when somebody asks.
-                Err(_) => {
-                    let attributes = FileAttr { kind: file_type(entry.kind), ..own };
-                    reply.add(INodeNo(0), next, &entry.name, &ttl, &attributes, Generation(0))
-                }
+                // Gone since it was listed.
+                Err(_) => false,
             },
         };
         if full {
@@ -82,7 +79,7 @@ pub(super) fn entries<T: Tree>(
     reply.ok();
 }
 
-/// ESTALE where the listing says too little, or says it too late.
+/// A listed entry as the kernel is told of it; asked about again where the listing may say what was so no more.
 fn looked_up<T: Tree>(
     operations: &Operations<T>,
     folder: u64,
@@ -90,9 +87,11 @@ fn looked_up<T: Tree>(
     entry: &Entry,
 ) -> Result<Found, Errno> {
     if operations.is_fresh(listing) && !operations.inodes.is_written(folder, &entry.name, entry) {
-        operations.remember(folder, &entry.name, entry)
-    } else {
-        Err(Errno::ESTALE)
+        return operations.remember(folder, &entry.name, entry);
+    }
+    match operations.lookup(folder, &entry.name) {
+        Err(error) if error.code() != Errno::ENOENT.code() => operations.remember(folder, &entry.name, entry),
+        found => found,
     }
 }
 
