@@ -5,6 +5,7 @@
 
 mod anywhere;
 mod names;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -83,7 +84,7 @@ fn writes(store: &dyn Backend) {
             anywhere::run(store);
             names::run(store);
         }
-        Writes::Whole => {}
+        Writes::Whole => whole::run(store),
     }
 }
 
