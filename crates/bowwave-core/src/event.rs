@@ -116,6 +116,13 @@ pub enum Event {
         /// How many.
         frames: u32,
     },
+    /// A file is longer or shorter than it was. See [`Cache::set_pages`](crate::Cache::set_pages).
+    Extended {
+        /// An open file.
+        file: FileId,
+        /// Its length.
+        pages: PageCount,
+    },
     /// The driver wants frames back. See [`Cache::revoke`](crate::Cache::revoke).
     Revoked {
         /// How many at most.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object};
+use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object, WriteObject};
 use bowwave_core::{FileId, FillError};
 
 use crate::files::Key;
@@ -35,6 +35,18 @@ pub(crate) struct FileEntry {
     place: AtomicU64,
     stale: AtomicBool,
     last_error: Mutex<Option<StoreError>>,
+    pub(crate) writing: Writing,
+}
+
+/// What concerns the writers of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// One write, cut or allocation at a time, as the inode's lock of a kernel.
+    pub(crate) turn: Mutex<()>,
+    /// Handles open for writing. Changes only under the lock of [`Files`](crate::files::Files).
+    pub(crate) writers: AtomicU32,
+    /// What they write to, while there are any.
+    object: Mutex<Option<Arc<dyn WriteObject>>>,
 }
 
 impl FileEntry {
@@ -44,14 +56,13 @@ impl FileEntry {
         queue: Arc<Queue>,
         path: &Path,
         identity: Identity,
-        size: u64,
     ) -> Self {
         Self {
             uid,
             shard,
             file,
             queue,
-            size: AtomicU64::new(size),
+            size: AtomicU64::new(identity.size),
             key: Mutex::new(Key::new(path, &identity)),
             identity: Mutex::new(identity),
             path: Mutex::new(path.to_owned()),
@@ -61,11 +72,16 @@ impl FileEntry {
             place: AtomicU64::new(0),
             stale: AtomicBool::new(false),
             last_error: Mutex::default(),
+            writing: Writing::default(),
         }
     }
 
     pub(crate) fn name(&self) -> String {
         lock(&self.path).display().to_string()
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        lock(&self.path).clone()
     }
 
     /// Notes where it was opened last.
@@ -80,8 +96,23 @@ impl FileEntry {
         lock(&self.key).clone()
     }
 
+    /// The caller holds the lock of [`Files`](crate::files::Files).
+    pub(crate) fn set_key(&self, key: Key) {
+        *lock(&self.key) = key;
+    }
+
+    pub(crate) fn handles(&self) -> u32 {
+        self.handles.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    /// Whoever reads from now on finds the end here. The cache has room for it by now; only the writer whose turn it is
+    /// calls this.
+    pub(crate) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
     }
 
     /// Whether pages of this file are those of an object with this identity. A size alone, or a weak tag, proves nothing:
@@ -95,6 +126,10 @@ impl FileEntry {
 
     pub(crate) fn identity(&self) -> Identity {
         lock(&self.identity).clone()
+    }
+
+    pub(crate) fn set_identity(&self, identity: Identity) {
+        *lock(&self.identity) = identity;
     }
 
     pub(crate) fn object(&self) -> Option<Arc<dyn Object>> {
@@ -121,6 +156,27 @@ impl FileEntry {
     /// Notes that it has; tells whether that is news.
     pub(crate) fn set_stale(&self) -> bool {
         !self.stale.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether handles are open that write.
+    pub(crate) fn is_written(&self) -> bool {
+        self.writing.writers.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn write_object(&self) -> Option<Arc<dyn WriteObject>> {
+        lock(&self.writing.object).clone()
+    }
+
+    /// From now on reads and writes go through `object`. Reads through the one before could take our writes for those of
+    /// others.
+    pub(crate) fn set_write_object(&self, object: &Arc<dyn WriteObject>) {
+        *lock(&self.writing.object) = Some(Arc::clone(object));
+        self.set_object(Some(Arc::clone(object) as Arc<dyn Object>));
+    }
+
+    /// Nobody writes any more. Reads go on through the object they have.
+    pub(crate) fn drop_write_object(&self) {
+        *lock(&self.writing.object) = None;
     }
 
     /// Keeps an error for the readers that will be woken with its number.

@@ -1,5 +1,9 @@
 //! An open file: reads through the cache.
 
+mod attributes;
+mod length;
+mod write;
+
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -22,6 +26,18 @@ pub struct File {
     store: Arc<StoreInner>,
     entry: Arc<FileEntry>,
     handle: HandleId,
+    access: Access,
+}
+
+/// What a handle was opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reading.
+    Read,
+    /// Writing, too.
+    Write,
+    /// Writing at the end.
+    Append,
 }
 
 /// Buffers that each thread uses again and again.
@@ -33,6 +49,14 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Lends the thread's buffers. Where the thread is about to end, or reads within a read, they are new ones.
+fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
+    let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
+    let result = act(&mut scratch);
+    let _no_reuse = SCRATCH.try_with(|kept| kept.replace(scratch));
+    result
 }
 
 /// A part of a read that the cache is asked for at once.
@@ -50,8 +74,9 @@ impl File {
         store: Arc<StoreInner>,
         entry: Arc<FileEntry>,
         handle: HandleId,
+        access: Access,
     ) -> Self {
-        Self { engine, store, entry, handle }
+        Self { engine, store, entry, handle, access }
     }
 
     /// Size in bytes, now: as of the opening, and as writers have changed it since.
@@ -83,11 +108,7 @@ impl File {
         if self.copy_hit(offset, &mut buf[..len])? {
             return Ok(len);
         }
-        let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
-        let result = self.read_chunks(offset, buf, &mut scratch);
-        // Where the thread is about to end, or reads within a read, the buffers are simply dropped.
-        let _no_reuse = SCRATCH.try_with(|kept| kept.replace(scratch));
-        result
+        with_scratch(|scratch| self.read_chunks(offset, buf, scratch))
     }
 
     /// As [`read_at`](Self::read_at), without blocking the thread: for any async runtime. May be dropped half-way.
@@ -258,7 +279,12 @@ impl File {
 }
 
 impl Drop for File {
+    /// Closes the handle. The last one that writes first writes out what is left to, so that the store has it; errors that
+    /// nobody has heard of by [`flush`](Self::flush) are counted, and told by [`Store::lost_writes`](crate::Store::lost_writes).
     fn drop(&mut self) {
+        if self.is_writable() {
+            self.store.close_writer(&self.entry);
+        }
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).close_handle(self.handle, &mut effects);
         self.engine.perform(self.entry.shard, effects);

@@ -40,6 +40,8 @@ pub(crate) struct Files {
     /// Closed, by the order of closing, with the number of the closing; stale if the file was closed again since.
     closed: VecDeque<(u64, Arc<FileEntry>)>,
     closings: u64,
+    /// Those that handles are open for writing of.
+    written: Vec<Arc<FileEntry>>,
 }
 
 impl Files {
@@ -53,6 +55,81 @@ impl Files {
             self.detached.push(old);
             self.sweep(engine);
         }
+    }
+
+    /// The key no longer names `entry`. Its handles go on.
+    pub(crate) fn detach(&mut self, entry: &Arc<FileEntry>, engine: &Inner) {
+        let key = entry.key();
+        if self.by_key.get(&key).is_some_and(|known| Arc::ptr_eq(known, entry)) {
+            self.by_key.remove(&key);
+            self.detached.push(Arc::clone(entry));
+            self.sweep(engine);
+        }
+    }
+
+    /// Files that are known by their paths, at `from` and below, are now at `to` and below, and with `exchange` the
+    /// other way round. Returns them with their new paths.
+    pub(crate) fn rename(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        exchange: bool,
+        engine: &Inner,
+    ) -> Vec<(Arc<FileEntry>, PathBuf)> {
+        let replaced = self.take_below(to, from);
+        let moved = self.take_below(from, to);
+        let back = if exchange {
+            replaced
+        } else {
+            self.detached.extend(replaced.into_iter().map(|(entry, _)| entry));
+            Vec::new()
+        };
+        let placed: Vec<_> = moved.into_iter().chain(back).collect();
+        for (entry, path) in &placed {
+            entry.set_key(Key::Path(path.clone()));
+            self.insert(Arc::clone(entry), engine);
+        }
+        self.sweep(engine);
+        placed
+    }
+
+    /// Takes out the files known by paths at `from` and below; with the paths they have when that is `to`.
+    fn take_below(&mut self, from: &Path, to: &Path) -> Vec<(Arc<FileEntry>, PathBuf)> {
+        let moves = |key: &Key| match key {
+            Key::Path(path) => path.strip_prefix(from).ok().map(|rest| join(to, rest)),
+            Key::Inode { .. } => None,
+        };
+        let mut found: Vec<_> = self
+            .by_key
+            .extract_if(|key, _| moves(key).is_some())
+            .map(|(key, entry)| (entry, moves(&key)))
+            .collect();
+        // Whatever the order of the table.
+        found.sort_by_key(|(entry, _)| entry.uid);
+        found.into_iter().filter_map(|(entry, path)| Some((entry, path?))).collect()
+    }
+
+    /// Counts a handle more that writes; tells whether it is the first.
+    pub(crate) fn opened_writer(&mut self, entry: &Arc<FileEntry>) -> bool {
+        let first = entry.writing.writers.fetch_add(1, Ordering::Relaxed) == 0;
+        if first {
+            self.written.push(Arc::clone(entry));
+        }
+        first
+    }
+
+    /// Counts a handle less that writes; tells whether it was the last.
+    pub(crate) fn closed_writer(&mut self, entry: &Arc<FileEntry>) -> bool {
+        let last = entry.writing.writers.fetch_sub(1, Ordering::Relaxed) == 1;
+        if last {
+            self.written.retain(|other| !Arc::ptr_eq(other, entry));
+        }
+        last
+    }
+
+    /// The files that handles are open for writing of.
+    pub(crate) fn written(&self) -> Vec<Arc<FileEntry>> {
+        self.written.clone()
     }
 
     /// Counts a handle more.
@@ -106,4 +183,9 @@ impl Files {
             entry.handles.load(Ordering::Relaxed) > 0 || !engine.shard(entry.shard).close_file(entry.file)
         });
     }
+}
+
+/// `base/rest`, without a slash behind `base` if `rest` is empty.
+fn join(base: &Path, rest: &Path) -> PathBuf {
+    if rest.as_os_str().is_empty() { base.to_owned() } else { base.join(rest) }
 }

@@ -57,7 +57,7 @@ pub use journal::Journal;
 pub use memory::available_memory;
 pub use options::Options;
 pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};
-pub use store::Store;
+pub use store::{OpenOptions, Store};
 
 /// The README's example runs.
 #[cfg(doctest)]

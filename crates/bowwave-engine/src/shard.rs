@@ -223,6 +223,16 @@ impl Shard {
         }
     }
 
+    /// A file has another length.
+    pub(crate) fn set_pages(&self, file: FileId, pages: PageCount) {
+        self.lock().step(Event::Extended { file, pages });
+    }
+
+    /// Forgets some pages of a file.
+    pub(crate) fn invalidate_pages(&self, file: FileId, range: PageRange) {
+        self.lock().step(Event::Invalidate { file, range });
+    }
+
     /// Enters a file, which `make` builds once its number is known.
     pub(crate) fn open_file(
         &self,

@@ -1,17 +1,23 @@
 //! A store and its files.
 
+mod flush;
+mod names;
+mod open;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bowwave_backend::{Backend, Entry, Error as StoreError, ErrorKind, Object, Profile};
+use bowwave_backend::{Backend, Entry, Error as StoreError, ErrorKind, Identity, Object, Profile};
 
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::error::Result;
-use crate::file::File;
+use crate::file::{Access, File};
 use crate::files::{Files, Key};
 use crate::queue::Queue;
 use crate::stats::StoreStats;
+
+pub use open::OpenOptions;
 
 /// A tree of objects read through the cache. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,13 +29,15 @@ pub struct Store {
 pub(crate) struct StoreInner {
     engine: Arc<Inner>,
     backend: Arc<dyn Backend>,
+    profile: Profile,
     queue: Arc<Queue>,
     files: Mutex<Files>,
 }
 
 impl Store {
     pub(crate) fn new(engine: Arc<Inner>, backend: Arc<dyn Backend>, queue: Arc<Queue>) -> Self {
-        Self { inner: Arc::new(StoreInner { engine, backend, queue, files: Mutex::default() }) }
+        let profile = backend.profile();
+        Self { inner: Arc::new(StoreInner { engine, backend, profile, queue, files: Mutex::default() }) }
     }
 
     /// The URL, for messages.
@@ -41,15 +49,26 @@ impl Store {
     /// How the store wants to be used.
     #[must_use]
     pub fn profile(&self) -> Profile {
-        self.inner.backend.profile()
+        self.inner.profile.clone()
     }
 
-    /// Describes one entry; the empty path is the root.
+    /// Describes one entry; the empty path is the root. Of a file that is being written the size is that of now.
     ///
     /// # Errors
     /// As the store says.
     pub fn stat(&self, path: &Path) -> Result<Entry> {
-        Ok(self.inner.backend.stat(path)?)
+        match self.inner.backend.stat(path) {
+            Ok(mut entry) => {
+                if let Some(identity) = &entry.identity
+                    && let Some(file) = self.inner.files().get(&Key::new(path, identity))
+                    && file.is_written()
+                {
+                    entry.size = file.size();
+                }
+                Ok(entry)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Lists a folder.
@@ -87,43 +106,51 @@ impl StoreInner {
     fn open(self: &Arc<Self>, path: &Path) -> Result<File> {
         let mut object = self.open_object(path)?;
         let mut files = self.files();
+        let mut looks = 1;
         let entry = loop {
-            let known = files.get(&Key::new(path, object.identity()));
-            if let Some(entry) = known.filter(|entry| entry.is_still(object.identity())) {
-                break Arc::clone(entry);
-            }
-            if known.is_none() {
-                break self.new_entry(&mut files, path, &*object);
-            }
-            // Another version than we know, or one that a writer of ours has just left behind: a second look tells.
-            drop(files);
-            let again = self.open_object(path)?;
-            let is_same = again.identity() == object.identity();
-            object = again;
-            files = self.files();
-            if is_same {
-                let known = files.get(&Key::new(path, object.identity()));
-                break match known.filter(|entry| entry.is_still(object.identity())) {
-                    Some(entry) => Arc::clone(entry),
-                    // Readers of the old version go on with their handles; what is read from now on is the new one.
-                    None => self.new_entry(&mut files, path, &*object),
-                };
+            let known = files.get(&Key::new(path, object.identity())).cloned();
+            match known {
+                // Written files are not held against their identity: each write changes that.
+                Some(entry) if entry.is_written() => break entry,
+                Some(entry) if entry.is_still(object.identity()) => {
+                    entry.set_object(Some(object));
+                    break entry;
+                }
+                // Another version than we know, or one that a writer of ours has just left behind: a second look tells.
+                Some(_) if looks == 1 => {
+                    drop(files);
+                    object = self.open_object(path)?;
+                    files = self.files();
+                    looks += 1;
+                }
+                // Readers of an old version go on with their handles; what is read from now on is the new one.
+                _ => {
+                    let entry = self.new_entry(path, object.identity().clone());
+                    files.insert(Arc::clone(&entry), &self.engine);
+                    entry.set_object(Some(object));
+                    break entry;
+                }
             }
         };
+        Ok(self.open_handle(&files, path, entry, Access::Read))
+    }
+
+    fn open_handle(
+        self: &Arc<Self>,
+        files: &Files,
+        path: &Path,
+        entry: Arc<FileEntry>,
+        access: Access,
+    ) -> File {
         entry.set_path(path);
-        entry.set_object(Some(object));
         files.opened(&entry);
         let handle = self.engine.shard(entry.shard).open_handle(entry.file);
-        drop(files);
-        Ok(File::new(Arc::clone(&self.engine), Arc::clone(self), entry, handle))
+        File::new(Arc::clone(&self.engine), Arc::clone(self), entry, handle, access)
     }
 
     fn open_object(&self, path: &Path) -> Result<Arc<dyn Object>> {
         let object = self.backend.open(path)?;
-        if i64::try_from(object.size()).is_err() {
-            let message = format!("{}: the store says it has {} bytes", path.display(), object.size());
-            return Err(StoreError::new(ErrorKind::Protocol, message).into());
-        }
+        check_size(path, object.size())?;
         Ok(object)
     }
 
@@ -132,17 +159,14 @@ impl StoreInner {
         self.files().closed(entry, &self.engine);
     }
 
-    fn new_entry(&self, files: &mut Files, path: &Path, object: &dyn Object) -> Arc<FileEntry> {
+    /// A file of which nothing is cached, in no table.
+    fn new_entry(&self, path: &Path, identity: Identity) -> Arc<FileEntry> {
         let engine = &self.engine;
         let shard = engine.next_shard();
-        let pages = engine.page_size().count_for(object.size());
-        let entry = engine.shard(shard).open_file(pages, |file| {
-            let queue = Arc::clone(&self.queue);
-            let identity = object.identity().clone();
-            FileEntry::new(engine.next_uid(), (shard, file), queue, path, identity, object.size())
-        });
-        files.insert(Arc::clone(&entry), engine);
-        entry
+        let pages = engine.page_size().count_for(identity.size);
+        engine.shard(shard).open_file(pages, |file| {
+            FileEntry::new(engine.next_uid(), (shard, file), Arc::clone(&self.queue), path, identity)
+        })
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
@@ -157,4 +181,13 @@ impl Drop for StoreInner {
         self.engine.adopt(entries);
         self.engine.forget_queue(&self.queue);
     }
+}
+
+/// Fails for sizes that no file has.
+fn check_size(path: &Path, size: u64) -> Result<()> {
+    if i64::try_from(size).is_ok() {
+        return Ok(());
+    }
+    let message = format!("{}: the store says it has {size} bytes", path.display());
+    Err(StoreError::new(ErrorKind::Protocol, message).into())
 }

@@ -208,6 +208,7 @@ impl Cache {
             Event::Congestion { congested } => self.set_congested(congested),
             Event::Granted { frames } => self.grant(now, frames, out),
             Event::Revoked { frames } => self.revoke(frames, out),
+            Event::Extended { file, pages } => self.set_pages(file, pages),
         }
         self.tell_places(out);
     }
@@ -220,6 +221,14 @@ impl Cache {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
         *entry = Some(File { pages, handles: 0, stats: Stats::default(), placed: false });
+    }
+
+    /// A file has become longer, or shorter; then the driver invalidates what lies behind its end.
+    ///
+    /// # Panics
+    /// If `file` is not open.
+    pub fn set_pages(&mut self, file: FileId, pages: PageCount) {
+        self.file_mut(file).pages = pages;
     }
 
     /// A file and all its pages are forgotten. Fills in flight still want their answers; the driver gives the number to

@@ -1,0 +1,89 @@
+//! What the store says of an open file, whatever its names are by now.
+
+use std::ffi::{OsStr, OsString};
+
+use bowwave_backend::{
+    Attributes, Entry, EntryKind, Error as StoreError, ErrorKind, Object, SetAttributes, SetXattr,
+};
+
+use super::File;
+use crate::error::Result;
+
+impl File {
+    /// Describes the file, also one without a name, with the size of now. Where the store is no file system, it is what is
+    /// known from the opening.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub fn attributes(&self) -> Result<Entry> {
+        let size = || self.entry.size();
+        let object = self.entry.object();
+        let mut entry = match object.as_deref().and_then(Object::attributes) {
+            Some(attributes) => attributes.stat()?,
+            None => Entry { identity: Some(self.identity()), ..Entry::new("", EntryKind::File) },
+        };
+        entry.size = size();
+        Ok(entry)
+    }
+
+    /// Changes attributes. Where a time of modification is set, what was written before goes to the store first, so that
+    /// the time stays.
+    ///
+    /// # Errors
+    /// As the store says; `Unsupported` where it is no file system.
+    pub fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
+        if attributes.modified.is_none() {
+            return self.with_attributes(|object| object.set(attributes));
+        }
+        let before = self.entry.identity();
+        self.with_attributes(|object| object.set(attributes))?;
+        self.store.touched(&self.entry, &before, &self.entry.path());
+        Ok(())
+    }
+
+    /// Reads an extended attribute.
+    ///
+    /// # Errors
+    /// As the store says; `Unsupported` where it is no file system.
+    pub fn xattr(&self, name: &OsStr) -> Result<Vec<u8>> {
+        self.with_attributes(|object| object.xattr(name))
+    }
+
+    /// Lists the names of the extended attributes.
+    ///
+    /// # Errors
+    /// As [`xattr`](Self::xattr).
+    pub fn list_xattrs(&self) -> Result<Vec<OsString>> {
+        self.with_attributes(|object| object.list_xattrs())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As [`xattr`](Self::xattr).
+    pub fn set_xattr(&self, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
+        self.with_attributes(|object| object.set_xattr(name, value, how))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As [`xattr`](Self::xattr).
+    pub fn remove_xattr(&self, name: &OsStr) -> Result<()> {
+        self.with_attributes(|object| object.remove_xattr(name))
+    }
+
+    fn with_attributes<T>(
+        &self,
+        act: impl FnOnce(&dyn Attributes) -> bowwave_backend::Result<T>,
+    ) -> Result<T> {
+        let object = self.entry.object();
+        match object.as_deref().and_then(Object::attributes) {
+            Some(attributes) => Ok(act(attributes)?),
+            None => {
+                let message = format!("{}: this store keeps no attributes", self.entry.name());
+                Err(StoreError::new(ErrorKind::Unsupported, message).into())
+            }
+        }
+    }
+}

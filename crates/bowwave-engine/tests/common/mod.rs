@@ -1,0 +1,85 @@
+//! What tests of writing share.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bowwave_engine::{Engine, Options, Store};
+
+/// A folder that goes when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty folder.
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("bowwave-writes-{}-{number}", std::process::id()));
+        let _none_from_before = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("the temporary folder is writable");
+        Self(path)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> String {
+        format!("file://{}", self.0.display())
+    }
+
+    /// The bytes of a file in it, as everyone else sees them.
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _already_gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A cache far smaller than the files of the tests.
+pub(crate) fn small() -> Options {
+    Options { cache_bytes: Some(2 << 20), ra_pages: 32, ..Options::default() }
+}
+
+/// An engine over a fresh folder.
+pub(crate) fn folder_store(options: Options) -> (Folder, Engine, Store) {
+    let folder = Folder::new();
+    let engine = Engine::new(options).expect("valid options");
+    let store = engine.store(&folder.url()).expect("a folder");
+    (folder, engine, store)
+}
+
+/// Numbers from a seed (SplitMix64).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// From a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+
+    /// So many bytes.
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let seed = self.below(u64::MAX);
+        (0..len as u64)
+            .map(|i| (seed.wrapping_add(i).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+            .collect()
+    }
+}

@@ -1,0 +1,163 @@
+//! A store that fails its writes when it is told to.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bowwave_backend::{
+    Allocate, Attributes, Backend, Entry, Error, ErrorKind, Identity, Object, OpenWrite, Profile, ReadBuf,
+    ReadSink, Rename, Result, WriteBuf, WriteObject, WriteSink,
+};
+
+/// What goes wrong from now on.
+#[derive(Debug, Default)]
+pub(crate) struct Mood {
+    /// The kind of error of each write.
+    pub(crate) writes: Mutex<Option<ErrorKind>>,
+    /// So many writes more succeed before that.
+    pub(crate) spare: AtomicU32,
+    /// The kind of error of each flush.
+    pub(crate) syncs: Mutex<Option<ErrorKind>>,
+    /// The next so many writes write half of their bytes.
+    pub(crate) short: AtomicU32,
+    /// Writes that were asked for.
+    pub(crate) asked: AtomicU64,
+}
+
+impl Mood {
+    /// Writes fail from now on, or no longer.
+    pub(crate) fn fail_writes(&self, kind: Option<ErrorKind>) {
+        *self.writes.lock().expect("no panic") = kind;
+    }
+
+    /// Flushes fail from now on, or no longer.
+    pub(crate) fn fail_syncs(&self, kind: Option<ErrorKind>) {
+        *self.syncs.lock().expect("no panic") = kind;
+    }
+
+    fn fault(&self, of: &Mutex<Option<ErrorKind>>) -> Result<()> {
+        match *of.lock().expect("no panic") {
+            Some(kind) => Err(Error::new(kind, format!("told to fail as {kind:?}")).retryable(false)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A store over another, in a mood.
+#[derive(Debug)]
+pub(crate) struct Moody {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) mood: Arc<Mood>,
+}
+
+impl Backend for Moody {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        self.inner.stat(path)
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.read_link(path)
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        self.inner.open(path)
+    }
+
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let inner = self.inner.open_write(path, how)?;
+        Ok(Arc::new(MoodyObject { inner, mood: Arc::clone(&self.mood) }))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.inner.remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+        self.inner.rename(from, to, how)
+    }
+}
+
+#[derive(Debug)]
+struct MoodyObject {
+    inner: Arc<dyn WriteObject>,
+    mood: Arc<Mood>,
+}
+
+impl Object for MoodyObject {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.inner.read(offset, buf, sink);
+    }
+
+    fn attributes(&self) -> Option<&dyn Attributes> {
+        self.inner.attributes()
+    }
+}
+
+/// Puts together again what a short write has cut.
+struct Joined {
+    sink: Box<dyn WriteSink>,
+    tail: WriteBuf,
+}
+
+impl WriteSink for Joined {
+    fn done(self: Box<Self>, mut buf: WriteBuf, result: Result<usize>) {
+        buf.unsplit(self.tail);
+        self.sink.done(buf, result);
+    }
+}
+
+impl WriteObject for MoodyObject {
+    fn write(&self, offset: u64, mut buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        self.mood.asked.fetch_add(1, Ordering::Relaxed);
+        let take = |left: &AtomicU32| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        };
+        if !take(&self.mood.spare)
+            && let Err(error) = self.mood.fault(&self.mood.writes)
+        {
+            return sink.done(buf, Err(error));
+        }
+        if buf.len() > 1 && take(&self.mood.short) {
+            let tail = buf.split_off(buf.len() / 2);
+            return self.inner.write(offset, buf, Box::new(Joined { sink, tail }));
+        }
+        self.inner.write(offset, buf, sink);
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        self.mood.fault(&self.mood.syncs)?;
+        self.inner.sync(data_only)
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
+        self.inner.allocate(offset, len, how)
+    }
+
+    fn finish(&self) -> Result<Identity> {
+        self.inner.finish()
+    }
+}
