@@ -16,6 +16,8 @@ const DEMAND_SLOTS: u32 = 32;
 /// Most bytes of a request to a device with a head: what passes under it in the time of two or three seeks. Eight readers in
 /// order get 57 MB/s of `emulate:hdd` with it, 51 with half of it, and who comes meanwhile waits no longer than that.
 const HEAD_BYTES: u64 = 2 << 20;
+/// Most requests of a batch, which is not interrupted, on such a device: as many bytes as Linux's 16 of 512 KiB.
+const HEAD_BATCH: u32 = 4;
 /// Places on a device lie below this, and no file is longer than 2^63 bytes: addresses cannot overflow.
 const PLACES: u64 = 1 << 62;
 /// Stores that answer within this are near: how long a request takes there says how busy they are. Those further off are
@@ -42,14 +44,16 @@ impl Shape {
         };
         let best = best.max(page_bytes);
         let room = (depth - depth / DEMAND_SLOTS).max(1);
+        let of = SchedulerConfig::of(algorithm);
         let config = SchedulerConfig {
             request_bytes_max: best,
+            batch_requests: if profile.seeks { HEAD_BATCH } else { of.batch_requests },
             seeks: profile.seeks,
             async_depth_max: room,
             async_beside_max: room,
             sync_slowdown_max: if profile.seeks || profile.latency <= NEAR { 2 } else { u32::MAX },
             sync_fast_ns: u64::try_from((2 * profile.latency).max(2 * NEAR).as_nanos()).unwrap_or(u64::MAX),
-            ..SchedulerConfig::of(algorithm)
+            ..of
         };
         Self { depth, best, config }
     }
