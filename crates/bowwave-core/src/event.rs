@@ -169,6 +169,8 @@ pub enum Action {
         file: FileId,
         /// Neighbours.
         range: PageRange,
+        /// The frames that stood for them, in page order; they have no place now.
+        frames: Vec<FrameId>,
     },
     /// These frames are the driver's again.
     Retired {

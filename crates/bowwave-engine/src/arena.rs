@@ -4,6 +4,8 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use bowwave_backend::{Error as StoreError, ErrorKind};
 use bowwave_core::{FrameId, PageSize};
@@ -18,6 +20,8 @@ pub(crate) struct Arena {
     base: *mut u8,
     frames: u32,
     page_size: PageSize,
+    /// Of frames that stand for pages of mapped files: where these lie. Made with the first such file.
+    places: OnceLock<Box<[AtomicPtr<u8>]>>,
     /// What the next release waits for.
     #[cfg(test)]
     pub(crate) before_release: Hook,
@@ -66,6 +70,7 @@ impl Arena {
             base: base.cast(),
             frames,
             page_size,
+            places: OnceLock::new(),
             #[cfg(test)]
             before_release: Hook::default(),
         })
@@ -77,8 +82,36 @@ impl Arena {
     pub(crate) fn segment(&self, frame: FrameId) -> (*mut u8, usize) {
         assert!(frame.0 < self.frames, "frame {} is outside the arena", frame.0);
         let bytes = self.page_size.bytes() as usize;
+        if let Some(places) = self.places.get() {
+            let place = places[frame.0 as usize].load(Ordering::Relaxed);
+            if !place.is_null() {
+                return (place, bytes);
+            }
+        }
         // SAFETY: below `frames`, so inside the mapping.
         (unsafe { self.base.add(frame.0 as usize * bytes) }, bytes)
+    }
+
+    /// The memory of a frame lies at `place` from now on; or, if that is null, in the arena.
+    ///
+    /// Under the shard's lock, while nobody uses the frame: whoever comes to use it has held the lock since.
+    pub(crate) fn set_place(&self, frame: FrameId, place: *mut u8) {
+        if self.places.get().is_none() && place.is_null() {
+            return;
+        }
+        let places = self.places.get_or_init(|| (0..self.frames).map(|_| AtomicPtr::default()).collect());
+        places[frame.0 as usize].store(place, Ordering::Relaxed);
+    }
+
+    /// Whether the memory of one frame begins where that of another ends.
+    fn is_next(&self, frame: FrameId, next: FrameId) -> bool {
+        match self.places.get() {
+            None => frame.0 + 1 == next.0,
+            Some(_) => {
+                let (base, len) = self.segment(frame);
+                base.wrapping_add(len) == self.segment(next).0
+            }
+        }
     }
 
     /// Frames that `len` bytes fill, from the start of the first.
@@ -113,14 +146,14 @@ impl Arena {
         assert!(skip + buf.len() <= frames.len() * bytes, "too few frames for the copy");
         let (mut rest, mut skip) = (buf, skip);
         // Neighbouring frames are one stretch of memory.
-        for run in frames.chunk_by(|a, b| a.0 + 1 == b.0) {
+        for run in frames.chunk_by(|&a, &b| self.is_next(a, b)) {
             if rest.is_empty() {
                 break;
             }
             let (base, _) = self.segment(run[0]);
             let count = rest.len().min(run.len() * bytes - skip);
             let (head, tail) = rest.split_at_mut(count);
-            // SAFETY: `skip + count` is within the run, whose frames lie side by side in the mapping; the frames
+            // SAFETY: `skip + count` is within the run, whose frames lie side by side in a mapping; the frames
             // are not written to (the caller's promise); `buf` is exclusive, so it does not overlap the mapping.
             unsafe { copy(base.add(skip), head.as_mut_ptr(), count) };
             rest = tail;

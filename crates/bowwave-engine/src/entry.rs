@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object, WriteObject};
 use bowwave_core::{FileId, FillError};
 
 use crate::files::Key;
+use crate::places::Places;
 use crate::queue::Queue;
 
 /// One version of one object: what its readers share. Several names of one file are one entry.
@@ -36,6 +37,8 @@ pub(crate) struct FileEntry {
     stale: AtomicBool,
     last_error: Mutex<Option<StoreError>>,
     pub(crate) writing: Writing,
+    /// Where its pages lie, if it is mapped.
+    pub(crate) places: OnceLock<Arc<Places>>,
 }
 
 /// What concerns the writers of a file.
@@ -73,6 +76,7 @@ impl FileEntry {
             stale: AtomicBool::new(false),
             last_error: Mutex::default(),
             writing: Writing::default(),
+            places: OnceLock::new(),
         }
     }
 

@@ -22,10 +22,10 @@ use crate::wait::{Outcome, Slot};
 /// should be told apart want handles of their own.
 #[derive(Debug)]
 pub struct File {
-    engine: Arc<Inner>,
+    pub(crate) engine: Arc<Inner>,
     store: Arc<StoreInner>,
-    entry: Arc<FileEntry>,
-    handle: HandleId,
+    pub(crate) entry: Arc<FileEntry>,
+    pub(crate) handle: HandleId,
     access: Access,
 }
 
@@ -217,7 +217,7 @@ impl File {
         Chunk { request: page.request_of(offset, len as u64), skip, len }
     }
 
-    fn check_stale(&self) -> Result<()> {
+    pub(crate) fn check_stale(&self) -> Result<()> {
         if self.entry.is_stale() { Err(self.entry.changed().into()) } else { Ok(()) }
     }
 
@@ -293,9 +293,9 @@ impl Drop for File {
 }
 
 /// Gives back what a dropped task waited for.
-struct Waiting<'a> {
-    file: &'a File,
-    slot: &'a Slot,
+pub(crate) struct Waiting<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) slot: &'a Slot,
 }
 
 impl Drop for Waiting<'_> {

@@ -132,6 +132,11 @@ impl Files {
         self.written.clone()
     }
 
+    /// Enters a file that no key names: nobody else will find it.
+    pub(crate) fn insert_detached(&mut self, entry: Arc<FileEntry>) {
+        self.detached.push(entry);
+    }
+
     /// Counts a handle more.
     pub(crate) fn opened(&self, entry: &FileEntry) {
         entry.handles.fetch_add(1, Ordering::Relaxed);

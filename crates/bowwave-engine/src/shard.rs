@@ -1,6 +1,8 @@
 //! One shard: a cache under a lock, its memory, and the translation of actions into things to do outside the lock.
 #![allow(unsafe_code, reason = "reads page frames")]
 
+mod mapped;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -220,6 +222,7 @@ impl Shard {
         // The number may be another file's by now.
         if known.is_some_and(|known| known.uid == entry.uid) {
             state.step(Event::Invalidate { file: entry.file, range: PageRange::new(0, u64::MAX) });
+            self.collect_places(&mut state);
         }
     }
 
@@ -257,6 +260,7 @@ impl Shard {
             return false;
         }
         state.step(Event::CloseFile { file });
+        self.collect_places(&mut state);
         state.files[file.0 as usize] = None;
         state.free_files.push(file);
         true
@@ -320,7 +324,9 @@ impl Shard {
 
     /// Turns the actions at hand into effects that need no lock.
     fn collect(&self, state: &mut State, effects: &mut Vec<Effect>) {
+        state.cache.tell_places(&mut state.actions);
         let mut actions = std::mem::take(&mut state.actions);
+        self.settle_places(state, &mut actions);
         for action in actions.drain(..) {
             match action {
                 Action::Decided(_) => {}
@@ -346,8 +352,7 @@ impl Shard {
                 // Under the lock, for once: outside it the frames could be lent again, and filled, before their memory
                 // is given away.
                 Action::Retired { frames } => self.arena.release(&frames),
-                // No file has places yet.
-                Action::Unmap { .. } | Action::Released { .. } => {}
+                Action::Unmap { .. } | Action::Released { .. } => unreachable!("settled above"),
             }
         }
         state.actions = actions;
@@ -358,7 +363,8 @@ impl Shard {
         let entry = Arc::clone(entry);
         let demanded = Arc::new(AtomicBool::new(false));
         state.fills.insert(fill.id, (Arc::clone(&entry), Arc::clone(&demanded)));
-        let frames = state.cache.fill_frames(fill.id).collect();
+        let frames: Vec<FrameId> = state.cache.fill_frames(fill.id).collect();
+        self.place(&entry, fill.range, &frames);
         QueuedFill {
             key: self.key(fill.id),
             entry,

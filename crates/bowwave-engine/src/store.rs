@@ -14,6 +14,8 @@ use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::file::{Access, File};
 use crate::files::{Files, Key};
+use crate::mapped::MappedFile;
+use crate::places::Places;
 use crate::queue::Queue;
 use crate::stats::StoreStats;
 
@@ -95,6 +97,15 @@ impl Store {
         self.inner.open(path)
     }
 
+    /// Opens an object to map it into memory. Its pages are this handle's own: other readers of the object share neither
+    /// them nor its readahead.
+    ///
+    /// # Errors
+    /// As the store says; `Io` if there is no address space for it; `Invalid` for an empty object.
+    pub fn open_mapped(&self, path: &Path) -> Result<MappedFile> {
+        self.inner.open_mapped(path)
+    }
+
     /// What was asked of the store so far.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
@@ -146,6 +157,32 @@ impl StoreInner {
         files.opened(&entry);
         let handle = self.engine.shard(entry.shard).open_handle(entry.file);
         File::new(Arc::clone(&self.engine), Arc::clone(self), entry, handle, access)
+    }
+
+    fn open_mapped(self: &Arc<Self>, path: &Path) -> Result<MappedFile> {
+        let object = self.open_object(path)?;
+        let engine = &self.engine;
+        let pages = engine.page_size().count_for(object.size());
+        if pages.0 == 0 {
+            let message = format!("{}: an empty file cannot be mapped", path.display());
+            return Err(StoreError::new(ErrorKind::Invalid, message).into());
+        }
+        let places = Arc::new(Places::new(pages.0, engine.page_size())?);
+        let shard = engine.next_shard();
+        let entry = engine.shard(shard).open_placed_file(pages, |file| {
+            let queue = Arc::clone(&self.queue);
+            let identity = object.identity().clone();
+            let entry = FileEntry::new(engine.next_uid(), (shard, file), queue, path, identity);
+            entry.places.set(places).expect("it is new");
+            entry
+        });
+        entry.set_object(Some(object));
+        let mut files = self.files();
+        files.insert_detached(Arc::clone(&entry));
+        files.opened(&entry);
+        let handle = engine.shard(entry.shard).open_handle(entry.file);
+        drop(files);
+        Ok(MappedFile::new(File::new(Arc::clone(engine), Arc::clone(self), entry, handle, Access::Read)))
     }
 
     fn open_object(&self, path: &Path) -> Result<Arc<dyn Object>> {

@@ -79,7 +79,7 @@ pub(crate) struct Frames {
     /// Up-to-date frames that somebody pins.
     pinned: u32,
     /// Pages with places of their own that frames have let go of since the driver last heard.
-    pub(crate) released: Vec<(FileId, PageIndex)>,
+    pub(crate) released: Vec<(FileId, PageIndex, FrameId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +195,7 @@ impl Frames {
         let frame = self.get_mut(id);
         debug_assert!(frame.pins == 0 && matches!(frame.state, State::InFlight | State::Doomed));
         frame.state = State::Free;
-        let placed = frame.has(Flag::Placed).then_some((frame.file, frame.index));
+        let placed = frame.has(Flag::Placed).then_some((frame.file, frame.index, id));
         frame.flags = 0;
         self.released.extend(placed);
         self.free.push(id.0);

@@ -69,8 +69,20 @@ impl Cache {
     /// Moves what is to be unmapped and what was let go of to `out`. For drivers that call methods rather than
     /// [`step`](Self::step): after each, before fills are begun or the memory is read again.
     pub fn tell_places(&mut self, out: &mut Vec<Action>) {
-        runs(&mut self.unmapped, |file, range| out.push(Action::Unmap { file, range }));
-        runs(&mut self.frames.released, |file, range| out.push(Action::Released { file, range }));
+        self.unmapped.sort_unstable();
+        for run in self.unmapped.chunk_by(|a, b| a.0 == b.0 && a.1.0 + 1 == b.1.0) {
+            let range = PageRange::from_start(run[0].1, PageCount(run.len() as u64));
+            out.push(Action::Unmap { file: run[0].0, range });
+        }
+        self.unmapped.clear();
+        let released = &mut self.frames.released;
+        released.sort_unstable();
+        for run in released.chunk_by(|a, b| a.0 == b.0 && a.1.0 + 1 == b.1.0) {
+            let range = PageRange::from_start(run[0].1, PageCount(run.len() as u64));
+            let frames = run.iter().map(|&(_, _, frame)| frame).collect();
+            out.push(Action::Released { file: run[0].0, range, frames });
+        }
+        released.clear();
     }
 
     /// Has the mapped pages at the cold end of a list unmapped, and gives them another turn.
@@ -86,18 +98,6 @@ impl Cache {
             self.frames.list_add(id, State::Inactive);
         }
     }
-}
-
-/// Takes pages as runs of neighbours.
-fn runs(pages: &mut Vec<(FileId, PageIndex)>, mut each: impl FnMut(FileId, PageRange)) {
-    if pages.is_empty() {
-        return;
-    }
-    pages.sort_unstable();
-    for run in pages.chunk_by(|a, b| a.0 == b.0 && a.1.0 + 1 == b.1.0) {
-        each(run[0].0, PageRange::from_start(run[0].1, PageCount(run.len() as u64)));
-    }
-    pages.clear();
 }
 
 #[cfg(test)]

@@ -1,0 +1,111 @@
+//! The memory of a mapped file: in file order, so that programs can map it, and only what the cache holds takes memory.
+
+#![allow(unsafe_code, reason = "maps memory that backends fill")]
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::{Mutex, PoisonError, Weak};
+
+use bowwave_backend::{Error as StoreError, ErrorKind};
+use bowwave_core::{PageIndex, PageRange, PageSize};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::error::Result;
+
+/// Memory for every page of a file, each at the place that it has in the file.
+#[derive(Debug)]
+pub(crate) struct Places {
+    memory: OwnedFd,
+    base: *mut u8,
+    len: usize,
+    page_size: PageSize,
+    /// Who has it mapped.
+    mapping: Mutex<Option<Weak<dyn Mapping>>>,
+}
+
+/// A program's mapping of a mapped file.
+pub trait Mapping: Debug + Send + Sync {
+    /// Takes these bytes of the file out of the mapping, so that the next touch of each page is a fault. Called under a lock
+    /// of the cache: must not read the mapping, nor call the engine.
+    fn unmap(&self, bytes: Range<u64>);
+}
+
+// SAFETY: the mapping is plain memory that lives as long as this does; who may touch which page when is settled by the
+// cache, as for the arena.
+unsafe impl Send for Places {}
+// SAFETY: as above.
+unsafe impl Sync for Places {}
+
+impl Places {
+    /// Address space for `pages` pages; memory follows with use.
+    ///
+    /// # Errors
+    /// If the system gives no such memory object or no such stretch of address space.
+    pub(crate) fn new(pages: u64, page_size: PageSize) -> Result<Self> {
+        let bytes = pages.saturating_mul(page_size.bytes());
+        let refused = |error: &dyn std::fmt::Display| {
+            let message = format!("cannot map a file of {bytes} bytes: {error}");
+            StoreError::new(ErrorKind::Io, message).retryable(false)
+        };
+        let len = usize::try_from(bytes).map_err(|error| refused(&error))?;
+        let memory = memfd_create("bowwave", MemfdFlags::CLOEXEC).map_err(|error| refused(&error))?;
+        ftruncate(&memory, bytes).map_err(|error| refused(&error))?;
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choosing.
+        let base =
+            unsafe { mmap(ptr::null_mut(), len, both, MapFlags::SHARED | MapFlags::NORESERVE, &memory, 0) }
+                .map_err(|error| refused(&format!("{error}; is the address space limited (ulimit -v)?")))?;
+        Ok(Self { memory, base: base.cast(), len, page_size, mapping: Mutex::default() })
+    }
+
+    /// Where a page lies.
+    pub(crate) fn address(&self, page: PageIndex) -> *mut u8 {
+        let offset = (page.0 << self.page_size.shift()) as usize;
+        assert!(offset < self.len, "page {} is outside the file", page.0);
+        self.base.wrapping_add(offset)
+    }
+
+    /// The memory object, which has the file's bytes at the file's offsets.
+    pub(crate) fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    pub(crate) fn attach(&self, mapping: Weak<dyn Mapping>) {
+        *self.mapping.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapping);
+    }
+
+    /// Takes pages out of the program's mapping.
+    pub(crate) fn unmap(&self, range: PageRange) {
+        let mapping =
+            self.mapping.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
+        if let Some(mapping) = mapping {
+            mapping.unmap(self.bytes(range));
+        }
+    }
+
+    /// Gives the memory of pages back to the system, out of every mapping first.
+    pub(crate) fn release(&self, range: PageRange) {
+        let bytes = self.bytes(range);
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // The range is within the object, which is ours: nothing but lack of memory in the kernel can stop it, and then a page
+        // that holds the same bytes as before stays.
+        let punched = fallocate(&self.memory, how, bytes.start, bytes.end - bytes.start);
+        debug_assert!(punched.is_ok(), "punching a hole into memory of our own: {punched:?}");
+    }
+
+    fn bytes(&self, range: PageRange) -> Range<u64> {
+        let shift = self.page_size.shift();
+        range.start.0 << shift..range.end.0 << shift
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; requests in flight hold the entry, and so this, until they have ended.
+        let unmapped = unsafe { munmap(self.base.cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
+    }
+}

@@ -1,0 +1,297 @@
+//! Files mapped into memory: each byte right or a reported error, whatever the budget, and nobody waits for ever.
+#![allow(unsafe_code, reason = "touches mapped memory, forks")]
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use bowwave_engine::backend::pattern;
+use bowwave_engine::{Advice, Engine, ErrorKind, Options, Policy, Store};
+use bowwave_region::uffd::Scope;
+use bowwave_region::{Error, MapOptions, Protection, Region};
+
+const PAGE: u64 = 4096;
+
+fn engine(cache_bytes: u64, policy: Policy) -> Engine {
+    let options = Options { cache_bytes: Some(cache_bytes), policy, ..Options::default() };
+    Engine::new(options).expect("a small cache")
+}
+
+fn map(store: &Store, options: &MapOptions) -> Region {
+    Region::map(store, Path::new(""), options).expect("userfaultfd works on this machine")
+}
+
+/// The byte that `pattern:/SIZE` has at an offset.
+fn expected(size: &str, offset: u64) -> u8 {
+    let mut byte = [0];
+    pattern::fill(pattern::seed(Path::new(size)), offset, &mut byte);
+    byte[0]
+}
+
+/// Runs one test of this file alone in a process of its own, where `child` is true.
+fn in_child(test: &str) -> ExitStatus {
+    let program = env::current_exe().expect("we run from a file");
+    let mut child = Command::new(program);
+    child.args(["--exact", test, "--test-threads=1"]).env("BOWWAVE_REGION_CHILD", "1");
+    child.output().expect("it starts").status
+}
+
+fn is_child() -> bool {
+    env::var_os("BOWWAVE_REGION_CHILD").is_some()
+}
+
+#[test]
+fn a_mapped_file_reads_as_the_file_is() {
+    for policy in [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range] {
+        let engine = engine(8 << 20, policy);
+        let store = engine.store("pattern:/20000001").expect("a pattern");
+        let region = map(&store, &MapOptions::default());
+        assert_eq!(region.len(), 20_000_001);
+        let mut bytes = vec![0; region.len()];
+        pattern::fill(pattern::seed(Path::new("20000001")), 0, &mut bytes);
+        assert!(region.as_slice() == bytes, "{policy:?}: forwards, through a cache of less than half of it");
+        for (at, piece) in region.as_slice().chunks(5000).enumerate().rev() {
+            assert!(*piece == bytes[at * 5000..at * 5000 + piece.len()], "{policy:?}: backwards, at {at}");
+        }
+        let stats = region.stats();
+        assert!(
+            stats.pages_mapped > 20_000_001 / PAGE * 3 / 2,
+            "what does not fit was mapped twice: {stats:?}"
+        );
+        assert!(engine.stats().frames_used * PAGE <= 8 << 20);
+    }
+}
+
+#[test]
+fn eight_threads_touch_at_random_with_a_tenth_of_the_room_and_failing_requests() {
+    let seed = env::var("BOWWAVE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11u64);
+    let hint = format!("BOWWAVE_SEED={seed}");
+    let touches: u64 = env::var("BOWWAVE_TOUCHES").ok().and_then(|text| text.parse().ok()).unwrap_or(200_000);
+    let (size, bytes) = ("64MiB", 64u64 << 20);
+    let engine = engine(bytes / 10, Policy::Range);
+    let store = engine.store(&format!("fault:errors=0.01,seed={seed}:pattern:/{size}")).expect("a pattern");
+    let region = map(&store, &MapOptions::default());
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for reader in 0..8 {
+            let (region, done, hint) = (&region, &done, &hint);
+            scope.spawn(move || {
+                let mut state = seed.wrapping_mul(0x9E37_79B9).wrapping_add(reader);
+                for turn in 0..touches / 8 {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    // Half of them near each other, half anywhere.
+                    let near = ((((turn / 64) * 7_919) % (bytes >> 20)) << 20) | ((state >> 40) & 0xF_FFFF);
+                    let offset = if state >> 63 == 0 { near } else { (state >> 20) % bytes };
+                    assert_eq!(
+                        region.as_slice()[offset as usize],
+                        expected(size, offset),
+                        "at {offset}, {hint}"
+                    );
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(done.load(Ordering::Relaxed), touches / 8 * 8);
+    assert!(region.failures().is_empty(), "requests were tried again: {:?}", region.failures());
+    let stats = region.stats();
+    assert!(stats.pages_unmapped > 0 && stats.cache.pages_evicted > 0, "there was no pressure: {stats:?}");
+    assert!(engine.stats().frames_used * PAGE <= bytes / 10);
+}
+
+#[test]
+fn what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch() {
+    let name = "what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch";
+    let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };
+    let engine = Engine::new(options).expect("a small cache");
+    let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
+    let region = map(&store, &MapOptions::default());
+    if is_child() {
+        std::hint::black_box(region.as_slice()[5000]);
+        unreachable!("a page that cannot be had was read");
+    }
+    let failed = region.populate(4096, 4096).expect_err("every request fails");
+    assert!(matches!(failed, Error::Engine(_)), "{failed}");
+    assert!(region.read(4096, &mut [0; 10]).is_err());
+    let failures = region.failures();
+    assert_eq!(failures.len(), 1);
+    assert_eq!(failures[0].0, 4096);
+    let status = in_child(name);
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
+}
+
+#[test]
+fn a_private_map_can_be_written_to_and_keeps_what_was_written() {
+    let (size, bytes) = ("16MiB", 16u64 << 20);
+    let engine = engine(4 << 20, Policy::OnDemand);
+    let store = engine.store(&format!("pattern:/{size}")).expect("a pattern");
+    let mut region =
+        map(&store, &MapOptions { protection: Protection::CopyOnWrite, ..MapOptions::default() });
+    let slice = region.as_mut_slice().expect("it is writable");
+    for at in (0..bytes as usize).step_by(3 * 4096) {
+        slice[at] = !slice[at];
+    }
+    // Through all of it again, so that what is not a copy has gone and come.
+    for round in 0..2 {
+        for at in (0..bytes).step_by(1024) {
+            let mut right = expected(size, at);
+            if at % (3 * 4096) == 0 {
+                right = !right;
+            }
+            assert_eq!(region.as_slice()[at as usize], right, "round {round}, at {at}");
+        }
+    }
+    let mut byte = [0];
+    region.read(0, &mut byte).expect("readable");
+    assert_eq!(byte[0], expected(size, 0), "the file is as it was");
+    let mut plain = map(&store, &MapOptions::default());
+    assert!(plain.as_mut_slice().is_none());
+}
+
+#[test]
+fn ranges_are_checked_and_named() {
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/1000000").expect("a pattern");
+    let refused = |range| {
+        let options = MapOptions { range: Some(range), ..MapOptions::default() };
+        Region::map(&store, Path::new(""), &options).expect_err("out of bounds").to_string()
+    };
+    assert_eq!(refused(0..1_000_001), "cannot map bytes 0 to 1000001: the file has 1000000 bytes");
+    assert_eq!(refused(4096..4096), "cannot map bytes 4096 to 4096: it is empty");
+    assert_eq!(refused(100..200), "cannot map bytes 100 to 200: it must begin at a multiple of 4096");
+    let options = MapOptions { range: Some(8192..999_999), ..MapOptions::default() };
+    let part = map(&store, &options);
+    assert_eq!(part.len(), 991_807);
+    for at in [0, 4095, 4096, 500_000, 991_806] {
+        assert_eq!(part.as_slice()[at], expected("1000000", 8192 + at as u64));
+    }
+    assert!(part.populate(0, 991_808).is_err());
+    assert!(part.read(991_807, &mut [0]).is_err());
+    assert!(part.advise(991_808, 1, Advice::WillNeed).is_err());
+    part.advise(0, 0, Advice::Random).expect("within");
+    let empty = engine.store("pattern:/0").expect("a pattern");
+    let refused = Region::map(&empty, Path::new(""), &MapOptions::default()).expect_err("nothing to map");
+    assert!(refused.to_string().contains("an empty file cannot be mapped"), "{refused}");
+}
+
+#[test]
+fn populated_pages_take_no_fault_and_a_large_file_takes_no_memory() {
+    let engine = engine(64 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/1TiB").expect("a pattern");
+    let region = map(&store, &MapOptions::default());
+    let middle = 512u64 << 30;
+    region.populate(middle, 32 << 20).expect("it can be had");
+    let before = region.stats().faults;
+    let sum: u64 =
+        (0..32u64 << 20).step_by(4096).map(|at| u64::from(region.as_slice()[(middle + at) as usize])).sum();
+    let right: u64 = (0..32u64 << 20).step_by(4096).map(|at| u64::from(expected("1TiB", middle + at))).sum();
+    assert_eq!(sum, right);
+    assert_eq!(region.stats().faults, before);
+    assert_eq!(region.as_slice()[region.len() - 1], expected("1TiB", (1 << 40) - 1));
+}
+
+#[test]
+fn system_calls_get_the_bytes_or_an_error() {
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/1MiB").expect("a pattern");
+    let mut null = File::create("/dev/null").expect("it is there");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for scope in [Scope::All, Scope::Program] {
+        let region = map(&store, &MapOptions { scope: Some(scope), ..MapOptions::default() });
+        assert_eq!(region.serves_system_calls(), scope == Scope::All);
+        let path = folder.path().join("copy");
+        let mut copy = File::create(&path).expect("writable");
+        let written = copy.write_all(&region.as_slice()[..100_000]);
+        match scope {
+            Scope::All => {
+                written.expect("the kernel's touches are served");
+                assert!(fs::read(&path).expect("readable") == region.as_slice()[..100_000]);
+            }
+            Scope::Program => {
+                assert_eq!(written.expect_err("it is missing").raw_os_error(), Some(libc::EFAULT));
+                region.populate(0, 100_000).expect("it can be had");
+                copy.write_all(&region.as_slice()[..100_000]).expect("now it is there");
+            }
+        }
+    }
+    null.write_all(b"x").expect("a sink");
+}
+
+#[test]
+fn a_child_has_no_such_memory_and_the_parent_goes_on() {
+    let name = "a_child_has_no_such_memory_and_the_parent_goes_on";
+    if !is_child() {
+        let status = in_child(name);
+        assert!(status.success(), "{status}");
+        return;
+    }
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/8MiB").expect("a pattern");
+    let region = map(&store, &MapOptions::default());
+    assert_eq!(region.as_slice()[0], expected("8MiB", 0));
+    thread::scope(|scope| {
+        let region = &region;
+        let reader = scope.spawn(move || {
+            for at in (0..8 << 20).step_by(1000) {
+                assert_eq!(region.as_slice()[at], expected("8MiB", at as u64));
+            }
+        });
+        // SAFETY: the child makes one touch, which ends it.
+        unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                std::hint::black_box(region.as_ptr().read_volatile());
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status}");
+        }
+        reader.join().expect("the parent's readers are served");
+    });
+}
+
+#[test]
+fn an_object_that_changes_is_an_error_and_never_a_mixture() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("file");
+    fs::write(&path, vec![1; 4 << 20]).expect("room");
+    let engine = engine(1 << 20, Policy::None);
+    let store = engine.store(&format!("file://{}", path.display())).expect("a file");
+    let region = map(&store, &MapOptions::default());
+    assert_eq!(region.as_slice()[0], 1);
+    fs::write(&path, vec![2; 4 << 20]).expect("room");
+    let changed = region.populate(2 << 20, 4096).expect_err("it is another file now");
+    let Error::Engine(bowwave_engine::Error::Store(error)) = &changed else { panic!("{changed}") };
+    assert_eq!(error.kind(), ErrorKind::Changed);
+}
+
+#[test]
+fn regions_come_and_go_while_others_are_read() {
+    let engine = engine(16 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/32MiB").expect("a pattern");
+    let steady = map(&store, &MapOptions::default());
+    thread::scope(|scope| {
+        for reader in 0..2usize {
+            let (store, steady) = (&store, &steady);
+            scope.spawn(move || {
+                for round in 0..30 {
+                    let region = map(store, &MapOptions::default());
+                    for at in (reader * 1000..32 << 20).step_by(1 << 20) {
+                        assert_eq!(region.as_slice()[at], expected("32MiB", at as u64), "round {round}");
+                        assert_eq!(steady.as_slice()[at], region.as_slice()[at]);
+                    }
+                }
+            });
+        }
+    });
+    drop(steady);
+    assert!(engine.stats().frames_used * PAGE <= 16 << 20);
+}
