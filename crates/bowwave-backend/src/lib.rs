@@ -46,8 +46,9 @@
 //!
 //! # What it does not do
 //!
-//! It writes nothing, lists no web server, follows no change (a changed object fails its readers, who open it again),
-//! and checks no content but its length and version.
+//! It tries nothing again but what publishes, copies and removes objects, locks nothing, lists and writes no web server,
+//! follows no change (a changed object fails its readers, who open it again), and checks no content but its length and
+//! version.
 
 mod backend;
 mod buf;

@@ -145,10 +145,10 @@ struct Keys {
 impl Keys {
     /// Whether `path` (of a request, so with its escapes) is a folder here, and no key.
     fn is_folder(&self, path: &str) -> bool {
-        // Google's requests escape slashes, too; of other escapes folders in tests have none.
-        let path = path.trim_start_matches('/').replace("%2F", "/");
+        let path = plain_path(path);
+        let path = path.trim_start_matches('/');
         let key = path.split_once('/').map_or("", |(_, key)| key);
-        let place = self.root.join(&path);
+        let place = self.root.join(path);
         !key.is_empty() && place.is_dir() && !(key.ends_with('/') && place.join(MARKER).exists())
     }
 }
@@ -194,6 +194,27 @@ impl Service<Request<Incoming>> for Keys {
             _ => answer,
         }
     }
+}
+
+/// A path without its escapes.
+fn plain_path(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = path.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let escaped =
+            after.get(..2).filter(|_| *byte == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(plain) => {
+                bytes.push(plain);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn plain(status: StatusCode, body: &'static str) -> HttpResponse {

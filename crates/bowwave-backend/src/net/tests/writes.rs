@@ -426,6 +426,33 @@ fn renaming_copies_on_the_server() {
     assert_eq!(kind(rename("c", "b/taken", Rename::Replace)), ErrorKind::NotADirectory);
 }
 
+/// Each request escapes keys in its own way; all must mean the same key.
+#[test]
+fn odd_names_are_the_same_key_to_every_request() {
+    let (_server, served, store) = bucket();
+    for name in ["a b", "a+b", "100%41", "a&b=c?d#e", "é ü 漢", "'\"<>", "~-_.!*()", "...", "back\\slash"]
+    {
+        store.make_directory(name.as_ref(), 0o755, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (file, moved) = (format!("{name}/{name}"), format!("{name}/{name} moved"));
+        let object = store.open_write(file.as_ref(), &create()).unwrap();
+        write_all(&*object, 0, &bytes(name, PART + 1));
+        object.finish().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(fs::read(served.folder.path().join("bucket/data").join(&file)).unwrap().len(), PART + 1);
+        // By copies of parts, which have the source's key in a header.
+        store.rename(file.as_ref(), moved.as_ref(), Rename::NoReplace).unwrap();
+        store.rename(moved.as_ref(), file.as_ref(), Rename::Replace).unwrap();
+        assert!(read(&*store, &file) == bytes(name, PART + 1), "{name}");
+        let object = store.open_write(moved.as_ref(), &create()).unwrap();
+        write(&*object, 0, &vec![0; PART]).unwrap();
+        let uploads = store.stray_uploads().unwrap();
+        assert_eq!(uploads.iter().map(|upload| upload.path.to_str().unwrap()).collect::<Vec<_>>(), [&moved]);
+        store.abort_upload(&uploads[0]).unwrap();
+        store.remove_file(file.as_ref()).unwrap();
+        store.remove_directory(name.as_ref()).unwrap();
+        assert_eq!(store.list("".as_ref()).unwrap(), [], "{name}");
+    }
+}
+
 #[test]
 fn a_rename_whose_copy_fails_leaves_the_old_name() {
     let (server, served, store) = bucket();
