@@ -239,6 +239,10 @@ fn the_counters_at_the_end_are_those_of_what_was_read() {
     // What was read ahead was there, or on its way, when the kernel asked.
     let count = |name: &str| counters[name].as_u64().expect("a count");
     assert!(count("hits") + count("late") > 0 && count("requests") < 256, "{counters}");
+    // A fill each, by whether someone waited when it was sent.
+    let times = counters["store"]["latency_ns"].as_object().expect("by work");
+    let sent: u64 = times.values().filter_map(|times| times["device"]["count"].as_u64()).sum();
+    assert!(sent >= count("requests"), "{counters}");
 }
 
 #[test]

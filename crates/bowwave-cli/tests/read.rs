@@ -162,3 +162,27 @@ fn a_digest_of_bytes_out_of_order_is_refused() {
     let (code, line) = failure(&mut read(&[&file, "--verify", "--threads", "2"]));
     assert!(code == 2 && line.contains("--threads 1"), "{line}");
 }
+
+#[test]
+fn a_store_is_asked_as_the_options_say_and_the_row_tells_how_that_went() {
+    let arguments = ["emulate:nvme:pattern:/4MiB", "--bs", "64k", "--threads", "4", "--cache", "16MiB"];
+    let of = |more: &[&str]| rows(&[&arguments, more].concat()).swap_remove(0)["store"].clone();
+    let store = of(&["--scheduler", "noop", "--device-depth", "2"]);
+    assert_eq!(store["scheduler"], "noop");
+    assert!(number(&store, "in_flight_max") <= 2.0, "{store}");
+    assert_eq!(store["reasons"].as_object().map(|reasons| reasons.len()), Some(1), "{store}");
+    let store = of(&[]);
+    assert_eq!(store["scheduler"], "deadline");
+    let times = &store["latency_ns"]["demand_read"];
+    assert!(number(&times["device"], "p50") >= 80_000.0, "80 us to the first byte: {store}");
+    assert!(
+        number(&times["queue"], "count") >= 1.0 && store["latency_ns"]["write_back"].is_null(),
+        "{store}"
+    );
+    for (option, value, said) in
+        [("--scheduler", "cfq", "deadline-rw"), ("--device-depth", "0", "--device-depth")]
+    {
+        let (code, line) = failure(&mut read(&["pattern:/1MiB", option, value]));
+        assert!(code == 2 && line.contains(said), "{line}");
+    }
+}
