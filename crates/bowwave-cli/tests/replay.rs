@@ -350,6 +350,22 @@ fn schedulers_and_their_knobs_are_varied_as_devices_are() {
     assert_eq!(varied[0], planned[1]);
     assert_eq!(varied[1].0, "\"deadline:batch=1,starved=0\"");
     assert!(varied[1].1 != varied[0].1 && varied[2].1 != varied[1].1, "knobs matter: {varied:?}");
+    let past = |scheduler: &str| -> Vec<Value> {
+        let command = ["--scheduler", scheduler, "--json"];
+        let rows = rows(&run(bowwave().arg("replay").arg(&plan).args(command)));
+        let classes = rows[0]["classes"].as_array().expect("classes").clone();
+        let sum: u64 = classes.iter().filter_map(|class| class["requests"].as_u64()).sum();
+        assert!(
+            sum >= rows[0]["requests"].as_u64().expect("a count"),
+            "before they were merged: {classes:?}"
+        );
+        classes
+    };
+    let (late, early) = (past("deadline:sync_expire_ms=0"), past("deadline"));
+    assert_eq!([&late[0]["class"], &late[0]["op"], &late[1]["class"]], ["sync", "read", "async"]);
+    assert!(late[0]["expired"].as_u64() > Some(100) && early[0]["expired"] == 0, "{late:?}\n{early:?}");
+    assert!(late[0]["latency_ns"]["p99"].as_u64() > late[0]["waited_ns"]["p50"].as_u64());
+    assert!(late[0]["depth"].as_f64() > Some(1.0) && late[0]["depth_max"].as_u64() <= Some(16), "{late:?}");
     let keys = replay(&["--device", "hdd:queue_batch=1,queue_starved=0", "--scheduler", "deadline"]);
     assert_eq!(keys[0].1, varied[1].1, "a device's keys are the same knobs");
     let bad = text.replace("clook", "cfq");

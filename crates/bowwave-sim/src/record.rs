@@ -109,6 +109,18 @@ pub struct Row {
     pub utilisation: f64,
     /// Latency of a read.
     pub latency_ns: Latency,
+    /// Requests to the device by class and direction; empty if they were not told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassRow>,
+    /// Requests that became part of another before the device had them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub merged: u64,
+    /// Requests that were dropped before the device had them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cancelled: u64,
+    /// Readahead that someone waited for before it had ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub promoted: u64,
     /// Seconds as a multiple of the least that any policy could take with this cache and device; none if that was not
     /// asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,6 +146,32 @@ impl Row {
 
 /// Bytes of a GiB.
 const GIB: f64 = (1u64 << 30) as f64;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// What requests of one class and direction met, as the cache asked for them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassRow {
+    /// `sync`: someone waited in the end; or `async`.
+    pub class: String,
+    /// `read` or `write`.
+    pub op: String,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Of these, sent to the device past their deadlines.
+    pub expired: u64,
+    /// From being asked for to their ends.
+    pub latency_ns: Latency,
+    /// From being asked for until the device began.
+    pub waited_ns: Latency,
+    /// Waiting or at the device, average over the time.
+    pub depth: f64,
+    /// At most.
+    pub depth_max: u32,
+}
 
 /// Percentiles of the latency of reads, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,4 +261,10 @@ pub struct Samples {
     /// Pages evicted unused and found missing in the step.
     #[serde(default)]
     pub thrashed: Vec<u64>,
+    /// Of `queued`, requests that nobody waits for.
+    #[serde(default)]
+    pub queued_async: Vec<u32>,
+    /// Requests that went to the device past their deadlines in the step.
+    #[serde(default)]
+    pub expired: Vec<u32>,
 }

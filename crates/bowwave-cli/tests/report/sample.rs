@@ -245,6 +245,8 @@ fn samples(requests: &Requests, reads: &Reads, end_ns: u64) -> Samples {
         bytes_delivered: vec![0; STEPS as usize],
         requests: vec![0; STEPS as usize],
         thrashed: (0..STEPS).map(|step| if step > 60 { step % 5 } else { 0 }).collect(),
+        queued_async: vec![0; STEPS as usize],
+        expired: (0..STEPS as u32).map(|step| u32::from(step % 17 == 0)).collect(),
     };
     for index in 0..requests.pages.len() {
         let (queued, began, ended) =
@@ -258,6 +260,7 @@ fn samples(requests: &Requests, reads: &Reads, end_ns: u64) -> Samples {
             let busy = &mut samples.busy[place as usize];
             *busy = (*busy + overlap / step as f64).min(1.0);
             samples.queued[place as usize] += u32::from(ended > to);
+            samples.queued_async[place as usize] += u32::from(ended > to && requests.readahead[index]);
         }
     }
     for index in 0..reads.time_ns.len() {

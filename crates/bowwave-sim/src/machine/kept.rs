@@ -33,6 +33,7 @@ struct Step {
     bytes_delivered: u64,
     requests: u64,
     thrashed: u64,
+    expired: u64,
     delivered_now: u64,
 }
 
@@ -164,6 +165,10 @@ impl Kept {
         samples.requests.push(u32::try_from(stats.requests[0] - step.requests).unwrap_or(u32::MAX));
         samples.thrashed.push(thrashed - step.thrashed);
         step.thrashed = thrashed;
+        let nobody: u32 = stats.classes.iter().skip(1).step_by(2).map(|class| class.now).sum();
+        samples.queued_async.push(nobody);
+        samples.expired.push(u32::try_from(stats.expired - step.expired).unwrap_or(u32::MAX));
+        step.expired = stats.expired;
         step.busy_ns = stats.busy_ns;
         step.bytes_fetched = stats.bytes[0];
         step.bytes_delivered = step.delivered_now;
@@ -240,6 +245,8 @@ fn halve(samples: &mut Samples) {
         samples.bytes_delivered[pair] = samples.bytes_delivered[a] + samples.bytes_delivered[b];
         samples.thrashed[pair] = samples.thrashed[a] + samples.thrashed[b];
         samples.requests[pair] = samples.requests[a].saturating_add(samples.requests[b]);
+        samples.queued_async[pair] = samples.queued_async[b];
+        samples.expired[pair] = samples.expired[a].saturating_add(samples.expired[b]);
     }
     samples.time_ns.truncate(pairs);
     samples.busy.truncate(pairs);
@@ -248,6 +255,8 @@ fn halve(samples: &mut Samples) {
     samples.bytes_delivered.truncate(pairs);
     samples.requests.truncate(pairs);
     samples.thrashed.truncate(pairs);
+    samples.queued_async.truncate(pairs);
+    samples.expired.truncate(pairs);
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! Of two things at the same time the device's comes first, then the one that was planned first, so a run depends on
 //! its input alone.
 
+mod classes;
 mod driven;
 mod host;
 mod kept;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bowwave_core::{Cache, Decision, Fill, FillId, Instant, PageSize};
 use hdrhistogram::Histogram;
 
+use super::classes::Classes;
 use super::kept::Kept;
 use super::reads::Read;
 use crate::queue::{Completed, Queue};
@@ -37,6 +38,7 @@ pub(super) struct Recorder {
     told: Option<(Arc<AtomicU64>, u64)>,
     bytes_wanted: u64,
     files: Vec<String>,
+    classes: Classes,
     kept: Option<Kept>,
 }
 
@@ -58,6 +60,7 @@ impl Recorder {
             told: None,
             bytes_wanted: 0,
             files: Vec::new(),
+            classes: Classes::default(),
             kept: options.map(Kept::new),
         }
     }
@@ -130,6 +133,7 @@ impl Recorder {
     }
 
     pub(super) fn request_ended(&mut self, done: &Completed) {
+        self.classes.ended(done);
         if let Some(kept) = &mut self.kept {
             kept.request_ended(done);
         }
@@ -168,6 +172,10 @@ impl Recorder {
                 p99: self.latency_at(0.99),
                 max: self.latency_max,
             },
+            classes: self.classes.rows(device, now),
+            merged: device.merged,
+            cancelled: device.cancelled,
+            promoted: device.promoted,
             ..Row::default()
         };
         let kept = self.kept.as_ref().map(Kept::run).unwrap_or_default();

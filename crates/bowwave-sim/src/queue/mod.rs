@@ -28,7 +28,7 @@ use order::Order;
 use pending::{Part, Pending, Rest};
 use scheduled::Scheduled;
 use slab::NONE;
-pub use stats::QueueStats;
+pub use stats::{ClassDepth, QueueStats};
 
 /// A device and the requests that wait for it. See the [module](self) for how to drive it.
 #[derive(Debug)]
@@ -65,6 +65,12 @@ pub struct Completed {
     pub started: Instant,
     /// When the device was done with its last part.
     pub ended: Instant,
+    /// Which way its bytes went.
+    pub direction: Direction,
+    /// Whether someone waited for it in the end.
+    pub urgency: Urgency,
+    /// Whether a part of it went to the device past its deadline.
+    pub expired: bool,
 }
 
 /// A submitted request: one part, or several if it was too long for the device. Parts stay until the last has ended.
@@ -75,6 +81,9 @@ struct Tracked {
     started: Instant,
     first: u32,
     parts_left: u32,
+    direction: Direction,
+    urgency: Urgency,
+    expired: bool,
 }
 
 impl Queue {
@@ -133,7 +142,10 @@ impl Queue {
             parts_left += 1;
             end = start;
         }
-        let tracked = Tracked { queued: now, started: NOT_STARTED, first, parts_left };
+        let Request { direction, urgency, .. } = request;
+        let (queued, started, expired) = (now, NOT_STARTED, false);
+        let tracked = Tracked { queued, started, first, parts_left, direction, urgency, expired };
+        self.stats.enter(direction, urgency);
         let before = self.tracked.insert(request.id.0, tracked);
         assert!(before.is_none(), "{:?} was submitted twice", request.id);
         let mut part = first;
@@ -173,14 +185,21 @@ impl Queue {
 
     /// Someone now waits for this request.
     pub fn promote(&mut self, id: RequestId) {
-        let mut part = self.tracked.get(&id.0).map_or(NONE, |tracked| tracked.first);
+        let now = self.counted_until;
+        let Some(tracked) = self.tracked.get_mut(&id.0) else { return };
+        let mut part = tracked.first;
+        if tracked.urgency == Urgency::Readahead {
+            tracked.urgency = Urgency::Demand;
+            self.stats.leave(tracked.direction, Urgency::Readahead);
+            self.stats.enter(tracked.direction, Urgency::Demand);
+            self.stats.promoted += 1;
+        }
         while part != NONE {
             let Part { item, sibling, .. } = self.pending.parts[part];
             self.pending.parts[part].request.urgency = Urgency::Demand;
             if item != NONE {
                 self.pending.items[item].urgency = Urgency::Demand;
             }
-            let now = self.counted_until;
             if let (Some(scheduled), Some(id)) = (&mut self.scheduled, self.pending.parts[part].scheduled) {
                 scheduled.scheduler.promote(now, id);
             }
@@ -210,7 +229,9 @@ impl Queue {
             self.drop_part(part);
             part = sibling;
         }
-        self.tracked.remove(&id.0);
+        if let Some(Tracked { direction, urgency, .. }) = self.tracked.remove(&id.0) {
+            self.stats.leave(direction, urgency);
+        }
         self.stats.cancelled += 1;
         self.admit(now);
         true
@@ -328,6 +349,7 @@ impl Queue {
             self.stats.requests[request.direction as usize] += 1;
             self.stats.bytes[request.direction as usize] += request.bytes;
             self.at_device += 1;
+            self.stats.expired += u64::from(item.expired);
             self.device.submit(now, &request);
         }
     }
@@ -353,15 +375,18 @@ impl Queue {
             part = next;
             let tracked = self.tracked.get_mut(&id.0).expect("a part of a request that has not ended");
             tracked.parts_left -= 1;
+            tracked.expired |= item.expired;
             tracked.started = tracked.started.min(done.started);
             if tracked.parts_left == 0 {
-                let Tracked { queued, started, mut first, .. } = *tracked;
+                let Tracked { queued, started, mut first, direction, urgency, expired, .. } = *tracked;
+                self.stats.leave(direction, urgency);
                 self.tracked.remove(&id.0);
                 while first != NONE {
                     self.pending.parts.release(first);
                     first = self.pending.parts[first].sibling;
                 }
-                completed.push(Completed { id, queued, started, ended: done.ended });
+                let ended = done.ended;
+                completed.push(Completed { id, queued, started, ended, direction, urgency, expired });
             }
         }
         self.pending.items.release(index);
@@ -401,6 +426,7 @@ impl Queue {
             self.counted_until = now;
             self.stats.busy_ns += if self.at_device > 0 { passed } else { 0 };
             self.stats.depth_ns += u128::from(passed) * self.len() as u128;
+            self.stats.pass(passed);
             self.stats.congested_ns += if self.congested[0] { passed } else { 0 };
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Item {
     pub(super) waits: bool,
     /// Its name in the core's scheduler, if that is which decides.
     pub(super) dispatch: Option<DispatchId>,
+    /// Whether it went to the device past its deadline.
+    pub(super) expired: bool,
 }
 
 /// A submitted request, or a piece of one that was too long for the device.
@@ -95,6 +97,7 @@ impl Pending {
             newer,
             waits: true,
             dispatch: None,
+            expired: false,
         };
         let index = self.items.insert(item);
         (self.parts[part].item, self.parts[part].next) = (index, NONE);
@@ -104,7 +107,7 @@ impl Pending {
     }
 
     /// Makes an item of what the core's scheduler has merged and handed over; of its parts the first comes first.
-    pub(super) fn dispatched(&mut self, dispatch: &Dispatch, parts: &[u32]) -> u32 {
+    pub(super) fn dispatched(&mut self, dispatch: &Dispatch, parts: &[u32], expired: bool) -> u32 {
         let Part { request, .. } = self.parts[parts[0]];
         let schedule::Request { start, end, urgency, .. } = dispatch.request;
         let Request { direction, object, owner, .. } = request;
@@ -121,6 +124,7 @@ impl Pending {
             newer: NONE,
             waits: false,
             dispatch: Some(dispatch.id),
+            expired,
         });
         for (place, &part) in parts.iter().enumerate() {
             let next = parts.get(place + 1).copied().unwrap_or(NONE);

@@ -58,7 +58,8 @@ impl Scheduled {
         let dispatch = self.scheduler.dispatch(now)?;
         self.taken.clear();
         self.taken.extend(self.scheduler.parts(dispatch.id).map(|id| self.parts[id.slot()]));
-        Some(pending.dispatched(&dispatch, &self.taken))
+        let expired = dispatch.deadline.is_some_and(|deadline| deadline < now);
+        Some(pending.dispatched(&dispatch, &self.taken, expired))
     }
 
     pub(super) fn complete(&mut self, now: Instant, id: DispatchId) {

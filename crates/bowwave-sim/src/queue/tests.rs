@@ -146,8 +146,15 @@ fn long_requests_are_cut_at_the_devices_limit_and_complete_once_with_the_last_pi
     bench.queue.submit(Instant(5), read(10, 200));
     let completed = bench.run();
     assert_eq!(bench.asked(), [(10, 64), (74, 64), (138, 64), (202, 8)]);
-    let expected =
-        Completed { id: RequestId(10), queued: Instant(5), started: Instant(5), ended: Instant(5 + 4 * MS) };
+    let expected = Completed {
+        id: RequestId(10),
+        queued: Instant(5),
+        started: Instant(5),
+        ended: Instant(5 + 4 * MS),
+        direction: Direction::Read,
+        urgency: Urgency::Demand,
+        expired: false,
+    };
     assert_eq!(completed, [expected]);
 }
 

@@ -46,6 +46,16 @@ fn row(run: &Run) -> Result<(), String> {
     }
     all("row", [run.page_bytes, row.bytes_fetched, row.bytes_wanted, row.accesses, row.requests])?;
     all("row", [row.hits, row.late, row.misses, row.pages_used, row.pages_wasted, row.pages_thrashed])?;
+    for (place, class) in row.classes.iter().enumerate() {
+        let name = format!("row.classes[{place}]");
+        if !(class.depth.is_finite() && (0.0..=1e15).contains(&class.depth)) {
+            return Err(format!("{name}.depth is {}, which is no number of requests", class.depth));
+        }
+        let [latency, waited] = [class.latency_ns, class.waited_ns];
+        all(&name, [class.requests, class.expired])?;
+        all(&name, [latency.p50, latency.p90, latency.p99, latency.max])?;
+        all(&name, [waited.p50, waited.p90, waited.p99, waited.max])?;
+    }
     all("row.latency_ns", [row.latency_ns.p50, row.latency_ns.p90, row.latency_ns.p99, row.latency_ns.max])
 }
 
@@ -100,10 +110,13 @@ fn lengths(run: &Run) -> Result<(), String> {
         ],
     )?;
     // Older recordings have none.
-    match samples.thrashed.len() {
-        0 => Ok(()),
-        length => same("samples.time_ns", samples.time_ns.len(), &[("samples.thrashed", length)]),
-    }
+    let later = [
+        ("samples.thrashed", samples.thrashed.len()),
+        ("samples.queued_async", samples.queued_async.len()),
+        ("samples.expired", samples.expired.len()),
+    ];
+    let later: Vec<_> = later.into_iter().filter(|&(_, length)| length > 0).collect();
+    same("samples.time_ns", samples.time_ns.len(), &later)
 }
 
 fn same(first: &str, length: usize, others: &[(&str, usize)]) -> Result<(), String> {

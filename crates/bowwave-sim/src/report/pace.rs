@@ -16,6 +16,10 @@ pub(super) struct Pace {
     busy: Vec<f64>,
     /// Most requests at the device or waiting for it.
     queued: Vec<u32>,
+    /// Of these at most, requests that nobody waits for; empty if that was not recorded.
+    queued_async: Vec<u32>,
+    /// Requests that went to the device past their deadlines; empty if that was not recorded.
+    expired: Vec<u32>,
     /// Bytes a second read from the device.
     fetched: Vec<f64>,
     /// Bytes a second given to readers.
@@ -95,6 +99,12 @@ impl Pace {
             let pages = pages.iter().fold(0, |sum: u64, pages| sum.saturating_add(*pages));
             self.thrashed.push(short(pages as f64 / seconds));
         }
+        if let Some(queued) = samples.queued_async.get(first..end) {
+            self.queued_async.push(queued.iter().copied().max().unwrap_or(0));
+        }
+        if let Some(expired) = samples.expired.get(first..end) {
+            self.expired.push(expired.iter().copied().fold(0, u32::saturating_add));
+        }
         self.request.push((requests > 0).then(|| short(fetched as f64 / requests as f64)));
     }
 }
@@ -123,12 +133,15 @@ mod tests {
             run.samples.bytes_fetched.push(4096);
             run.samples.bytes_delivered.push(1000);
             run.samples.requests.push(1);
+            run.samples.queued_async.push(index as u32 % 3);
+            run.samples.expired.push(u32::from(index <= 3));
         }
         let pace = Pace::of(&run);
         assert_eq!((pace.time.len(), pace.joined), (250, 8));
         assert!(pace.busy.iter().all(|busy| *busy == 0.5), "{:?}", pace.busy);
         assert!(pace.delivered.iter().all(|rate| (*rate - 1e6).abs() < 1.0), "{:?}", pace.delivered);
         assert_eq!(pace.request[0], Some(4096.0));
+        assert_eq!((pace.expired[0], pace.expired[1], pace.queued_async[0]), (3, 0, 2));
     }
 
     #[test]

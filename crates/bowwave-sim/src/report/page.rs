@@ -69,6 +69,7 @@ pub(super) fn write(title: &str, command: &str, views: &[View], out: &mut impl W
             "run_latency" => each(|says| &says.latency),
             "run_sizes" => each(|says| &says.sizes),
             "run_device" => each(|says| &says.device),
+            "run_classes" => table::classes(views),
             "run_sampling" => of_runs(views, |view| view.map.sampling()),
             _ => return None,
         })

@@ -219,6 +219,10 @@ fn device(run: &Run, row: &Row, pace: &Pace) -> String {
     } else {
         " neither the device nor the readers alone are the limit."
     };
+    let expired: u64 = row.classes.iter().map(|class| class.expired).sum();
+    if expired > 0 {
+        text += &format!(" {} went there past their deadlines.", counted(expired, "request"));
+    }
     if pace.joined > 1 {
         text += &format!(" Each point joins {} samples; the queue's is their highest.", pace.joined);
     }

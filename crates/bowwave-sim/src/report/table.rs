@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::page::escaped;
 use super::say::Groups;
-use super::units::{bytes, count, percent, three, time};
+use super::units::{bytes, count, percent, three, time, visible};
 use super::view::View;
 use crate::record::Row;
 
@@ -88,6 +88,47 @@ pub(super) fn html(views: &[View], groups: &Groups) -> String {
         row(&mut html, index, view, groups.is_best(index), evictions, &columns);
     }
     html + "</tbody>"
+}
+
+/// Requests by class, a table a run; scripts show that of the chosen run alone.
+pub(super) fn classes(views: &[View]) -> String {
+    let with = views.iter().enumerate().filter(|(_, view)| !view.row.classes.is_empty());
+    with.map(|(index, view)| of_run(index, view)).collect()
+}
+
+fn of_run(index: usize, view: &View) -> String {
+    let heads =
+        ["class", "requests", "past deadline", "queued", "at most", "p50", "p90", "p99", "max", "waited p99"];
+    let heads: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
+    let name = escaped(view.name());
+    let mut html = format!(
+        "<li data-run=\"{index}\"><div class=\"scroll\"><table class=\"classes\"><caption><bdi>{name}</bdi></caption>\
+         <thead><tr>{heads}</tr></thead><tbody>"
+    );
+    for class in &view.row.classes {
+        let what = match (&*class.class, &*class.op) {
+            ("sync", "read") => "reads waited for".to_owned(),
+            ("async", "read") => "readahead".to_owned(),
+            ("sync", "write") => "writes waited for".to_owned(),
+            ("async", "write") => "write-back".to_owned(),
+            (class, op) => escaped(&visible(&format!("{class} {op}"))),
+        };
+        let latency = class.latency_ns;
+        let cells = [
+            count(class.requests),
+            count(class.expired),
+            three(class.depth),
+            count(class.depth_max.into()),
+            time(latency.p50 as f64),
+            time(latency.p90 as f64),
+            time(latency.p99 as f64),
+            time(latency.max as f64),
+            time(class.waited_ns.p99 as f64),
+        ];
+        let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
+        html += &format!("<tr><th scope=\"row\">{what}</th>{cells}</tr>");
+    }
+    html + "</tbody></table></div></li>\n"
 }
 
 fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool, columns: &[&Column]) {

@@ -7,7 +7,7 @@ use crate::device::DeviceSpec;
 use crate::faults::Faults;
 use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, RecordOptions, Setup, Walk};
 use crate::queue::Queue;
-use crate::record::{Latency, Row};
+use crate::record::{ClassRow, Latency, Row};
 
 /// A run of `reads` reads of a page each: one in ten misses, one in five is late.
 fn run(policy: &str, seconds: f64, amplification: f64, reads: usize) -> Run {
@@ -87,6 +87,41 @@ fn refusal(recording: &Recording) -> String {
 
 fn read(json: &str) -> String {
     Report::read(json.as_bytes()).unwrap_err().to_string()
+}
+
+#[test]
+fn requests_are_told_apart_by_class_and_those_past_their_deadlines_are_marked() {
+    let mut recording = recording();
+    let latency = |ms: u64| Latency { p50: ms, p90: 2 * ms, p99: 3 * ms, max: 4 * ms };
+    let class = |class: &str, op: &str, expired| ClassRow {
+        class: class.into(),
+        op: op.into(),
+        requests: 1234,
+        expired,
+        latency_ns: latency(5_000_000),
+        waited_ns: latency(1_000_000),
+        depth: 2.5,
+        depth_max: 17,
+    };
+    let run = &mut recording.runs[1];
+    run.row.classes = vec![class("sync", "read", 3), class("async", "read", 0), class("<b>", "write", 0)];
+    run.samples.expired = vec![0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+    run.samples.queued_async = vec![1; 10];
+    let html = page(&recording);
+    for part in [
+        "<th scope=\"row\">reads waited for</th><td>1,234</td><td>3</td><td>2.5</td><td>17</td><td>5 ms</td>",
+        "<td>10 ms</td><td>15 ms</td><td>20 ms</td><td>3 ms</td></tr><tr><th scope=\"row\">readahead</th>",
+        "<th scope=\"row\">&lt;b&gt; write</th>",
+        "3 requests went there past their deadlines.",
+        "\"expired\":[0,0,3,0,0,0,0,0,0,0]",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    recording.runs[1].samples.expired.pop();
+    assert!(refusal(&recording).contains("samples.expired has 9 values"), "{}", refusal(&recording));
+    recording.runs[1].samples.expired.push(0);
+    recording.runs[1].row.classes[0].depth = f64::NAN;
+    assert!(refusal(&recording).contains("row.classes[0].depth is NaN"), "{}", refusal(&recording));
 }
 
 #[test]

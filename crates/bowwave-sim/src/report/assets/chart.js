@@ -97,8 +97,18 @@ function plane(box, width, height, { x, y, xAxis, yAxis, paint, at, zooms = fals
   return plot;
 }
 
+// Short strokes at the foot of a line chart, where something happened.
+function ticks(u, marks) {
+  const { left, top, width, height } = u.bbox;
+  u.ctx.fillStyle = colours.ink;
+  for (const mark of marks) {
+    const x = u.valToPos(mark, "x", true);
+    if (x >= left && x <= left + width) u.ctx.fillRect(x - 1, top + height - 9 * (devicePixelRatio || 1), 2, 9 * (devicePixelRatio || 1));
+  }
+}
+
 // A line chart. Each line has a name, x and y values; a second scale stands to the right.
-function lines(box, width, height, { lines, xAxis, yAxis, rightAxis, yRange, sync, fill }) {
+function lines(box, width, height, { lines, xAxis, yAxis, rightAxis, yRange, sync, fill, marks = [] }) {
   const joined = lines.length > 1
     ? uPlot.join(lines.map(line => [line.x, line.y]), lines.map(() => [uPlot.JOIN_NULL_EXPAND || 2]))
     : [lines[0].x, lines[0].y];
@@ -112,7 +122,10 @@ function lines(box, width, height, { lines, xAxis, yAxis, rightAxis, yRange, syn
       fill: fill && index === 0 ? alpha(line.colour, 0.15) : undefined, points: { show: line.x.length < 3 },
       value: (_, value) => value == null ? "–" : line.text(value),
     }))),
-    hooks: { drawClear: [u => { u.ctx.fillStyle = colours.card; u.ctx.fillRect(0, 0, u.ctx.canvas.width, u.ctx.canvas.height); }] },
+    hooks: {
+      drawClear: [u => { u.ctx.fillStyle = colours.card; u.ctx.fillRect(0, 0, u.ctx.canvas.width, u.ctx.canvas.height); }],
+      draw: [u => ticks(u, marks)],
+    },
     cursor: { drag: { x: true, y: false }, sync: sync ? { key: sync } : undefined },
   };
   return new uPlot(options, joined, box);

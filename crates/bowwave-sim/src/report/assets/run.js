@@ -96,7 +96,7 @@ chart("sizes", (box, width, height) => {
 });
 
 chart("device", (box, width, height) => {
-  const { time, busy, queued } = data.runs[shown.run].pace;
+  const { time, busy, queued, queued_async, expired } = data.runs[shown.run].pace;
   if (time.length === 0) return nothing(box, "No samples over time were recorded.");
   const unit = timeUnit(time[time.length - 1] * 1e9);
   const x = time.map(seconds => seconds * 1e9 / unit.size);
@@ -105,6 +105,7 @@ chart("device", (box, width, height) => {
     lines: [
       { label: "busy", x, y: busy.map(share => share * 100), colour: colours.hit, text: value => number(value) + " %" },
       { label: "queue", x, y: queued, colour: colours.miss, right: true, text: value => number(value) },
-    ],
+    ].concat(queued_async.length ? [{ label: "of it readahead", x, y: queued_async, colour: colours.late, right: true, text: value => number(value) }] : []),
+    marks: x.filter((_, index) => expired[index] > 0),
   });
 });

@@ -1,0 +1,101 @@
+//! Requests by class and direction: how long they took, how many there were at once.
+
+use bowwave_core::Instant;
+use hdrhistogram::Histogram;
+
+use crate::queue::{ClassDepth, Completed, QueueStats};
+use crate::record::{ClassRow, Latency};
+
+/// In the order of [`ClassDepth::index`].
+const NAMES: [(&str, &str); 4] = [("sync", "read"), ("async", "read"), ("sync", "write"), ("async", "write")];
+
+/// Histograms of each class, made when its first request ends.
+#[derive(Debug, Default)]
+pub(super) struct Classes([Option<Box<Class>>; 4]);
+
+#[derive(Debug)]
+struct Class {
+    expired: u64,
+    latency: Times,
+    waited: Times,
+}
+
+#[derive(Debug)]
+struct Times {
+    histogram: Histogram<u64>,
+    max: u64,
+}
+
+impl Times {
+    fn new() -> Self {
+        // Three digits over any span of time a simulation can have.
+        Self { histogram: Histogram::new(3).expect("three digits are a valid precision"), max: 0 }
+    }
+
+    fn record(&mut self, ns: u64) {
+        self.histogram.record(ns).expect("the histogram resizes itself");
+        self.max = self.max.max(ns);
+    }
+
+    fn percentiles(&self) -> Latency {
+        let at = |quantile| self.histogram.value_at_quantile(quantile).min(self.max);
+        Latency { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: self.max }
+    }
+}
+
+impl Classes {
+    pub(super) fn ended(&mut self, done: &Completed) {
+        let class = self.0[ClassDepth::index(done.direction, done.urgency)].get_or_insert_with(|| {
+            Box::new(Class { expired: 0, latency: Times::new(), waited: Times::new() })
+        });
+        class.expired += u64::from(done.expired);
+        class.latency.record(done.ended.0 - done.queued.0);
+        class.waited.record(done.started.0.saturating_sub(done.queued.0));
+    }
+
+    /// A row for each class that had requests.
+    pub(super) fn rows(&self, queue: &QueueStats, now: Instant) -> Vec<ClassRow> {
+        let all = self.0.iter().zip(NAMES).zip(queue.classes);
+        let rows = all.filter_map(|((class, (name, op)), depth)| {
+            let class = class.as_ref()?;
+            Some(ClassRow {
+                class: name.to_owned(),
+                op: op.to_owned(),
+                requests: class.latency.histogram.len(),
+                expired: class.expired,
+                latency_ns: class.latency.percentiles(),
+                waited_ns: class.waited.percentiles(),
+                depth: depth.ns as f64 / now.0.max(1) as f64,
+                depth_max: depth.max,
+            })
+        });
+        rows.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Direction, RequestId};
+    use bowwave_core::Urgency;
+
+    #[test]
+    fn each_class_has_its_own_percentiles_and_depth() {
+        let (mut classes, mut queue) = (Classes::default(), QueueStats::default());
+        for number in 1..=100 {
+            let urgency = if number <= 50 { Urgency::Demand } else { Urgency::Readahead };
+            let (queued, started) = (Instant(1000), Instant(1000 + number));
+            let (id, direction, expired) = (RequestId(number), Direction::Read, number > 98);
+            let ended = Instant(2000 + number);
+            classes.ended(&Completed { id, queued, started, ended, direction, urgency, expired });
+        }
+        queue.classes[1] = ClassDepth { now: 0, max: 7, ns: 5000 };
+        let rows = classes.rows(&queue, Instant(10_000));
+        let names: Vec<_> =
+            rows.iter().map(|row| (&*row.class, &*row.op, row.requests, row.expired)).collect();
+        assert_eq!(names, [("sync", "read", 50, 0), ("async", "read", 50, 2)]);
+        assert_eq!(rows[0].waited_ns, Latency { p50: 25, p90: 45, p99: 50, max: 50 });
+        assert_eq!((rows[1].waited_ns.p50, rows[1].latency_ns.max), (75, 1100));
+        assert_eq!((rows[1].depth, rows[1].depth_max), (0.5, 7));
+    }
+}
