@@ -202,7 +202,7 @@ pub trait Backend: Debug + Send + Sync {
     /// Aborts an upload that [`stray_uploads`](Self::stray_uploads) has shown. Blocks.
     ///
     /// # Errors
-    /// `NotFound` if it is gone, and as the store says.
+    /// As the store says; one that is gone is `NotFound` to some stores, and aborted to others.
     fn abort_upload(&self, upload: &Upload) -> Result<()> {
         Err(unsupported(&upload.path, "uploads"))
     }

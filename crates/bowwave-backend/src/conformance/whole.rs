@@ -1,11 +1,12 @@
 //! What stores of whole objects must do: nothing is seen before `finish`, and then all of it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::{PATIENCE, bytes_of, create, put, shown};
 use crate::{
-    Allocate, Backend, EntryKind, ErrorKind, OpenWrite, Rename, Result, WriteBuf, WriteObject, pattern,
-    read_once, start_write, write_once,
+    Allocate, Backend, EntryKind, ErrorKind, OpenWrite, Rename, Result, SetAttributes, SetXattr, WriteBuf,
+    WriteObject, pattern, read_once, start_write, write_once,
 };
 
 pub(super) fn run(store: &dyn Backend) {
@@ -20,8 +21,11 @@ pub(super) fn run(store: &dyn Backend) {
     rewritten_before(store, part);
     continued_after(store, part);
     refused(store, part);
+    short_in_the_middle(store, part);
     names(store);
+    what_it_cannot(store);
     dropped_with_writes_in_flight(store, part);
+    uploads(store, part);
 }
 
 /// `len` bytes that no other `name` has.
@@ -135,7 +139,8 @@ fn given_up(store: &dyn Backend, part: usize) {
 fn exclusive(store: &dyn Backend, part: usize) {
     let how = OpenWrite { create: true, exclusive: true, ..OpenWrite::default() };
     assert_eq!(kind(store.open_write("whole/kept".as_ref(), &how), "there"), ErrorKind::Exists);
-    assert_eq!(kind(store.open_write("whole".as_ref(), &how).map(drop), "a folder"), ErrorKind::IsADirectory);
+    let folder = kind(store.open_write("whole".as_ref(), &how), "a folder");
+    assert!(matches!(folder, ErrorKind::IsADirectory | ErrorKind::Exists), "{folder:?}");
     let missing = store.open_write("whole/none".as_ref(), &OpenWrite::default());
     assert_eq!(kind(missing, "not made"), ErrorKind::NotFound);
     for (name, len) in [("whole/first", 10), ("whole/second", part + 10)] {
@@ -247,6 +252,60 @@ fn names(store: &dyn Backend) {
         store.remove_file(outside.as_ref()).expect_err(outside);
     }
     store.remove_file("whole/c".as_ref()).expect("nothing has moved it");
+}
+
+/// A part that is short is the last one.
+fn short_in_the_middle(store: &dyn Backend, part: usize) {
+    let object = create(store, "whole/short");
+    write_all(&*object, part, part, &bytes("second", part));
+    assert_eq!(kind(write_once(&*object, 0, b"short", PATIENCE), "not the last"), ErrorKind::Invalid);
+    write_all(&*object, 0, part, &bytes("first", part));
+    object.finish().expect("all is there now");
+    assert!(bytes_of(store, "whole/short") == [bytes("first", part), bytes("second", part)].concat());
+}
+
+fn what_it_cannot(store: &dyn Backend) {
+    put(store, "whole/object", b"bytes");
+    put(store, "whole/full/object", b"bytes");
+    let at = "whole/object".as_ref();
+    let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
+    for (error, wanted) in [
+        (store.symlink("object".as_ref(), "whole/x".as_ref(), None), ErrorKind::Unsupported),
+        (store.link(at, "whole/x".as_ref()), ErrorKind::Unsupported),
+        (store.make_node("whole/x".as_ref(), EntryKind::Fifo, 0o644, 0, None), ErrorKind::Unsupported),
+        (store.set_attributes(at, &mode), ErrorKind::Unsupported),
+        (store.set_xattr(at, "user.x".as_ref(), b"x", SetXattr::Any), ErrorKind::Unsupported),
+        (store.rename(at, "whole/seen".as_ref(), Rename::Exchange), ErrorKind::Unsupported),
+        // It would be many requests, and somebody could see it half done.
+        (store.rename("whole/full".as_ref(), "whole/x".as_ref(), Rename::Replace), ErrorKind::CrossDevice),
+    ] {
+        let error = error.expect_err("an object store has no such thing");
+        assert_eq!(error.kind(), wanted, "{error}");
+    }
+    assert!(is_missing(store, "whole/x"));
+}
+
+/// An upload that nobody finishes is listed, and can be aborted; nothing of it is seen.
+fn uploads(store: &dyn Backend, part: usize) {
+    let listed = || {
+        let mut uploads = store.stray_uploads().expect("listed");
+        uploads.retain(|upload| upload.path == Path::new("whole/upload/here"));
+        uploads
+    };
+    let object = create(store, "whole/upload/here");
+    write_all(&*object, 0, part, &bytes("upload", part));
+    let found = listed();
+    assert_eq!(found.len(), 1);
+    assert!(is_missing(store, "whole/upload/here") && is_missing(store, "whole/upload"));
+    store.abort_upload(&found[0]).expect("there");
+    assert_eq!(listed(), []);
+    // Some servers say so, some take what is gone for aborted.
+    if let Err(error) = store.abort_upload(&found[0]) {
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+    object.finish().expect_err("its parts are gone");
+    drop(object);
+    assert!(is_missing(store, "whole/upload/here"));
 }
 
 fn dropped_with_writes_in_flight(store: &dyn Backend, part: usize) {

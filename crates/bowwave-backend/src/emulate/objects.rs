@@ -106,15 +106,7 @@ impl WriteObject for EmulatedWriteObject {
     }
 
     fn finish(&self) -> Result<Identity> {
-        // Object stores answer it as late as any request; where every write is seen at once nothing is sent.
-        match self.read.station.finish_delay() {
-            Some(delay) => {
-                let identity = self.inner.finish()?;
-                std::thread::sleep(delay);
-                Ok(identity)
-            }
-            None => self.inner.finish(),
-        }
+        self.inner.finish()
     }
 
     fn abort(&self) {

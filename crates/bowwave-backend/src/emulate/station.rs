@@ -15,7 +15,6 @@ use super::{Device, Release, disk};
 #[derive(Debug)]
 pub(super) struct Station {
     shared: Arc<Shared>,
-    finish: Duration,
 }
 
 /// What a transfer does.
@@ -38,16 +37,10 @@ impl Station {
         let state = State { model, transfers: BTreeMap::new(), count: 0, wake_at: None, stopping: false };
         let shared =
             Shared { epoch: Instant::now(), quantum, state: Mutex::new(state), wake: Condvar::new() };
-        let finish = if device.part.is_some() { device.write_latency } else { Duration::ZERO };
-        let station = Self { shared: Arc::new(shared), finish };
+        let station = Self { shared: Arc::new(shared) };
         let shared = Arc::clone(&station.shared);
         thread::Builder::new().name("bowwave-emulate".to_owned()).spawn(move || shared.run())?;
         Ok(station)
-    }
-
-    /// How late the publishing of an object is answered, if there is such a thing.
-    pub(super) fn finish_delay(&self) -> Option<Duration> {
-        Some(self.finish).filter(|delay| !delay.is_zero())
     }
 
     /// Puts a transfer of `len > 0` bytes at `address` on the schedule, or a flush; `false` if too many wait.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::conformance::{self, Fixture};
-use crate::{Heard, MemoryBackend, PatternBackend, pattern, start_read};
+use crate::{Heard, MemoryBackend, PatternBackend, ReadBuf, pattern, start_read};
 
 struct Emulated(MemoryBackend, Device);
 
@@ -77,4 +77,69 @@ fn the_best_request_is_ten_times_latency_times_bandwidth() {
     assert_eq!(best("lustre"), ("emulate:lustre".to_owned(), 1 << 20));
     assert_eq!(best("nvme"), ("emulate:nvme".to_owned(), 2 << 20));
     assert_eq!(best("hdd"), ("emulate:hdd".to_owned(), 8 << 20));
+}
+
+/// A device that costs nothing and is written as a whole, over a folder.
+struct Uploading(tempfile::TempDir);
+
+impl Fixture for Uploading {
+    fn put(&self, path: &str, bytes: &[u8]) {
+        let place = self.0.path().join(path);
+        std::fs::create_dir_all(place.parent().expect("below the root")).unwrap();
+        let before = std::fs::metadata(&place).and_then(|metadata| metadata.modified()).ok();
+        std::fs::write(&place, bytes).unwrap();
+        if let Some(before) = before {
+            let file = std::fs::File::options().write(true).open(&place).unwrap();
+            file.set_modified(before + Duration::from_nanos(1)).unwrap();
+        }
+    }
+
+    fn store(&self) -> Arc<dyn Backend> {
+        let device = Device { part: Some(64 << 10), ..Device::free("whole") };
+        let inner = crate::FileBackend::open(self.0.path(), crate::FileIo::Auto, true, None).unwrap();
+        Arc::new(Emulate::new(Arc::new(inner), device).unwrap())
+    }
+}
+
+#[test]
+fn a_folder_behind_an_emulated_object_store_conforms() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    conformance::run(&Uploading(folder));
+}
+
+#[test]
+fn what_is_written_to_an_emulated_disk_lies_in_the_folder_when_the_write_has_ended() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let url =
+        format!("emulate:hdd,rpm=720000,seek=0,overhead=0,write_cache=2MiB:{}", folder.path().display());
+    let store = crate::open_url(&url, &crate::Options::default()).unwrap();
+    let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
+    let object = store.open_write("file".as_ref(), &create).unwrap();
+    crate::write_exact(&*object, 100, b"on the disk", Duration::from_secs(20)).unwrap();
+    assert_eq!(std::fs::read(folder.path().join("file")).unwrap()[100..], *b"on the disk");
+    object.sync(true).unwrap();
+    store.rename("file".as_ref(), "other".as_ref(), crate::Rename::Replace).unwrap();
+    assert!(folder.path().join("other").exists());
+}
+
+#[test]
+fn a_write_takes_what_the_device_takes_and_so_does_a_flush() {
+    let slow = [("write_latency", "20ms"), ("write_total", "10MB/s"), ("flush", "15ms"), ("latency", "0")];
+    let store = Emulate::new(Arc::new(MemoryBackend::new()), device("nvme", &slow)).unwrap();
+    let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
+    let object = store.open_write("file".as_ref(), &create).unwrap();
+    let begun = Instant::now();
+    let writes: Vec<_> = (0..2u64)
+        .map(|index| {
+            let bytes = vec![index as u8; 100_000];
+            crate::start_write(&*object, index * 100_000, crate::WriteBuf::from_vec(bytes))
+        })
+        .collect();
+    for write in writes {
+        write.recv_timeout(Duration::from_secs(20)).unwrap().1.unwrap();
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(20 + 20), "{:?}", begun.elapsed());
+    let begun = Instant::now();
+    object.sync(true).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(15), "{:?}", begun.elapsed());
 }
