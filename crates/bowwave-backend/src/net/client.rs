@@ -66,6 +66,7 @@ pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap)
         408 => (ErrorKind::TimedOut, ""),
         412 => (ErrorKind::Changed, ": the object has changed since it was opened; open it again"),
         429 | 503 => (ErrorKind::Throttled, ": the server asks to slow down"),
+        501 => (ErrorKind::Unsupported, ": the server does not know this kind of request"),
         500..=599 => (ErrorKind::Unavailable, ": the server has failed"),
         300..=399 => {
             (ErrorKind::Protocol, ": a redirection that leads nowhere; check the endpoint and region")

@@ -12,19 +12,19 @@ use futures_util::StreamExt as _;
 use object_store::ObjectMeta;
 use object_store::path::Path as Key;
 
-use super::cloud::Kind;
+use super::cloud::{Kind, persist};
 use super::draft::{Draft, Place};
 use super::object::ObjectBackend;
 use super::plan::Sizes;
 use super::runtime;
 use super::version::{Version, store_error};
 use super::writer::CloudWriter;
-use crate::{Backend as _, EntryKind, Error, ErrorKind, OpenWrite, Rename, Result, Upload, path};
+use crate::{EntryKind, Error, ErrorKind, OpenWrite, Rename, Result, Upload, path};
 
 impl ObjectBackend {
     pub(super) fn writer(&self, path: &Path, how: &OpenWrite) -> Result<CloudWriter> {
         let (key, place) = self.new_key(path)?;
-        let found = match self.look(path) {
+        let found = match self.look_surely(path) {
             Ok(Some(found)) => Some(found),
             Ok(None) => return Err(path::is_a_directory(&self.url, path)),
             Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
@@ -60,7 +60,7 @@ impl ObjectBackend {
             return Err(exists(&place));
         }
         let above = parent(path);
-        if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
+        if !above.as_os_str().is_empty() && self.look_surely(above)?.is_some() {
             return Err(path::not_a_directory(&self.url, above));
         }
         self.mark(&key)
@@ -68,7 +68,7 @@ impl ObjectBackend {
 
     pub(super) fn remove_object(&self, path: &Path) -> Result<()> {
         let (key, _) = self.key(path)?;
-        if self.look(path)?.is_none() {
+        if self.look_surely(path)?.is_none() {
             return Err(path::is_a_directory(&self.url, path));
         }
         self.keep_folder_of(path)?;
@@ -89,11 +89,11 @@ impl ObjectBackend {
             let message = format!("{from_place}: an object store cannot exchange names");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let source = self.look(from)?;
+        let source = self.look_surely(from)?;
         if from == to {
             return if how == Rename::NoReplace { Err(exists(&to_place)) } else { Ok(()) };
         }
-        let target = match self.look(to) {
+        let target = match self.look_surely(to) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
@@ -117,7 +117,7 @@ impl ObjectBackend {
                 if target.is_some() {
                     self.require_empty_folder(to, &to_place)?;
                 }
-                if !self.list(from)?.is_empty() {
+                if self.has_others(&from_key, &from_key)? {
                     let message = format!(
                         "{from_place}: a folder that is not empty cannot be renamed in an object store; copy it and \
                          remove it"
@@ -185,7 +185,7 @@ impl ObjectBackend {
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {
-        match self.look(path) {
+        match self.look_surely(path) {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
             Err(error) => Err(error),
@@ -196,10 +196,11 @@ impl ObjectBackend {
         if path.as_os_str().is_empty() {
             return Err(Error::new(ErrorKind::Busy, format!("{place}: the store's root cannot be removed")));
         }
-        if self.look(path)?.is_some() {
+        if self.look_surely(path)?.is_some() {
             return Err(path::not_a_directory(&self.url, path));
         }
-        if self.list(path)?.is_empty() {
+        let (folder, _) = self.key(path)?;
+        if !self.has_others(&folder, &folder)? {
             return Ok(());
         }
         Err(Error::new(ErrorKind::NotEmpty, format!("{place}: the folder is not empty")))
@@ -208,23 +209,30 @@ impl ObjectBackend {
     /// Sees to it that the folder of `path` is there when `path` is gone.
     fn keep_folder_of(&self, path: &Path) -> Result<()> {
         let (key, _) = self.key(path)?;
-        let (folder, place) = self.key(parent(path))?;
+        let (folder, _) = self.key(parent(path))?;
         // A bucket is there without anything in it, and the folder of a store of one object is not ours.
         if folder.as_ref().is_empty() || path.as_os_str().is_empty() {
             return Ok(());
         }
-        let cloud = Arc::clone(&self.cloud);
-        let others = runtime::wait(async move {
-            let mut listed = cloud.store.list(Some(&folder)).take(2);
-            while let Some(object) = listed.next().await {
-                // The marker of the folder that goes is listed as if its key had no slash.
-                if object.map_err(|error| store_error(&place, &error))?.location != key {
-                    return Ok(true);
+        if self.has_others(&folder, &key)? { Ok(()) } else { self.mark(&folder) }
+    }
+
+    /// Whether anything is in a folder besides `key`; markers have the key of their folder here, without the slash.
+    fn has_others(&self, folder: &Key, key: &Key) -> Result<bool> {
+        let (cloud, folder, key) = (Arc::clone(&self.cloud), folder.clone(), key.clone());
+        runtime::wait(async move {
+            persist(|| async {
+                let mut listed = cloud.store.list(Some(&folder)).take(3);
+                while let Some(object) = listed.next().await {
+                    let location = object.map_err(|error| store_error(folder.as_ref(), &error))?.location;
+                    if location != key {
+                        return Ok(true);
+                    }
                 }
-            }
-            Ok(false)
-        })?;
-        if others { Ok(()) } else { self.mark(&self.key(parent(path))?.0) }
+                Ok(false)
+            })
+            .await
+        })
     }
 
     fn mark(&self, folder: &Key) -> Result<()> {

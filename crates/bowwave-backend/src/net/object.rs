@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use object_store::ObjectMeta;
 use object_store::path::Path as Key;
 
-use super::cloud::{Cloud, Kind};
+use super::cloud::{Cloud, Kind, persist};
 use super::plan::Sizes;
 use super::runtime::{self, Gate};
 use super::version::{CloudObject, Version, identity, store_error};
@@ -49,28 +49,37 @@ impl ObjectBackend {
         Ok((key, place))
     }
 
-    /// What stands at `path`: an object, or `None` for a folder.
+    /// What stands at `path`: an object, or `None` for a folder. Asks once: who reads tries again by itself.
     pub(super) fn look(&self, path: &Path) -> Result<Option<ObjectMeta>> {
         let (key, place) = self.key(path)?;
         let cloud = Arc::clone(&self.cloud);
-        runtime::wait(async move {
-            if !key.as_ref().is_empty()
-                && let Some(found) = cloud.head_once(&key, &place).await?
-            {
-                return Ok(Some(found));
-            }
-            // No such object; a folder is there if something is below it. An empty bucket is one all the same.
-            let bucket = key.as_ref().is_empty();
-            let prefix = (!bucket).then_some(&key);
-            match cloud.store.list(prefix).next().await {
-                Some(Ok(_)) => Ok(None),
-                None if bucket => Ok(None),
-                Some(Err(error)) if !matches!(error, object_store::Error::NotFound { .. }) => {
-                    Err(store_error(&place, &error))
-                }
-                _ => Err(path::not_found(&place, Path::new(""))),
-            }
-        })
+        runtime::wait(async move { look_once(&cloud, &key, &place).await })
+    }
+
+    /// As [`Self::look`], but asks until there is an answer.
+    pub(super) fn look_surely(&self, path: &Path) -> Result<Option<ObjectMeta>> {
+        let (key, place) = self.key(path)?;
+        let cloud = Arc::clone(&self.cloud);
+        runtime::wait(async move { persist(|| look_once(&cloud, &key, &place)).await })
+    }
+}
+
+async fn look_once(cloud: &Cloud, key: &Key, place: &str) -> Result<Option<ObjectMeta>> {
+    if !key.as_ref().is_empty()
+        && let Some(found) = cloud.head_once(key, place).await?
+    {
+        return Ok(Some(found));
+    }
+    // No such object; a folder is there if something is below it. An empty bucket is one all the same.
+    let bucket = key.as_ref().is_empty();
+    let prefix = (!bucket).then_some(key);
+    match cloud.store.list(prefix).next().await {
+        Some(Ok(_)) => Ok(None),
+        None if bucket => Ok(None),
+        Some(Err(error)) if !matches!(error, object_store::Error::NotFound { .. }) => {
+            Err(store_error(place, &error))
+        }
+        _ => Err(path::not_found(place, Path::new(""))),
     }
 }
 

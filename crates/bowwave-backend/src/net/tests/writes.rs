@@ -454,6 +454,30 @@ fn odd_names_are_the_same_key_to_every_request() {
 }
 
 #[test]
+fn names_are_changed_in_spite_of_a_server_that_slows_down() {
+    let (server, served, store) = bucket();
+    served.put("folder/a", b"a");
+    for method in ["HEAD", "GET", "PUT", "DELETE"] {
+        for what in [S3Trouble::Refused(503), S3Trouble::Reset] {
+            server.inject(fault(method, "", 0, 2, what));
+            store.rename("folder/a".as_ref(), "folder/b".as_ref(), Rename::Replace).unwrap();
+            server.inject(fault(method, "", 0, 2, what));
+            store.rename("folder/b".as_ref(), "folder/a".as_ref(), Rename::NoReplace).unwrap();
+            server.inject(fault(method, "", 0, 2, what));
+            store.make_directory("made".as_ref(), 0o755, None).unwrap();
+            server.inject(fault(method, "", 0, 2, what));
+            store.remove_directory("made".as_ref()).unwrap();
+        }
+    }
+    // A server that does not know conditions: it cannot be made exclusively there, and that is no passing trouble.
+    server.inject(fault("PUT", "/new", 0, 1, S3Trouble::Refused(501)));
+    let object = store.open_write("new".as_ref(), &OpenWrite { exclusive: true, ..create() }).unwrap();
+    write(&*object, 0, b"x").unwrap();
+    let error = object.finish().unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unsupported, false), "{error}");
+}
+
+#[test]
 fn a_rename_whose_copy_fails_leaves_the_old_name() {
     let (server, served, store) = bucket();
     served.put("old", b"bytes");
