@@ -3,12 +3,13 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::MutexGuard;
 
+use bowwave_testkit::HttpServer;
 use common::{bowwave, can_mount, failure, one_at_a_time, run};
 use serde_json::Value;
 
@@ -78,6 +79,8 @@ fn bytes(size: usize) -> Vec<u8> {
 /// A mount in the foreground that is ready.
 struct Served {
     child: Child,
+    /// What it said when it was ready.
+    first: String,
     stderr: BufReader<std::process::ChildStderr>,
 }
 
@@ -99,7 +102,7 @@ impl Served {
         let mut line = String::new();
         stderr.read_line(&mut line).expect("UTF-8");
         assert!(line.contains(" is mounted at "), "{line}");
-        Self { child, stderr }
+        Self { child, first: line, stderr }
     }
 
     fn signal(&self, name: &str) {
@@ -263,4 +266,93 @@ fn a_store_that_fails_gives_an_error_and_says_why() {
     run(&mut umount(&folder.at()));
     let (_, _, said) = served.end();
     assert!(said.contains("has changed"), "{said}");
+}
+
+#[test]
+fn what_is_written_is_in_the_store_however_the_mount_ends() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new("writes");
+    let ways: [Unmount<'_>; 3] =
+        [&|_| assert_eq!(run(&mut umount(&folder.at())), ""), &|served| served.signal("INT"), &|served| {
+            served.signal("TERM")
+        }];
+    for (way, unmount) in ways.into_iter().enumerate() {
+        let served = Served::start(&folder, &[]);
+        let (at, from) = (folder.at().join(format!("{way}")), folder.from().join(format!("{way}")));
+        fs::create_dir(&at).expect("writable");
+        fs::write(at.join("f"), bytes(700_001)).expect("room");
+        fs::rename(at.join("f"), at.join("g")).expect("just made");
+        // Still open and not synced where a signal ends the mount.
+        let mut open = (way > 0).then(|| fs::File::create(at.join("open")).expect("made"));
+        if let Some(file) = &mut open {
+            file.write_all(&bytes(300_000)).expect("room");
+        }
+        unmount(&served);
+        let (status, _, said) = served.end();
+        assert!(status.success() && said.is_empty(), "{status} {said}");
+        assert!(fs::read(from.join("g")).expect("there") == bytes(700_001));
+        if open.is_some() {
+            assert!(fs::read(from.join("open")).expect("there") == bytes(300_000), "way {way}");
+        }
+    }
+}
+
+#[test]
+fn a_read_only_mount_says_so_and_changes_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new("sealed");
+    let served = Served::start(&folder, &["--read-only"]);
+    assert!(served.first.contains("read-only,"), "{}", served.first);
+    let error = fs::write(folder.at().join("new"), b"x").expect_err("read-only");
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    run(&mut umount(&folder.at()));
+    drop(served);
+    let served = Served::of("pattern:/", &folder, &[]);
+    assert!(served.first.contains("read-only (this store cannot be written)"), "{}", served.first);
+    let error = fs::write(folder.at().join("new"), b"x").expect_err("read-only");
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    run(&mut umount(&folder.at()));
+}
+
+#[test]
+fn modes_are_what_programs_ask_for_whatever_umask_the_mount_was_started_with() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new("umask");
+    let served = Served::start(&folder, &[]);
+    let script =
+        "umask 0; touch f; mkdir d; mkfifo p; umask 027; touch g; mkdir e; stat -c '%n %a' f d p g e";
+    let output = Command::new("sh").args(["-c", script]).current_dir(folder.at()).output().expect("a shell");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "f 666\nd 777\np 666\ng 640\ne 750\n");
+    run(&mut umount(&folder.at()));
+    drop(served);
+}
+
+#[test]
+fn a_password_in_a_url_is_not_for_others_to_see() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new("secret");
+    let server = HttpServer::start(&folder.from()).expect("loopback");
+    let url = server.url().replace("http://", "http://user:hidden@");
+    let mut command = bowwave();
+    command.args(["mount", "--daemon", &url]).arg(folder.at());
+    let said = command.output().expect("bowwave starts");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let number = said.split("process ").nth(1).and_then(|rest| rest.split(';').next()).expect("its number");
+    let arguments = fs::read(format!("/proc/{number}/cmdline")).expect("it runs");
+    let arguments = String::from_utf8_lossy(&arguments).into_owned();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("every Linux has it");
+    for shown in [&said, &arguments, &mounts] {
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
+    assert_eq!(fs::read(folder.at().join("4096")).expect("readable"), bytes(4096));
+    run(&mut umount(&folder.at()));
 }

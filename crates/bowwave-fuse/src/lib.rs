@@ -29,6 +29,7 @@ mod mount_table;
 mod operations;
 mod options;
 mod order;
+mod stamps;
 mod store;
 mod tree;
 

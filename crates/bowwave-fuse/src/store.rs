@@ -1,11 +1,14 @@
 //! A store behind the cache is a tree that can be mounted.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use bowwave_engine::backend::{Entry, Identity, Result};
-use bowwave_engine::{File, Store};
+use bowwave_engine::backend::{
+    Allocate, Entry, EntryKind, Identity, Owner, Rename, Result, SetAttributes, SetXattr, StatFs, Writes,
+};
+use bowwave_engine::{File, OpenOptions, Store};
 
-use crate::tree::{OpenFile, Tree};
+use crate::tree::{NewFile, OpenFile, Tree};
 
 impl Tree for Store {
     type File = File;
@@ -29,6 +32,96 @@ impl Tree for Store {
     fn open(&self, path: &Path) -> Result<File> {
         Ok(Self::open(self, path)?)
     }
+
+    fn writes(&self) -> Writes {
+        Self::writes(self)
+    }
+
+    fn open_write(&self, path: &Path, new: Option<NewFile>) -> Result<File> {
+        let writing = OpenOptions { write: true, ..OpenOptions::default() };
+        let options = new.map_or(writing, |new| OpenOptions {
+            create: true,
+            exclusive: true,
+            mode: new.mode,
+            owner: new.owner,
+            ..writing
+        });
+        Ok(self.open_with(path, &options)?)
+    }
+
+    fn set_len(&self, path: &Path, len: u64) -> Result<()> {
+        let file = self.open_with(path, &OpenOptions { write: true, ..OpenOptions::default() })?;
+        file.set_len(len)?;
+        // Closing would do it, too, and tell nobody of an error.
+        if Self::writes(self) == Writes::Whole { Ok(file.sync(false)?) } else { Ok(file.flush()?) }
+    }
+
+    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        Ok(Self::make_directory(self, path, mode, owner)?)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        Ok(Self::remove_file(self, path)?)
+    }
+
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        Ok(Self::remove_directory(self, path)?)
+    }
+
+    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+        Ok(Self::rename(self, from, to, how)?)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        Ok(Self::link(self, from, to)?)
+    }
+
+    fn symlink(&self, target: &Path, path: &Path, owner: Option<Owner>) -> Result<()> {
+        Ok(Self::symlink(self, target, path, owner)?)
+    }
+
+    fn make_node(
+        &self,
+        path: &Path,
+        kind: EntryKind,
+        mode: u32,
+        special_device: u64,
+        owner: Option<Owner>,
+    ) -> Result<()> {
+        Ok(Self::make_node(self, path, kind, mode, special_device, owner)?)
+    }
+
+    fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
+        Ok(Self::set_attributes(self, path, attributes)?)
+    }
+
+    fn xattr(&self, path: &Path, name: &OsStr) -> Result<Vec<u8>> {
+        Ok(Self::xattr(self, path, name)?)
+    }
+
+    fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
+        Ok(Self::list_xattrs(self, path)?)
+    }
+
+    fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
+        Ok(Self::set_xattr(self, path, name, value, how)?)
+    }
+
+    fn remove_xattr(&self, path: &Path, name: &OsStr) -> Result<()> {
+        Ok(Self::remove_xattr(self, path, name)?)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(Self::statfs(self)?)
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        Ok(Self::sync_directory(self, path)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(Self::sync(self)?)
+    }
 }
 
 impl OpenFile for File {
@@ -46,5 +139,37 @@ impl OpenFile for File {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         Ok(Self::read_at(self, offset, buf)?)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        Ok(Self::write_at(self, offset, buf)?)
+    }
+
+    fn is_dirty(&self) -> bool {
+        Self::is_dirty(self)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(Self::flush(self)?)
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        Ok(Self::sync(self, data_only)?)
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        Ok(Self::set_len(self, len)?)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
+        Ok(Self::allocate(self, offset, len, how)?)
+    }
+
+    fn attributes(&self) -> Result<Entry> {
+        Ok(Self::attributes(self)?)
+    }
+
+    fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
+        Ok(Self::set_attributes(self, attributes)?)
     }
 }

@@ -245,6 +245,11 @@ pub trait OpenFile: Send + Sync + 'static {
         Err(refused(Path::new("")))
     }
 
+    /// Whether something was written that the store does not have yet.
+    fn is_dirty(&self) -> bool {
+        false
+    }
+
     /// Hands all that was written to the store; for `close`.
     ///
     /// # Errors

@@ -157,7 +157,7 @@ impl Readahead {
     /// A window of 0 would not do for [`Readahead::Off`]: the kernel then asks for one page at a time.
     fn mount_options(self) -> MountOptions {
         let kernel_cache = if self == Self::Off { KernelCache::Off } else { KernelCache::On };
-        MountOptions { kernel_cache, ..MountOptions::default() }
+        MountOptions { kernel_cache, read_only: true, ..MountOptions::default() }
     }
 }
 

@@ -24,11 +24,13 @@ use crate::{Failure, values};
 /// Arguments of `bowwave mount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The mount is read-only. It ends with Ctrl-C, SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or 'umount DIR'. A store \
+What can be written in the store can be written in the mount: any byte of a folder's files, whole objects of a cloud. \
+What was written is in the store when fsync returns, at the latest when the file is closed. The mount ends with Ctrl-C, SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or 'umount DIR'. A store \
 that is one file shows as a folder with that file.
 
 Examples:
   bowwave mount s3://bucket/prefix /mnt/data --region eu-west-1
+  bowwave mount /srv/data /mnt/data --read-only
   bowwave mount https://example.org/data/ /mnt/data --daemon
   bowwave mount emulate:s3:/srv/data /mnt/data --policy none --stats-on-exit
   bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 8192")]
@@ -57,9 +59,17 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 
-    /// Let other users read it
+    /// Let other users use it, as permissions allow
     #[arg(long)]
     allow_other: bool,
+
+    /// Refuse every change
+    #[arg(long)]
+    read_only: bool,
+
+    /// How long the end of the mount may wait for the store to take what was written
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration)]
+    write_out_timeout: Duration,
 
     /// How long the kernel may trust names, sizes and times
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
@@ -115,23 +125,26 @@ enum Keep {
 /// If the store cannot be opened, or nothing can be mounted there: before anything is mounted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.daemon && !args.tell_ready {
-        return background::start(&args.dir);
+        return background::start(&args.url, &args.dir);
     }
-    let opened = Opened::new(&args.url, args.policy, &args.cache, &args.store)?;
+    let opened = Opened::new(&background::url(args), args.policy, &args.cache, &args.store)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
+    // What programs make has the permissions that they ask for: their umask counts, not ours.
+    let _ours = rustix::process::umask(rustix::fs::Mode::empty());
     // From here on a signal must not end us with the mount left behind.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
     let mount = Mount::with_listener(opened.store.clone(), &args.dir, args.options(), complaints())
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
+    let access = access(&mount, args);
     if args.tell_ready {
-        background::detach()?;
+        background::detach(access)?;
     } else {
         let dir = mount.point().display();
         output::note(format_args!(
-            "{} is mounted at {dir}, {}; end it with Ctrl-C or 'bowwave umount {dir}'",
+            "{} is mounted at {dir}, {access}, {}; end it with Ctrl-C or 'bowwave umount {dir}'",
             opened.store.url(),
             opened.readahead()
         ));
@@ -147,6 +160,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     ended.and(unmounted)
 }
 
+/// What can be done in a mount, and if only reading, why.
+fn access(mount: &Mount, args: &Args) -> &'static str {
+    match (mount.is_read_only(), args.read_only) {
+        (false, _) => "for reading and writing",
+        (true, true) => "read-only",
+        (true, false) => "read-only (this store cannot be written)",
+    }
+}
+
 impl Args {
     fn options(&self) -> MountOptions {
         MountOptions {
@@ -159,6 +181,8 @@ impl Args {
             ttl: self.ttl,
             requests_max: self.threads as usize,
             allow_other: self.allow_other,
+            read_only: self.read_only,
+            write_out_timeout: self.write_out_timeout,
             ..MountOptions::default()
         }
     }

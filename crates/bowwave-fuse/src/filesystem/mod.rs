@@ -91,7 +91,7 @@ fn unprivileged(request: &Request) -> Option<u32> {
 /// What the kernel's page cache may do with an open file.
 fn open_flags<T: Tree>(operations: &Operations<T>, pages: Pages, writes: bool) -> FopenFlags {
     let cache = match (operations.options.kernel_cache, pages) {
-        (KernelCache::Off, _) => FopenFlags::FOPEN_DIRECT_IO,
+        (KernelCache::Off, _) | (_, Pages::None) => FopenFlags::FOPEN_DIRECT_IO,
         (KernelCache::On, Pages::Keep) => FopenFlags::FOPEN_KEEP_CACHE,
         // The kernel drops what it has of other bytes.
         (KernelCache::On, Pages::Drop) => FopenFlags::empty(),

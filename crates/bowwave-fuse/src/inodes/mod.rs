@@ -48,6 +48,8 @@ pub(crate) enum Opened {
     Same,
     /// The file, with other bytes.
     Other,
+    /// The object as it is published, while another version of it is being written: nothing of it may be kept.
+    Apart,
     /// Not what the inode stands for.
     Stale,
 }
@@ -162,6 +164,10 @@ impl Inodes {
             .opened
             .as_ref()
             .is_none_or(|(identity, version)| *version == file.version || *identity == file.identity);
+        if node.key.is_none() && node.writers > 0 && !file.writes && !same {
+            node.holds += 1;
+            return Opened::Apart;
+        }
         let sized = node.writers > 0 || node.entry.size == file.size;
         let found = match node.key {
             Some(key) if is_other(key, &file.identity) => Opened::Stale,

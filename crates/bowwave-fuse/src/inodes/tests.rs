@@ -120,6 +120,21 @@ fn an_object_that_we_write_keeps_its_inode() {
 }
 
 #[test]
+fn the_published_version_of_an_object_that_is_written_is_kept_apart() {
+    let inodes = inodes();
+    let number = look(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
+    let writing = Opening { writes: true, ..opening("two", 2, 0) };
+    assert_eq!(inodes.opened(number, &writing), Opened::Stale, "cut before anybody looked");
+    let number = look(&inodes, ROOT, "x", &entry(EntryKind::File, 0, 6));
+    assert_eq!(inodes.opened(number, &writing), Opened::Same);
+    assert_eq!(inodes.opened(number, &opening("one", 1, 10)), Opened::Apart);
+    assert!(inodes.is_current(number, 2), "the writer's");
+    assert!(!inodes.closed(number, &opening("one", 1, 10)));
+    assert!(inodes.closed(number, &writing));
+    assert_eq!(inodes.opened(number, &opening("two", 2, 0)), Opened::Same);
+}
+
+#[test]
 fn folders_keep_their_inode_when_touched() {
     let inodes = inodes();
     let number = look(&inodes, ROOT, "d", &entry(EntryKind::Directory, 0, 5));

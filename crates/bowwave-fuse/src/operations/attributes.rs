@@ -62,7 +62,7 @@ impl<T: Tree> Operations<T> {
 
     /// The attributes of an inode for `stat`, where the root may show its own number.
     fn shown_as(&self, inode: u64, entry: &Entry) -> FileAttr {
-        let attributes = self.defaults.attributes(inode, entry);
+        let attributes = self.shown(inode, entry);
         match entry.unix {
             Some(unix) if inode == ROOT => FileAttr { ino: INodeNo(unix.inode), ..attributes },
             _ => attributes,
@@ -93,6 +93,7 @@ impl<T: Tree> Operations<T> {
     }
 
     fn set_size(&self, inode: u64, size: u64, handle: Option<u64>) -> Result<(), Errno> {
+        self.stamps.restamp(inode);
         let named = handle.and_then(|handle| self.files.find(handle)).filter(|open| open.writes);
         if let Some(open) = named.or_else(|| self.files.find_of(inode, |open| open.writes)) {
             return open.file.set_len(size).map_err(|error| self.fail(&open.path, &error));
@@ -107,6 +108,10 @@ impl<T: Tree> Operations<T> {
     }
 
     fn set_rest(&self, inode: u64, changes: &SetAttributes) -> Result<(), Errno> {
+        if changes.modified.is_some() {
+            // The store gets what was written, and then this time.
+            self.stamps.drop(inode);
+        }
         if let Some(open) = self.files.find_of(inode, |_| true) {
             match open.file.set_attributes(changes) {
                 Ok(()) => return Ok(()),

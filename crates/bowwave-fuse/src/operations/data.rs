@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use bowwave_engine::backend::{Allocate, Error, ErrorKind};
+use bowwave_engine::backend::{Allocate, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::Errno;
 
 use super::{OpenHandle, Operations};
@@ -36,6 +36,8 @@ pub(crate) enum Sync {
 pub(crate) enum Pages {
     Keep,
     Drop,
+    /// Have none: each read comes to us.
+    None,
 }
 
 impl<T: Tree> Operations<T> {
@@ -46,10 +48,14 @@ impl<T: Tree> Operations<T> {
         let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
         let file = opened.map_err(|error| self.fail(&path, &error))?;
         drop(turn);
-        let open = OpenHandle { inode, path: path.into(), file, writes };
+        let mut open = OpenHandle { inode, path: path.into(), file, writes, apart: false };
         let pages = match self.inodes.opened(inode, &open.opening()) {
             Opened::Same => Pages::Keep,
             Opened::Other => Pages::Drop,
+            Opened::Apart => {
+                open.apart = true;
+                Pages::None
+            }
             Opened::Stale => return Err(Errno::ESTALE),
         };
         Ok((self.files.insert(open), pages))
@@ -59,7 +65,7 @@ impl<T: Tree> Operations<T> {
     /// a short read of its cache for the end of the file and fills up with zeros.
     pub(crate) fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(Result<&[u8], Errno>)) {
         let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
-        if !self.inodes.is_current(open.inode, open.file.version()) {
+        if !open.apart && !self.inodes.is_current(open.inode, open.file.version()) {
             // The kernel keeps pages by inode: of the version that was opened last, and no other.
             return reply(Err(Errno::ESTALE));
         }
@@ -84,9 +90,9 @@ impl<T: Tree> Operations<T> {
         }
         let count = open.file.write_at(write.offset, bytes).map_err(|error| self.fail(&open.path, &error))?;
         self.note_change();
+        self.stamps.stamp_if(open.inode, open.file.is_dirty());
         if let Some(sync) = write.sync {
-            let synced = open.file.sync(sync == Sync::Data);
-            synced.map_err(|error| self.fail(&open.path, &error))?;
+            self.sync_open(&open, sync)?;
         }
         Ok(u32::try_from(count.min(bytes.len())).expect("no larger than a request"))
     }
@@ -98,13 +104,34 @@ impl<T: Tree> Operations<T> {
             return Ok(());
         }
         self.note_change();
-        open.file.flush().map_err(|error| self.fail(&open.path, &error))
+        self.hand_over(&open)
+    }
+
+    /// Hands what was written to the store, and tells it when that was. Whoever may write a file, but does not own it, may
+    /// not set its time: then the store's has to do.
+    fn hand_over(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
+        let time = self.stamps.get(open.inode);
+        open.file.flush().map_err(|error| self.fail(&open.path, &error))?;
+        if let Some(time) = time {
+            let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
+            let _best_effort = open.file.set_attributes(&modified);
+            self.stamps.told(open.inode, time);
+        }
+        Ok(())
     }
 
     /// Makes what was written safe.
     pub(crate) fn sync(&self, handle: u64, sync: Sync) -> Result<(), Errno> {
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
         self.note_change();
+        self.sync_open(&open, sync)
+    }
+
+    fn sync_open(&self, open: &OpenHandle<T::File>, sync: Sync) -> Result<(), Errno> {
+        if self.stamps.get(open.inode).is_some() {
+            // The time is to be safe with the bytes, so all are handed over first.
+            self.hand_over(open)?;
+        }
         open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))
     }
 
@@ -114,9 +141,7 @@ impl<T: Tree> Operations<T> {
         let Some(open) = self.files.remove(handle) else { return };
         if open.writes {
             self.note_change();
-            if let Err(error) = open.file.flush() {
-                let _told = self.fail(&open.path, &error);
-            }
+            let _told_to_the_log = self.hand_over(&open);
         }
         let (inode, opening, path) = (open.inode, open.opening(), Arc::clone(&open.path));
         drop(open);
@@ -147,6 +172,7 @@ impl<T: Tree> Operations<T> {
             _ => return Err(Errno::ENOTSUP),
         };
         self.note_change();
+        self.stamps.restamp(open.inode);
         let allocated = open.file.allocate(range.start, range.end - range.start, how);
         allocated.map_err(|error| self.fail(&open.path, &error))
     }
@@ -166,7 +192,10 @@ impl<T: Tree> Operations<T> {
             });
             match copied {
                 Ok(0) => break,
-                Ok(count) => done += count as u64,
+                Ok(count) => {
+                    self.stamps.stamp_if(target.inode, target.file.is_dirty());
+                    done += count as u64;
+                }
                 // What was copied counts; the error comes back with the next call.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(self.fail(&target.path, &error)),

@@ -28,6 +28,7 @@ use crate::layout::{Layout, NAME_BYTES_MAX};
 use crate::mount::Listener;
 use crate::options::MountOptions;
 use crate::order::{Order, Turn};
+use crate::stamps::Stamps;
 use crate::tree::{OpenFile, Tree};
 
 use folders::FolderHandle;
@@ -43,6 +44,7 @@ pub(crate) struct Operations<T: Tree> {
     folders: Handles<FolderHandle>,
     defaults: Defaults,
     listener: Listener,
+    stamps: Stamps,
     /// Grows with each change of anything; tells whether a listing may be out of date.
     changes: AtomicU64,
 }
@@ -53,6 +55,8 @@ struct OpenHandle<F> {
     path: Arc<Path>,
     file: F,
     writes: bool,
+    /// Of another version than what the kernel may have pages of.
+    apart: bool,
 }
 
 impl<F> OfInode for OpenHandle<F> {
@@ -97,6 +101,7 @@ impl<T: Tree> Operations<T> {
             folders: Handles::new(),
             defaults,
             listener,
+            stamps: Stamps::default(),
             changes: AtomicU64::new(0),
         })
     }
@@ -122,8 +127,13 @@ impl<T: Tree> Operations<T> {
     /// Counts a look-up of `entry`, called `name` in a folder.
     pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Result<Found, Errno> {
         let seen = self.inodes.remember(parent, name, entry).ok_or(Errno::ESTALE)?;
-        let attributes = self.defaults.attributes(seen.number, entry);
+        let attributes = self.shown(seen.number, entry);
         Ok(Found { attributes, generation: Generation(seen.generation) })
+    }
+
+    /// The attributes of an inode that a store describes so.
+    fn shown(&self, inode: u64, entry: &Entry) -> FileAttr {
+        self.defaults.attributes(inode, &self.stamps.shown(inode, entry.clone()))
     }
 
     /// Reads a symbolic link.

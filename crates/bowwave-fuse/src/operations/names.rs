@@ -46,13 +46,13 @@ impl<T: Tree> Operations<T> {
         };
         let found = self.remember(parent, name, &entry.map_err(|error| self.fail(&path, &error))?)?;
         let number = found.attributes.ino.0;
-        let open = OpenHandle { inode: number, path: path.into(), file, writes: true };
+        let open = OpenHandle { inode: number, path: path.into(), file, writes: true, apart: false };
         match self.inodes.opened(number, &open.opening()) {
             Opened::Stale => {
                 self.inodes.forget(number, 1);
                 Err(Errno::ESTALE)
             }
-            Opened::Same | Opened::Other => Ok((found, self.files.insert(open))),
+            Opened::Same | Opened::Other | Opened::Apart => Ok((found, self.files.insert(open))),
         }
     }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions};
 
 use super::Dir;
@@ -50,14 +51,27 @@ impl Writable {
         for options in
             [MountOptions::default(), MountOptions { ttl: Duration::ZERO, ..MountOptions::default() }]
         {
-            test(&Self::direct(name, options));
+            test(&Self::direct(name, options.clone()));
+            test(&Self::engine(name, options, 64 << 20));
         }
+        // Hardly any room in the cache, so that much is written out and read again.
+        test(&Self::engine(name, MountOptions::default(), 1 << 20));
     }
 
     pub fn direct(name: &str, options: MountOptions) -> Self {
         let (source, plain, dir) = (Folder::new(name), Folder::new(name), Dir::new(name));
         let tree = Direct::new(source.path().to_str().expect("ASCII"));
         let mount = Mount::new(tree, dir.path(), options).expect("mounts can be made here");
+        Self { mount, dir, source, plain }
+    }
+
+    /// Through the cache, with so much memory.
+    pub fn engine(name: &str, options: MountOptions, cache_bytes: u64) -> Self {
+        let (source, plain, dir) = (Folder::new(name), Folder::new(name), Dir::new(name));
+        let settings = Options { cache_bytes: Some(cache_bytes), ..Options::default() };
+        let engine = Engine::new(settings).expect("there is memory");
+        let store = engine.store(source.path().to_str().expect("ASCII")).expect("a folder");
+        let mount = Mount::new(store, dir.path(), options).expect("mounts can be made here");
         Self { mount, dir, source, plain }
     }
 

@@ -15,28 +15,33 @@ use std::process::{Command, Stdio};
 use crate::{Failure, output};
 
 /// Starts this command again in the background, and returns when its mount is ready, or with its failure.
-pub(super) fn start(dir: &Path) -> Result<(), Failure> {
+///
+/// A URL that may hold a secret goes there by the environment: arguments are for everybody to see, for as long as the
+/// mount lives.
+pub(super) fn start(url: &str, dir: &Path) -> Result<(), Failure> {
     let failed =
         |error: io::Error| Failure::failed(format_args!("cannot start the mount's process: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
     let mut arguments = std::env::args_os().skip(1);
-    let mut child = Command::new(program)
-        .args(arguments.next())
-        .arg("--tell-ready")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut command = Command::new(program);
+    command.args(arguments.next()).arg("--tell-ready");
+    if may_hold_secret(url) {
+        command
+            .args(arguments.map(|argument| if argument == url { BY_ENVIRONMENT.into() } else { argument }));
+        command.env(URL_VARIABLE, url);
+    } else {
+        command.args(arguments);
+    }
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout).read_line(&mut line).map_err(failed)?;
     }
-    if line == READY {
+    if let Some(access) = line.trim_end().strip_prefix(READY) {
         let dir = dir.display();
         output::note(format_args!(
-            "mounted at {dir} by process {}; end it with 'bowwave umount {dir}'",
+            "mounted at {dir}, {access}, by process {}; end it with 'bowwave umount {dir}'",
             child.id()
         ));
         return Ok(());
@@ -54,8 +59,22 @@ pub(super) fn start(dir: &Path) -> Result<(), Failure> {
     Err(if status.code() == Some(2) { Failure::usage(message) } else { Failure::failed(message) })
 }
 
-/// Leaves the terminal and the folder we were started from, and tells who started us that the mount is ready.
-pub(super) fn detach() -> Result<(), Failure> {
+/// The URL to mount.
+pub(super) fn url(args: &super::Args) -> String {
+    match std::env::var(URL_VARIABLE) {
+        Ok(url) if args.tell_ready && args.url == BY_ENVIRONMENT => url,
+        _ => args.url.clone(),
+    }
+}
+
+/// Whether a URL can have a password or a signature in it.
+fn may_hold_secret(url: &str) -> bool {
+    url.contains(['@', '?'])
+}
+
+/// Leaves the terminal and the folder we were started from, and tells who started us that the mount is ready, and what can
+/// be done in it.
+pub(super) fn detach(access: &str) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::failed(format_args!("cannot go to the background: {error}"));
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
     // The leader of a session, which we may be already, cannot found another.
@@ -64,8 +83,17 @@ pub(super) fn detach() -> Result<(), Failure> {
     rustix::stdio::dup2_stdin(&null).map_err(|error| failed(error.into()))?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| failed(error.into()))?;
     let mut stdout = io::stdout();
-    stdout.write_all(READY.as_bytes()).and_then(|()| stdout.flush()).map_err(failed)?;
+    stdout
+        .write_all(format!("{READY}{access}\n").as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(failed)?;
     rustix::stdio::dup2_stdout(&null).map_err(|error| failed(error.into()))
 }
 
-const READY: &str = "ready\n";
+const READY: &str = "ready, ";
+
+/// Stands for the URL among the arguments.
+const BY_ENVIRONMENT: &str = "url-by-environment";
+
+/// Holds it then.
+const URL_VARIABLE: &str = "BOWWAVE_MOUNT_URL";
