@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_core::schedule::{Reason, SchedulerStats};
+use bowwave_core::schedule::Reason;
 use bowwave_engine::{Engine, Latencies, Spread, StoreStats, Work};
 use serde::Serialize;
 
@@ -18,6 +18,10 @@ pub struct Requests {
     pub in_flight_max: u64,
     /// Most requests that waited at once.
     pub waiting_max: u64,
+    /// Requests at the store, that one included, whenever one was sent.
+    pub in_flight_mean: f64,
+    /// Requests that waited then.
+    pub waiting_mean: f64,
     /// Fills and write-outs that became part of a request that waited.
     pub merged: u64,
     /// Of those that nobody waited for, how many someone came to wait for before they were sent.
@@ -73,20 +77,23 @@ impl Requests {
     #[must_use]
     pub fn of(engine: &Engine) -> Self {
         let Look { store, latencies } = Look::at(engine);
-        Self::new(engine, &store, &SchedulerStats::default(), &latencies)
+        Self::new(engine, &store, &StoreStats::default(), &latencies)
     }
 
     /// Since an earlier look at the same engine; what is the most there was is of all time.
     #[must_use]
     pub fn since(engine: &Engine, before: &Look) -> Self {
         let Look { store, latencies } = Look::at(engine);
-        Self::new(engine, &store, &before.store.scheduler, &latencies.since(&before.latencies))
+        Self::new(engine, &store, &before.store, &latencies.since(&before.latencies))
     }
 
-    fn new(engine: &Engine, store: &StoreStats, before: &SchedulerStats, latencies: &Latencies) -> Self {
+    fn new(engine: &Engine, store: &StoreStats, before: &StoreStats, latencies: &Latencies) -> Self {
         let now = &store.scheduler;
-        let reasons = Reason::ALL
-            .map(|reason| (reason.name(), now.dispatched_for(reason) - before.dispatched_for(reason)));
+        let sent = now.dispatches() - before.scheduler.dispatches();
+        let mean = |total: u64| if sent > 0 { total as f64 / sent as f64 } else { 0.0 };
+        let reasons = Reason::ALL.map(|reason| {
+            (reason.name(), now.dispatched_for(reason) - before.scheduler.dispatched_for(reason))
+        });
         let times = Work::ALL.map(|work| {
             let times = Times {
                 queue: Quantiles::of(latencies.queue(work)),
@@ -98,10 +105,12 @@ impl Requests {
             scheduler: engine.options().scheduler.name(),
             in_flight_max: store.in_flight_max,
             waiting_max: store.waiting_max,
-            merged: now.merged - before.merged,
-            promoted: now.promoted - before.promoted,
-            cancelled: now.cancelled - before.cancelled,
-            late: now.late - before.late,
+            in_flight_mean: mean(store.in_flight_total - before.in_flight_total),
+            waiting_mean: mean(store.waiting_total - before.waiting_total),
+            merged: now.merged - before.scheduler.merged,
+            promoted: now.promoted - before.scheduler.promoted,
+            cancelled: now.cancelled - before.scheduler.cancelled,
+            late: now.late - before.scheduler.late,
             reasons: reasons.into_iter().filter(|reason| reason.1 > 0).collect(),
             latency_ns: times.into_iter().filter(|(_, times)| times.queue.count > 0).collect(),
         }

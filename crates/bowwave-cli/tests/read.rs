@@ -170,6 +170,7 @@ fn a_store_is_asked_as_the_options_say_and_the_row_tells_how_that_went() {
     let store = of(&["--scheduler", "noop", "--device-depth", "2"]);
     assert_eq!(store["scheduler"], "noop");
     assert!(number(&store, "in_flight_max") <= 2.0, "{store}");
+    assert!((1.0..=2.0).contains(&number(&store, "in_flight_mean")), "{store}");
     assert_eq!(store["reasons"].as_object().map(|reasons| reasons.len()), Some(1), "{store}");
     let store = of(&[]);
     assert_eq!(store["scheduler"], "deadline");

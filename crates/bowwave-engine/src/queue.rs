@@ -236,6 +236,8 @@ impl Queue {
         state.stats.requests += 1;
         let at_device = state.scheduler.at_device() as u64;
         state.stats.in_flight_max = state.stats.in_flight_max.max(at_device);
+        state.stats.in_flight_total += at_device;
+        state.stats.waiting_total += state.scheduler.waiting() as u64;
         self.note_congestion(state);
         Some(Batch { id: dispatch.id, sent: now, fills })
     }

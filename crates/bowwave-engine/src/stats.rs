@@ -42,6 +42,11 @@ pub struct StoreStats {
     pub in_flight_max: u64,
     /// Most requests that waited at once, after merging.
     pub waiting_max: u64,
+    /// Requests at the store when one was sent, that one included, summed over requests: by their number, the depth that
+    /// the store's queue had.
+    pub in_flight_total: u64,
+    /// Requests that still waited then, after merging, summed likewise.
+    pub waiting_total: u64,
     /// What the scheduler did: fills that were merged, promoted, cancelled, and requests by the reason for their turn.
     pub scheduler: SchedulerStats,
 }
@@ -56,6 +61,8 @@ impl std::ops::AddAssign for StoreStats {
         self.latency_ns_total += other.latency_ns_total;
         self.in_flight_max = self.in_flight_max.max(other.in_flight_max);
         self.waiting_max = self.waiting_max.max(other.waiting_max);
+        self.in_flight_total += other.in_flight_total;
+        self.waiting_total += other.waiting_total;
         self.scheduler += other.scheduler;
     }
 }
