@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_backend::{Credentials, OpenWrite, Options, Result, WriteBuf, WriteSink, open_url};
+use bowwave_backend::{Backend, Credentials, OpenWrite, Options, Result, WriteBuf, WriteSink, open_url};
 use bowwave_testkit::S3Server;
 
 fn main() {
@@ -29,6 +29,12 @@ fn main() {
     }
     // As fast as client, link and server are on these cores.
     upload(Link { rate: 1e12, rate_each: 1e12, latency: Duration::ZERO }, 16, 512 << 20);
+    // The same without a network: 60 ms to an answer, 90 MB/s a connection, and a cap.
+    for cap in [100, 300] {
+        let store = open_url(&format!("emulate:s3,write_total={cap}MB/s:memory:"), &Options::default());
+        let name = format!("emulate:s3, {} MiB, 64 requests", 256);
+        fill(&name, &*store.expect("the URL is right"), 64, 256 << 20, f64::from(cap) * 1e6);
+    }
 }
 
 /// What lies between client and server.
@@ -59,34 +65,38 @@ fn upload(link: Link, connections: u32, total: usize) {
         ..Options::default()
     };
     let store = open_url("s3://bucket", &options).expect("the URL is right");
+    let name = format!("{} MiB in parts of 8 MiB, {connections} connections", total >> 20);
+    fill(&name, &*store, connections, total, link.rate.min(link.rate_each * f64::from(connections)));
+    drop((store, server));
+    fs::remove_dir_all(&folder).expect("was made above");
+}
+
+/// Writes `total` bytes to one object, `depth` parts in flight.
+fn fill(name: &str, store: &dyn Backend, depth: u32, total: usize, bound: f64) {
     let object = store
         .open_write("object".as_ref(), &OpenWrite { create: true, ..OpenWrite::default() })
         .expect("can be written");
     let part = usize::try_from(store.profile().write_part_bytes).expect("fits");
-    let (sender, ended) = sync_channel(connections as usize);
+    let (sender, ended) = sync_channel(depth as usize);
+    let mut free: Vec<_> = (0..depth).map(|lane| WriteBuf::from_vec(vec![lane as u8; part])).collect();
     let (begun, cpu) = (Instant::now(), cpu_seconds());
-    let mut free: Vec<_> = (0..connections).map(|lane| WriteBuf::from_vec(vec![lane as u8; part])).collect();
     for offset in (0..total).step_by(part) {
         let buf = free.pop().unwrap_or_else(|| ended.recv().expect("each write ends"));
         object.write(offset as u64, buf, Box::new(Lane(sender.clone())));
     }
-    for _ in free.len()..connections as usize {
+    for _ in free.len()..depth as usize {
         ended.recv().expect("each write ends");
     }
     let rate = total as f64 / begun.elapsed().as_secs_f64();
     let written = Instant::now();
     object.finish().expect("can be published");
     let finish = written.elapsed().as_secs_f64();
-    let bound = link.rate.min(link.rate_each * f64::from(connections));
     let (bound_text, share) = match bound > 1e10 {
         true => ("-".to_owned(), "-".to_owned()),
         false => (format!("{:.0}", bound / 1e6), format!("{:.1}%", rate / bound * 100.0)),
     };
-    let name = format!("{} MiB in parts of 8 MiB, {connections} connections", total >> 20);
     let cpu = cpu_seconds() - cpu;
     println!("{name:44} {bound_text:>10} {:>10.0} {share:>7} {finish:>9.2} {cpu:>6.2}", rate / 1e6);
-    drop(server);
-    fs::remove_dir_all(&folder).expect("was made above");
 }
 
 struct Lane(std::sync::mpsc::SyncSender<WriteBuf>);
