@@ -11,7 +11,7 @@ use std::path::Path;
 
 use common::available;
 use common::writable::{Writable, errno, is_root, next_tick, shape, times};
-use rustix::fs::{CWD, FileType, Mode, RenameFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 fn rename(from: &Path, to: &Path, flags: RenameFlags) -> i32 {
@@ -359,6 +359,44 @@ fn an_open_folder_that_is_removed_is_empty_and_takes_nothing() {
             // The kernel lists no dots of a folder that is gone, or both: who asks is told either.
             (links, made, listed.map(|count| count == 0 || count == 2).unwrap_or(true))
         });
+    });
+}
+
+#[test]
+fn what_is_held_outlives_its_name_and_its_number_at_the_store() {
+    if !available() {
+        return;
+    }
+    Writable::each("held", |store| {
+        rustix::fs::mknodat(CWD, store.at("fifo"), FileType::Fifo, Mode::RWXU, 0).expect("made");
+        fs::create_dir(store.at("dir")).expect("made");
+        symlink("x", store.at("link")).expect("made");
+        let open = |name: &str, flags| {
+            rustix::fs::openat(CWD, store.at(name), flags, Mode::empty()).expect("just made")
+        };
+        let held = [
+            open("fifo", OFlags::RDWR | OFlags::NONBLOCK),
+            open("dir", OFlags::RDONLY | OFlags::DIRECTORY),
+            open("link", OFlags::PATH | OFlags::NOFOLLOW),
+        ];
+        fs::remove_file(store.at("fifo")).expect("there");
+        fs::remove_dir(store.at("dir")).expect("there");
+        fs::remove_file(store.at("link")).expect("there");
+        // The file system beneath gives these the numbers that have become free.
+        for number in 0..20 {
+            let path = store.at(format!("f{number}"));
+            fs::write(&path, b"new").expect("made");
+            let (shown, beneath) =
+                (fs::metadata(&path).expect("there"), fs::metadata(store.beneath(format!("f{number}"))));
+            assert_eq!(shown.ino(), beneath.expect("there").ino(), "the store's number");
+            assert_eq!(fs::read(&path).expect("there"), b"new");
+            for handle in &held {
+                assert_eq!(rustix::fs::fstat(handle).expect("held").st_nlink, 0);
+            }
+        }
+        rustix::fs::fchmod(&held[0], Mode::RUSR).expect("held");
+        assert_eq!(rustix::fs::fstat(&held[0]).expect("held").st_mode & 0o777, 0o400);
+        rustix::fs::fsync(&held[1]).expect("held");
     });
 }
 

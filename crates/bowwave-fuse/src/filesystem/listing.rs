@@ -62,7 +62,7 @@ pub(super) fn entries<T: Tree>(
                 Ok(found) => {
                     let number = found.attributes.ino;
                     let full =
-                        reply.add(number, next, &entry.name, &ttl, &found.attributes, found.generation);
+                        reply.add(number, next, &entry.name, &found.ttl, &found.attributes, Generation(0));
                     if full {
                         operations.inodes.forget(number.0, 1);
                     }

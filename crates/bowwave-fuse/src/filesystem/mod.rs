@@ -64,10 +64,14 @@ impl<T: Tree> Requests<T> {
             return reply.error(Errno::EROFS);
         }
         self.run(move |operations| match job(operations) {
-            Ok(found) => reply.entry(&operations.options.ttl, &found.attributes, found.generation),
+            Ok(found) => entry(operations, reply, &found),
             Err(error) => reply.error(error),
         });
     }
+}
+
+fn entry<T: Tree>(operations: &Operations<T>, reply: ReplyEntry, found: &Found) {
+    reply.entry_with_ttls(&found.ttl, &operations.options.ttl, &found.attributes, Generation(0));
 }
 
 fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
@@ -138,7 +142,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         self.run(move |operations| {
             let ttl = operations.options.ttl;
             match operations.lookup(parent.0, &name) {
-                Ok(found) => reply.entry(&ttl, &found.attributes, found.generation),
+                Ok(found) => entry(operations, reply, &found),
                 // Inode 0 lets the kernel remember that there is nothing.
                 Err(error) if error.code() == Errno::ENOENT.code() => {
                     match operations.last_attributes(ROOT) {
@@ -407,8 +411,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         self.run(move |operations| match operations.create(parent.0, &name, caller, exclusive) {
             Ok((found, handle)) => {
                 let flags = open_flags(operations, Pages::Keep, true);
-                let ttl = operations.options.ttl;
-                reply.created(&ttl, &found.attributes, found.generation, FileHandle(handle), flags);
+                reply.created(&found.ttl, &found.attributes, Generation(0), FileHandle(handle), flags);
             }
             Err(error) => reply.error(error),
         });

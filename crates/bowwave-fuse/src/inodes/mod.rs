@@ -34,13 +34,6 @@ pub(crate) struct Inodes {
     table: Mutex<Table>,
 }
 
-/// What the kernel is told of an inode that it looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) number: u64,
-    pub(crate) generation: u64,
-}
-
 /// What an open has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
@@ -93,6 +86,11 @@ impl Inodes {
         self.lock().nodes.get(&number).map(|node| node.entry.clone())
     }
 
+    /// The number that `stat` shows for an inode: the store's, which need not be the one that the kernel goes by.
+    pub(crate) fn shown(&self, number: u64) -> u64 {
+        self.lock().shown(number)
+    }
+
     /// The inode that stands for a name now, if the kernel knows it; counts no look-up.
     pub(crate) fn peek(&self, parent: u64, name: &OsStr) -> Option<u64> {
         self.lock().child(parent, name)
@@ -113,7 +111,7 @@ impl Inodes {
     }
 
     /// The inode for what was found as `name` in a folder; counts a look-up. `None` if the folder is gone.
-    pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Option<Seen> {
+    pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Option<u64> {
         let mut table = self.lock();
         if !table.nodes.contains_key(&parent) {
             return None;
@@ -131,7 +129,7 @@ impl Inodes {
             None => table.add(entry.clone(), 1),
         };
         table.bind(number, parent, name);
-        table.nodes.get(&number).map(|node| Seen { number, generation: node.generation })
+        Some(number)
     }
 
     /// Takes note of a fresh description. `false`: it is of something else, and the inode has no name any more.

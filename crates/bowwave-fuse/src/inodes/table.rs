@@ -36,8 +36,6 @@ pub(super) struct Node {
     /// What is known of a folder's content.
     children: HashMap<Arc<OsStr>, u64>,
     pub(super) key: Option<Key>,
-    /// Tells apart the inodes that had a number one after the other.
-    pub(super) generation: u64,
     pub(super) entry: Entry,
     /// When `entry` was asked for.
     pub(super) seen: Instant,
@@ -57,7 +55,6 @@ impl Node {
             names: Vec::new(),
             children: HashMap::new(),
             key: Key::of(&entry),
-            generation: 0,
             entry,
             seen: Instant::now(),
             opened: None,
@@ -185,7 +182,7 @@ impl Table {
         node.lookups = lookups;
         let number = match node.key {
             Some(key) => {
-                let number = self.number_for(key, &mut node);
+                let number = self.number_for(key);
                 self.by_key.insert(key, number);
                 number
             }
@@ -195,22 +192,17 @@ impl Table {
         number
     }
 
-    /// The number to show for a file: its own where that is unmistakable.
-    fn number_for(&mut self, key: Key, node: &mut Node) -> u64 {
-        if self.device != Some(key.device) || key.inode <= ROOT || key.inode >= OWN_NUMBERS {
-            return self.own_number();
-        }
-        match self.nodes.get(&key.inode) {
-            None => key.inode,
-            // A removed file's number came back before the kernel has forgotten the file. With another generation the
-            // kernel drops the old inode by itself, and gives back the look-ups of both.
-            Some(old) if old.holds == 0 && old.names.is_empty() && old.children.is_empty() => {
-                node.generation = old.generation + 1;
-                node.lookups += old.lookups;
-                key.inode
-            }
-            Some(_) => self.own_number(),
-        }
+    /// The number for a file: its own where that is unmistakable. A removed file's number comes back at the store while
+    /// the kernel, and perhaps a program that stands in it, still know the removed file by it.
+    fn number_for(&mut self, key: Key) -> u64 {
+        let free = key.inode > ROOT && key.inode < OWN_NUMBERS && !self.nodes.contains_key(&key.inode);
+        if free && self.device == Some(key.device) { key.inode } else { self.own_number() }
+    }
+
+    /// The number that `stat` shows for an inode with this key: the store's, where one device holds all.
+    pub(super) fn shown(&self, number: u64) -> u64 {
+        let key = self.nodes.get(&number).and_then(|node| node.key);
+        key.filter(|key| self.device == Some(key.device)).map_or(number, |key| key.inode)
     }
 
     fn own_number(&mut self) -> u64 {

@@ -37,7 +37,7 @@ fn file_system() -> Inodes {
 }
 
 fn look(inodes: &Inodes, parent: u64, name: &str, entry: &Entry) -> u64 {
-    inodes.remember(parent, OsStr::new(name), entry).expect("the folder is there").number
+    inodes.remember(parent, OsStr::new(name), entry).expect("the folder is there")
 }
 
 fn path(inodes: &Inodes, number: u64) -> Option<String> {
@@ -191,28 +191,20 @@ fn exchanged_names_lead_to_each_others_files() {
 }
 
 #[test]
-fn a_number_that_comes_back_gets_a_new_generation_and_both_sets_of_look_ups_are_given_back() {
+fn a_number_that_comes_back_while_the_kernel_knows_its_old_file_is_shown_and_not_used() {
     let inodes = file_system();
     look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
-    look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
-    inodes.removed(ROOT, OsStr::new("a"));
-    let seen = inodes.remember(ROOT, OsStr::new("b"), &keyed(EntryKind::File, 20, 1)).expect("there");
-    assert_eq!(seen, Seen { number: 20, generation: 1 });
-    inodes.forget(20, 2);
-    assert_eq!(path(&inodes, 20).as_deref(), Some("b"));
-    inodes.forget(20, 1);
-    assert_eq!(path(&inodes, 20), None);
-}
-
-#[test]
-fn a_number_that_comes_back_while_its_old_file_is_open_is_not_used() {
-    let inodes = file_system();
-    look(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
-    assert_eq!(inodes.opened(20, &opening("one", 1, 0)), Opened::Same);
     inodes.removed(ROOT, OsStr::new("a"));
     let other = look(&inodes, ROOT, "b", &keyed(EntryKind::File, 20, 1));
     assert!(other != 20 && path(&inodes, other).as_deref() == Some("b"));
+    assert_eq!((inodes.shown(other), inodes.shown(20)), (20, 20));
     assert_eq!(look(&inodes, ROOT, "b", &keyed(EntryKind::File, 20, 1)), other);
+    assert_eq!(inodes.last(20).and_then(|entry| entry.unix).map(|unix| unix.links), Some(0));
+    inodes.forget(20, 1);
+    assert_eq!(look(&inodes, ROOT, "b", &keyed(EntryKind::File, 20, 1)), other);
+    // Removed beneath, and something of another kind has its number.
+    let folder = look(&inodes, ROOT, "c", &keyed(EntryKind::Directory, 20, 2));
+    assert!(folder != other && inodes.shown(folder) == 20);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What `stat` shows, and what changes it.
 
+use std::time::SystemTime;
+
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::{Errno, FileAttr, INodeNo};
 
 use super::Operations;
-use crate::inodes::ROOT;
 use crate::tree::{OpenFile, Tree};
 
 /// What a program wants changed of an inode.
@@ -60,13 +61,9 @@ impl<T: Tree> Operations<T> {
         entry.unix.filter(|unix| unix.links == 0).map(|_| self.shown_as(inode, &entry))
     }
 
-    /// The attributes of an inode for `stat`, where the root may show its own number.
+    /// The attributes of an inode for `stat`, with the store's number.
     fn shown_as(&self, inode: u64, entry: &Entry) -> FileAttr {
-        let attributes = self.shown(inode, entry);
-        match entry.unix {
-            Some(unix) if inode == ROOT => FileAttr { ino: INodeNo(unix.inode), ..attributes },
-            _ => attributes,
-        }
+        FileAttr { ino: INodeNo(self.inodes.shown(inode)), ..self.shown(inode, entry) }
     }
 
     /// Changes attributes, and gives those of after.
@@ -119,12 +116,33 @@ impl<T: Tree> Operations<T> {
                 Err(error) => return Err(self.fail(&open.path, &error)),
             }
         }
-        let (path, _turn) = self.path(inode)?;
+        let (path, _turn) = match self.path(inode) {
+            Ok(path) => path,
+            Err(error) => return self.set_removed(inode, changes).ok_or(error),
+        };
         let (tree, place) = self.layout.at(&path);
         match tree.set_attributes(place, changes) {
             Err(error) if self.is_touch_of_written(inode, changes, &error) => Ok(()),
             result => result.map_err(|error| self.fail(&path, &error)),
         }
+    }
+
+    /// Changes what is shown of something that was removed and lives on for who holds it, such as an open FIFO.
+    fn set_removed(&self, inode: u64, changes: &SetAttributes) -> Option<()> {
+        let mut entry = self.inodes.last(inode)?;
+        let unix = entry.unix.as_mut().filter(|unix| unix.links == 0)?;
+        let time = |wanted: SetTime| match wanted {
+            SetTime::Now => SystemTime::now(),
+            SetTime::At(time) => time,
+        };
+        unix.uid = changes.uid.unwrap_or(unix.uid);
+        unix.gid = changes.gid.unwrap_or(unix.gid);
+        unix.accessed = changes.accessed.map_or(unix.accessed, time);
+        unix.changed = SystemTime::now();
+        entry.modified = changes.modified.map(time).or(entry.modified);
+        entry.mode = changes.mode.or(entry.mode);
+        self.inodes.settle(inode, entry);
+        Some(())
     }
 
     /// Whether only "now" was wanted as the time of an object that is being written: it will be.

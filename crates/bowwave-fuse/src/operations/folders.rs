@@ -81,7 +81,12 @@ impl<T: Tree> Operations<T> {
         if !self.is_writable() {
             return Ok(());
         }
-        let (path, _turn) = self.path(inode)?;
+        let (path, _turn) = match self.path(inode) {
+            Ok(path) => path,
+            // Removed while open: there is nothing to make safe.
+            Err(error) if error.code() == Errno::ENOENT.code() => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let result = self.layout.names().and_then(|tree| tree.sync_directory(&path));
         result.map_err(|error| self.fail(&path, &error))
     }

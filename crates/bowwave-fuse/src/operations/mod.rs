@@ -15,9 +15,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bowwave_engine::backend::{Entry, Error};
-use fuser::{Errno, FileAttr, Generation};
+use fuser::{Errno, FileAttr};
 
 use crate::attributes::Defaults;
 use crate::buffers::Buffers;
@@ -80,7 +81,8 @@ impl<F: OpenFile> OpenHandle<F> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) attributes: FileAttr,
-    pub(crate) generation: Generation,
+    /// How long the kernel may trust the attributes.
+    pub(crate) ttl: Duration,
 }
 
 impl<T: Tree> Operations<T> {
@@ -126,9 +128,11 @@ impl<T: Tree> Operations<T> {
 
     /// Counts a look-up of `entry`, called `name` in a folder.
     pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Result<Found, Errno> {
-        let seen = self.inodes.remember(parent, name, entry).ok_or(Errno::ESTALE)?;
-        let attributes = self.shown(seen.number, entry);
-        Ok(Found { attributes, generation: Generation(seen.generation) })
+        let number = self.inodes.remember(parent, name, entry).ok_or(Errno::ESTALE)?;
+        let attributes = self.shown(number, entry);
+        // The reply has one place for the kernel's number and the one to show: where they differ, `stat` has to ask.
+        let ttl = if self.inodes.shown(number) == number { self.options.ttl } else { Duration::ZERO };
+        Ok(Found { attributes, ttl })
     }
 
     /// The attributes of an inode that a store describes so.
