@@ -18,6 +18,8 @@ pub(super) struct Request {
     /// Bytes to move at most; fewer if the file ends.
     len: usize,
     pub(super) done: usize,
+    /// Bytes at the beginning of a write that go past the kernel's cache.
+    direct: usize,
     pub(super) work: Work,
 }
 
@@ -38,11 +40,12 @@ impl Request {
         // Of a file that is being written the end is where the kernel says it is.
         let len =
             if file.writable { buf.len() } else { generate::within(file.identity.size, offset, buf.len()) };
-        Self { file, offset, len, done: 0, work: Work::Read { buf, sink } }
+        Self { file, offset, len, done: 0, direct: 0, work: Work::Read { buf, sink } }
     }
 
     pub(super) fn write(file: Arc<OpenFile>, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) -> Self {
-        Self { file, offset, len: buf.len(), done: 0, work: Work::Write { buf, sink } }
+        let direct = direct_bytes(&file, offset, &buf);
+        Self { file, offset, len: buf.len(), done: 0, direct, work: Work::Write { buf, sink } }
     }
 
     /// Whether nothing is to be done, or nothing can be; then the request ends without a system call.
@@ -72,11 +75,12 @@ impl Request {
     /// The bytes of the buffer that the next system call should move. A read's may reach past the end of the file,
     /// because a direct read is of whole blocks.
     pub(super) fn part(&self) -> Range<usize> {
-        let len = match &self.work {
+        let end = match &self.work {
             Work::Read { buf, .. } => buf.len(),
+            Work::Write { .. } if self.done < self.direct => self.direct,
             Work::Write { buf, .. } => buf.len(),
         };
-        self.done..len.min(self.done + PART_BYTES)
+        self.done..end.min(self.done + PART_BYTES)
     }
 
     /// The pieces of memory of [`Self::part`].
@@ -91,8 +95,7 @@ impl Request {
     pub(super) fn descriptor(&self) -> (&std::fs::File, bool) {
         match &self.work {
             Work::Read { buf, .. } => self.file.descriptor(self.position(), buf.is_aligned(ALIGNMENT)),
-            // Writes go through the kernel's cache: it takes them at once, and puts neighbours together.
-            Work::Write { .. } => (&self.file.buffered, false),
+            Work::Write { .. } => self.file.descriptor(self.position(), self.done < self.direct),
         }
     }
 
@@ -148,5 +151,31 @@ impl Request {
     }
 }
 
+/// How many bytes of a write should go past the kernel's cache: those that direct I/O can take, if they are many.
+///
+/// Large writes are bulk, and what the kernel would keep of them is kept here already. More than that: what it has not
+/// taken has not ended, so that a scheduler above knows what waits for the device, a sync finds little left to do, and an
+/// error befalls the write itself, while its bytes are still at hand. Small ones the kernel takes at once, as it does
+/// without us, and puts neighbours together; so it gets the tail of a file, too, which is no whole block.
+fn direct_bytes(file: &OpenFile, offset: u64, buf: &WriteBuf) -> usize {
+    if !file.descriptor(offset, true).1 {
+        return 0;
+    }
+    let mut aligned = 0;
+    for segment in buf.segments() {
+        if !segment.iov_base.addr().is_multiple_of(ALIGNMENT) {
+            break;
+        }
+        aligned += segment.iov_len / ALIGNMENT * ALIGNMENT;
+        if !segment.iov_len.is_multiple_of(ALIGNMENT) {
+            break;
+        }
+    }
+    if aligned < DIRECT_BYTES_MIN { 0 } else { aligned }
+}
+
+/// Writes of fewer bytes go through the kernel's cache. For a disk this is where the transfer begins to matter beside the
+/// seek.
+const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// Bytes of one system call. Readers hear of a large read in steps of this size.
 const PART_BYTES: usize = 1 << 20;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::{Allocate, ReadBuf, read_once, start_read, write_exact, write_once};
+use crate::{Allocate, ReadBuf, WriteBuf, chance, read_once, start_read, write_exact, write_once};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -290,6 +290,78 @@ fn direct_reads_see_buffered_writes_that_ended_before() {
             });
         }
     });
+}
+
+/// Random writes, some past the kernel's cache and some through it, some both, by either carrier; each is seen by a plain
+/// read of the file right after it ended.
+#[test]
+fn direct_and_buffered_writes_make_one_file() {
+    for (io, seed) in [(FileIo::Auto, 1), (FileIo::Threads, 2)] {
+        let folder = folder();
+        let store = FileBackend::open(folder.path(), io, true, None).unwrap();
+        let object = store.open_write("file".as_ref(), &create(0o644)).unwrap();
+        let mut wanted = Vec::new();
+        for step in 0..60u64 {
+            let draw = |salt: u64, below: u64| chance::draw(seed * 100 + salt, step) % below;
+            // Half of the writes begin at a block, half of the buffers at a page.
+            let offset = if draw(1, 2) == 0 { draw(2, 300) * 4096 } else { draw(2, 1_200_000) };
+            let len = if draw(3, 3) == 0 { draw(4, 200) * 4096 } else { draw(4, 900_000) } as usize;
+            let skip = if draw(5, 2) == 0 { 0 } else { 7 };
+            let mut buf = aligned_write(len + skip, step as u8 + 1);
+            let buf = buf.split_off(skip);
+            let ended = crate::start_write(&*object, offset, buf).recv_timeout(PATIENCE).unwrap();
+            assert_eq!(ended.1.unwrap(), len, "seed {seed}, step {step}");
+            let end = usize::try_from(offset).unwrap() + len;
+            if len > 0 {
+                wanted.resize(wanted.len().max(end), 0);
+                wanted[end - len..end].fill(step as u8 + 1);
+            }
+            assert!(fs::read(folder.path().join("file")).unwrap() == wanted, "seed {seed}, step {step}");
+        }
+        object.sync(true).unwrap();
+    }
+}
+
+fn aligned_write(len: usize, byte: u8) -> WriteBuf {
+    let mut buf = WriteBuf::from_vec(vec![byte; len + 4096]);
+    let base = buf.segments()[0].iov_base.addr();
+    let mut inner = buf.split_off(base.next_multiple_of(4096) - base);
+    drop(inner.split_off(len));
+    inner
+}
+
+#[test]
+fn large_writes_go_past_the_kernels_cache_but_for_their_tails() {
+    let folder = folder();
+    let store = store(folder.path());
+    let file = OpenFile::write(&store.root.at("file".as_ref()).unwrap(), &create(0o644), true).unwrap();
+    if file.direct.is_none() {
+        return;
+    }
+    let file = Arc::new(file);
+    let plan = |offset: u64, len: usize| {
+        let mut request = Request::write(Arc::clone(&file), offset, aligned_write(len, 1), Box::new(Ignored));
+        let mut parts = Vec::new();
+        while request.done < len {
+            parts.push((request.part(), request.descriptor().1));
+            request.done = request.part().end;
+        }
+        parts
+    };
+    let (mib, large) = (1 << 20, (1 << 20) + 300_000);
+    assert_eq!(plan(0, mib), [(0..mib, true)]);
+    assert_eq!(
+        plan(8192, large),
+        [(0..mib, true), (mib..mib + 299_008, true), (mib + 299_008..large, false)]
+    );
+    assert_eq!(plan(100, mib), [(0..mib, false)], "no block begins there");
+    assert_eq!(plan(0, 128 << 10), [(0..128 << 10, false)], "small");
+}
+
+struct Ignored;
+
+impl crate::WriteSink for Ignored {
+    fn done(self: Box<Self>, _: WriteBuf, _: Result<usize>) {}
 }
 
 fn aligned_page() -> ReadBuf {
