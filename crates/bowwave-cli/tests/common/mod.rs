@@ -2,6 +2,12 @@
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
+pub(crate) mod cells;
+pub(crate) mod close;
+pub(crate) mod place;
+pub(crate) mod rng;
+pub(crate) mod served;
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,6 +48,11 @@ pub(crate) fn failure(command: &mut Command) -> (i32, String) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{command:?}");
     assert!(stderr.starts_with("bowwave: error: ") && stderr.lines().count() == 1, "{command:?}: {stderr}");
     (output.status.code().expect("no signal"), stderr)
+}
+
+/// A number that the environment may set: how long a test is, or its seed.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
 /// Whether mounts can be made here; says why not.

@@ -1,0 +1,85 @@
+//! A mount in a process of its own, which can be killed.
+
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::bowwave;
+
+/// A mount in the foreground that is ready. Dropped, it is killed and unmounted.
+pub(crate) struct Served {
+    child: Child,
+    at: PathBuf,
+    said: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    /// Mounts `url` at the empty folder `at` and waits until it is ready.
+    pub(crate) fn start(url: &str, at: &Path, options: &[&str]) -> Self {
+        Self::of(bowwave().args(["mount", url]).arg(at).args(options), at)
+    }
+
+    /// Runs `command`, which mounts at `at` in the foreground, and waits until it is ready.
+    pub(crate) fn of(command: &mut Command, at: &Path) -> Self {
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program is there");
+        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("UTF-8");
+        assert!(line.contains(" is mounted at "), "{command:?}: {line}");
+        let said = Arc::new(Mutex::new(String::new()));
+        let reader = thread::spawn({
+            let said = Arc::clone(&said);
+            move || drain(stderr, &said)
+        });
+        Self { child, at: at.to_owned(), said, reader: Some(reader) }
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said since it was ready.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// kill -9, and no more: the kernel keeps a mount that answers nothing.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Unmounts as a user does, waits for its end; exit status and what it said.
+    pub(crate) fn unmount(mut self) -> (ExitStatus, String) {
+        let asked = bowwave().arg("umount").arg(&self.at).output().expect("bowwave starts");
+        assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+        let status = self.child.wait().expect("it ends");
+        self.reader.take().expect("not yet joined").join().expect("it only reads");
+        (status, self.said())
+    }
+}
+
+/// Reads on, so that it never stops at a full pipe.
+fn drain(stderr: BufReader<ChildStderr>, said: &Mutex<String>) {
+    for line in stderr.lines().map_while(Result::ok) {
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.push_str(&line);
+        said.push('\n');
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _may_have_ended = self.child.kill();
+        let _may_have_ended = self.child.wait();
+        let _may_be_gone =
+            Command::new("fusermount3").args(["-u", "-z"]).arg(&self.at).stderr(Stdio::null()).status();
+    }
+}

@@ -1,0 +1,161 @@
+//! kill -9 of the mount's process, at points from a seed, while programs write, sync, rename and remove.
+//!
+//! What was synced is in the folder below, each rename is done or not done, and nothing is there that nobody wrote.
+//! `BOWWAVE_CRASH_POINTS` sets the number of points (15), `BOWWAVE_CRASH_SEED` the seed of the first.
+
+#[path = "crash/actor.rs"]
+mod actor;
+mod common;
+#[path = "crash/cutter.rs"]
+mod cutter;
+#[path = "crash/log.rs"]
+mod log;
+#[path = "crash/names.rs"]
+mod names;
+#[path = "crash/replacer.rs"]
+mod replacer;
+#[path = "crash/table.rs"]
+mod table;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use actor::{Actor, work};
+use common::cells::{CELL, cell};
+use common::place::Place;
+use common::rng::Rng;
+use common::served::Served;
+use common::{can_mount, setting};
+use log::Sync;
+
+/// Kinds of mount that take turns: (what goes before the folder in the URL, options).
+const KINDS: [(&str, &[&str]); 4] = [
+    ("", &[]),
+    ("", &["--cache", "2MiB"]),
+    ("", &["--kernel-cache", "off"]),
+    ("emulate:nvme:", &["--cache", "4MiB"]),
+];
+
+/// Everybody who works at once on a mount.
+fn actors(at: &Path, seed: u64) -> io::Result<Vec<Box<dyn Actor>>> {
+    let mut seeds = Rng(seed);
+    let mut seed = || seeds.next();
+    Ok(vec![
+        Box::new(log::Log::new(at, "log", Sync::Called, seed())?),
+        Box::new(log::Log::new(at, "log-dsync", Sync::Always, seed())?),
+        Box::new(table::Table::new(at, "table", seed())?),
+        Box::new(replacer::Replacer::new(at, "target", true, seed())),
+        Box::new(replacer::Replacer::new(at, "hasty", false, seed())),
+        Box::new(names::Names::new(at, "names", seed())?),
+        Box::new(cutter::Cutter::new(at, "cut", seed())?),
+    ])
+}
+
+fn faults(actors: &[Box<dyn Actor>], root: &Path) -> Vec<String> {
+    actors.iter().flat_map(|actor| actor.faults(root)).collect()
+}
+
+/// One point: what was not as it must be.
+fn crash_at(folder: &Place, seed: u64) -> Vec<String> {
+    let store = folder.store().join(seed.to_string());
+    fs::create_dir(&store).expect("writable");
+    let (before, options) = KINDS[(seed % KINDS.len() as u64) as usize];
+    let mut served = Served::start(&format!("{before}{}", store.display()), &folder.at(), options);
+    let mut actors = actors(&folder.at(), seed).expect("the mount can be written");
+    let mut rng = Rng(!seed);
+    let (steps, wait) = (1 + rng.below(300), Duration::from_micros(rng.below(3000)));
+    let worked = work(&mut actors, steps, || {
+        thread::sleep(wait);
+        served.kill();
+    });
+    let mut faults = faults(&actors, &store);
+    faults.extend(worked.err());
+    if !faults.is_empty() {
+        faults.insert(
+            0,
+            format!("seed {seed}, {before}{} {options:?}, killed after {steps} steps:", store.display()),
+        );
+        faults.push(served.said());
+    } else {
+        fs::remove_dir_all(&store).expect("writable");
+    }
+    faults
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the seeds of a failure")]
+fn what_was_synced_survives_a_kill_and_no_rename_is_torn() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Place::new("crash-points");
+    let (points, first) = (setting("BOWWAVE_CRASH_POINTS", 15), setting("BOWWAVE_CRASH_SEED", 1));
+    let mut bad = 0;
+    for seed in first..first + points {
+        let faults = crash_at(&folder, seed);
+        if !faults.is_empty() {
+            bad += 1;
+            println!("{}", faults.join("\n"));
+        }
+    }
+    println!("{points} points, seeds {first} and on: {bad} with faults");
+    assert_eq!(bad, 0, "points with faults, of {points}; see above");
+}
+
+/// A way in which a broken file system could leave one of the files, done to the folder.
+type Break = fn(&Path) -> io::Result<()>;
+
+/// What the checks must notice, done after everything was synced.
+const BREAKS: [(&str, Break); 10] = [
+    ("the last synced byte of a log is gone", |root| cut(&root.join("log-dsync"), 1)),
+    ("a synced byte of a log is another", |root| patch(&root.join("log"), 5, &[0xEE])),
+    ("a log goes on with what nobody wrote", |root| {
+        let file = File::options().append(true).open(root.join("log-dsync"))?;
+        file.write_all_at(b"foreign", file.metadata()?.len())
+    }),
+    ("a cell of a table is in its place's neighbour", |root| {
+        let table = fs::read(root.join("table"))?;
+        patch(&root.join("table"), 0, &table[CELL..2 * CELL])
+    }),
+    ("a table is shorter", |root| cut(&root.join("table"), CELL as u64)),
+    ("a target is gone", |root| fs::remove_file(root.join("target-0"))),
+    ("a target is mixed from two", |root| {
+        let old = fs::read(root.join("old"))?;
+        patch(&root.join("target-0"), 0, &old)
+    }),
+    ("a hasty target has bytes of another file", |root| patch(&root.join("hasty-0"), 0, b"x")),
+    ("a removed name is back", |root| File::create(root.join("names/back")).map(drop)),
+    ("what was cut off is back", |root| {
+        let file = File::options().write(true).open(root.join("cut"))?;
+        file.set_len(file.metadata()?.len() + (1 << 20))
+    }),
+];
+
+fn cut(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    file.set_len(file.metadata()?.len() - bytes)
+}
+
+fn patch(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
+    File::options().write(true).open(path)?.write_all_at(bytes, at)
+}
+
+#[test]
+fn the_checks_notice_what_a_broken_mount_would_leave() {
+    let folder = Place::new("crash-checks");
+    for (number, (what, broken)) in BREAKS.into_iter().enumerate() {
+        let root = folder.store().join(number.to_string());
+        fs::create_dir(&root).expect("writable");
+        let mut actors = actors(&root, 7).expect("a plain folder");
+        work(&mut actors, 400, || {}).expect("a plain folder fails nothing");
+        assert_eq!(faults(&actors, &root), [""; 0], "before: {what}");
+        // Another generation of the same target, for a mixture.
+        fs::write(root.join("old"), cell(1, 0, 1)).expect("writable");
+        broken(&root).expect("writable");
+        assert_eq!(faults(&actors, &root).len(), 1, "{what}");
+    }
+}
