@@ -1,0 +1,93 @@
+//! A server that answers every listing of a bucket with keys that no file can have, and everything else with an error.
+
+use std::io::{self, BufRead, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+
+/// Keys that would lead out of a mount, or cannot be names; two of them are fine.
+fn keys() -> Vec<String> {
+    let mut keys: Vec<String> = [
+        "../out",
+        "a/../../out",
+        "/etc/passwd",
+        "",
+        "x//y",
+        ".",
+        "..",
+        "fine",
+        "sub/file",
+        "bell&#7;",
+        "new&#10;line",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    keys.push("n".repeat(300));
+    keys
+}
+
+fn listing() -> String {
+    let contents: String = keys()
+        .iter()
+        .filter(|key| !key.starts_with("sub/"))
+        .map(|key| {
+            format!(
+                "<Contents><Key>{key}</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified>\
+                 <ETag>&quot;tag&quot;</ETag><Size>3</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            )
+        })
+        .collect();
+    let prefixes = ["sub/", "../", "..", "/", ".//"]
+        .map(|prefix| format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>"));
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+         <Name>bucket</Name><Prefix></Prefix><KeyCount>9</KeyCount><MaxKeys>1000</MaxKeys><Delimiter>/</Delimiter>\
+         <IsTruncated>false</IsTruncated>{contents}{}</ListBucketResult>",
+        prefixes.concat()
+    )
+}
+
+/// Starts it; its URL. It ends with the test's process.
+pub(crate) fn start() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || answer(&stream));
+        }
+    });
+    format!("http://{address}")
+}
+
+/// Answers the requests of one connection.
+fn answer(stream: &TcpStream) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut first = String::new();
+        if reader.read_line(&mut first)? == 0 {
+            return Ok(());
+        }
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap_or(0);
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        io::copy(&mut io::Read::take(&mut reader, length), &mut io::sink())?;
+        let (status, body) = match first.contains("list-type=2") {
+            true => ("200 OK", listing()),
+            false => ("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>".to_owned()),
+        };
+        let body = if first.starts_with("HEAD") { String::new() } else { body };
+        let mut stream = stream;
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+    }
+}
