@@ -3,6 +3,7 @@
 #   make demo    see bowwave work: builds it, mounts an emulated slow store, reads it with and without readahead
 #   make test    every check there is, as CI runs it
 #   make lint    the quick part of it: formatting, clippy, tidy
+#   make soak    hold the mount against everything that finds faults of file systems, for an hour
 #   make bench   measure (a quiet machine gives quiet figures)
 #   make doc     the API documentation, in $(TARGET)/doc
 #   make clean   remove what was built
@@ -10,7 +11,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint bench doc clean
+.PHONY: demo test lint soak bench doc clean
 
 # rustup puts cargo here, and only login shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -34,6 +35,7 @@ test: lint
 	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/test_setup.py --quiet
 	python3 -B tools/test_verify.py --quiet
+	python3 -B tools/verify.py --bowwave $(TARGET)/debug/bowwave
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
@@ -56,6 +58,15 @@ bench:
 	$(CARGO) bench --locked --package bowwave-engine --bench warm
 	$(CARGO) bench --locked --package bowwave-backend --bench stores
 	python3 -B tools/bench.py --bowwave $(TARGET)/release/bowwave
+
+# What `make test` runs for seconds each, for as long as docs/INTEGRITY.md says.
+soak:
+	@tools/setup.sh build fuse python verify
+	$(CARGO) build --locked --package bowwave-cli
+	python3 -B tools/verify.py --bowwave $(TARGET)/debug/bowwave --whole
+	BOWWAVE_CRASH_POINTS=500 $(CARGO) test --locked --package bowwave-cli --test crash -- --nocapture
+	BOWWAVE_INJECTED_STEPS=3000 $(CARGO) test --locked --package bowwave-cli --test injected -- --nocapture
+	BOWWAVE_TWIN_STEPS=250000 $(CARGO) test --locked --package bowwave-cli --test twin -- --nocapture
 
 doc:
 	@tools/setup.sh build

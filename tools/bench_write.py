@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Measures sequential writes through a mount, against what the kernel or the device could do at best.
+
+    tools/bench_write.py [--bowwave target/release/bowwave] [--folder DIR] [--quick] [--rounds N] [--only PART]... [--json FILE]
+
+Prints a table as tools/bench.py does: median, lowest and highest of several rounds, and the bar. What is compared takes
+turns within a round. The parts:
+
+    file    a new file in writes of 1 MiB, to the end of its fsync, and to the end of its close without one: through a
+            mount of a folder, and in the folder itself. The folder lies in --folder (the temporary folder), or in
+            memory (/dev/shm), where no disk hides what the mount costs
+    s3      a new object in writes of 1 MiB to the end of its close, through a mount of emulate:s3 (30 ms, 90 MB/s a
+            connection, 1.25 GB/s in all), as a share of min(1.25 GB/s, connections * 90 MB/s)
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+
+from bench import CONNECTION, MIB, TOTAL, Table, machine
+from mounts import can_mount, end_mounts_when_stopped, mounted
+
+# What is written: bytes that nobody can leave out or make smaller, a different MiB each time.
+PIECES = [os.urandom(MIB) for _ in range(16)]
+# Of the kernel's own rate, and in bytes a second.
+SHARE, RATE = 0.8, 500e6
+
+
+def write(path, mib, sync):
+    """Bytes a second of a new file, to the end of its fsync or of its close."""
+    start = time.monotonic()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        for number in range(mib):
+            piece = PIECES[number % len(PIECES)]
+            done = os.write(descriptor, piece)
+            while done < len(piece):
+                done += os.write(descriptor, piece[done:])
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    rate = mib * MIB / (time.monotonic() - start)
+    if os.stat(path).st_size != mib * MIB:
+        raise SystemExit(f"bench: {path} has not the size that was written")
+    os.remove(path)
+    return rate
+
+
+class Bench:
+    def __init__(self, options, folder):
+        self.options = options
+        self.folder = folder
+        self.rounds = options.rounds or (2 if options.quick else 7)
+        self.table = Table()
+
+    def file(self):
+        self.file_in("the disk", self.folder)
+        if os.path.isdir("/dev/shm"):
+            memory = tempfile.mkdtemp(prefix="bowwave-bench-", dir="/dev/shm")
+            try:
+                self.file_in("memory", memory)
+            finally:
+                shutil.rmtree(memory)
+
+    def file_in(self, what, folder):
+        """Writes to a store in `folder`, which is `what`."""
+        mib = 256 if self.options.quick else 1024
+        store = os.path.join(folder, "store")
+        os.mkdir(store)
+        for sync in (True, False):
+            ours, own = [], []
+            for number in range(self.rounds):
+                # Whoever goes first may find the disk idle: turns change.
+                for mine in ((True, False), (False, True))[number % 2]:
+                    if mine:
+                        with mounted(self.options.bowwave, store, self.folder) as (at, _):
+                            ours.append(write(f"{at}/new", mib, sync))
+                    else:
+                        own.append(write(f"{store}/new", mib, sync))
+            end = "fsync" if sync else "close"
+            name = f"{mib} MiB on {what} to {end}"
+            self.table.add(f"{name}: mount", "MB/s", [rate / 1e6 for rate in ours])
+            self.table.add(f"{name}: the kernel's own", "MB/s", [rate / 1e6 for rate in own])
+            bar = SHARE if sync and what == "the disk" else None
+            self.table.add("  mount / the kernel's own", "times", [a / b for a, b in zip(ours, own)], bar)
+            if sync and sorted(own)[len(own) // 2] * SHARE >= RATE:
+                self.table.add("  mount, where the device can", "MB/s", [rate / 1e6 for rate in ours], RATE / 1e6)
+        shutil.rmtree(store)
+
+    def s3(self):
+        for url, connections, mib in (("emulate:s3,slots=4", 4, 1024), ("emulate:s3,slots=8", 8, 2048), ("emulate:s3", 64, 4096)):
+            mib = mib // 8 if self.options.quick else mib
+            limit = min(TOTAL, connections * CONNECTION)
+            shares = []
+            for _ in range(self.rounds):
+                store = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder)
+                try:
+                    with mounted(self.options.bowwave, f"{url}:{store}", self.folder) as (at, _):
+                        shares.append(write(f"{at}/new", mib, False) / limit)
+                finally:
+                    shutil.rmtree(store)
+            # A short object is mostly its first and last round trip, so there the bar says nothing.
+            bar = None if self.options.quick else 0.85
+            self.table.add(f"{url}, {mib} MiB written to close, of {limit / 1e9:.2f} GB/s", "share", shares, bar)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bowwave", default="target/release/bowwave", help="the program to measure")
+    parser.add_argument("--folder", help="where the store lies (the temporary folder)")
+    parser.add_argument("--only", action="append", choices=("file", "s3"), help="parts to measure")
+    parser.add_argument("--rounds", type=int, help="rounds (7; with --quick 2)")
+    parser.add_argument("--quick", action="store_true", help="shorter files and two rounds: shows that it runs")
+    parser.add_argument("--json", metavar="FILE", help="write all samples there")
+    options = parser.parse_args()
+    if options.rounds is not None and options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if not os.access(options.bowwave, os.X_OK):
+        parser.error(f"{options.bowwave} is not there; build it with 'cargo build --release'")
+    if not can_mount():
+        parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
+    options.bowwave = os.path.abspath(options.bowwave)
+    end_mounts_when_stopped()
+    on = machine()
+    print(f"{on['processors']} x {on['model']}, {on['memory_gib']} GiB, Linux {on['kernel']}, load {on['load_before']:.1f}")
+    with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.folder) as folder:
+        bench = Bench(options, folder)
+        for part in ("file", "s3"):
+            if not options.only or part in options.only:
+                getattr(bench, part)()
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": on, "load_after": os.getloadavg()[0], "rows": bench.table.rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
