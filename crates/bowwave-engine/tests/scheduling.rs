@@ -1,194 +1,26 @@
 //! In which order a store is asked: a store that holds requests until it is told to let one go shows each decision.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+#[path = "common/gate.rs"]
+mod gate;
 
-use bowwave_engine::backend::{
-    Backend, Device, Emulate, Entry, Identity, MemoryBackend, Object, Profile, ReadBuf, ReadSink, Result,
-    Trace, TraceLog,
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use bowwave_engine::backend::{Device, Emulate, MemoryBackend, Profile, Trace, TraceLog};
 use bowwave_engine::{Advice, Algorithm, Engine, File, Options, Policy, Store, Work};
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+use gate::{Bench, Gate, KIB, MIB};
 
-/// Holds requests. Files are of sevens; `a` lies first on the device, then `b`, and so on.
-#[derive(Clone, Debug)]
-struct Gate {
-    memory: MemoryBackend,
-    profile: Profile,
-    shared: Arc<(Mutex<Held>, Condvar)>,
-}
-
-#[derive(Debug, Default)]
-struct Held {
-    /// As they came: the file's name and the offset.
-    log: Vec<(char, u64)>,
-    waiting: Vec<Request>,
-}
-
-struct Request {
-    buf: ReadBuf,
-    sink: Box<dyn ReadSink>,
-}
-
-impl std::fmt::Debug for Request {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Request")
-    }
-}
-
-#[derive(Debug)]
-struct Gated {
-    object: Arc<dyn Object>,
-    name: char,
-    gate: Gate,
-}
-
-impl Gate {
-    fn new(profile: Profile) -> Self {
-        let memory = MemoryBackend::new();
-        for name in ["a", "b", "c"] {
-            memory.insert(name, vec![7; 32 << 20]);
-        }
-        Self { memory, profile, shared: Arc::default() }
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.shared.0.lock().expect("no panic")
-    }
-
-    /// Waits until `count` requests have come in all.
-    fn came(&self, count: usize) {
-        let enough = |held: &mut Held| held.log.len() < count;
-        let (held, timeout) =
-            self.shared.1.wait_timeout_while(self.held(), PATIENCE, enough).expect("no panic");
-        assert!(!timeout.timed_out(), "{:?} came, not {count}", held.log);
-    }
-
-    /// Lets the request go that came first of those held.
-    fn release(&self) {
-        let Request { mut buf, sink } = self.held().waiting.remove(0);
-        let len = buf.len();
-        buf.copy_in(0, &vec![7; len]);
-        sink.done(buf, Ok(len));
-    }
-
-    /// Lets requests go one by one; each that came after the first `from`.
-    fn drain(&self, from: usize) -> Vec<(char, u64)> {
-        while !self.held().waiting.is_empty() {
-            self.release();
-        }
-        self.held().log[from..].to_vec()
-    }
-}
-
-impl Backend for Gate {
-    fn url(&self) -> &str {
-        "gate:"
-    }
-    fn profile(&self) -> Profile {
-        self.profile.clone()
-    }
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.memory.stat(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.memory.list(path)
-    }
-    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let name = path.to_str().and_then(|path| path.chars().next()).expect("a letter");
-        Ok(Arc::new(Gated { object: self.memory.open(path)?, name, gate: self.clone() }))
-    }
-}
-
-impl Object for Gated {
-    fn size(&self) -> u64 {
-        self.object.size()
-    }
-    fn identity(&self) -> &Identity {
-        self.object.identity()
-    }
-    fn place(&self) -> u64 {
-        (u64::from(self.name) - u64::from('a')) << 40
-    }
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let mut held = self.gate.held();
-        held.log.push((self.name, offset / KIB));
-        held.waiting.push(Request { buf, sink });
-        self.gate.shared.1.notify_all();
-    }
-}
-
-/// Far longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-struct Bench {
-    gate: Gate,
-    store: Store,
-    engine: Engine,
-    readers: Vec<JoinHandle<()>>,
-}
-
-impl Bench {
-    /// Behind a store that keeps `slots` requests, with a head or without.
-    fn new(scheduler: Algorithm, slots: u32, seeks: bool) -> Self {
-        let gate = Gate::new(Profile { slots, seeks, ..Profile::read_only("gate") });
-        let options = Options {
-            cache_bytes: Some(128 << 20),
-            policy: Policy::None,
-            scheduler,
-            shards: Some(1),
-            ..Options::default()
-        };
-        let engine = Engine::new(options).expect("valid options");
-        let store = engine.store_of(Arc::new(gate.clone()));
-        Self { gate, store, engine, readers: Vec::new() }
-    }
-
-    fn open(&self, name: &str) -> File {
-        self.store.open(Path::new(name)).expect("opens")
-    }
-
-    fn added(&self) -> u64 {
-        self.store.stats().scheduler.added
-    }
-
-    /// Reads 4 KiB at an offset in KiB in a thread of its own, and waits until that is in the queue.
-    fn read(&mut self, name: &str, kib: u64) {
-        let (file, before) = (self.open(name), self.added());
-        self.readers.push(thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            assert_eq!(file.read_at(kib * KIB, &mut bytes).expect("it reads"), 4096);
-            assert_eq!(bytes, [7; 4096]);
-        }));
-        self.until(|bench| bench.added() > before);
-    }
-
-    fn until(&self, happened: impl Fn(&Self) -> bool) {
-        let begun = Instant::now();
-        while !happened(self) {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", self.store.stats());
-            thread::yield_now();
-        }
-    }
-
-    /// Lets all go; what came after the first `from` requests.
-    fn end(self, from: usize) -> Vec<(char, u64)> {
-        let rest = self.gate.drain(from);
-        for reader in self.readers {
-            reader.join().expect("it reads right");
-        }
-        rest
-    }
+/// A store that keeps `slots` requests, with a head or without.
+fn profile(slots: u32, seeks: bool) -> Profile {
+    Profile { slots, seeks, ..Profile::read_only("gate") }
 }
 
 #[test]
 fn demand_overtakes_readahead_that_waits_but_for_noop() {
     for scheduler in [Algorithm::Deadline, Algorithm::Noop] {
-        let mut bench = Bench::new(scheduler, 1, false);
+        let mut bench = Bench::new(scheduler, profile(1, false));
         let file = bench.open("a");
         file.advise(0, 8 * MIB, Advice::WillNeed);
         bench.read("b", 20_000);
@@ -203,12 +35,12 @@ fn demand_overtakes_readahead_that_waits_but_for_noop() {
 
 #[test]
 fn readahead_that_a_reader_comes_for_goes_first_and_alone() {
-    let mut bench = Bench::new(Algorithm::Deadline, 1, false);
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
     let file = bench.open("a");
     file.advise(0, 8 * MIB, Advice::WillNeed);
     let before = bench.added();
     let store = bench.store.clone();
-    bench.readers.push(thread::spawn(move || {
+    bench.workers.push(thread::spawn(move || {
         let mut bytes = [0; 4096];
         store.open(Path::new("a")).expect("opens").read_at(5000 * KIB, &mut bytes).expect("it reads");
     }));
@@ -227,7 +59,7 @@ fn readahead_that_a_reader_comes_for_goes_first_and_alone() {
 
 #[test]
 fn readahead_has_every_third_turn_however_much_is_demanded() {
-    let mut bench = Bench::new(Algorithm::Deadline, 1, false);
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
     bench.read("c", 0);
     // Gaps, so that nothing merges.
     let file = bench.open("a");
@@ -243,7 +75,7 @@ fn readahead_has_every_third_turn_however_much_is_demanded() {
 
 #[test]
 fn a_device_with_a_head_is_asked_in_the_order_of_places_across_files() {
-    let mut bench = Bench::new(Algorithm::Deadline, 1, true);
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, true));
     bench.read("a", 0);
     for (name, kib) in [("b", 300), ("c", 100), ("a", 9000), ("b", 100), ("a", 400)] {
         bench.read(name, kib);
@@ -254,7 +86,7 @@ fn a_device_with_a_head_is_asked_in_the_order_of_places_across_files() {
         [('b', 300), ('c', 100), ('a', 9000), ('b', 100), ('a', 400)],
         "from the oldest upwards"
     );
-    let mut bench = Bench::new(Algorithm::Deadline, 1, false);
+    let mut bench = Bench::new(Algorithm::Deadline, profile(1, false));
     bench.read("a", 0);
     for (name, kib) in [("c", 100), ("a", 9000), ("b", 300)] {
         bench.read(name, kib);
@@ -268,7 +100,7 @@ fn a_device_with_a_head_is_asked_in_the_order_of_places_across_files() {
 
 #[test]
 fn the_last_slots_are_left_for_demand_and_long_runs_dealt_out_over_the_others() {
-    let mut bench = Bench::new(Algorithm::Deadline, 64, false);
+    let mut bench = Bench::new(Algorithm::Deadline, profile(64, false));
     let file = bench.open("a");
     file.advise(0, 32 * MIB, Advice::WillNeed);
     assert_eq!(bench.gate.held().log.len(), 62, "two of 64 are kept");
@@ -282,7 +114,7 @@ fn the_last_slots_are_left_for_demand_and_long_runs_dealt_out_over_the_others() 
 
 #[test]
 fn what_waits_for_a_closed_file_is_never_asked_for() {
-    let bench = Bench::new(Algorithm::Deadline, 1, false);
+    let bench = Bench::new(Algorithm::Deadline, profile(1, false));
     let file = bench.open("a");
     file.advise(0, 8 * MIB, Advice::WillNeed);
     drop(file);
@@ -293,7 +125,7 @@ fn what_waits_for_a_closed_file_is_never_asked_for() {
 #[test]
 fn the_depth_asked_for_is_kept() {
     for (depth, expected) in [(None, 4), (Some(1), 1), (Some(16), 16)] {
-        let gate = Gate::new(Profile { slots: 4, ..Profile::read_only("gate") });
+        let gate = Gate::new(profile(4, false));
         let options = Options { cache_bytes: Some(64 << 20), device_depth: depth, ..Options::default() };
         let store = Engine::new(options).expect("valid options").store_of(Arc::new(gate.clone()));
         let file = store.open(Path::new("a")).expect("opens");
