@@ -1,4 +1,4 @@
-//! Where bytes come from: stores that bowwave can read, behind one small trait.
+//! Where bytes come from and go to: stores that bowwave can read, and some that it can write, behind one small trait.
 //!
 //! ```text
 //!   engine --read(offset, ReadBuf, ReadSink)--> Object --progress(bytes)…, done(ReadBuf, result)--> engine
@@ -6,7 +6,7 @@
 //!
 //! A [`Backend`] is a tree of [`Object`]s. Metadata calls block; reads do not: the backend owns the
 //! threads, rings or connections that carry them out, fills the lent [`ReadBuf`] and answers through
-//! the [`ReadSink`], once. Offsets and bytes are all it knows: no pages, no cache, no policy, no retries.
+//! the [`ReadSink`], once. Writes go the same way: from a lent [`WriteBuf`] of a [`WriteObject`] to a [`WriteSink`]. Offsets and bytes are all it knows: no pages, no cache, no policy, no retries.
 //!
 //! ```
 //! use bowwave_backend::{Options, open_url, read_exact};
@@ -25,13 +25,13 @@
 //!
 //! # Stores
 //!
-//! | URL | what | who carries reads out |
+//! | URL | what | who carries requests out |
 //! |---|---|---|
-//! | a path, `file:` | [`FileBackend`] | an io_uring and its thread, or threads with `preadv` |
-//! | `http:`, `https:` | [`HttpBackend`] | two network threads of the crate |
+//! | a path, `file:` | [`FileBackend`] | an io_uring and its thread, or threads with `preadv` and `pwritev` |
+//! | `http:`, `https:` | [`HttpBackend`], read only | two network threads of the crate |
 //! | `s3:`, `gs:`, `az:` | [`ObjectBackend`] | the same |
 //! | `memory:` | [`MemoryBackend`] | the caller up to 64 KiB, two copying threads beyond |
-//! | `pattern:` | [`PatternBackend`] | the same |
+//! | `pattern:` | [`PatternBackend`], read only | the same |
 //! | `emulate:` | [`Emulate`] over any of them | the store below, and a timer thread |
 //!
 //! Over any store: [`Throttle`], [`Limit`], [`Fault`], [`Trace`]. All of them, and yours, pass the suite of the module

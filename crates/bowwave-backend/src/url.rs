@@ -59,12 +59,13 @@ impl Default for Options {
 ///   s3://BUCKET[/PREFIX], gs://, az://  objects of a cloud
 ///   memory:                        an empty store in memory
 ///   pattern:/SIZE                  a made-up file; pattern:/ all of them
-///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device (hdd, lustre, nvme, s3, ssd)
+///   emulate:PROFILE[,KEY=VALUE…]:URL   any store, as slow as a device, and written if it can be (hdd, lustre, nvme, s3, ssd)
 ///   emulate:PROFILE[,KEY=VALUE…]/SIZE  the same over pattern:/SIZE
 ///   throttle:rate=RATE:URL         any store, with this many bytes a second at most
 ///   limit:requests=N:URL           any store, with this many requests in flight at most
-///   fault:KEY=VALUE[,…]:URL        any store, with faults: errors=, short=, truncated=, stalled= (shares of requests),
-///                                  stall= (a time), seed=
+///   fault:KEY=VALUE[,…]:URL        any store, with faults: errors=, short=, truncated=, stalled= (shares of reads),
+///                                  write_errors=, no_space=, write_short=, write_stalled= (of writes), sync_errors=,
+///                                  finish_errors=, stall= (a time), seed=
 /// ```
 ///
 /// ```
