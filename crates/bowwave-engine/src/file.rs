@@ -79,6 +79,14 @@ impl File {
         Self { engine, store, entry, handle, access }
     }
 
+    /// A handle more, to read the same version of the object, with a readahead state of its own.
+    pub(crate) fn another(&self) -> Self {
+        let (engine, store, entry) =
+            (Arc::clone(&self.engine), Arc::clone(&self.store), Arc::clone(&self.entry));
+        let handle = store.another_handle(&entry);
+        Self { engine, store, entry, handle, access: Access::Read }
+    }
+
     /// Size in bytes, now: as of the opening, and as writers have changed it since.
     #[must_use]
     pub fn size(&self) -> u64 {

@@ -27,6 +27,12 @@ impl MappedFile {
         Self { file, places }
     }
 
+    /// The same mapped file, with a readahead state of its own: for another stream of touches, such as another thread's.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { file: self.file.another(), places: Arc::clone(&self.places) }
+    }
+
     /// The object as any other open file: to read, advise, or look at. What is read this way and what is mapped share pages.
     #[must_use]
     pub fn file(&self) -> &File {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::{Backend, Entry, Error as StoreError, ErrorKind, Identity, Object, Profile};
+use bowwave_core::HandleId;
 
 use crate::engine::Inner;
 use crate::entry::FileEntry;
@@ -183,6 +184,12 @@ impl StoreInner {
         let handle = engine.shard(entry.shard).open_handle(entry.file);
         drop(files);
         Ok(MappedFile::new(File::new(Arc::clone(engine), Arc::clone(self), entry, handle, Access::Read)))
+    }
+
+    /// A handle more of an entry that has one, so that it is still known.
+    pub(crate) fn another_handle(&self, entry: &FileEntry) -> HandleId {
+        self.files().opened(entry);
+        self.engine.shard(entry.shard).open_handle(entry.file)
     }
 
     fn open_object(&self, path: &Path) -> Result<Arc<dyn Object>> {

@@ -15,13 +15,14 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::error::{Error, Result};
-use crate::region::Protection;
+use crate::region::{MapOptions, Protection};
+use crate::streams::Streams;
 use crate::task;
 use crate::uffd::{Modes, Partial, Touch, Uffd};
 
 /// What handlers, faults on their way and the region share.
 pub(crate) struct Inner {
-    pub(crate) file: MappedFile,
+    streams: Streams,
     uffd: Uffd,
     /// Address of the first page.
     pub(crate) base: usize,
@@ -58,7 +59,7 @@ pub(crate) struct Counters {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner")
-            .field("file", &self.file)
+            .field("file", self.file())
             .field("base", &self.base)
             .field("len", &self.len)
             .finish()
@@ -71,9 +72,9 @@ impl Inner {
         file: MappedFile,
         uffd: Uffd,
         (start, len): (u64, usize),
-        around: u64,
-        protection: Protection,
+        options: &MapOptions,
     ) -> Result<Arc<Self>> {
+        let protection = options.protection;
         let (access, flags) = match protection {
             Protection::ReadOnly => (ProtFlags::READ, MapFlags::SHARED),
             Protection::CopyOnWrite => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE),
@@ -88,12 +89,12 @@ impl Inner {
                     hint: "is the address space limited (ulimit -v)?",
                 })?;
         let inner = Arc::new(Self {
-            file,
+            streams: Streams::new(file, options.streams.get()),
             uffd,
             base: base as usize,
             len,
             start,
-            around,
+            around: options.around_bytes,
             protection,
             pattern: AtomicU8::new(Pattern::Normal as u8),
             alive: Mutex::new(true),
@@ -109,8 +110,13 @@ impl Inner {
         unsafe { inner.uffd.register(inner.base..inner.base + len, modes) }
             .map_err(|error| Error::System { wanted: "watch the mapping", error, hint: "" })?;
         let mapping: Arc<dyn Mapping> = Arc::clone(&inner) as _;
-        inner.file.attach(Arc::downgrade(&mapping));
+        inner.file().attach(Arc::downgrade(&mapping));
         Ok(inner)
+    }
+
+    /// The file; its readahead state is that of what the program asks for, not of what it touches.
+    pub(crate) fn file(&self) -> &MappedFile {
+        self.streams.first()
     }
 
     pub(crate) fn is_writable(&self) -> bool {
@@ -148,22 +154,23 @@ impl Inner {
             for touch in touches.drain(..) {
                 self.counters.faults.fetch_add(1, Ordering::Relaxed);
                 let inner = Arc::clone(self);
-                task::spawn(async move { inner.serve(touch.address).await });
+                task::spawn(async move { inner.serve(touch).await });
             }
         }
     }
 
-    /// Sees to it that the thread that sleeps on `address` goes on, with the page or with a signal.
-    async fn serve(&self, address: usize) {
-        let offset = self.start + (address - self.base) as u64;
-        if self.fetch(offset).await.is_err() {
+    /// Sees to it that the thread that has touched goes on, with the page or with a signal.
+    async fn serve(&self, touch: Touch) {
+        let offset = self.start + (touch.address - self.base) as u64;
+        let stream = self.streams.of(touch.thread);
+        if self.fetch(&stream, offset).await.is_err() {
             // Noted, and fatal for the page: who sleeps wakes to a SIGBUS.
         }
     }
 
     /// Has the page of `offset` mapped, and what lies around it; the end of what was mapped.
-    pub(crate) async fn fetch(&self, offset: u64) -> Result<u64> {
-        let page = offset / self.file.page_bytes() * self.file.page_bytes();
+    pub(crate) async fn fetch(&self, stream: &MappedFile, offset: u64) -> Result<u64> {
+        let page = offset / stream.page_bytes() * stream.page_bytes();
         if let Some(cause) = self.failed().pages.get(&page) {
             let cause = cause.clone();
             self.poison(page);
@@ -172,13 +179,13 @@ impl Inner {
         let around = offset.saturating_sub(self.around).max(self.start)
             ..offset.saturating_add(self.around).min(self.start + self.len as u64);
         let mut end = page;
-        let mapped = self.file.fault(offset, self.pattern(), around, |bytes| {
+        let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
             let count = self.map(bytes.clone());
             end = bytes.start + count;
             count
         });
         match mapped.await {
-            Ok(()) => Ok(end.max(page + self.file.page_bytes())),
+            Ok(()) => Ok(end.max(page + stream.page_bytes())),
             Err(error) => {
                 self.fail(page, &error);
                 Err(error.into())
@@ -193,7 +200,7 @@ impl Inner {
         if !*alive {
             return 0;
         }
-        let page = self.file.page_bytes() as usize;
+        let page = self.file().page_bytes() as usize;
         while at < range.end {
             // SAFETY: our own mapping, registered; the cache says that these pages are up to date.
             match unsafe { self.uffd.map(at..range.end) } {
@@ -234,7 +241,7 @@ impl Inner {
     }
 
     fn poison(&self, page: u64) {
-        let bytes = page..page + self.file.page_bytes();
+        let bytes = page..page + self.file().page_bytes();
         let Some(range) = self.addresses(&bytes) else { return };
         let alive = self.alive();
         if *alive {
@@ -287,7 +294,7 @@ impl Mapping for Inner {
         let alive = self.alive();
         if *alive {
             let len = range.end - range.start;
-            self.counters.pages_unmapped.fetch_add(len as u64 / self.file.page_bytes(), Ordering::Relaxed);
+            self.counters.pages_unmapped.fetch_add(len as u64 / self.file().page_bytes(), Ordering::Relaxed);
             // SAFETY: our own mapping, shared and read-only: what it shows comes back at the next touch. If it fails, touches
             // are merely not seen.
             let _touches_unseen = unsafe { madvise(range.start as *mut _, len, Advice::LinuxDontNeed) };

@@ -28,6 +28,7 @@
 mod error;
 mod inner;
 mod region;
+mod streams;
 mod task;
 pub mod uffd;
 

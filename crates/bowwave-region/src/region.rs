@@ -64,6 +64,9 @@ pub struct MapOptions {
     pub handlers: Option<NonZeroUsize>,
     /// Bytes mapped at once on either side of a touch, if they are there.
     pub around_bytes: u64,
+    /// Threads whose touches are told apart, each with a readahead state of its own; past that, whoever has not touched for
+    /// longest starts anew. 1: all touches are one stream, as in a kernel. 256 by default.
+    pub streams: NonZeroUsize,
     /// Whose touches are served; by default all if this process may.
     pub scope: Option<Scope>,
 }
@@ -75,6 +78,7 @@ impl Default for MapOptions {
             protection: Protection::default(),
             handlers: None,
             around_bytes: 256 << 10,
+            streams: const { NonZeroUsize::new(256).expect("not 0") },
             scope: None,
         }
     }
@@ -110,7 +114,7 @@ impl Region {
         let whole = (range.end - range.start).next_multiple_of(page);
         let out_of_space = |_| Error::Range(format!("{whole} bytes are more than this machine can address"));
         let whole = usize::try_from(whole).map_err(out_of_space)?;
-        let inner = Inner::new(file, uffd, (range.start, whole), options.around_bytes, options.protection)?;
+        let inner = Inner::new(file, uffd, (range.start, whole), options)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Error::System {
             wanted: "make an event",
             error: error.into(),
@@ -171,7 +175,7 @@ impl Region {
     /// As the store says; [`Error::Range`] beyond the end.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check_range(offset, buf.len() as u64)?;
-        self.inner.file.file().read_at(self.start + offset, buf)?;
+        self.inner.file().file().read_at(self.start + offset, buf)?;
         Ok(())
     }
 
@@ -183,7 +187,7 @@ impl Region {
         self.check_range(offset, len)?;
         let (mut at, end) = (self.start + offset, self.start + offset + len);
         while at < end {
-            at = task::wait_for(self.inner.fetch(at))?.max(at + 1);
+            at = task::wait_for(self.inner.fetch(self.inner.file(), at))?.max(at + 1);
         }
         Ok(())
     }
@@ -201,7 +205,7 @@ impl Region {
             _ => {}
         }
         let len = if len == 0 { self.len as u64 - offset } else { len };
-        self.inner.file.advise(self.start + offset, len, advice);
+        self.inner.file().advise(self.start + offset, len, advice);
         Ok(())
     }
 
@@ -227,7 +231,7 @@ impl Region {
             pages_mapped: load(&counters.pages_mapped),
             pages_unmapped: load(&counters.pages_unmapped),
             pages_poisoned: load(&counters.pages_poisoned),
-            cache: self.inner.file.stats(),
+            cache: self.inner.file().stats(),
         }
     }
 

@@ -60,6 +60,8 @@ pub struct Touch {
     pub write: bool,
     /// Which mode told it.
     pub modes: Modes,
+    /// The thread that touched, as the system numbers it.
+    pub thread: u32,
 }
 
 impl Uffd {
@@ -221,10 +223,12 @@ fn parse(message: &[u8]) -> Option<Touch> {
     (message[0] == EVENT_PAGEFAULT).then(|| {
         let flags = word(8);
         let (protected, minor) = (flags & 2 != 0, flags & 4 != 0);
+        let thread = u32::from_ne_bytes(message[24..28].try_into().expect("four bytes"));
         Touch {
             address: word(16) as usize & !(SYSTEM_PAGE - 1),
             write: flags & 1 != 0,
             modes: Modes { missing: !protected && !minor, minor, protected },
+            thread,
         }
     })
 }
@@ -237,11 +241,12 @@ const UFFD_API: u64 = 0xAA;
 /// Serve touches of the program only.
 const USER_MODE_ONLY: u32 = 1;
 const FEATURE_SIGBUS: u64 = 1 << 7;
+const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
 const FEATURE_POISON: u64 = 1 << 14;
 /// What regions cannot do without: Linux 6.6.
-const FEATURES: u64 = FEATURE_MISSING_SHMEM | FEATURE_MINOR_SHMEM | FEATURE_POISON;
+const FEATURES: u64 = FEATURE_MISSING_SHMEM | FEATURE_THREAD_ID | FEATURE_MINOR_SHMEM | FEATURE_POISON;
 
 /// `struct uffdio_api`.
 #[repr(C)]

@@ -4,10 +4,12 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 
 use bowwave_engine::backend::pattern;
@@ -294,4 +296,37 @@ fn regions_come_and_go_while_others_are_read() {
     });
     drop(steady);
     assert!(engine.stats().frames_used * PAGE <= 16 << 20);
+}
+
+#[test]
+fn threads_in_clusters_of_their_own_do_not_look_like_one_that_jumps_about() {
+    let requests = |streams| {
+        let engine = engine(64 << 20, Policy::Range);
+        let store = engine.store("pattern:/1GiB").expect("a pattern");
+        let streams = NonZeroUsize::new(streams).expect("not 0");
+        let region = map(&store, &MapOptions { streams, ..MapOptions::default() });
+        // The threads take turns, page by page, each in a quarter of the file.
+        let turn = Mutex::new(0);
+        let passed = Condvar::new();
+        thread::scope(|scope| {
+            for reader in 0..4 {
+                let (region, turn, passed) = (&region, &turn, &passed);
+                scope.spawn(move || {
+                    for page in 0..256usize {
+                        let mut now = turn.lock().expect("nobody panics");
+                        while *now % 4 != reader {
+                            now = passed.wait(now).expect("nobody panics");
+                        }
+                        let at = (reader << 28) + ((page / 128 * 64) << 20) + page % 128 * 4096;
+                        assert_eq!(region.as_slice()[at], expected("1GiB", at as u64));
+                        *now += 1;
+                        passed.notify_all();
+                    }
+                });
+            }
+        });
+        engine.stats().store.requests
+    };
+    let (one, own) = (requests(1), requests(256));
+    assert!(own * 10 < one, "{own} requests of four streams, {one} of one");
 }
