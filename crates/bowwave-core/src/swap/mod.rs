@@ -4,14 +4,18 @@
 //! |---|---|
 //! | [`Cluster`] | Linux before 4.14, and today on rotating disks: the slots around the touched page's slot, an aligned block, sized by hits counted over all regions |
 //! | [`Vma`] | VMA-based swap readahead (patch of 2017, document 001, in Linux since 4.14): the pages around the touched page in its own region, in the direction of the last step, sized by the region's own hits |
+//! | [`Adaptive`] | bowwave's own: several streams a region, forwards, backwards or at a stride, each read ahead by as many pages as its reader gets through while the store answers |
 //!
-//! Both share the arithmetic of sizes ([`window_size`]). Neither does anything: a window is a plan, and whoever pages
+//! The first two share the arithmetic of sizes ([`window_size`]). None of them does anything: a window is a plan, and whoever pages
 //! clips it to what is really out.
 
+mod adaptive;
 mod cluster;
+pub mod pager;
 mod size;
 mod vma;
 
+pub use adaptive::{Adaptive, AheadPlan, Pace};
 pub use cluster::{Cluster, SlotIndex, SlotRange};
 pub use size::{SwapConfig, window_size};
 pub use vma::{Vma, VmaPlan};
@@ -27,11 +31,13 @@ pub enum SwapPolicy {
     Cluster,
     /// By addresses.
     Vma,
+    /// By streams of addresses, each as far ahead as the store is slow.
+    Adaptive,
 }
 
 impl SwapPolicy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::None, Self::Cluster, Self::Vma];
+    pub const ALL: [Self; 4] = [Self::None, Self::Cluster, Self::Vma, Self::Adaptive];
 
     /// Its name on command lines.
     #[must_use]
@@ -40,6 +46,7 @@ impl SwapPolicy {
             Self::None => "none",
             Self::Cluster => "cluster",
             Self::Vma => "vma",
+            Self::Adaptive => "adaptive",
         }
     }
 
@@ -64,6 +71,12 @@ pub enum SwapReason {
     Backward,
     /// Neither: the page is in the middle.
     Centred,
+    /// Pages at a distance that most of the last steps had.
+    Strided,
+    /// A reader got to the mark: the next window.
+    Mark,
+    /// Someone said so.
+    Advised,
 }
 
 impl SwapReason {
@@ -76,6 +89,9 @@ impl SwapReason {
             Self::Forward => "forward",
             Self::Backward => "backward",
             Self::Centred => "centred",
+            Self::Strided => "strided",
+            Self::Mark => "mark",
+            Self::Advised => "advised",
         }
     }
 }

@@ -1,0 +1,289 @@
+//! By streams: several a region, each read ahead by as much as its reader gets through while the store answers.
+//!
+//! What the policies after Linux lack: a window of more than a few pages, a stride, a lead that follows the store's speed,
+//! and room for more than one reader in a region. A stream begins when two misses are next to each other, or when most of the last
+//! steps between misses were the same (after Leap, Al Maruf and Chowdhury, 2020). From then on it is not asked at misses but at its
+//! **mark**, the first page of its last window: the touch of it says that this window is of use and when the reader got
+//! there, and the next window is planned. So a stream that ends, or never was one, costs one window, and most misses of
+//! random readers cost nothing.
+
+use super::SwapReason;
+use crate::page::{PageIndex, PageRange};
+use crate::time::Instant;
+
+/// Streams of a region.
+const STREAMS: usize = 16;
+/// Steps between misses that are remembered.
+const STEPS: usize = 4;
+/// So many of them must be the same.
+const MAJORITY: usize = 3;
+/// Pages of a stream's first window.
+const FIRST: u64 = 8;
+/// Most pages of a window whose pages are not next to each other: each is a request of its own.
+const STRIDED_MAX: u64 = 32;
+/// A stream's miss may be so many windows past where its reader was last seen.
+const REACH: u64 = 4;
+/// The farthest apart that pages of a stream are.
+const STRIDE_MAX: u64 = 1 << 20;
+
+/// A stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stream {
+    /// Pages from one touch to the next; not 0.
+    stride: i64,
+    /// Where its reader was last seen, and when.
+    last: u64,
+    last_at: Instant,
+    /// The first page that is not planned yet.
+    next: u64,
+    /// Pages of the last window, whatever the stride.
+    window: u64,
+    /// Touching this page asks for the next window.
+    mark: Option<u64>,
+    /// Nanoseconds from one page to the next, smoothed; 0 while unknown.
+    pace_ns: u64,
+    /// Pages of the last window whose touch was seen.
+    hits: u64,
+    used: u64,
+}
+
+/// What a region remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adaptive {
+    streams: [Option<Stream>; STREAMS],
+    steps: [i64; STEPS],
+    last_miss: u64,
+    clock: u64,
+}
+
+/// What the size of windows goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The time.
+    pub now: Instant,
+    /// Nanoseconds that the store takes for a window.
+    pub latency_ns: u64,
+    /// Most pages of a window.
+    pub max: u64,
+    /// Whether hits are seen page by page: then a window of which less than half was touched is followed by a smaller one.
+    pub sees_hits: bool,
+}
+
+/// A window: `count` pages from `start`, `stride` apart, of those that are out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AheadPlan {
+    /// Which of the region's streams: for [`Adaptive::planned`].
+    pub stream: usize,
+    /// The first page.
+    pub start: PageIndex,
+    /// How many.
+    pub count: u64,
+    /// How far apart.
+    pub stride: i64,
+    /// What its reader has left behind; empty unless its pages are next to each other.
+    pub behind: PageRange,
+    /// Why.
+    pub reason: SwapReason,
+}
+
+impl Stream {
+    /// Steps from where the reader was last seen to a page; none if the stream does not get there.
+    fn steps_to(&self, page: u64) -> Option<u64> {
+        let (gone, stride) = (i128::from(page) - i128::from(self.last), i128::from(self.stride));
+        (gone % stride == 0 && gone / stride > 0).then(|| u64::try_from(gone / stride).unwrap_or(u64::MAX))
+    }
+
+    /// Takes in that the reader is at a page; the pages that lie behind it.
+    fn seen(&mut self, page: u64, steps: u64, now: Instant) -> PageRange {
+        let pace = now.0.saturating_sub(self.last_at.0) / steps.max(1);
+        self.pace_ns = if self.pace_ns == 0 { pace } else { (self.pace_ns * 3 + pace) / 4 };
+        let behind = match self.stride {
+            1 => PageRange::new(self.last, page),
+            -1 => PageRange::new(page + 1, self.last + 1),
+            _ => PageRange::new(page, page),
+        };
+        (self.last, self.last_at) = (page, now);
+        behind
+    }
+
+    /// Pages of the next window: as many as the reader gets through in twice the time that the store takes.
+    fn resize(&mut self, pace: &Pace) {
+        let max = if self.stride.unsigned_abs() == 1 { pace.max } else { pace.max.min(STRIDED_MAX) };
+        let lead = match self.pace_ns {
+            0 => max,
+            pace_ns => (2 * pace.latency_ns).div_ceil(pace_ns),
+        };
+        // Long windows are as few requests as short ones are many: what is certain to be used is taken in large pieces.
+        let wanted = lead.saturating_mul(4).max(FIRST).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let poor = pace.sees_hits && self.hits * 2 < self.window;
+        let bounds =
+            if poor { (1, self.window / 2) } else { (self.window / 2, (self.window * 2).max(FIRST)) };
+        self.window = wanted.clamp(bounds.0.max(1), bounds.1.max(1)).min(max.max(1));
+        self.hits = 0;
+    }
+
+    fn plan(&self, stream: usize, behind: PageRange, reason: SwapReason) -> AheadPlan {
+        let (start, count, stride) = (PageIndex(self.next), self.window, self.stride);
+        AheadPlan { stream, start, count, stride, behind, reason }
+    }
+}
+
+impl Adaptive {
+    /// A touch found its page out. None if nothing speaks for more than that page.
+    pub fn on_miss(&mut self, page: PageIndex, pace: &Pace) -> Option<AheadPlan> {
+        let page = page.0;
+        self.clock += 1;
+        if let Some((index, steps)) = self.find(page) {
+            let stream = self.streams[index].as_mut()?;
+            stream.used = self.clock;
+            let behind = stream.seen(page, steps, pace.now);
+            stream.resize(pace);
+            stream.next = page.checked_add_signed(stream.stride)?;
+            return Some(stream.plan(index, behind, direction(stream.stride)));
+        }
+        let step = page.wrapping_sub(self.last_miss).cast_signed();
+        self.last_miss = page;
+        self.steps.rotate_right(1);
+        self.steps[0] = step;
+        let same = self.steps.iter().filter(|&&other| other == step).count();
+        let near = step.unsigned_abs() == 1;
+        if !near && (same < MAJORITY || step == 0 || step.unsigned_abs() > STRIDE_MAX) {
+            return None;
+        }
+        self.begin(page, step, pace)
+    }
+
+    /// Someone said that pages from here on will be touched in order.
+    pub fn begin(&mut self, page: u64, stride: i64, pace: &Pace) -> Option<AheadPlan> {
+        let next = page.checked_add_signed(stride)?;
+        let window = FIRST.min(pace.max);
+        let stream = Stream {
+            stride,
+            last: page,
+            last_at: pace.now,
+            next,
+            window,
+            mark: None,
+            pace_ns: 0,
+            hits: 0,
+            used: self.clock,
+        };
+        let index = (0..STREAMS).min_by_key(|&index| self.streams[index].map(|stream| stream.used))?;
+        self.streams[index] = Some(stream);
+        Some(stream.plan(index, PageRange::new(page, page), direction(stride)))
+    }
+
+    /// The touch of a page that readahead had marked was seen. None if its stream has gone.
+    pub fn on_mark(&mut self, page: PageIndex, pace: &Pace) -> Option<AheadPlan> {
+        self.clock += 1;
+        let of = |stream: &Option<Stream>| stream.is_some_and(|stream| stream.mark == Some(page.0));
+        let index = self.streams.iter().position(of)?;
+        let stream = self.streams[index].as_mut()?;
+        stream.used = self.clock;
+        let steps = stream.steps_to(page.0).unwrap_or(1);
+        let behind = stream.seen(page.0, steps, pace.now);
+        stream.resize(pace);
+        stream.mark = None;
+        Some(stream.plan(index, behind, SwapReason::Mark))
+    }
+
+    /// The touch of a page that was read ahead was seen.
+    pub fn on_hit(&mut self, page: PageIndex) {
+        let near = |stream: &&mut Stream| {
+            stream.steps_to(page.0).is_some_and(|steps| steps <= stream.window.saturating_mul(2))
+        };
+        if let Some(stream) = self.streams.iter_mut().flatten().find(near) {
+            stream.hits += 1;
+        }
+    }
+
+    /// What became of a plan: pages are planned up to `next`, and `mark` is the first of those that are read.
+    pub fn planned(&mut self, stream: usize, next: PageIndex, mark: Option<PageIndex>) {
+        if let Some(stream) = self.streams.get_mut(stream).and_then(Option::as_mut) {
+            stream.next = next.0;
+            stream.mark = mark.map(|mark| mark.0);
+        }
+    }
+
+    /// The stream whose reader got to a page, and by how many steps.
+    fn find(&self, page: u64) -> Option<(usize, u64)> {
+        self.streams.iter().enumerate().find_map(|(index, stream)| {
+            let stream = stream.as_ref()?;
+            let steps = stream.steps_to(page)?;
+            (steps <= REACH * stream.window.max(FIRST)).then_some((index, steps))
+        })
+    }
+}
+
+const fn direction(stride: i64) -> SwapReason {
+    match stride {
+        1 => SwapReason::Forward,
+        -1 => SwapReason::Backward,
+        _ => SwapReason::Strided,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(now: u64) -> Pace {
+        Pace { now: Instant(now), latency_ns: 100_000, max: 256, sees_hits: false }
+    }
+
+    #[test]
+    fn two_neighbours_begin_a_stream_and_marks_keep_it_going() {
+        let mut adaptive = Adaptive::default();
+        assert_eq!(adaptive.on_miss(PageIndex(100), &pace(0)), None);
+        let first = adaptive.on_miss(PageIndex(101), &pace(100_000)).expect("a stream");
+        assert_eq!((first.start.0, first.count, first.reason), (102, 8, SwapReason::Forward));
+        adaptive.planned(first.stream, PageIndex(110), Some(PageIndex(102)));
+        // A microsecond a page and a store that takes a hundred: windows double up to what that needs.
+        let (mut at, mut time) = (102, 101_000);
+        for count in [16, 32, 64, 128, 256, 256] {
+            let plan = adaptive.on_mark(PageIndex(at), &pace(time)).expect("the mark of a stream");
+            assert_eq!((plan.count, plan.reason), (count, SwapReason::Mark));
+            (at, time) = (plan.start.0, time + 1000 * (plan.start.0 - at));
+            adaptive.planned(plan.stream, PageIndex(at + count), Some(PageIndex(at)));
+        }
+    }
+
+    #[test]
+    fn a_slow_reader_is_not_run_away_from() {
+        let mut adaptive = Adaptive::default();
+        adaptive.on_miss(PageIndex(100), &pace(0));
+        let mut plan = adaptive.on_miss(PageIndex(101), &pace(10_000_000)).expect("a stream");
+        for turn in 2..20 {
+            let mark = plan.start;
+            adaptive.planned(plan.stream, mark + crate::page::PageCount(plan.count), Some(mark));
+            plan = adaptive.on_mark(mark, &pace(turn * 100_000_000)).expect("the mark of a stream");
+            assert_eq!(plan.count, 8, "10 ms a page and a store that takes 0.1 ms");
+        }
+    }
+
+    #[test]
+    fn strides_and_steps_down_are_followed_and_chance_is_not() {
+        let plan_of = |pages: &[u64]| {
+            let mut adaptive = Adaptive::default();
+            let plans = pages.iter().map(|&page| adaptive.on_miss(PageIndex(page), &pace(page)));
+            plans.last().flatten().map(|plan| (plan.start.0, plan.stride, plan.reason))
+        };
+        assert_eq!(plan_of(&[1000, 1017, 1034, 1051]), Some((1068, 17, SwapReason::Strided)));
+        assert_eq!(plan_of(&[1000, 999]), Some((998, -1, SwapReason::Backward)));
+        assert_eq!(plan_of(&[1000, 993, 986, 979]), Some((972, -7, SwapReason::Strided)));
+        assert_eq!(plan_of(&[1000, 5000, 200, 90_000, 7, 7000]), None);
+    }
+
+    #[test]
+    fn windows_of_little_use_shrink_where_hits_are_seen() {
+        let (mut adaptive, pace) = (Adaptive::default(), Pace { sees_hits: true, ..pace(0) });
+        adaptive.on_miss(PageIndex(100), &pace);
+        let mut plan = adaptive.on_miss(PageIndex(101), &pace).expect("a stream");
+        for count in [4, 2, 1, 1] {
+            let mark = plan.start;
+            adaptive.planned(plan.stream, PageIndex(mark.0 + plan.count), Some(mark));
+            plan = adaptive.on_mark(mark, &pace).expect("the mark of a stream");
+            assert_eq!(plan.count, count);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What programs say of their memory.
+
+use alloc::vec::Vec;
+
+use super::event::{PageId, PagerAction, RegionAdvice, RegionId};
+use super::table::{Kind, flag};
+use super::{Pager, push, single};
+use crate::page::PageRange;
+use crate::time::Instant;
+
+/// Advice on ranges that is remembered for a region; the oldest is forgotten first.
+const ADVICE_MAX: usize = 64;
+
+impl Pager {
+    /// Someone says how a range of a region will be used. What is not of the region is left out.
+    pub fn advise(
+        &mut self,
+        now: Instant,
+        region: RegionId,
+        range: PageRange,
+        advice: RegionAdvice,
+        out: &mut Vec<PagerAction>,
+    ) {
+        let Some(state) = self.table.region(region).filter(|region| !region.dying) else { return };
+        let range = range.intersect(state.all());
+        match advice {
+            RegionAdvice::Normal | RegionAdvice::Sequential | RegionAdvice::Random => {
+                let advised = &mut self.table.region_mut(region).advised;
+                advised.retain(|(other, _)| other.intersect(range) != *other);
+                if advised.len() == ADVICE_MAX {
+                    advised.remove(0);
+                }
+                if !range.is_empty() && (advice != RegionAdvice::Normal || !advised.is_empty()) {
+                    advised.push((range, advice));
+                }
+            }
+            RegionAdvice::WillNeed => {
+                let room = usize::try_from(self.room_ahead()).unwrap_or(usize::MAX);
+                let pages = state.known(range).map(|page| PageId { region, page });
+                let is_out = |id: &PageId| {
+                    let page = state.page(id.page);
+                    page.slot != 0 && !page.any(flag::HERE | flag::COMING)
+                };
+                let pages = pages.filter(is_out).take(room).collect();
+                self.fetch(now, pages, out);
+            }
+            RegionAdvice::DontNeed => self.discard(region, range, out),
+            RegionAdvice::PageOut => self.page_out_range(region, range, out),
+        }
+        self.balance(now, out);
+    }
+
+    /// What these pages hold is of no use any more.
+    pub(super) fn discard(&mut self, region: RegionId, range: PageRange, out: &mut Vec<PagerAction>) {
+        let Some(state) = self.table.region(region) else { return };
+        let pages: Vec<_> = state.known(range).collect();
+        for page in pages {
+            let id = PageId { region, page };
+            let state = self.table.page(id);
+            if state.any(flag::COMING | flag::UNMAPPING | flag::WRITING) {
+                // Its memory and its slot are in use: it goes when that has ended, and out of programs' reach at once.
+                if state.is(flag::WRITING | flag::MAPPED) && !state.is(flag::UNMAPPING) {
+                    self.start_unmapping(id, out);
+                }
+                self.unlist_here(id);
+                self.table.page_mut(id).set(flag::DISCARD);
+            } else if state.any(flag::HERE) || state.slot != 0 {
+                self.forget(id, out);
+            }
+        }
+    }
+
+    /// Pages go as if they had been chosen.
+    fn page_out_range(&mut self, region: RegionId, range: PageRange, out: &mut Vec<PagerAction>) {
+        let Some(state) = self.table.region(region) else { return };
+        let pages: Vec<_> = state.known(range).collect();
+        for page in pages {
+            let id = PageId { region, page };
+            let state = self.table.page(id);
+            if state.is(flag::HERE)
+                && !state.any(flag::UNMAPPING | flag::WRITING | flag::EVICTING | flag::DISCARD)
+            {
+                self.choose(id, out);
+            }
+        }
+    }
+
+    /// A page was chosen to go: off its list, unmapped if it is mapped.
+    pub(super) fn choose(&mut self, id: PageId, out: &mut Vec<PagerAction>) {
+        self.unlist(id);
+        self.freeing += 1;
+        let page = self.table.page_mut(id);
+        page.set(flag::EVICTING);
+        page.clear(flag::REFERENCED);
+        if page.is(flag::MAPPED) {
+            self.unmapping += 1;
+            self.start_unmapping(id, out);
+        } else {
+            self.outgoing.push(id);
+        }
+    }
+
+    pub(super) fn start_unmapping(&mut self, id: PageId, out: &mut Vec<PagerAction>) {
+        self.table.page_mut(id).set(flag::UNMAPPING);
+        self.table.region_mut(id.region).in_flight += 1;
+        push(out, PagerAction::Unmap { region: id.region, pages: single(id.page) });
+    }
+
+    fn unlist_here(&mut self, id: PageId) {
+        if self.table.page(id).list != Kind::No {
+            self.unlist(id);
+        }
+    }
+}

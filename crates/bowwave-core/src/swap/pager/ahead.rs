@@ -1,0 +1,228 @@
+//! Bringing pages back: the one that is touched, and what readahead adds.
+
+use alloc::vec::Vec;
+
+use super::event::{PageId, PagerAction, ReadId, RegionAdvice, SwapDecision, SwapIn, SwapWindow};
+use super::table::{Kind, flag};
+use super::{Lists, Pager, Reading};
+use crate::event::Urgency;
+use crate::page::{PageIndex, PageRange};
+use crate::swap::{AheadPlan, Pace, SlotIndex, SwapPolicy, SwapReason};
+use crate::time::Instant;
+
+/// Most pages of a read that someone waits for, if its window is not Linux's.
+const RIDE_PAGES: usize = 8;
+/// Most pages of a read.
+const READ_PAGES: usize = 256;
+/// Pages that are looked at, for each that is wanted, where a stream meets pages that are in memory.
+const SKIP: u64 = 16;
+
+impl Pager {
+    /// A touch found its page out: brings it in, and what the policy adds.
+    pub(super) fn bring_in(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
+        let mut wanted = Vec::new();
+        let advice =
+            self.table.region(id.region).map_or(RegionAdvice::Normal, |region| region.advice(id.page));
+        let slot = SlotIndex(self.table.page(id).slot.into());
+        if advice == RegionAdvice::Random {
+            let window = SwapWindow::Pages { start: id.page, count: 1, stride: 1 };
+            self.decided(id, window, 1, SwapReason::Advised, out);
+            self.submit(now, Some(id), wanted, out);
+            return;
+        }
+        match self.config.policy {
+            SwapPolicy::None => {}
+            SwapPolicy::Cluster => {
+                let plan = self.cluster.on_fault(slot, self.slots.count(), &self.config.window);
+                wanted.extend(plan.slots.clone().filter_map(|slot| self.slots.owner(slot)));
+                self.decided(id, SwapWindow::Slots(plan.slots), plan.size, plan.reason, out);
+            }
+            SwapPolicy::Vma => {
+                let config = self.config.window;
+                let region = self.table.region_mut(id.region);
+                let base = region.base;
+                let all = PageRange::new(base, base.saturating_add(region.pages));
+                let plan = region.vma.on_fault(PageIndex(base.saturating_add(id.page.0)), all, &config);
+                let (start, end) = (plan.range.start.0 - base, plan.range.end.0 - base);
+                wanted.extend((start..end).map(|page| PageId { page: PageIndex(page), ..id }));
+                let window = SwapWindow::Pages { start: PageIndex(start), count: end - start, stride: 1 };
+                self.decided(id, window, plan.size, plan.reason, out);
+            }
+            SwapPolicy::Adaptive => {
+                let pace = self.pace(now);
+                let adaptive = &mut self.table.region_mut(id.region).adaptive;
+                let mut plan = adaptive.on_miss(id.page, &pace);
+                if plan.is_none() && advice == RegionAdvice::Sequential {
+                    plan = adaptive.begin(id.page.0, 1, &pace);
+                }
+                if let Some(plan) = plan {
+                    wanted = self.follow(id, &plan, out);
+                }
+            }
+        }
+        self.submit(now, Some(id), wanted, out);
+    }
+
+    /// A reader got to a mark: the next window.
+    pub(super) fn passed_mark(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
+        let pace = self.pace(now);
+        let plan = self.table.region_mut(id.region).adaptive.on_mark(id.page, &pace);
+        if let Some(plan) = plan {
+            let wanted = self.follow(id, &plan, out);
+            self.submit(now, None, wanted, out);
+        }
+    }
+
+    /// Reads pages that someone said will be needed, as far as there is room.
+    pub(super) fn fetch(&mut self, now: Instant, pages: Vec<PageId>, out: &mut Vec<PagerAction>) {
+        self.submit(now, None, pages, out);
+    }
+
+    fn pace(&self, now: Instant) -> Pace {
+        let max = self.config.ahead_max.min((self.config.frames / 64).max(8));
+        Pace { now, latency_ns: self.latency_ns, max, sees_hits: !self.config.map_ahead }
+    }
+
+    /// The pages of a plan that are out; marks the first of them, and moves what the reader left behind.
+    fn follow(&mut self, id: PageId, plan: &AheadPlan, out: &mut Vec<PagerAction>) -> Vec<PageId> {
+        self.leave_behind(id, plan.behind);
+        let count = plan.count.min(self.room_ahead());
+        let region = self.table.region_mut(id.region);
+        let (mut at, mut wanted) = (plan.start, Vec::new());
+        for _ in 0..plan.count.saturating_mul(SKIP) {
+            if at.0 >= region.pages || wanted.len() as u64 >= count {
+                break;
+            }
+            let page = region.page(at);
+            if page.slot != 0 && !page.any(flag::HERE | flag::COMING) {
+                wanted.push(PageId { page: at, ..id });
+            }
+            match at.0.checked_add_signed(plan.stride) {
+                Some(next) => at = PageIndex(next),
+                None => break,
+            }
+        }
+        let mark = wanted.first().map(|first| first.page);
+        region.adaptive.planned(plan.stream, at, mark);
+        if let Some(mark) = mark {
+            region.page_mut(mark).set(flag::MARK);
+        }
+        let window = SwapWindow::Pages { start: plan.start, count: plan.count, stride: plan.stride };
+        self.decided(id, window, plan.count, plan.reason, out);
+        wanted
+    }
+
+    /// What a stream's reader has passed goes first when room is needed.
+    fn leave_behind(&mut self, id: PageId, behind: PageRange) {
+        if self.config.lists == Lists::Global {
+            return;
+        }
+        for page in behind.start.0..behind.end.0 {
+            let id = PageId { page: PageIndex(page), ..id };
+            let state = self.table.page(id);
+            if state.is(flag::HERE) && state.list != Kind::No {
+                self.enlist(id, Kind::Behind);
+            }
+        }
+    }
+
+    /// Frames that readahead may take.
+    pub(super) fn room_ahead(&self) -> u64 {
+        if self.hungry.is_empty() { self.free().saturating_sub(self.config.low / 2 + 1) } else { 0 }
+    }
+
+    /// Sends reads for a touched page, and for others as far as there is room.
+    fn submit(
+        &mut self,
+        now: Instant,
+        demand: Option<PageId>,
+        wanted: Vec<PageId>,
+        out: &mut Vec<PagerAction>,
+    ) {
+        let mut room = self.room_ahead();
+        let mut pages: Vec<(u32, PageId)> = Vec::new();
+        if let Some(id) = demand {
+            pages.push((self.table.page(id).slot, id));
+        }
+        for id in wanted {
+            let page = self.table.page(id);
+            let is_out = page.slot != 0 && !page.any(flag::HERE | flag::COMING);
+            if room > 0 && Some(id) != demand && is_out {
+                room -= 1;
+                pages.push((page.slot, id));
+            } else {
+                self.table.page_mut(id).clear(if is_out { flag::MARK } else { 0 });
+            }
+        }
+        pages.sort_unstable();
+        let follows = |(slot, _): &(u32, PageId), (next, _): &(u32, PageId)| slot + 1 == *next;
+        let mut runs: Vec<&[(u32, PageId)]> = Vec::new();
+        for run in pages.chunk_by(follows) {
+            let own = self.config.policy == SwapPolicy::Adaptive;
+            match demand.and_then(|id| run.iter().position(|&(_, other)| other == id)) {
+                Some(at) if own && run.len() > RIDE_PAGES => {
+                    // Whoever waits does so for few pages: the others come by themselves, after them.
+                    let from = at.saturating_sub(RIDE_PAGES / 2).min(run.len() - RIDE_PAGES);
+                    runs.insert(0, &run[from..from + RIDE_PAGES]);
+                    runs.extend([&run[..from], &run[from + RIDE_PAGES..]]);
+                }
+                Some(_) => runs.insert(0, run),
+                None => runs.push(run),
+            }
+        }
+        for part in runs.iter().flat_map(|run| run.chunks(READ_PAGES)) {
+            self.read(now, part, demand, out);
+        }
+    }
+
+    fn read(
+        &mut self,
+        now: Instant,
+        run: &[(u32, PageId)],
+        demand: Option<PageId>,
+        out: &mut Vec<PagerAction>,
+    ) {
+        let Some(&(slot, first)) = run.first() else { return };
+        let id = self.new_id();
+        let mut ahead = true;
+        for &(_, page) in run {
+            self.take_frame(page.region);
+            let state = self.table.page_mut(page);
+            state.set(flag::COMING);
+            state.next = id;
+            self.table.region_mut(page.region).in_flight += 1;
+            if Some(page) == demand {
+                ahead = false;
+            } else {
+                self.table.page_mut(page).set(flag::AHEAD);
+                self.count(page.region, |stats| stats.swap_ra += 1);
+            }
+        }
+        self.count(first.region, |stats| stats.reads += 1);
+        let urgency = if ahead { Urgency::Readahead } else { Urgency::Demand };
+        let pages: Vec<PageId> = run.iter().map(|&(_, page)| page).collect();
+        self.reads.insert(id, Reading { pages: pages.clone(), urgency, ahead, since: now });
+        let slot = SlotIndex(slot.into());
+        out.push(PagerAction::Read(SwapIn { id: ReadId(id), slot, pages, urgency }));
+    }
+
+    /// Reads a page alone, for someone who waits for it already.
+    pub(super) fn read_alone(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
+        let slot = self.table.page(id).slot;
+        self.read(now, &[(slot, id)], Some(id), out);
+    }
+
+    fn decided(
+        &self,
+        page: PageId,
+        window: SwapWindow,
+        size: u64,
+        reason: SwapReason,
+        out: &mut Vec<PagerAction>,
+    ) {
+        if self.config.explain {
+            let slot = SlotIndex(self.table.page(page).slot.into());
+            out.push(PagerAction::Decided(SwapDecision { page, slot, window, size, reason }));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What must hold between any two steps.
+
+use alloc::collections::BTreeSet;
+
+use super::event::{PageId, RegionId};
+use super::table::{Kind, NONE, Page, Region, flag};
+use super::{Lists, Pager};
+use crate::page::PageIndex;
+
+/// An invariant that does not hold, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagerFault {
+    /// What.
+    pub what: &'static str,
+    /// The page, if it is one's.
+    pub page: Option<PageId>,
+}
+
+/// What the pages add up to.
+#[derive(Default)]
+struct Sums {
+    frames: u64,
+    freeing: u64,
+    listed: u64,
+    slots: BTreeSet<u32>,
+}
+
+impl Pager {
+    /// Checks every invariant; takes time in proportion to all that was ever touched.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub fn check(&self) -> Result<(), PagerFault> {
+        let all = |what, holds: bool| if holds { Ok(()) } else { Err(PagerFault { what, page: None }) };
+        let mut sums = Sums::default();
+        for (index, region) in self.table.regions.iter().enumerate() {
+            if let Some(region) = region {
+                self.check_region(RegionId(index as u32), region, &mut sums)?;
+            }
+        }
+        all("frames in use are those of pages", sums.frames == self.used)?;
+        all("frames that come free are those of pages that go", sums.freeing == self.freeing)?;
+        all("slots in use are those of pages", sums.slots.len() as u64 == self.slots.used())?;
+        all("pages on lists are as many as the lists say", sums.listed == self.check_lists()?)?;
+        all("no more slots than there are", self.slots.used() < self.slots.count())?;
+        all(
+            "whoever waits for memory does so because there is none",
+            self.hungry.is_empty() || self.free() == 0,
+        )
+    }
+
+    fn check_region(&self, id: RegionId, region: &Region, sums: &mut Sums) -> Result<(), PagerFault> {
+        let before = sums.frames;
+        for page in region.known(region.all()) {
+            let page_id = PageId { region: id, page };
+            let state = region.page(page);
+            if let Some(what) = page_fault(&state) {
+                return Err(PagerFault { what, page: Some(page_id) });
+            }
+            self.check_page(page_id, &state, sums)?;
+        }
+        let waits =
+            |page: &u64| region.page(PageIndex(*page)).any(flag::COMING | flag::UNMAPPING | flag::WRITING);
+        if let Some(page) = region.waiting.keys().find(|page| !waits(page)) {
+            let page = Some(PageId { region: id, page: PageIndex(*page) });
+            return Err(PagerFault { what: "a touch waits for a page of which nothing is under way", page });
+        }
+        if sums.frames - before != region.frames {
+            return Err(PagerFault { what: "a region's frames are those of its pages", page: None });
+        }
+        Ok(())
+    }
+
+    fn check_page(&self, id: PageId, state: &Page, sums: &mut Sums) -> Result<(), PagerFault> {
+        let fault = |what| Err(PagerFault { what, page: Some(id) });
+        sums.frames += u64::from(state.any(flag::HERE | flag::COMING));
+        sums.freeing += u64::from(state.is(flag::EVICTING));
+        sums.listed += u64::from(state.list != Kind::No);
+        if state.slot != 0 && !sums.slots.insert(state.slot) {
+            return fault("two pages have one slot");
+        }
+        if state.slot != 0 && !self.slots.is_used(state.slot.into()) {
+            return fault("a page's slot is free");
+        }
+        if state.is(flag::COMING) && !self.reads.get(&state.next).is_some_and(|read| read.pages.contains(&id))
+        {
+            return fault("a page is on its way, but its read is not");
+        }
+        let rests = state.is(flag::HERE)
+            && !state.any(flag::UNMAPPING | flag::EVICTING | flag::DISCARD)
+            && state.list == Kind::No;
+        if rests {
+            return fault("a page in memory is on no list, and nothing of it is under way");
+        }
+        Ok(())
+    }
+
+    /// The length of all lists, walked.
+    fn check_lists(&self) -> Result<u64, PagerFault> {
+        let owners = if self.config.lists == Lists::Global { 1 } else { self.table.regions.len() + 1 };
+        let mut sum = 0;
+        for owner in 0..owners {
+            for kind in [Kind::Active, Kind::Inactive, Kind::Behind] {
+                let list = self.table.list(owner, kind);
+                let (mut at, mut count, mut last) = (list.head, 0, NONE);
+                while at != NONE && count <= list.len {
+                    let id = PageId::unpack(at);
+                    let page = self.table.page(id);
+                    if page.list != kind || page.prev != last {
+                        return Err(PagerFault { what: "a list is broken", page: Some(id) });
+                    }
+                    (last, at, count) = (at, page.next, count + 1);
+                }
+                if count != list.len || last != list.tail {
+                    return Err(PagerFault { what: "a list is shorter or longer than it says", page: None });
+                }
+                sum += count;
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// What is wrong with a page by itself.
+fn page_fault(page: &Page) -> Option<&'static str> {
+    let lives = page.any(flag::MAPPED | flag::DIRTY | flag::UNMAPPING | flag::EVICTING | flag::WRITING);
+    let checks = [
+        ("a page is in memory and on its way there", page.is(flag::HERE | flag::COMING)),
+        ("a page that is not in memory is as if it were", lives && !page.is(flag::HERE)),
+        ("a page can be written to, but is not mapped", page.is(flag::WRITABLE) && !page.is(flag::MAPPED)),
+        ("a page is on its way to no slot", page.is(flag::WRITING) && page.slot == 0),
+        (
+            "a page has changed, and yet has a slot",
+            page.is(flag::DIRTY) && !page.is(flag::WRITING) && page.slot != 0,
+        ),
+        ("a page goes, but is on a list", page.is(flag::EVICTING) && page.list != Kind::No),
+        ("a page is on its way from no slot", page.is(flag::COMING) && page.slot == 0),
+    ];
+    checks.into_iter().find(|check| check.1).map(|check| check.0)
+}

@@ -1,0 +1,261 @@
+//! What the driver has done: reads, writes, unmapping.
+
+use alloc::vec::Vec;
+
+use super::event::{PageId, PagerAction, PagerError, ReadId, RegionId, Touch, WriteError, WriteId};
+use super::table::{Kind, Waiting, flag};
+use super::{Pager, push, single};
+use crate::page::{PageIndex, PageRange};
+use crate::time::Instant;
+
+/// The first pause after a write that failed, and the longest.
+const PAUSE_NS: u64 = 10_000_000;
+const PAUSE_MAX_NS: u64 = 2_000_000_000;
+/// Shares of the smoothed latency that a new one has: an eighth.
+const SMOOTHING: u64 = 8;
+
+impl Pager {
+    /// A read has ended; an error is a number of the driver's choosing. `false` if there is no such read.
+    pub fn read_done(
+        &mut self,
+        now: Instant,
+        id: ReadId,
+        result: Result<(), u64>,
+        out: &mut Vec<PagerAction>,
+    ) -> bool {
+        let Some(read) = self.reads.remove(&id.0) else { return false };
+        if read.ahead && result.is_ok() {
+            let took = now.0.saturating_sub(read.since.0);
+            self.latency_ns = (self.latency_ns * (SMOOTHING - 1) + took) / SMOOTHING;
+        }
+        if result.is_err()
+            && let Some(first) = read.pages.first()
+        {
+            self.count(first.region, |stats| stats.read_errors += 1);
+        }
+        let again = read.ahead || read.pages.len() > 1;
+        for &page in &read.pages {
+            self.table.region_mut(page.region).in_flight -= 1;
+            let state = self.table.page_mut(page);
+            state.clear(flag::COMING);
+            state.next = super::table::NONE;
+            match result {
+                Ok(()) => self.came_in(now, page, out),
+                Err(error) => self.stayed_out(now, page, error, again, out),
+            }
+        }
+        for page in read.pages {
+            self.retire(page.region, out);
+        }
+        self.balance(now, out);
+        true
+    }
+
+    /// Pages are unmapped: nothing can change them any more. `written` are those of them that programs wrote to since they
+    /// were mapped writable; `None` if the driver cannot tell, and then all that could be are taken to be.
+    pub fn unmapped(
+        &mut self,
+        now: Instant,
+        region: RegionId,
+        pages: PageRange,
+        written: Option<&[PageIndex]>,
+        out: &mut Vec<PagerAction>,
+    ) {
+        let Some(pages) = self.table.region(region).map(|region| pages.intersect(region.all())) else {
+            return;
+        };
+        for page in (pages.start.0..pages.end.0).map(PageIndex) {
+            let id = PageId { region, page };
+            let state = self.table.page(id);
+            if !state.is(flag::UNMAPPING) {
+                continue;
+            }
+            self.table.region_mut(region).in_flight -= 1;
+            self.table.page_mut(id).clear(flag::UNMAPPING | flag::MAPPED | flag::WRITABLE);
+            if state.is(flag::WRITABLE) && written.is_none_or(|written| written.contains(&page)) {
+                self.soil(id);
+            }
+            if state.is(flag::EVICTING) {
+                self.unmapping -= 1;
+            }
+            self.settle(now, id, out);
+        }
+        self.retire(region, out);
+        self.balance(now, out);
+    }
+
+    /// A write has ended. `zeroes` are the positions, in the write's pages, of those that hold nothing but zeroes and
+    /// need no slot. After an error all its pages stay in memory, and nothing more is written for a while. `false` if there
+    /// is no such write.
+    pub fn written(
+        &mut self,
+        now: Instant,
+        id: WriteId,
+        result: Result<(), WriteError>,
+        zeroes: &[usize],
+        out: &mut Vec<PagerAction>,
+    ) -> bool {
+        let Some(pages) = self.writes.remove(&id.0) else { return false };
+        if let Some(first) = pages.first() {
+            self.count(first.region, |stats| match result {
+                Ok(()) => stats.writes += 1,
+                Err(_) => stats.write_errors += 1,
+            });
+        }
+        if result.is_err() {
+            self.pause_writes(now);
+        } else {
+            self.pause_ns = 0;
+        }
+        for (position, &page) in pages.iter().enumerate() {
+            self.table.region_mut(page.region).in_flight -= 1;
+            let state = self.table.page_mut(page);
+            state.clear(flag::WRITING);
+            let changed = state.is(flag::DIRTY);
+            let zero = zeroes.contains(&position);
+            match result {
+                Err(_) => self.soil(page),
+                Ok(()) if changed => self.release_slot(page),
+                Ok(()) if zero => {
+                    self.release_slot(page);
+                    self.count(page.region, |stats| stats.zero_out += 1);
+                }
+                Ok(()) => self.count(page.region, |stats| stats.swap_out += 1),
+            }
+            self.settle(now, page, out);
+        }
+        for page in pages {
+            self.retire(page.region, out);
+        }
+        self.balance(now, out);
+        true
+    }
+
+    /// Nothing is written for a while, longer each time.
+    pub(super) fn pause_writes(&mut self, now: Instant) {
+        self.pause_ns = (self.pause_ns * 2).clamp(PAUSE_NS, PAUSE_MAX_NS);
+        self.pause = Some(Instant(now.0.saturating_add(self.pause_ns)));
+    }
+
+    /// A page that was read.
+    fn came_in(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
+        self.count(id.region, |stats| stats.swap_in += 1);
+        self.table.page_mut(id).set(flag::HERE);
+        if self.table.page(id).is(flag::DISCARD) {
+            self.forget(id, out);
+            self.touch_again(now, id, out);
+            return;
+        }
+        if let Some(waiting) = self.waiting(id) {
+            self.table.page_mut(id).clear(flag::AHEAD);
+            self.wake(id, waiting, out);
+            return;
+        }
+        let state = self.table.page(id);
+        if self.config.map_ahead && state.is(flag::AHEAD) && !state.is(flag::MARK) {
+            // Whether it is touched will not be seen.
+            self.count(id.region, |stats| stats.mapped_ahead += 1);
+            let page = self.table.page_mut(id);
+            page.clear(flag::AHEAD);
+            page.set(flag::MAPPED | flag::WRITABLE);
+            self.enlist(id, Kind::Active);
+            push(out, PagerAction::Map { region: id.region, pages: single(id.page), writable: true });
+        } else {
+            self.enlist(id, Kind::Inactive);
+        }
+    }
+
+    /// A page whose read failed.
+    fn stayed_out(&mut self, now: Instant, id: PageId, error: u64, again: bool, out: &mut Vec<PagerAction>) {
+        self.give_frame(id.region);
+        if self.table.page(id).is(flag::DISCARD) {
+            self.table.page_mut(id).flags = 0;
+            self.release_slot(id);
+            self.touch_again(now, id, out);
+            return;
+        }
+        self.table.page_mut(id).flags = 0;
+        if again && self.table.region(id.region).is_some_and(|region| region.waiting.contains_key(&id.page.0))
+        {
+            // It was read with others, or as readahead: whoever waits is entitled to a read of its own. Its frame is the
+            // one that was just given back.
+            self.read_alone(now, id, out);
+            return;
+        }
+        for Waiting { waiter, .. } in self.waiting(id).unwrap_or_default() {
+            out.push(PagerAction::Wake { waiter, result: Err(PagerError::Read(error)) });
+        }
+    }
+
+    /// A page that was unmapped or written: back to whoever waits for it, on its way out, or to its place on a list.
+    pub(super) fn settle(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
+        let state = self.table.page(id);
+        if state.is(flag::DISCARD) {
+            if !state.any(flag::UNMAPPING | flag::WRITING) {
+                self.forget(id, out);
+                self.touch_again(now, id, out);
+            }
+        } else if state.is(flag::UNMAPPING) {
+            // A write of it has ended while it is being unmapped once more.
+        } else if let Some(waiting) = self.waiting(id) {
+            self.wake(id, waiting, out);
+        } else if !state.is(flag::EVICTING) {
+            if state.list == Kind::No {
+                self.enlist(id, if state.is(flag::MAPPED) { Kind::Active } else { Kind::Inactive });
+            }
+        } else if state.is(flag::DIRTY) && self.pause.is_some() {
+            self.table.page_mut(id).clear(flag::EVICTING);
+            self.freeing -= 1;
+            self.enlist(id, Kind::Inactive);
+        } else {
+            self.outgoing.push(id);
+        }
+    }
+
+    fn waiting(&mut self, id: PageId) -> Option<Vec<Waiting>> {
+        self.table.region_mut(id.region).waiting.remove(&id.page.0)
+    }
+
+    fn wake(&mut self, id: PageId, waiting: Vec<Waiting>, out: &mut Vec<PagerAction>) {
+        let store = waiting.iter().any(|waiting| waiting.touch == Touch::Store);
+        self.map_for(id, store, out);
+        out.extend(
+            waiting.into_iter().map(|Waiting { waiter, .. }| PagerAction::Wake { waiter, result: Ok(()) }),
+        );
+    }
+
+    /// Touches that waited for a page that is now all zeroes.
+    fn touch_again(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
+        for Waiting { waiter, touch } in self.waiting(id).unwrap_or_default() {
+            if self.touch_page(now, waiter, id, touch, out) == super::TouchOutcome::Go {
+                out.push(PagerAction::Wake { waiter, result: Ok(()) });
+            }
+        }
+    }
+
+    /// Gives the memory of a page back; it is at its slot, or all zeroes.
+    pub(super) fn drop_page(&mut self, id: PageId, out: &mut Vec<PagerAction>) {
+        let state = self.table.page(id);
+        if state.is(flag::EVICTING) {
+            self.freeing -= 1;
+        }
+        if state.is(flag::AHEAD) {
+            self.count(id.region, |stats| stats.wasted += 1);
+        }
+        self.unlist(id);
+        self.table.page_mut(id).flags = 0;
+        self.give_frame(id.region);
+        push(out, PagerAction::Drop { region: id.region, pages: single(id.page) });
+    }
+
+    /// Gives the memory and the slot of a page back; nothing of it is under way.
+    pub(super) fn forget(&mut self, id: PageId, out: &mut Vec<PagerAction>) {
+        self.outgoing.retain(|&other| other != id);
+        if self.table.page(id).is(flag::HERE) {
+            self.table.page_mut(id).clear(flag::AHEAD);
+            self.drop_page(id, out);
+        }
+        self.table.page_mut(id).flags = 0;
+        self.release_slot(id);
+    }
+}

@@ -1,0 +1,292 @@
+//! Making room: which pages go, where they are written, and when.
+
+use alloc::vec::Vec;
+
+use super::event::{PageId, PagerAction, SwapOut, WriteId};
+use super::table::{Kind, flag};
+use super::{Lists, Pager, Placement, Tracking};
+use crate::event::Urgency;
+use crate::page::PageIndex;
+use crate::swap::SlotIndex;
+use crate::time::Instant;
+
+/// Pages in order of addresses from which on they are a run, which gets a place of its own on the store.
+const RUN: usize = 8;
+/// Each so many turns room is made as if nobody had left anything behind.
+const FAIR_TURN: u64 = 8;
+/// Waits for the store that are remembered, over all regions, before all are halved.
+const STALLS_MAX: u64 = 4096;
+/// Pages with slots that are looked at when the store has no slot left.
+const STEAL: usize = 256;
+
+impl Pager {
+    /// Feeds who waits for memory, and makes room if there is too little.
+    pub(super) fn balance(&mut self, now: Instant, out: &mut Vec<PagerAction>) {
+        if self.pause.is_some_and(|until| until <= now) {
+            self.pause = None;
+        }
+        loop {
+            self.feed(now, out);
+            let soon = self.config.frames.saturating_sub(self.used.saturating_sub(self.freeing));
+            let hungry = self.hungry.len() as u64;
+            if soon < self.config.low || soon < hungry || self.is_a_region_over() {
+                self.making_room = true;
+            }
+            if soon >= self.config.high.max(hungry) && !self.is_a_region_over() {
+                self.making_room = false;
+            }
+            let busy = self.writes.len() >= self.config.writes_max as usize;
+            let progress = self.making_room && !busy && self.evict(out);
+            let used = self.used;
+            if self.unmapping == 0 || self.outgoing.len() >= self.config.write_pages as usize {
+                self.send_out(now, out);
+            }
+            // What was clean has given its memory back at once.
+            if !progress && (self.hungry.is_empty() || self.used == used) {
+                break;
+            }
+        }
+    }
+
+    fn is_a_region_over(&self) -> bool {
+        self.limited && self.table.regions.iter().flatten().any(|region| region.frames > region.frames_max)
+    }
+
+    /// Chooses pages to go; whether it found any.
+    fn evict(&mut self, out: &mut Vec<PagerAction>) -> bool {
+        let Some((owner, kind)) = self.victims() else { return false };
+        let (goal, mut found) = (self.config.write_pages as usize, 0);
+        if kind == Kind::Behind {
+            while found < goal
+                && let Some(id) = self.first_behind(owner)
+            {
+                self.choose(id, out);
+                found += 1;
+            }
+            return found > 0;
+        }
+        self.refill(owner, out);
+        let mut moved = false;
+        for _ in 0..goal * 4 {
+            let tail =
+                self.table.tail(owner, Kind::Inactive).or_else(|| self.table.tail(owner, Kind::Behind));
+            let Some(id) = tail.filter(|_| found < goal) else { break };
+            let page = *self.table.page_mut(id);
+            if page.is(flag::REFERENCED) {
+                self.table.page_mut(id).clear(flag::REFERENCED);
+                self.enlist(id, Kind::Active);
+                moved = true;
+            } else if page.is(flag::WRITING)
+                || (self.pause.is_some() && page.any(flag::DIRTY | flag::WRITABLE))
+            {
+                self.enlist(id, Kind::Inactive);
+            } else {
+                found += 1;
+                self.choose(id, out);
+                if self.config.placement == Placement::Address {
+                    found += self.choose_neighbours(id, goal.saturating_sub(found), out);
+                }
+            }
+        }
+        // What was moved is not referenced any more: that ends.
+        found > 0 || moved
+    }
+
+    /// The latest page that a stream has left behind; with writes failing, only one that need not be written.
+    fn first_behind(&self, owner: usize) -> Option<PageId> {
+        let head = self.table.list(owner, Kind::Behind).head;
+        let id = (head != super::table::NONE).then(|| PageId::unpack(head))?;
+        let page = self.table.page(id);
+        let kept = page.is(flag::WRITING) || (self.pause.is_some() && page.any(flag::DIRTY | flag::WRITABLE));
+        (!kept).then_some(id)
+    }
+
+    /// Inactive pages next to one that goes, on both sides: they were used together, and lie together on the store.
+    fn choose_neighbours(&mut self, id: PageId, most: usize, out: &mut Vec<PagerAction>) -> usize {
+        let mut chosen = 0;
+        for step in [1, -1] {
+            let mut at = id.page.0.checked_add_signed(step);
+            while let Some(page) = at.filter(|_| chosen < most) {
+                let next = PageId { page: PageIndex(page), ..id };
+                let state = self.table.page(next);
+                let dirty = self.pause.is_some() && state.any(flag::DIRTY | flag::WRITABLE);
+                let inside = self.table.region(id.region).is_some_and(|region| page < region.pages);
+                if !inside
+                    || state.list != Kind::Inactive
+                    || dirty
+                    || state.any(flag::REFERENCED | flag::WRITING)
+                {
+                    break;
+                }
+                self.choose(next, out);
+                chosen += 1;
+                at = page.checked_add_signed(step);
+            }
+        }
+        chosen
+    }
+
+    /// Whose pages go, and from which list.
+    fn victims(&mut self) -> Option<(usize, Kind)> {
+        if self.config.lists == Lists::Global {
+            return Some((0, Kind::Inactive));
+        }
+        self.turn += 1;
+        let regions = || {
+            let regions = self.table.regions.iter().enumerate();
+            regions.filter_map(|(index, region)| {
+                Some((index + 1, region.as_ref().filter(|region| region.frames > 0)?))
+            })
+        };
+        if let Some((owner, _)) = regions().find(|(_, region)| region.frames > region.frames_max) {
+            return Some((owner, Kind::Inactive));
+        }
+        if !self.turn.is_multiple_of(FAIR_TURN) {
+            let left = regions().filter(|&(owner, _)| self.first_behind(owner).is_some());
+            if let Some((owner, _)) = left.max_by_key(|(_, region)| region.frames) {
+                return Some((owner, Kind::Behind));
+            }
+        }
+        let (count, stalls) =
+            regions().fold((0, 0), |(count, sum), (_, region)| (count + 1, sum + region.stalls));
+        let even = stalls / u64::max(count, 1) + 1;
+        let has_some = |owner| {
+            [Kind::Active, Kind::Inactive, Kind::Behind]
+                .iter()
+                .any(|&kind| self.table.list(owner, kind).len > 0)
+        };
+        let chosen = regions().filter(|&(owner, _)| has_some(owner)).max_by_key(|(_, region)| {
+            u128::from(region.frames) * u128::from(even) * 16 / u128::from(region.stalls + even)
+        });
+        let owner = chosen.map(|(owner, _)| owner);
+        if stalls > STALLS_MAX {
+            self.table.regions.iter_mut().flatten().for_each(|region| region.stalls /= 2);
+        }
+        owner.map(|owner| (owner, Kind::Inactive))
+    }
+
+    /// Keeps the inactive list long enough that a touch has time to show.
+    fn refill(&mut self, owner: usize, out: &mut Vec<PagerAction>) {
+        let active = self.table.list(owner, Kind::Active).len;
+        let inactive = self.table.list(owner, Kind::Inactive).len;
+        let goal = u64::from(self.config.write_pages);
+        let ratio = u64::from(self.config.inactive_ratio);
+        let wanted = ((active + inactive) / (ratio + 1)).max(goal.min(active + inactive));
+        let missing = wanted.saturating_sub(inactive).min(goal * 2);
+        for _ in 0..missing {
+            let Some(id) = self.table.tail(owner, Kind::Active) else { break };
+            self.table.page_mut(id).clear(flag::REFERENCED);
+            if self.config.tracking == Tracking::Unmap && self.table.page(id).is(flag::MAPPED) {
+                self.unlist(id);
+                self.start_unmapping(id, out);
+            } else {
+                self.enlist(id, Kind::Inactive);
+            }
+        }
+    }
+
+    /// Gives back what was chosen and needs no write, and writes the rest.
+    fn send_out(&mut self, now: Instant, out: &mut Vec<PagerAction>) {
+        let mut dirty = core::mem::take(&mut self.outgoing);
+        if self.config.placement == Placement::Address {
+            dirty.sort_unstable();
+        }
+        dirty.retain(|&id| {
+            let keep = self.table.page(id).is(flag::DIRTY);
+            if !keep {
+                self.count(id.region, |stats| stats.dropped += 1);
+                self.drop_page(id, out);
+            }
+            keep
+        });
+        if self.config.placement == Placement::Reclaim {
+            return self.write_all(now, None, &dirty, out);
+        }
+        let next_to =
+            |one: &PageId, other: &PageId| one.region == other.region && one.page.0 + 1 == other.page.0;
+        let mut singles = Vec::new();
+        for run in dirty.chunk_by(next_to) {
+            match run {
+                [first, ..] if run.len() >= RUN => self.write_all(now, Some(*first), run, out),
+                _ => singles.extend_from_slice(run),
+            }
+        }
+        self.write_all(now, None, &singles, out);
+    }
+
+    /// Writes pages to the slots that come next: of the region of `run`, or for all.
+    fn write_all(&mut self, now: Instant, run: Option<PageId>, pages: &[PageId], out: &mut Vec<PagerAction>) {
+        let mut left = pages;
+        while !left.is_empty() {
+            let wanted = left.len().min(self.config.write_pages as usize) as u64;
+            let taken = match run {
+                Some(id) => self.slots.take(&mut self.table.region_mut(id.region).head, wanted),
+                None => self.slots.take(&mut self.shared, wanted),
+            };
+            let Some((slot, count)) = taken else {
+                if self.steal_slots() {
+                    continue;
+                }
+                return self.hold_back(now, left);
+            };
+            let (now_out, rest) = left.split_at(count as usize);
+            self.write(slot, now_out, out);
+            left = rest;
+        }
+    }
+
+    fn write(&mut self, slot: u64, pages: &[PageId], out: &mut Vec<PagerAction>) {
+        for (slot, &id) in (slot..).zip(pages) {
+            self.slots.set_owner(slot, id);
+            let page = self.table.page_mut(id);
+            // A slot below 2^32: there are no more.
+            page.slot = slot as u32;
+            page.clear(flag::DIRTY);
+            page.set(flag::WRITING);
+            self.table.region_mut(id.region).in_flight += 1;
+        }
+        let id = self.new_id();
+        self.writes.insert(id, pages.to_vec());
+        let urgency = if self.hungry.is_empty() { Urgency::Readahead } else { Urgency::Demand };
+        out.push(PagerAction::Write(SwapOut {
+            id: WriteId(id),
+            slot: SlotIndex(slot),
+            pages: pages.to_vec(),
+            urgency,
+        }));
+    }
+
+    /// The store has no slot left: those of pages that are in memory, too, can be had.
+    fn steal_slots(&mut self) -> bool {
+        let owners = if self.config.lists == Lists::Global { 0..1 } else { 1..self.table.regions.len() + 1 };
+        let mut stolen = Vec::new();
+        for owner in owners {
+            for kind in [Kind::Active, Kind::Inactive, Kind::Behind] {
+                let mut at = self.table.list(owner, kind).head;
+                for _ in 0..STEAL {
+                    if at == super::table::NONE {
+                        break;
+                    }
+                    let id = PageId::unpack(at);
+                    let page = self.table.page(id);
+                    if page.slot != 0 && !page.is(flag::WRITING) {
+                        stolen.push(id);
+                    }
+                    at = page.next;
+                }
+            }
+        }
+        stolen.iter().for_each(|&id| self.soil(id));
+        !stolen.is_empty()
+    }
+
+    /// Pages that were to go stay, for want of slots.
+    fn hold_back(&mut self, now: Instant, pages: &[PageId]) {
+        for &id in pages {
+            self.freeing -= 1;
+            self.table.page_mut(id).clear(flag::EVICTING);
+            self.enlist(id, Kind::Inactive);
+        }
+        self.pause_writes(now);
+    }
+}

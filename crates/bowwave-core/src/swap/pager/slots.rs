@@ -1,0 +1,222 @@
+//! Which slots of the store are in use, and which come next.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::config::CLUSTER;
+use super::event::PageId;
+use super::table::NONE;
+
+/// Where slots are being given out: the rest of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    next: u64,
+    end: u64,
+}
+
+/// What a cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// All free, and on the list of such.
+    Free,
+    /// Someone's head is in it.
+    Open,
+    /// Given out.
+    Closed,
+}
+
+/// The slots of a store.
+#[derive(Debug)]
+pub(super) struct Slots {
+    count: u64,
+    used: u64,
+    /// A bit a slot.
+    bits: Vec<u64>,
+    /// Slots in use, a cluster.
+    live: Vec<u16>,
+    state: Vec<State>,
+    /// The first cluster that was never given out.
+    fresh: u64,
+    /// Clusters that were given out and are free again.
+    freed: VecDeque<u32>,
+    /// Where to look for single slots when no cluster is free.
+    hand: u64,
+    /// Whose each slot is, if anyone asks.
+    owners: Option<Vec<u64>>,
+}
+
+impl Slots {
+    /// `count` slots with the header.
+    pub(super) fn new(count: u64, owners: bool) -> Self {
+        let clusters = count.div_ceil(CLUSTER) as usize;
+        let mut slots = Self {
+            count,
+            used: 0,
+            bits: vec![0; count.div_ceil(64) as usize],
+            live: vec![0; clusters],
+            state: vec![State::Free; clusters],
+            fresh: 0,
+            freed: VecDeque::new(),
+            hand: 1,
+            owners: owners.then(|| vec![NONE; count as usize]),
+        };
+        slots.bits[0] = 1;
+        slots
+    }
+
+    /// All of them, with the header.
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) const fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(super) fn is_used(&self, slot: u64) -> bool {
+        self.bits[(slot / 64) as usize] >> (slot % 64) & 1 == 1
+    }
+
+    /// Whose a slot is; none if it is free or nobody keeps count.
+    pub(super) fn owner(&self, slot: u64) -> Option<PageId> {
+        let owner = *self.owners.as_ref()?.get(slot as usize)?;
+        (owner != NONE).then(|| PageId::unpack(owner))
+    }
+
+    pub(super) fn set_owner(&mut self, slot: u64, id: PageId) {
+        if let Some(owners) = &mut self.owners {
+            owners[slot as usize] = id.pack();
+        }
+    }
+
+    /// Up to `wanted` slots in a row, and how many; none if there is none.
+    pub(super) fn take(&mut self, head: &mut Head, wanted: u64) -> Option<(u64, u64)> {
+        loop {
+            while head.next < head.end && self.is_used(head.next) {
+                head.next += 1;
+            }
+            if head.next < head.end {
+                let start = head.next;
+                let taken = self.take_run(start, wanted, head.end);
+                head.next += taken;
+                return Some((start, taken));
+            }
+            if !self.open(head) {
+                return self.take_any(wanted);
+            }
+        }
+    }
+
+    /// Gives a slot back.
+    pub(super) fn release(&mut self, slot: u64) {
+        self.bits[(slot / 64) as usize] &= !(1 << (slot % 64));
+        self.used -= 1;
+        if let Some(owners) = &mut self.owners {
+            owners[slot as usize] = NONE;
+        }
+        let cluster = (slot / CLUSTER) as usize;
+        self.live[cluster] -= 1;
+        if self.live[cluster] == 0 && self.state[cluster] == State::Closed {
+            self.set_free(cluster);
+        }
+    }
+
+    /// Gives up a head.
+    pub(super) fn close(&mut self, head: &mut Head) {
+        if head.end > 0 {
+            let cluster = ((head.end - 1) / CLUSTER) as usize;
+            self.state[cluster] = State::Closed;
+            if self.live[cluster] == 0 {
+                self.set_free(cluster);
+            }
+        }
+        *head = Head::default();
+    }
+
+    fn set_free(&mut self, cluster: usize) {
+        self.state[cluster] = State::Free;
+        self.freed.push_back(cluster as u32);
+    }
+
+    /// Moves a head to a free cluster: those never used in order, then those free again, oldest first.
+    fn open(&mut self, head: &mut Head) -> bool {
+        self.close(head);
+        let cluster = if self.fresh < self.live.len() as u64 {
+            self.fresh += 1;
+            self.fresh - 1
+        } else if let Some(cluster) = self.freed.pop_front() {
+            cluster.into()
+        } else {
+            return false;
+        };
+        self.state[cluster as usize] = State::Open;
+        *head = Head { next: cluster * CLUSTER, end: ((cluster + 1) * CLUSTER).min(self.count) };
+        true
+    }
+
+    /// No cluster is free: whatever run comes next.
+    fn take_any(&mut self, wanted: u64) -> Option<(u64, u64)> {
+        if self.used + 1 >= self.count {
+            return None;
+        }
+        while self.is_used(self.hand) {
+            let word = self.hand / 64;
+            // Whole words that are full are passed at once.
+            let full = self.bits[word as usize] == u64::MAX;
+            self.hand = if full { (word + 1) * 64 } else { self.hand + 1 };
+            if self.hand >= self.count {
+                self.hand = 1;
+            }
+        }
+        let start = self.hand;
+        let taken = self.take_run(start, wanted, self.count);
+        Some((start, taken))
+    }
+
+    fn take_run(&mut self, start: u64, wanted: u64, end: u64) -> u64 {
+        let mut slot = start;
+        while slot < end && slot - start < wanted && !self.is_used(slot) {
+            self.bits[(slot / 64) as usize] |= 1 << (slot % 64);
+            self.live[(slot / CLUSTER) as usize] += 1;
+            slot += 1;
+        }
+        self.used += slot - start;
+        slot - start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_in_order_and_clusters_come_again_when_they_are_free() {
+        let (mut slots, mut head) = (Slots::new(600, false), Head::default());
+        assert_eq!(slots.take(&mut head, 100), Some((1, 100)));
+        assert_eq!(slots.take(&mut head, 1000), Some((101, 155)));
+        assert_eq!(slots.take(&mut head, 256), Some((256, 256)));
+        assert_eq!(slots.take(&mut head, 256), Some((512, 88)));
+        assert_eq!(slots.take(&mut head, 1), None, "full");
+        slots.release(7);
+        slots.release(9);
+        assert_eq!(slots.take(&mut head, 2), Some((7, 1)), "a single slot where no cluster is free");
+        (256..512).for_each(|slot| slots.release(slot));
+        assert_eq!(slots.take(&mut head, 300), Some((256, 256)), "a whole cluster before the single slot 9");
+        assert_eq!(slots.take(&mut head, 300), Some((9, 1)));
+        assert_eq!((slots.take(&mut head, 1), slots.used()), (None, 599));
+    }
+
+    #[test]
+    fn two_heads_have_clusters_of_their_own() {
+        let (mut slots, mut one, mut other) = (Slots::new(2000, true), Head::default(), Head::default());
+        assert_eq!(slots.take(&mut one, 10), Some((1, 10)));
+        assert_eq!(slots.take(&mut other, 10), Some((256, 10)));
+        assert_eq!(slots.take(&mut one, 10), Some((11, 10)));
+        (256..266).for_each(|slot| slots.release(slot));
+        slots.close(&mut other);
+        // Never used clusters come first, then the one that was given up.
+        let firsts: Vec<_> = (0..8).filter_map(|_| slots.take(&mut one, 256)).map(|run| run.0).collect();
+        assert_eq!(firsts, [21, 512, 768, 1024, 1280, 1536, 1792, 256]);
+    }
+}

@@ -1,0 +1,300 @@
+//! The pages of all regions, and the lists they are on.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::event::{PageId, RegionAdvice, RegionId, Touch};
+use super::slots::Head;
+use super::stats::SwapStats;
+use crate::id::Waiter;
+use crate::page::{PageIndex, PageRange};
+use crate::swap::{Adaptive, Vma};
+
+/// Pages whose states are allocated together, when the first of them is touched.
+const CHUNK: usize = 512;
+/// Bits of a packed [`PageId`] that are the page.
+const PAGE_BITS: u32 = 40;
+/// No page.
+pub(super) const NONE: u64 = u64::MAX;
+/// Regions at once, and pages of one: what a packed [`PageId`] has room for.
+pub(super) const REGIONS_MAX: u32 = (1 << (64 - PAGE_BITS)) - 1;
+pub(super) const PAGES_MAX: u64 = 1 << PAGE_BITS;
+
+/// What is known of a page. Neither [`HERE`](flag::HERE) nor [`COMING`](flag::COMING): it is out at its slot, or, without
+/// a slot, it is all zeroes.
+pub(super) mod flag {
+    /// In memory.
+    pub(crate) const HERE: u16 = 1;
+    /// On its way into memory; `next` is the read.
+    pub(crate) const COMING: u16 = 1 << 1;
+    /// In programs' reach.
+    pub(crate) const MAPPED: u16 = 1 << 2;
+    /// And they may write to it without a fault.
+    pub(crate) const WRITABLE: u16 = 1 << 3;
+    /// The store does not have what it holds, nor is it on its way there.
+    pub(crate) const DIRTY: u16 = 1 << 4;
+    /// Touched since it was last looked at.
+    pub(crate) const REFERENCED: u16 = 1 << 5;
+    /// Brought by readahead, and not touched yet as far as is known.
+    pub(crate) const AHEAD: u16 = 1 << 6;
+    /// A touch of it tells that a reader has come so far.
+    pub(crate) const MARK: u16 = 1 << 7;
+    /// Asked to be unmapped.
+    pub(crate) const UNMAPPING: u16 = 1 << 8;
+    /// To give its memory back when it is unmapped and clean.
+    pub(crate) const EVICTING: u16 = 1 << 9;
+    /// On its way to its slot.
+    pub(crate) const WRITING: u16 = 1 << 10;
+    /// What it holds is of no use when what is under way has ended.
+    pub(crate) const DISCARD: u16 = 1 << 11;
+}
+
+/// A page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page {
+    pub(super) prev: u64,
+    pub(super) next: u64,
+    pub(super) slot: u32,
+    pub(super) flags: u16,
+    pub(super) list: Kind,
+}
+
+/// Which of the lists of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// None.
+    No,
+    /// Believed to be in use.
+    Active,
+    /// Next to go, unless touched.
+    Inactive,
+    /// Left behind by a reader that goes on: first to go.
+    Behind,
+}
+
+/// Pages in order; new ones come to the head, the tail goes first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub(super) head: u64,
+    pub(super) tail: u64,
+    pub(super) len: u64,
+}
+
+/// A touch that waits for a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) waiter: Waiter,
+    pub(super) touch: Touch,
+}
+
+/// A region.
+#[derive(Debug)]
+pub(super) struct Region {
+    chunks: Vec<Option<Box<[Page; CHUNK]>>>,
+    pub(super) pages: u64,
+    /// Number of its first page by address: where page tables begin follows from it.
+    pub(super) base: u64,
+    pub(super) vma: Vma,
+    pub(super) adaptive: Adaptive,
+    pub(super) stats: SwapStats,
+    /// Frames it has.
+    pub(super) frames: u64,
+    pub(super) frames_max: u64,
+    /// Touches that waited for the store lately.
+    pub(super) stalls: u64,
+    /// Its pages that are being read, written or unmapped.
+    pub(super) in_flight: u64,
+    pub(super) dying: bool,
+    pub(super) advised: Vec<(PageRange, RegionAdvice)>,
+    pub(super) waiting: BTreeMap<u64, Vec<Waiting>>,
+    /// Where its runs go on the store.
+    pub(super) head: Head,
+}
+
+/// All regions.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) regions: Vec<Option<Region>>,
+    lists: Vec<[List; 3]>,
+}
+
+impl Page {
+    const UNKNOWN: Self = Self { prev: NONE, next: NONE, slot: 0, flags: 0, list: Kind::No };
+
+    pub(super) const fn is(&self, flags: u16) -> bool {
+        self.flags & flags == flags
+    }
+
+    pub(super) const fn any(&self, flags: u16) -> bool {
+        self.flags & flags != 0
+    }
+
+    pub(super) const fn set(&mut self, flags: u16) {
+        self.flags |= flags;
+    }
+
+    pub(super) const fn clear(&mut self, flags: u16) {
+        self.flags &= !flags;
+    }
+}
+
+impl PageId {
+    /// As one number.
+    pub(super) const fn pack(self) -> u64 {
+        (self.region.0 as u64) << PAGE_BITS | self.page.0
+    }
+
+    pub(super) const fn unpack(packed: u64) -> Self {
+        Self {
+            region: RegionId((packed >> PAGE_BITS) as u32),
+            page: PageIndex(packed & ((1 << PAGE_BITS) - 1)),
+        }
+    }
+}
+
+impl List {
+    const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
+}
+
+impl Region {
+    pub(super) fn new(pages: u64, base: u64, adaptive: Adaptive) -> Self {
+        let chunks = (0..pages.div_ceil(CHUNK as u64)).map(|_| None).collect();
+        Self {
+            chunks,
+            pages,
+            base,
+            vma: Vma::default(),
+            adaptive,
+            stats: SwapStats::default(),
+            frames: 0,
+            frames_max: u64::MAX,
+            stalls: 0,
+            in_flight: 0,
+            dying: false,
+            advised: Vec::new(),
+            waiting: BTreeMap::new(),
+            head: Head::default(),
+        }
+    }
+
+    pub(super) fn page(&self, page: PageIndex) -> Page {
+        let chunk = self.chunks.get(page.0 as usize / CHUNK).and_then(Option::as_ref);
+        chunk.map_or(Page::UNKNOWN, |chunk| chunk[page.0 as usize % CHUNK])
+    }
+
+    pub(super) fn page_mut(&mut self, page: PageIndex) -> &mut Page {
+        let chunk = &mut self.chunks[page.0 as usize / CHUNK];
+        &mut chunk.get_or_insert_with(|| Box::new([Page::UNKNOWN; CHUNK]))[page.0 as usize % CHUNK]
+    }
+
+    /// The pages of a range that were ever touched.
+    pub(super) fn known(&self, range: PageRange) -> impl Iterator<Item = PageIndex> {
+        let chunks =
+            range.start.0 as usize / CHUNK..(range.end.0 as usize).div_ceil(CHUNK).min(self.chunks.len());
+        chunks.filter(|&chunk| self.chunks[chunk].is_some()).flat_map(move |chunk| {
+            let (start, end) = ((chunk * CHUNK) as u64, ((chunk + 1) * CHUNK) as u64);
+            (start.max(range.start.0)..end.min(range.end.0)).map(PageIndex)
+        })
+    }
+
+    /// What was said of a page.
+    pub(super) fn advice(&self, page: PageIndex) -> RegionAdvice {
+        let said = self.advised.iter().rev().find(|(range, _)| range.contains(page));
+        said.map_or(RegionAdvice::Normal, |&(_, advice)| advice)
+    }
+
+    /// All its pages.
+    pub(super) const fn all(&self) -> PageRange {
+        PageRange::new(0, self.pages)
+    }
+}
+
+impl Table {
+    pub(super) fn region(&self, region: RegionId) -> Option<&Region> {
+        self.regions.get(region.0 as usize)?.as_ref()
+    }
+
+    /// A region that is known to be there.
+    pub(super) fn region_mut(&mut self, region: RegionId) -> &mut Region {
+        self.regions[region.0 as usize]
+            .as_mut()
+            .expect("regions stay until nothing of them is in flight or on a list")
+    }
+
+    pub(super) fn insert(&mut self, region: RegionId, value: Region) {
+        let index = region.0 as usize;
+        if self.regions.len() <= index {
+            self.regions.resize_with(index + 1, || None);
+        }
+        self.regions[index] = Some(value);
+    }
+
+    pub(super) fn page(&self, id: PageId) -> Page {
+        self.region(id.region).map_or(Page::UNKNOWN, |region| region.page(id.page))
+    }
+
+    pub(super) fn page_mut(&mut self, id: PageId) -> &mut Page {
+        self.region_mut(id.region).page_mut(id.page)
+    }
+
+    /// A list of an owner: 0 has the pages of all regions, `region + 1` those of one.
+    pub(super) fn list(&self, owner: usize, kind: Kind) -> List {
+        self.lists.get(owner).map_or(List::EMPTY, |lists| lists[place(kind)])
+    }
+
+    fn list_mut(&mut self, owner: usize, kind: Kind) -> &mut List {
+        if self.lists.len() <= owner {
+            self.lists.resize(owner + 1, [List::EMPTY; 3]);
+        }
+        &mut self.lists[owner][place(kind)]
+    }
+
+    /// Takes a page off its list, if it is on one.
+    pub(super) fn unlist(&mut self, owner: usize, id: PageId) {
+        let page = *self.page_mut(id);
+        if page.list == Kind::No {
+            return;
+        }
+        match page.prev {
+            NONE => self.list_mut(owner, page.list).head = page.next,
+            prev => self.page_mut(PageId::unpack(prev)).next = page.next,
+        }
+        match page.next {
+            NONE => self.list_mut(owner, page.list).tail = page.prev,
+            next => self.page_mut(PageId::unpack(next)).prev = page.prev,
+        }
+        self.list_mut(owner, page.list).len -= 1;
+        let page = self.page_mut(id);
+        (page.list, page.prev, page.next) = (Kind::No, NONE, NONE);
+    }
+
+    /// Puts a page at the head of a list, wherever it was.
+    pub(super) fn enlist(&mut self, owner: usize, id: PageId, kind: Kind) {
+        self.unlist(owner, id);
+        let list = self.list_mut(owner, kind);
+        let next = core::mem::replace(&mut list.head, id.pack());
+        list.len += 1;
+        if next == NONE {
+            list.tail = id.pack();
+        } else {
+            self.page_mut(PageId::unpack(next)).prev = id.pack();
+        }
+        let page = self.page_mut(id);
+        (page.list, page.prev, page.next) = (kind, NONE, next);
+    }
+
+    /// The page that goes first.
+    pub(super) fn tail(&self, owner: usize, kind: Kind) -> Option<PageId> {
+        let tail = self.list(owner, kind).tail;
+        (tail != NONE).then(|| PageId::unpack(tail))
+    }
+}
+
+fn place(kind: Kind) -> usize {
+    match kind {
+        Kind::No | Kind::Active => 0,
+        Kind::Inactive => 1,
+        Kind::Behind => 2,
+    }
+}

@@ -1,0 +1,191 @@
+//! A touch: what it finds, and what it sets going.
+
+use alloc::vec::Vec;
+
+use super::event::{PageId, PagerAction, PagerError, Touch, TouchOutcome};
+use super::table::{Kind, Page, Waiting, flag};
+use super::{Pager, push, single};
+use crate::event::Urgency;
+use crate::id::Waiter;
+use crate::swap::SwapPolicy;
+use crate::time::Instant;
+
+impl Pager {
+    /// A program touches a page. With [`TouchOutcome::Wait`] exactly one [`PagerAction::Wake`] for `waiter` follows; a page
+    /// that is not of a region fails with [`PagerError::Gone`].
+    pub fn touch(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        id: PageId,
+        touch: Touch,
+        out: &mut Vec<PagerAction>,
+    ) -> TouchOutcome {
+        let known =
+            self.table.region(id.region).is_some_and(|region| !region.dying && id.page.0 < region.pages);
+        if !known {
+            out.push(PagerAction::Wake { waiter, result: Err(PagerError::Gone) });
+            return TouchOutcome::Wait;
+        }
+        let page = self.table.page(id);
+        let store = touch == Touch::Store;
+        // The hot path of drivers that tell every touch.
+        if page.is(flag::MAPPED)
+            && !page.any(flag::UNMAPPING | flag::AHEAD | flag::MARK)
+            && (!store || page.is(flag::WRITABLE | flag::DIRTY))
+        {
+            self.table.page_mut(id).set(flag::REFERENCED);
+            return TouchOutcome::Go;
+        }
+        let outcome = self.touch_page(now, waiter, id, touch, out);
+        self.balance(now, out);
+        outcome
+    }
+
+    pub(super) fn touch_page(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        id: PageId,
+        touch: Touch,
+        out: &mut Vec<PagerAction>,
+    ) -> TouchOutcome {
+        let page = self.table.page(id);
+        if page.any(flag::UNMAPPING | flag::DISCARD) {
+            self.wait(id, waiter, touch);
+            return TouchOutcome::Wait;
+        }
+        if page.is(flag::HERE) {
+            if !page.is(flag::MAPPED) || (touch == Touch::Store && !page.is(flag::WRITABLE)) {
+                self.count(id.region, |stats| stats.minor_faults += 1);
+            }
+            self.map_for(id, touch == Touch::Store, out);
+            self.found(now, id, page, out);
+            return TouchOutcome::Go;
+        }
+        if page.is(flag::COMING) {
+            self.join(now, waiter, id, touch, out);
+            return TouchOutcome::Wait;
+        }
+        if self.free() == 0 {
+            self.hungry.push_back((waiter, id, touch));
+            return TouchOutcome::Wait;
+        }
+        if page.slot == 0 {
+            self.begin_as_zeroes(id, touch, out);
+            return TouchOutcome::Go;
+        }
+        self.count(id.region, |stats| stats.major_faults += 1);
+        self.table.region_mut(id.region).stalls += 1;
+        self.wait(id, waiter, touch);
+        self.bring_in(now, id, out);
+        TouchOutcome::Wait
+    }
+
+    /// Gives memory to touches that wait for it, in order of arrival.
+    pub(super) fn feed(&mut self, now: Instant, out: &mut Vec<PagerAction>) {
+        while self.free() > 0
+            && let Some((waiter, id, touch)) = self.hungry.pop_front()
+        {
+            if self.touch_page(now, waiter, id, touch, out) == TouchOutcome::Go {
+                out.push(PagerAction::Wake { waiter, result: Ok(()) });
+            }
+        }
+    }
+
+    fn wait(&mut self, id: PageId, waiter: Waiter, touch: Touch) {
+        let waiting = &mut self.table.region_mut(id.region).waiting;
+        waiting.entry(id.page.0).or_default().push(Waiting { waiter, touch });
+    }
+
+    /// A page that is on its way is touched.
+    fn join(&mut self, now: Instant, waiter: Waiter, id: PageId, touch: Touch, out: &mut Vec<PagerAction>) {
+        let page = self.table.page(id);
+        self.wait(id, waiter, touch);
+        if page.is(flag::AHEAD) {
+            self.count(id.region, |stats| stats.late += 1);
+        }
+        if let Some(read) = self.reads.get_mut(&page.next)
+            && read.urgency == Urgency::Readahead
+        {
+            read.urgency = Urgency::Demand;
+            self.table.region_mut(id.region).stalls += 1;
+            out.push(PagerAction::Promote { id: super::ReadId(page.next) });
+        }
+        self.found(now, id, page, out);
+    }
+
+    /// A page that is nowhere comes into being.
+    fn begin_as_zeroes(&mut self, id: PageId, touch: Touch, out: &mut Vec<PagerAction>) {
+        let writable = touch == Touch::Store;
+        self.take_frame(id.region);
+        self.count(id.region, |stats| {
+            stats.zero_in += 1;
+            stats.minor_faults += 1;
+        });
+        let page = self.table.page_mut(id);
+        page.set(flag::HERE | flag::MAPPED | flag::REFERENCED);
+        if writable {
+            page.set(flag::WRITABLE | flag::DIRTY);
+        }
+        self.enlist(id, Kind::Active);
+        push(out, PagerAction::Zero { region: id.region, pages: single(id.page), writable });
+    }
+
+    /// Maps a page that is in memory, or makes it writable, for someone who touches it.
+    pub(super) fn map_for(&mut self, id: PageId, store: bool, out: &mut Vec<PagerAction>) {
+        let page = self.table.page(id);
+        if page.is(flag::EVICTING) {
+            self.freeing -= 1;
+            if !page.is(flag::WRITING) {
+                self.outgoing.retain(|&other| other != id);
+            }
+        }
+        if store {
+            self.soil(id);
+        }
+        let writable = self.table.page(id).is(flag::DIRTY);
+        let state = self.table.page_mut(id);
+        state.clear(flag::EVICTING);
+        state.set(flag::MAPPED | flag::REFERENCED);
+        if writable {
+            state.set(flag::WRITABLE);
+        }
+        if !page.is(flag::MAPPED) || (writable && !page.is(flag::WRITABLE)) {
+            push(out, PagerAction::Map { region: id.region, pages: single(id.page), writable });
+        }
+        // A mapped page has its place on a list; its accessed bit tells the rest.
+        if !page.is(flag::MAPPED) {
+            self.enlist(id, Kind::Active);
+        }
+    }
+
+    /// Tells the policy that a touch found its page in memory or on its way; `page` is what it was before.
+    fn found(&mut self, now: Instant, id: PageId, page: Page, out: &mut Vec<PagerAction>) {
+        let ahead = page.is(flag::AHEAD);
+        self.table.page_mut(id).clear(flag::AHEAD | flag::MARK);
+        if ahead {
+            self.count(id.region, |stats| stats.swap_ra_hit += 1);
+        }
+        let region = self.table.region_mut(id.region);
+        match self.config.policy {
+            SwapPolicy::None => {}
+            SwapPolicy::Cluster if ahead => self.cluster.on_hit(),
+            SwapPolicy::Cluster => {}
+            // Linux asks its swap cache only for pages with a slot that are not mapped.
+            SwapPolicy::Vma if page.is(flag::MAPPED) || page.slot == 0 => {}
+            SwapPolicy::Vma => {
+                let address = region.base.saturating_add(id.page.0);
+                region.vma.on_hit(crate::page::PageIndex(address), ahead);
+            }
+            SwapPolicy::Adaptive => {
+                if ahead {
+                    region.adaptive.on_hit(id.page);
+                }
+                if page.is(flag::MARK) {
+                    self.passed_mark(now, id, out);
+                }
+            }
+        }
+    }
+}
