@@ -14,6 +14,7 @@ pub mod cli;
 pub mod commands;
 pub mod failure;
 pub mod interrupt;
+pub mod lustre;
 pub mod mounted;
 pub mod output;
 pub mod progress;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind, Profile};
 use bowwave_core::schedule::Algorithm;
-use bowwave_engine::{Engine, Options, Policy, Store, available_memory};
+use bowwave_engine::{Engine, Options, Policy, RangeConfig, Store, available_memory};
 
 use crate::{Failure, values};
 
@@ -72,6 +72,42 @@ pub struct CacheArgs {
     /// about ten times latency × bandwidth of one connection; at most a sixteenth of the cache.
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ra_pages: Option<u32>,
+
+    #[command(flatten)]
+    range: RangeArgs,
+}
+
+/// The finer points of the policy `range`, named after Lustre's settings.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct RangeArgs {
+    /// Policy range: how near each other page faults of one cluster lie; 0 for no clusters
+    ///
+    /// Also the largest window around a fault. Lustre's read_ahead_range_kb. From 64KiB to --range-max.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = values::size)]
+    range_bytes: u64,
+
+    /// Policy range: files up to this size are read whole at the second read; 0 for never
+    ///
+    /// Lustre's max_read_ahead_whole_mb. At most --range-max.
+    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = values::size)]
+    range_whole: u64,
+
+    /// Policy range: the largest window, from 64KiB to 1TiB
+    ///
+    /// Lustre's max_read_ahead_per_file_mb.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = values::size)]
+    range_max: u64,
+}
+
+impl RangeArgs {
+    fn config(self) -> RangeConfig {
+        RangeConfig {
+            range_bytes: self.range_bytes,
+            whole_bytes: self.range_whole,
+            file_bytes_max: self.range_max,
+            ..RangeConfig::default()
+        }
+    }
 }
 
 /// A store behind a fresh cache.
@@ -97,6 +133,7 @@ impl Opened {
             cache_bytes: cache.cache,
             page_bytes: cache.page_size,
             policy,
+            range: cache.range.config(),
             scheduler: store.scheduler,
             device_depth: store.device_depth,
             retries: store.retries,

@@ -51,7 +51,7 @@ mod wait;
 pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};
 pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
-pub use bowwave_core::{Advice, PageSize, Pattern, Policy, Stats};
+pub use bowwave_core::{Advice, LustreStat, PageSize, Pattern, Policy, RangeConfig, Stats};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use file::File;

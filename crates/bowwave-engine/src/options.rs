@@ -1,7 +1,7 @@
 //! Options of an engine, checked once.
 
 use bowwave_core::schedule::Algorithm;
-use bowwave_core::{Config, PageSize, Policy};
+use bowwave_core::{Config, PageSize, Policy, RangeConfig};
 
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
@@ -17,6 +17,8 @@ pub struct Options {
     pub ra_pages: u32,
     /// The readahead policy.
     pub policy: Policy,
+    /// The finer points of [`Policy::Range`].
+    pub range: RangeConfig,
     /// Shards of the cache, each with its own lock; one for each processor, but no more than 16, if `None`. Small caches
     /// get fewer.
     pub shards: Option<usize>,
@@ -43,6 +45,7 @@ impl Default for Options {
             page_bytes: 4096,
             ra_pages: 32,
             policy: Policy::OnDemand,
+            range: RangeConfig::default(),
             shards: None,
             scheduler: Algorithm::Deadline,
             device_depth: None,
@@ -91,6 +94,7 @@ impl Options {
             ra_pages: self.ra_pages,
             fill_pages_max: u32::try_from((FILL_BYTES / page_size.bytes()).max(1)).expect("at most 64"),
             policy: self.policy,
+            range: self.range,
             ..Config::default()
         };
         if self.ra_pages > 0 && u64::from(frames) < u64::from(self.ra_pages) + u64::from(reserve(frames)) + 1

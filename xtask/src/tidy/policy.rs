@@ -25,6 +25,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-backend/src/file/ring.rs",
     "crates/bowwave-backend/src/write_buf.rs",
     "crates/bowwave-cli/src/commands/conformance/sys.rs",
+    "crates/bowwave-cli/src/commands/read/kernel.rs",
     "crates/bowwave-cli/tests/common/close.rs",
     "crates/bowwave-engine/src/arena.rs",
     "crates/bowwave-engine/src/copy.rs",

@@ -2,9 +2,13 @@
 
 mod check;
 mod jobs;
+mod kernel;
 mod pass;
 mod pattern;
 mod row;
+mod source;
+
+use std::collections::BTreeMap;
 
 use bowwave_core::Policy;
 
@@ -17,7 +21,8 @@ use jobs::Share;
 use pass::Pass;
 use pattern::{Pattern, Shape};
 pub(crate) use row::rate;
-use row::{Latency, Row};
+use row::{Latency, MapRow, Row};
+use source::{Mapper, Source};
 
 /// Arguments of `bowwave read`.
 #[derive(Debug, clap::Args)]
@@ -26,10 +31,15 @@ Of a file, each thread reads a part of its own; of a folder, threads take the fi
 and with it a readahead state, of its own. With --verify, data of pattern: is compared byte by byte (in the time \
 measured); of other data the SHA-256 is shown.
 
+With --mmap, the files are mapped into memory, and each page of each block is touched once: times are those of touches (a \
+touch) and of those touches that were page faults (a fault, p50, p99, max). Maps are shared by the threads, but readahead \
+tells threads apart. A page that cannot be had, after retries, ends the program with SIGBUS, once the cause is said.
+
 Examples:
   bowwave read emulate:s3/256MiB --compare none,ondemand
   bowwave read s3://bucket/file.parquet --region eu-west-1 --pattern random --bs 4k
   bowwave read https://example.org/big.iso --size 1GiB --ra-pages 8192 --json
+  bowwave read emulate:s3/4GiB --mmap --pattern clustered --compare none,linux,range
   bowwave read /data --threads 8 --warm")]
 pub struct Args {
     /// What to read: a path, file:, http(s):, s3:, gs:, az:, pattern:/SIZE, emulate:PROFILE/SIZE, emulate:PROFILE:URL
@@ -76,6 +86,17 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
+    /// Map the files and touch their pages, in place of read calls; =kernel: have the kernel map them
+    #[arg(
+        long,
+        value_name = "BY",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "region"
+    )]
+    mmap: Option<Mapper>,
+
     /// A second pass over the warm cache: --repeat 2
     #[arg(long, conflicts_with = "repeat")]
     warm: bool,
@@ -103,6 +124,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::watch(Second::Kills)?;
     let mut rows = Vec::new();
     let mut readahead = None;
+    if args.mmap == Some(Mapper::Kernel) && args.compare.len() > 1 {
+        return Err(Failure::usage(
+            "--mmap=kernel has the kernel's readahead, not the policies of --compare",
+        )
+        .try_this("one run for each, or --mmap alone"));
+    }
     let outcome = args.policies().iter().try_for_each(|&policy| {
         let opened = Opened::new(&args.url, policy, &args.cache, &args.store)?;
         readahead = Some(opened.readahead());
@@ -117,7 +144,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         show(&mut output, &rows)
     };
     output.finish(printed)?;
-    if let (Ok(()), Some(readahead)) = (&outcome, readahead) {
+    if let (Ok(()), Some(readahead)) = (&outcome, readahead)
+        && args.mmap != Some(Mapper::Kernel)
+    {
         output::note(readahead);
     }
     outcome
@@ -149,10 +178,12 @@ impl Args {
             Share { shape: self.shape(), threads: self.threads.into(), size: self.size, seed: self.seed };
         let jobs = jobs::jobs(&opened.store, share)?;
         let verify = self.verification(opened)?;
+        let source = Source::new(&opened.store, self.mmap, &self.url)?;
         let passes = if self.warm { 2 } else { self.repeat };
         for number in 1..=passes {
             let pass = Pass {
                 opened,
+                source: &source,
                 jobs: &jobs,
                 shape: self.shape(),
                 threads: self.threads as usize,
@@ -185,8 +216,9 @@ impl Args {
     /// A row with what is known beforehand.
     fn row(&self, policy: Policy, opened: &Opened, pass: u32, verified: bool) -> Row {
         let options = opened.engine.options();
+        let by = self.mmap.map(|mapper| if mapper == Mapper::Kernel { "kernel" } else { "region" });
         Row {
-            policy: policy.name(),
+            policy: if by == Some("kernel") { "kernel" } else { policy.name() },
             device: opened.store.profile().kind,
             pattern: self.pattern.name(),
             threads: self.threads as usize,
@@ -211,7 +243,9 @@ impl Args {
             pages_wasted: 0,
             pages_thrashed: 0,
             avg_io_bytes: 0,
-            latency_ns: Latency { p50: 0, p90: 0, p99: 0, max: 0 },
+            latency_ns: Latency::default(),
+            lustre: BTreeMap::new(),
+            map: by.map(MapRow::of),
             verified,
             sha256: None,
             interrupted: false,

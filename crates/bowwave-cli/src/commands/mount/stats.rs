@@ -1,8 +1,11 @@
 //! What a cache has done, for people and as JSON.
 
+use std::collections::BTreeMap;
+
 use bowwave_engine::Engine;
 use serde::Serialize;
 
+use crate::lustre;
 use crate::output::Output;
 use crate::requests::Requests;
 use crate::table::{Align, Table};
@@ -27,6 +30,9 @@ struct Counters {
     bytes_fetched: u64,
     frames_used: u64,
     frames: u64,
+    /// What the policy range counts, by Lustre's names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    lustre: BTreeMap<&'static str, u64>,
     store: Requests,
 }
 
@@ -50,6 +56,7 @@ pub(super) fn print(output: &mut Output, engine: &Engine, json: bool) -> Result<
         bytes_fetched: stats.store.bytes_fetched,
         frames_used: stats.frames_used,
         frames: stats.frames,
+        lustre: lustre::counters(&stats.cache),
         store: Requests::of(engine),
     };
     if json {
@@ -84,6 +91,13 @@ pub(super) fn print(output: &mut Output, engine: &Engine, json: bool) -> Result<
         table.row([what.to_owned(), count, bytes]);
     }
     output.line(table.to_string().trim_end())?;
+    if !counters.lustre.is_empty() {
+        let mut table = Table::new([("Lustre's counters", Align::Left), ("count", Align::Right)]);
+        for (name, count) in &counters.lustre {
+            table.row([(*name).to_owned(), count.to_string()]);
+        }
+        output.line(format_args!("\n{}", table.to_string().trim_end()))?;
+    }
     let times = counters.store.table().map(|table| table.to_string());
     times.map_or(Ok(()), |times| output.line(format_args!("\n{}", times.trim_end())))
 }

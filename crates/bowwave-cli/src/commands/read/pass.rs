@@ -5,22 +5,22 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::EngineStats;
-use hdrhistogram::Histogram;
-
 use super::check::{Checker, Verify};
 use super::jobs::Job;
 use super::pattern::Shape;
+use super::source::{Mapped, Meter, Source};
+use crate::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::requests::{Look, Requests};
 use crate::setup::Opened;
-use crate::{Failure, setup};
+use bowwave_engine::EngineStats;
 
 /// What a pass does.
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
     pub(super) opened: &'a Opened,
+    pub(super) source: &'a Source<'a>,
     pub(super) jobs: &'a [Job],
     pub(super) shape: Shape,
     pub(super) threads: usize,
@@ -33,8 +33,9 @@ pub(super) struct Pass<'a> {
 pub(super) struct Outcome {
     pub(super) elapsed: Duration,
     pub(super) bytes: u64,
-    /// Of reads, in nanoseconds.
-    pub(super) latency: Histogram<u64>,
+    pub(super) times: Meter,
+    /// What regions had done: before, after; `None` if nothing is mapped.
+    pub(super) mapped: Option<(Mapped, Mapped)>,
     /// How the cache's counters moved: before, after.
     pub(super) stats: (EngineStats, EngineStats),
     pub(super) requests: Requests,
@@ -50,7 +51,7 @@ struct Shared {
 }
 
 /// What a thread has to tell in the end.
-type Told = Result<(Histogram<u64>, Option<String>), Failure>;
+type Told = Result<(Meter, Option<String>), Failure>;
 
 impl Pass<'_> {
     /// Reads it all.
@@ -61,6 +62,7 @@ impl Pass<'_> {
         let shared =
             Shared { next: AtomicUsize::new(0), bytes: AtomicU64::new(0), stop: AtomicBool::new(false) };
         let before = self.opened.engine.stats();
+        let mapped_before = self.source.mapped();
         let look = Look::at(&self.opened.engine);
         let started = Instant::now();
         let told = thread::scope(|scope| {
@@ -91,17 +93,18 @@ impl Pass<'_> {
             Ok::<Vec<Told>, Failure>(all)
         })?;
         let elapsed = started.elapsed();
-        let mut latency = histogram();
+        let mut times = Meter::new();
         let mut digest = None;
         for told in told {
             let (of_thread, of_bytes) = told?;
-            latency.add(of_thread).expect("all have the same bounds");
+            times.add(&of_thread);
             digest = digest.or(of_bytes);
         }
         Ok(Outcome {
             elapsed,
             bytes: shared.bytes.into_inner(),
-            latency,
+            times,
+            mapped: mapped_before.zip(self.source.mapped()),
             stats: (before, self.opened.engine.stats()),
             requests: Requests::since(&self.opened.engine, &look),
             digest,
@@ -120,47 +123,37 @@ impl Pass<'_> {
 
     /// Reads jobs until none is left.
     fn read(&self, shared: &Shared) -> Told {
-        let mut latency = histogram();
+        let mut times = Meter::new();
         let mut checker = Checker::new(self.verify);
-        let mut buffer = vec![0; usize::try_from(self.shape.block).expect("the block was bounded")];
         while let Some(job) = self.jobs.get(shared.next.fetch_add(1, Ordering::Relaxed)) {
             if shared.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let file = self.opened.store.open(&job.path).map_err(|error| setup::of_engine(&error))?;
+            let mut reader = self.source.open(&job.path)?;
             checker.begin(job);
             for (offset, len) in self.shape.accesses(job.span, job.budget, job.seed) {
                 if shared.stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let part = &mut buffer[..len as usize];
-                let asked = Instant::now();
-                let got = file.read_at(offset, part).map_err(|error| setup::of_engine(&error))?;
-                let waited = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                latency.saturating_record(waited);
-                if got < part.len() {
+                let bytes = reader.read(offset, len, &mut times)?;
+                if (bytes.len() as u64) < len {
                     return Err(Failure::failed(format_args!(
                         "{}: {} bytes shorter than a moment ago",
                         job.path.display(),
-                        part.len() - got
+                        len - bytes.len() as u64
                     ))
                     .try_this("again"));
                 }
-                checker.take(job, offset, part)?;
+                checker.take(job, offset, bytes)?;
                 shared.bytes.fetch_add(len, Ordering::Relaxed);
             }
         }
-        Ok((latency, checker.digest()))
+        Ok((times, checker.digest()))
     }
 
     fn total(&self) -> u64 {
         self.jobs.iter().map(|job| job.budget.min(job.span.len())).fold(0, u64::saturating_add)
     }
-}
-
-/// From a nanosecond to an hour, to three digits.
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constants that fit")
 }
 
 /// Time between two looks at progress and Ctrl-C.

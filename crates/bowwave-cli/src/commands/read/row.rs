@@ -1,9 +1,12 @@
 //! What a pass has shown, as a row.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::pass::Outcome;
+use crate::lustre;
 use crate::requests::Requests;
 use crate::setup;
 use crate::table::{Align, Table};
@@ -42,6 +45,12 @@ pub(super) struct Row {
     pub(super) pages_thrashed: u64,
     pub(super) avg_io_bytes: u64,
     pub(super) latency_ns: Latency,
+    /// What the policy range counts, by Lustre's names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) lustre: BTreeMap<&'static str, u64>,
+    /// Of mapped files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) map: Option<MapRow>,
     /// Whether every byte was compared with what it must be.
     pub(super) verified: bool,
     /// Of the bytes in order.
@@ -53,9 +62,25 @@ pub(super) struct Row {
     pub(super) store: Option<Requests>,
 }
 
-/// Of single reads, in nanoseconds.
+/// What is told of mapped files. Pages are the machine's where they are touched, else the cache's.
 #[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct MapRow {
+    /// Who maps.
+    pub(super) by: &'static str,
+    /// Pages touched, each time that it was.
+    pub(super) touches: u64,
+    /// Touches of pages that were not mapped.
+    pub(super) faults: u64,
+    /// Of faults; `latency_ns` is of all touches.
+    pub(super) fault_ns: Latency,
+    pub(super) pages_mapped: u64,
+    pub(super) pages_unmapped: u64,
+}
+
+/// Of single reads, or of touches of single pages, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Latency {
+    pub(super) mean: u64,
     pub(super) p50: u64,
     pub(super) p90: u64,
     pub(super) p99: u64,
@@ -86,7 +111,16 @@ impl Row {
             pages_wasted: after.cache.pages_wasted - before.cache.pages_wasted,
             pages_thrashed: after.cache.pages_thrashed - before.cache.pages_thrashed,
             avg_io_bytes: bytes_fetched.checked_div(requests).unwrap_or(0),
-            latency_ns: Latency::of(&outcome.latency),
+            latency_ns: Latency::of(&outcome.times.waits),
+            lustre: lustre::moved(&before.cache, &after.cache),
+            map: self.map.zip(outcome.mapped).map(|(map, (before, after))| MapRow {
+                touches: outcome.times.waits.len(),
+                faults: outcome.times.faults.len(),
+                fault_ns: Latency::of(&outcome.times.faults),
+                pages_mapped: after.pages_mapped - before.pages_mapped,
+                pages_unmapped: after.pages_unmapped - before.pages_unmapped,
+                ..map
+            }),
             sha256: outcome.digest,
             interrupted: outcome.interrupted,
             store: Some(outcome.requests),
@@ -95,9 +129,18 @@ impl Row {
     }
 }
 
+impl MapRow {
+    /// Of nothing yet.
+    pub(super) fn of(by: &'static str) -> Self {
+        let fault_ns = Latency::default();
+        Self { by, touches: 0, faults: 0, fault_ns, pages_mapped: 0, pages_unmapped: 0 }
+    }
+}
+
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Self {
         Self {
+            mean: histogram.mean().round() as u64,
             p50: histogram.value_at_quantile(0.50),
             p90: histogram.value_at_quantile(0.90),
             p99: histogram.value_at_quantile(0.99),
@@ -108,7 +151,8 @@ impl Latency {
 
 /// The rows for people.
 pub(super) fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new([
+    let mapped = rows.iter().any(|row| row.map.is_some());
+    let mut columns = vec![
         ("policy", Align::Left),
         ("pass", Align::Left),
         ("seconds", Align::Right),
@@ -119,13 +163,16 @@ pub(super) fn table(rows: &[Row]) -> Table {
         ("requests", Align::Right),
         ("avg request", Align::Right),
         ("fetched/wanted", Align::Right),
-        ("p50", Align::Right),
-        ("p99", Align::Right),
-        ("max", Align::Right),
-    ]);
+        (if mapped { "a touch" } else { "mean" }, Align::Right),
+    ];
+    columns.extend(
+        mapped.then_some([("faults", Align::Right), ("a fault", Align::Right)]).into_iter().flatten(),
+    );
+    columns.extend([("p50", Align::Right), ("p99", Align::Right), ("max", Align::Right)]);
+    let mut table = Table::new(columns);
     for row in rows {
         let share = |pages: u64| format!("{:.1} %", 100.0 * ratio(pages as f64, row.accesses as f64));
-        table.row([
+        let mut cells = vec![
             row.policy.to_owned(),
             if row.pass == 1 { "cold".to_owned() } else { format!("warm {}", row.pass) },
             format!("{:.3}", row.seconds),
@@ -136,10 +183,15 @@ pub(super) fn table(rows: &[Row]) -> Table {
             row.requests.to_string(),
             setup::size(row.avg_io_bytes),
             format!("{:.2}", row.amplification),
-            time(row.latency_ns.p50),
-            time(row.latency_ns.p99),
-            time(row.latency_ns.max),
-        ]);
+            time(row.latency_ns.mean),
+        ];
+        let mut of = row.latency_ns;
+        if let Some(map) = &row.map {
+            cells.extend([map.faults.to_string(), time(map.fault_ns.mean)]);
+            of = map.fault_ns;
+        }
+        cells.extend([of.p50, of.p99, of.max].map(time));
+        table.row(cells);
     }
     table
 }

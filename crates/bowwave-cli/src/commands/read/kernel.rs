@@ -1,0 +1,57 @@
+//! What the kernel alone knows: files that it maps, and the faults of a thread.
+#![allow(unsafe_code, reason = "maps a file, asks for the usage of a thread")]
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+/// A file as the kernel maps it.
+#[derive(Debug)]
+pub(super) struct KernelMap(Mmap);
+
+impl KernelMap {
+    /// Maps a file for reading.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // SAFETY: as for all maps of files, others could change the bytes under us. They are plain `u8`s that are looked at once;
+        // if the file is cut, a touch is a SIGBUS.
+        Ok(Self(unsafe { Mmap::map(&file) }?))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Page faults of this thread so far, those included that another thread has served. Pages mapped with a neighbour's fault are none.
+pub(super) fn faults_of_thread() -> u64 {
+    // SAFETY: zeros are a valid value of this structure of numbers, which the kernel fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    (usage.ru_minflt as u64).wrapping_add(usage.ru_majflt as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+
+    #[test]
+    fn each_page_of_fresh_memory_is_a_fault() {
+        let before = faults_of_thread();
+        let mut memory = memmap2::MmapMut::map_anon(4096).expect("a page");
+        memory[0] = black_box(1);
+        assert!(faults_of_thread() > before);
+        let after = faults_of_thread();
+        memory[1] = black_box(1);
+        assert_eq!(faults_of_thread(), after, "the page is there");
+    }
+}

@@ -1,0 +1,200 @@
+//! How bytes are reached: by read calls, in a region, or in a mapping of the kernel's.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bowwave_engine::{File, Store};
+use bowwave_region::{Error, MapOptions, Region, RegionStats};
+use hdrhistogram::Histogram;
+
+use super::kernel::{KernelMap, faults_of_thread};
+use crate::{Failure, setup};
+
+/// Who maps what is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Mapper {
+    /// This process: any store
+    Region,
+    /// The kernel: a file, such as one of a mount, past the cache of this process
+    Kernel,
+}
+
+/// Where the bytes of jobs come from. Maps stay until it goes, so that a second pass finds them.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    store: &'a Store,
+    mapper: Option<Mapper>,
+    /// Path of the store's root in the file system, for the kernel.
+    root: PathBuf,
+    maps: Mutex<HashMap<PathBuf, Arc<Map>>>,
+}
+
+#[derive(Debug)]
+enum Map {
+    Region(Region),
+    Kernel(KernelMap),
+}
+
+/// What a thread reads a file with.
+#[derive(Debug)]
+pub(super) enum Reader {
+    Calls { file: File, buffer: Vec<u8> },
+    Map(MapReader),
+}
+
+/// A mapped file as one thread touches it.
+#[derive(Debug)]
+pub(super) struct MapReader {
+    map: Arc<Map>,
+}
+
+/// How long reads took.
+#[derive(Debug)]
+pub(super) struct Meter {
+    /// Of read calls, or of touches of pages, in nanoseconds.
+    pub(super) waits: Histogram<u64>,
+    /// Of those touches that were faults.
+    pub(super) faults: Histogram<u64>,
+}
+
+/// What regions have done so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mapped {
+    pub(super) pages_mapped: u64,
+    pub(super) pages_unmapped: u64,
+}
+
+impl<'a> Source<'a> {
+    /// `url` is what the user called the store.
+    pub(super) fn new(store: &'a Store, mapper: Option<Mapper>, url: &str) -> Result<Self, Failure> {
+        let root = PathBuf::from(url.strip_prefix("file://").unwrap_or(url));
+        if mapper == Some(Mapper::Kernel) && !root.exists() {
+            return Err(Failure::usage(format_args!("{url}: the kernel can map only files that it has"))
+                .try_this("a path, or --mmap without =kernel"));
+        }
+        Ok(Self { store, mapper, root, maps: Mutex::default() })
+    }
+
+    /// Opens a file for a thread.
+    pub(super) fn open(&self, path: &Path) -> Result<Reader, Failure> {
+        let Some(mapper) = self.mapper else {
+            let file = self.store.open(path).map_err(|error| setup::of_engine(&error))?;
+            return Ok(Reader::Calls { file, buffer: Vec::new() });
+        };
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(map) = maps.get(path) {
+            return Ok(Reader::Map(MapReader { map: Arc::clone(map) }));
+        }
+        let map = Arc::new(match mapper {
+            Mapper::Region => Map::Region(
+                Region::map(self.store, path, &MapOptions::default()).map_err(|error| of_region(&error))?,
+            ),
+            Mapper::Kernel => Map::Kernel(self.kernel_map(path)?),
+        });
+        maps.insert(path.to_owned(), Arc::clone(&map));
+        Ok(Reader::Map(MapReader { map }))
+    }
+
+    fn kernel_map(&self, path: &Path) -> Result<KernelMap, Failure> {
+        // Joining an empty path would add a slash.
+        let path = if path.as_os_str().is_empty() { self.root.clone() } else { self.root.join(path) };
+        KernelMap::open(&path)
+            .map_err(|error| Failure::failed(format_args!("cannot map {}: {error}", path.display())))
+    }
+
+    /// What regions have done so far; nothing if there are none.
+    pub(super) fn mapped(&self) -> Option<Mapped> {
+        self.mapper?;
+        let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = |map: &Arc<Map>| match &**map {
+            Map::Region(region) => region.stats(),
+            Map::Kernel(_) => RegionStats::default(),
+        };
+        Some(maps.values().map(stats).fold(Mapped::default(), |sum, stats| Mapped {
+            pages_mapped: sum.pages_mapped + stats.pages_mapped,
+            pages_unmapped: sum.pages_unmapped + stats.pages_unmapped,
+        }))
+    }
+}
+
+impl Reader {
+    /// The bytes from `offset`, as many as there are up to `len`, once they are there.
+    pub(super) fn read(&mut self, offset: u64, len: u64, meter: &mut Meter) -> Result<&[u8], Failure> {
+        match self {
+            Self::Calls { file, buffer } => {
+                buffer.resize(usize::try_from(len).expect("the block was bounded"), 0);
+                let asked = Instant::now();
+                let got = file.read_at(offset, buffer).map_err(|error| setup::of_engine(&error))?;
+                meter.record(asked.elapsed(), false);
+                Ok(&buffer[..got])
+            }
+            Self::Map(map) => Ok(map.touch(offset, len, meter)),
+        }
+    }
+}
+
+impl MapReader {
+    /// Touches each page of the bytes once, as a program would that reads them in order.
+    fn touch(&self, offset: u64, len: u64, meter: &mut Meter) -> &[u8] {
+        let bytes = self.map.bytes();
+        let end = offset.saturating_add(len).min(bytes.len() as u64);
+        let bytes = &bytes[offset.min(end) as usize..end as usize];
+        let mut at = 0;
+        while at < bytes.len() {
+            let before = faults_of_thread();
+            let touched = Instant::now();
+            black_box(bytes[at]);
+            let waited = touched.elapsed();
+            meter.record(waited, faults_of_thread() > before);
+            at += PAGE - (offset as usize + at) % PAGE;
+        }
+        bytes
+    }
+}
+
+impl Map {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Region(region) => region.as_slice(),
+            Self::Kernel(map) => map.bytes(),
+        }
+    }
+}
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        // From a nanosecond to an hour, to three digits.
+        let histogram = || {
+            Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constants that fit")
+        };
+        Self { waits: histogram(), faults: histogram() }
+    }
+
+    fn record(&mut self, waited: Duration, fault: bool) {
+        let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.waits.saturating_record(waited);
+        if fault {
+            self.faults.saturating_record(waited);
+        }
+    }
+
+    /// Takes the times of another.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.waits.add(&other.waits).expect("all have the same bounds");
+        self.faults.add(&other.faults).expect("all have the same bounds");
+    }
+}
+
+/// A failure of a region in the words of the command line.
+fn of_region(error: &Error) -> Failure {
+    match error {
+        Error::Engine(error) => setup::of_engine(error),
+        error => Failure::failed(error),
+    }
+}
+
+/// Bytes of a page of the machine.
+const PAGE: usize = bowwave_region::uffd::SYSTEM_PAGE;
