@@ -3,25 +3,27 @@
 //! | | invariant |
 //! |---|---|
 //! | I1 | every `Fill` gets exactly one `Filled` |
-//! | I2 | every read gets exactly one `Wake` |
+//! | I2 | every read gets exactly one `Wake`; so do syncs, and writes that wait |
 //! | I3 | a page is in at most one fill |
 //! | I4 | frames used stay within frames lent; readahead leaves the reserve alone |
 //! | I5 | one mark a window at most, only on a page new with it, none past the end of the file |
 //! | I6 | a failed readahead leaves a counter and nothing else |
 //! | I7 | time never runs back |
 //! | I8 | replaying the events gives the identical actions (see [`ActionDigest`]) |
+//! | I9 | every `WriteOut` gets exactly one `WrittenOut`, and a page is in at most one that is in flight |
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::{self, Write};
+use core::fmt::{self, Write as _};
 
 use crate::cache::{Cache, Violation};
 use crate::event::{Action, Decision, Event, Fill, FillError};
-use crate::id::{FileId, FillId, FrameId, Waiter};
-use crate::page::{PageCount, PageIndex};
+use crate::id::{FileId, FillId, FrameId, Waiter, WriteOutId};
+use crate::page::{PageCount, PageIndex, PageRange};
 use crate::time::Instant;
+use crate::write::{Write, WriteOut, WriteOutcome};
 
 /// Watches the events and actions of one cache.
 #[derive(Debug, Default)]
@@ -39,6 +41,9 @@ pub struct Checker {
     /// Those of the fill that this step ends: if it failed, they may be asked for again.
     stale_ended: BTreeSet<PageIndex>,
     reads: BTreeSet<Waiter>,
+    write_outs: BTreeMap<WriteOutId, WriteOut>,
+    /// The write that this step makes.
+    write: Option<Write>,
     /// Frames handed out and not given back.
     pinned: BTreeMap<FrameId, u32>,
 }
@@ -62,6 +67,7 @@ impl Checker {
         ensure(now >= self.now, || format!("I7: time ran back from {} to {}", self.now.0, now.0))?;
         self.now = now;
         self.stale_ended.clear();
+        self.write = if let Event::Write { write, .. } = event { Some(*write) } else { None };
         let failed = self.take_in(event)?;
         let mut decision = None;
         for action in actions {
@@ -81,7 +87,12 @@ impl Checker {
         self.fills.values()
     }
 
-    /// Reads not woken.
+    /// Write-outs asked for and not answered, in the order of their names.
+    pub fn write_outs(&self) -> impl Iterator<Item = &WriteOut> {
+        self.write_outs.values()
+    }
+
+    /// Reads, writes and syncs not woken.
     #[must_use]
     pub fn reads_waiting(&self) -> usize {
         self.reads.len()
@@ -100,7 +111,19 @@ impl Checker {
             Event::Invalidate { file, range } => {
                 self.invalidate(*file, |page| range.contains(page));
             }
-            Event::Read { waiter, .. } | Event::ReadPart { waiter, .. } | Event::Fault { waiter, .. } => {
+            Event::Write { write, .. } if write.range.is_empty() => {
+                return Err(Violation("driver: nothing is written".into()));
+            }
+            Event::WrittenOut { id, .. } => {
+                let ended = self.write_outs.remove(id);
+                ensure(ended.is_some(), || format!("I9: write-out {} ended twice", id.0))?;
+            }
+            Event::Read { waiter, .. }
+            | Event::ReadPart { waiter, .. }
+            | Event::Fault { waiter, .. }
+            | Event::Write { waiter, .. }
+            | Event::Sync { waiter, .. }
+            | Event::Discard { waiter, .. } => {
                 ensure(self.reads.insert(*waiter), || format!("driver: waiter {} reads twice", waiter.0))?;
             }
             Event::Unpin { frames } => {
@@ -172,6 +195,9 @@ impl Checker {
             Action::Promote { fill } | Action::Cancel { fill } => {
                 ensure(self.fills.contains_key(fill), || format!("fill {} is not in flight", fill.0))?;
             }
+            Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+                self.act_on_write(action)?
+            }
             // What became of the places is for tests of those who have some.
             Action::Unmap { range, .. } | Action::Released { range, .. } => {
                 ensure(!range.is_empty(), || "no page is unmapped or released".into())?;
@@ -182,6 +208,42 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// I9.
+    fn act_on_write(&mut self, action: &Action) -> Result<(), Violation> {
+        match action {
+            Action::Took { waiter, outcome, targets } => {
+                if *outcome != WriteOutcome::Wait {
+                    self.reads.remove(waiter);
+                }
+                let taken = if let WriteOutcome::Taken(pages) = outcome { *pages } else { 0 };
+                ensure(taken == targets.len() as u64, || format!("{taken} pages taken, {targets:?}"))?;
+                if let Some(write) = self.write {
+                    let range = PageRange::from_start(write.range.start, PageCount(taken));
+                    if let Some(pages) = self.files.get_mut(&write.file) {
+                        *pages = (*pages).max(PageCount(range.end.0));
+                    }
+                    // Who waits for a fill of these pages gets what it brings, but it is no longer the page's.
+                    self.invalidate(write.file, |page| range.contains(page));
+                }
+                Ok(())
+            }
+            Action::WriteOut(write) => {
+                let overlaps = |other: &WriteOut| {
+                    other.file == write.file && !other.range.intersect(write.range).is_empty()
+                };
+                ensure(!self.write_outs.values().any(overlaps), || {
+                    format!("I9: {write:?} has a page that is being written out")
+                })?;
+                let fresh = self.write_outs.insert(write.id, *write).is_none();
+                ensure(fresh && !write.range.is_empty(), || format!("I9: {write:?} again, or empty"))
+            }
+            Action::PromoteWrite { id } => {
+                ensure(self.write_outs.contains_key(id), || format!("write-out {} is not in flight", id.0))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// I5. The mark's page is new if it was not in flight before; that it was not resident shows in the fills.
@@ -226,7 +288,7 @@ impl ActionDigest {
     }
 }
 
-impl Write for ActionDigest {
+impl fmt::Write for ActionDigest {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);

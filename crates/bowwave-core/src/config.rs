@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 use crate::page::PageSize;
 use crate::readahead::{LinuxConfig, Policy, RangeConfig};
+use crate::write::WriteBackConfig;
 
 /// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Config {
     pub range: RangeConfig,
     /// Which page gives way when frames are used up.
     pub eviction: Eviction,
+    /// How many dirty pages there may be, and for how long.
+    pub write_back: WriteBackConfig,
 }
 
 /// Which page gives way when frames are used up.
@@ -65,8 +68,8 @@ impl Config {
     /// # Errors
     /// The first field that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let range = &self.range;
-        let checks: [(&str, u64, bool, &str); 8] = [
+        let (range, write_back) = (&self.range, &self.write_back);
+        let checks: [(&str, u64, bool, &str); 12] = [
             ("frames", self.frames.into(), (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
             ("reserve_frames", self.reserve_frames.into(), self.reserve_frames < self.frames, "below frames"),
             (
@@ -81,7 +84,7 @@ impl Config {
                 self.linux.folio_order_max <= 20,
                 "at most 20 (2^20 pages)",
             ),
-            ("fill_pages_max", self.fill_pages_max.into(), self.fill_pages_max >= 1, "at least 1 page"),
+            at_least_1("fill_pages_max", self.fill_pages_max),
             (
                 "range.file_bytes_max",
                 range.file_bytes_max,
@@ -100,12 +103,25 @@ impl Config {
                 range.whole_bytes <= range.file_bytes_max,
                 "at most range.file_bytes_max",
             ),
+            at_least_1("write_back.dirty_max", write_back.dirty_max),
+            (
+                "write_back.background",
+                write_back.background.into(),
+                write_back.background < write_back.dirty_max,
+                "below write_back.dirty_max",
+            ),
+            at_least_1("write_back.out_pages_max", write_back.out_pages_max),
+            at_least_1("write_back.in_flight_max", write_back.in_flight_max),
         ];
         match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
             Some((field, value, _, bound)) => Err(ConfigError { field, value, bound }),
             None => Ok(()),
         }
     }
+}
+
+fn at_least_1(field: &'static str, pages: u32) -> (&'static str, u64, bool, &'static str) {
+    (field, pages.into(), pages >= 1, "at least 1 page")
 }
 
 /// 4 KiB pages, no limit on frames, Linux's 32 pages of readahead with the on-demand policy, fills of any length.
@@ -121,6 +137,7 @@ impl Default for Config {
             linux: LinuxConfig::default(),
             range: RangeConfig::default(),
             eviction: Eviction::TwoList,
+            write_back: WriteBackConfig::default(),
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use alloc::vec::Vec;
 
-use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
+use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Plan;
 use crate::request::{Fault, Part, Request};
+use crate::write::{Target, Write, WriteOut, WriteOutcome};
 
 /// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +100,40 @@ pub enum Event {
         /// How.
         advice: Advice,
     },
+    /// Someone wants to write. See [`Cache::write`](crate::Cache::write).
+    Write {
+        /// Who.
+        waiter: Waiter,
+        /// What.
+        write: Write,
+    },
+    /// A write-out has ended. See [`Cache::written_out`](crate::Cache::written_out).
+    WrittenOut {
+        /// A write-out that the cache asked for and that was not answered yet.
+        id: WriteOutId,
+        /// How it ended.
+        result: Result<(), FillError>,
+    },
+    /// The store is to have what was written. See [`Cache::sync`](crate::Cache::sync).
+    Sync {
+        /// Who waits for it.
+        waiter: Waiter,
+        /// Of which file.
+        file: FileId,
+        /// Which pages.
+        range: PageRange,
+    },
+    /// What was written is no longer wanted. See [`Cache::discard`](crate::Cache::discard).
+    Discard {
+        /// Who waits for it.
+        waiter: Waiter,
+        /// Of which file.
+        file: FileId,
+        /// Which pages.
+        range: PageRange,
+    },
+    /// Time has passed. See [`Cache::expire`](crate::Cache::expire).
+    Expire,
     /// Pages are no longer what the store holds. See [`Cache::invalidate`](crate::Cache::invalidate).
     Invalidate {
         /// Of which file.
@@ -148,7 +183,25 @@ pub enum Action {
         /// The fill.
         fill: FillId,
     },
-    /// A read that waited may go on, with its pages pinned in page order, or has failed.
+    /// What became of an [`Event::Write`]; for drivers that log events. From [`WriteOutcome::Wait`] on it waits as others do.
+    Took {
+        /// Who writes.
+        waiter: Waiter,
+        /// What became of it.
+        outcome: WriteOutcome,
+        /// Where the bytes of the pages taken go.
+        targets: Vec<Target>,
+    },
+    /// Write these pages to the store from their frames ([`Cache::write_out_frames`](crate::Cache::write_out_frames));
+    /// answer with exactly one [`Event::WrittenOut`].
+    WriteOut(WriteOut),
+    /// Someone now waits for this write-out of write-back: serve it as that of a sync.
+    PromoteWrite {
+        /// The write-out.
+        id: WriteOutId,
+    },
+    /// A read that waited may go on, with its pages pinned in page order, or has failed. So may a write or a sync, without
+    /// frames.
     Wake {
         /// Who waited.
         waiter: Waiter,

@@ -16,6 +16,10 @@ pub struct FrameId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FillId(pub u64);
 
-/// Whoever waits for a read; the driver's own number, handed back in [`Action::Wake`](crate::Action::Wake).
+/// A write-out in flight. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteOutId(pub u64);
+
+/// Whoever waits for a read, a write or a sync; the driver's own number, handed back in [`Action::Wake`](crate::Action::Wake).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Waiter(pub u64);

@@ -32,7 +32,8 @@
 //! ```
 //!
 //! To drive it: decide under a lock, act outside it. Every [`Fill`] is answered by exactly one
-//! [`Cache::filled`]; every [`ReadOutcome::Wait`] is answered by exactly one [`Action::Wake`]; frames that a hit or a
+//! [`Cache::filled`], every [`WriteOut`] by one [`Cache::written_out`]; every [`ReadOutcome::Wait`] is answered by exactly
+//! one [`Action::Wake`]; frames that a hit or a
 //! wake hands out are pinned until [`Cache::unpin`]. A log of `(Instant, Event)` replays to the identical actions.
 //!
 //! What it does not do: I/O, retries, time-outs, byte offsets, locking. Those are the driver's.
@@ -56,11 +57,12 @@ mod stats;
 pub mod swap;
 mod time;
 pub mod window;
+mod write;
 
 pub use cache::{Cache, Observer, Violation};
 pub use config::{Config, ConfigError, Eviction};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
-pub use id::{FileId, FillId, FrameId, HandleId, Waiter};
+pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use readahead::{
     Access, Clusters, LinuxConfig, LustreStat, Plan, Plans, Policy, RangeConfig, Readahead, Reason, Stride,
@@ -69,3 +71,4 @@ pub use readahead::{
 pub use request::{Fault, Part, Pattern, Request};
 pub use stats::Stats;
 pub use time::Instant;
+pub use write::{Base, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};

@@ -43,6 +43,18 @@ pub struct Stats {
     pub refaults_activated: u64,
     /// Reads that had to wait for a frame.
     pub reads_starved: u64,
+    /// Pages that became dirty, each time they did.
+    pub pages_dirtied: u64,
+    /// Pages that the store has taken.
+    pub pages_written: u64,
+    /// Dirty pages dropped with their part of the file.
+    pub pages_discarded: u64,
+    /// Write-outs asked for (not pages).
+    pub write_outs: u64,
+    /// Write-outs that failed (not pages).
+    pub write_outs_failed: u64,
+    /// Writes that had to wait for write-back or for a frame (not pages).
+    pub writes_throttled: u64,
     /// Times that a readahead policy was asked to decide (not pages): on a miss, on a mark, and, of a policy that is asked as
     /// readers walk, wherever it wanted to be; that it is told of a miss, too, does not count.
     pub policy_calls: u64,
@@ -103,6 +115,12 @@ impl AddAssign for Stats {
         self.refaults += other.refaults;
         self.refaults_activated += other.refaults_activated;
         self.reads_starved += other.reads_starved;
+        self.pages_dirtied += other.pages_dirtied;
+        self.pages_written += other.pages_written;
+        self.pages_discarded += other.pages_discarded;
+        self.write_outs += other.write_outs;
+        self.write_outs_failed += other.write_outs_failed;
+        self.writes_throttled += other.writes_throttled;
         self.policy_calls += other.policy_calls;
         self.lookups_more += other.lookups_more;
         for (mine, theirs) in self.decisions.iter_mut().zip(other.decisions) {

@@ -353,6 +353,9 @@ impl Shard {
                 // is given away.
                 Action::Retired { frames } => self.arena.release(&frames),
                 Action::Unmap { .. } | Action::Released { .. } => unreachable!("settled above"),
+                Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+                    unreachable!("nobody writes to pages")
+                }
             }
         }
         state.actions = actions;

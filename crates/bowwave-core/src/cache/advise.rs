@@ -54,13 +54,15 @@ impl Cache {
     }
 
     /// Pages are no longer what the store holds: later reads fetch them anew. Reads already waiting for them, and frames
-    /// already handed out, keep what they have.
+    /// already handed out, keep what they have. So do pages that were written and are not in the store
+    /// ([`discard`](Self::discard) is for those).
     ///
     /// # Panics
     /// If `file` is not open.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
         for (page, slot) in self.slots_in(file, range) {
             match slot.frame() {
+                Some(frame) if self.frames.get(frame).is_unwritten() => continue,
                 Some(frame) => self.doom(frame),
                 None => self.count_waste(file, slot.shadow().is_some_and(|shadow| shadow.unused)),
             }
@@ -79,7 +81,7 @@ impl Cache {
     }
 
     /// Takes a frame off its list for good; frees it as soon as nobody uses it.
-    fn doom(&mut self, id: FrameId) {
+    pub(super) fn doom(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id);
         let (file, state, pins, unused) = (frame.file, frame.state, frame.pins, frame.take(Flag::Unused));
         self.count_waste(file, unused);

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use super::Cache;
-use super::frames::State;
+use super::frames::{Flag, State};
 use crate::id::{FileId, FrameId};
 
 /// An invariant that does not hold.
@@ -22,7 +22,30 @@ impl Cache {
     pub fn check(&self) -> Result<(), Violation> {
         self.check_frames()?;
         self.check_fills()?;
-        self.check_waits()
+        self.check_waits()?;
+        self.check_unwritten()
+    }
+
+    /// Dirty pages and those on their way to the store are where the frames say, and pinned.
+    fn check_unwritten(&self) -> Result<(), Violation> {
+        let (mut dirty, mut going) = (0, 0);
+        for id in self.frames.ids() {
+            let frame = self.frames.get(id);
+            let is_dirty = frame.has(Flag::Dirty);
+            ensure(!is_dirty || matches!(frame.state, State::Inactive | State::Active), || {
+                format!("dirty frame {} is {:?}", id.0, frame.state)
+            })?;
+            ensure(!frame.is_unwritten() || frame.pins > 0, || format!("dirty frame {} lacks a pin", id.0))?;
+            ensure(!is_dirty || self.is_dirty(frame.file, frame.index), || {
+                format!("dirty page {} is not listed", frame.index.0)
+            })?;
+            dirty += u64::from(is_dirty);
+            going += u64::from(frame.has(Flag::Writing));
+        }
+        let listed = self.listed_unwritten();
+        ensure(listed == (dirty, going) && self.pages_unwritten() == (dirty, going), || {
+            format!("{listed:?} pages are listed as dirty and going out, frames say {:?}", (dirty, going))
+        })
     }
 
     /// I4, and that the page table and the frames agree.

@@ -65,6 +65,10 @@ pub(crate) enum Flag {
     Placed = 64,
     /// A program has it mapped, so that its touches are not seen.
     Mapped = 128,
+    /// Holds bytes that the store has not. The cache pins it.
+    Dirty = 256,
+    /// Is on its way to the store and must not change. The cache pins it.
+    Writing = 512,
 }
 
 /// All frames, and the two lists of Linux's page reclaim.
@@ -109,6 +113,11 @@ impl Frame {
         let had = self.has(flag);
         self.flags &= !(flag as u16);
         had
+    }
+
+    /// Whether the store has not what it holds.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.flags & (Flag::Dirty as u16 | Flag::Writing as u16) != 0
     }
 
     /// Whether a touch would change anything, of a frame that is up to date.

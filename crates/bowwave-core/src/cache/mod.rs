@@ -13,6 +13,9 @@
 //! | `fill` | the end of a fill: wake, or fail |
 //! | `reclaim` | room: eviction, shadows, grants |
 //! | `advise` | what users say about ranges; invalidation |
+//! | `write` | which frames the bytes of a write go to, and who waits |
+//! | `write_back` | dirty pages on their way to the store; syncs |
+//! | `pages` | a set of pages |
 //! | `check` | the invariants, spelled out |
 
 mod advise;
@@ -23,6 +26,7 @@ mod frames;
 mod hit;
 mod instant;
 mod mapped;
+mod pages;
 mod plan;
 mod read;
 mod reclaim;
@@ -30,6 +34,8 @@ mod slab;
 mod table;
 #[cfg(test)]
 mod tests;
+mod write;
+mod write_back;
 
 pub use check::Violation;
 pub use instant::Observer;
@@ -72,6 +78,7 @@ pub struct Cache {
     /// Reads that found too few frames, oldest first.
     starved: VecDeque<StarvedRead>,
     reclaim: reclaim::Reclaim,
+    write_back: write_back::WriteBack,
     /// Of files that are closed.
     closed_stats: Stats,
     /// Pages that reads asked for, of all files.
@@ -89,6 +96,8 @@ struct File {
     stats: Stats,
     /// Its pages have places of their own.
     placed: bool,
+    /// What the store has not of it, if there is anything.
+    unwritten: Option<Box<write_back::Unwritten>>,
 }
 
 #[derive(Debug)]
@@ -166,6 +175,7 @@ impl Cache {
             waits: Slab::default(),
             starved: VecDeque::new(),
             reclaim: reclaim::Reclaim::default(),
+            write_back: write_back::WriteBack::default(),
             closed_stats: Stats::default(),
             accesses: 0,
             unmapped: Vec::new(),
@@ -204,6 +214,24 @@ impl Cache {
             Event::Filled { fill, result } => self.filled(now, fill, result, out),
             Event::Unpin { frames } => self.unpin(now, &frames, out),
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
+            Event::Write { waiter, write } => {
+                let mut targets = Vec::new();
+                let place = out.len();
+                let outcome = self.write(now, waiter, write, &mut targets, out);
+                out.insert(place, Action::Took { waiter, outcome, targets });
+            }
+            Event::WrittenOut { id, result } => self.written_out(now, id, result, out),
+            Event::Sync { waiter, file, range } => {
+                if self.sync(now, waiter, file, range, out) == ReadOutcome::Hit {
+                    out.push(Action::Wake { waiter, result: Ok(Vec::new()) });
+                }
+            }
+            Event::Discard { waiter, file, range } => {
+                if self.discard(now, waiter, file, range, out) == ReadOutcome::Hit {
+                    out.push(Action::Wake { waiter, result: Ok(Vec::new()) });
+                }
+            }
+            Event::Expire => self.expire(now, out),
             Event::Invalidate { file, range } => self.invalidate(file, range),
             Event::Congestion { congested } => self.set_congested(congested),
             Event::Granted { frames } => self.grant(now, frames, out),
@@ -220,7 +248,7 @@ impl Cache {
     pub fn open_file(&mut self, file: FileId, pages: PageCount) {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
-        *entry = Some(File { pages, handles: 0, stats: Stats::default(), placed: false });
+        *entry = Some(File { pages, handles: 0, stats: Stats::default(), placed: false, unwritten: None });
     }
 
     /// A file has become longer, or shorter; then the driver invalidates what lies behind its end.
@@ -231,13 +259,14 @@ impl Cache {
         self.file_mut(file).pages = pages;
     }
 
-    /// A file and all its pages are forgotten. Fills in flight still want their answers; the driver gives the number to
-    /// another file only after them.
+    /// A file and all its pages are forgotten, also what was written and is not in the store. Fills and write-outs in flight
+    /// still want their answers; the driver gives the number to another file only after them.
     ///
     /// # Panics
     /// If `file` is not open or has handles.
     pub fn close_file(&mut self, file: FileId) {
         assert_eq!(self.file(file).handles, 0, "file {} has open handles", file.0);
+        self.forget_unwritten(file);
         self.invalidate(file, PageRange::new(0, u64::MAX));
         let closed = self.files[file.0 as usize].take().expect("looked up above");
         self.closed_stats += closed.stats;

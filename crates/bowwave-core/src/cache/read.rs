@@ -92,6 +92,7 @@ impl Cache {
         if !self.starved.is_empty() || !self.start_read(read, out) {
             self.stats_mut(self.handle(read.part.handle).file).reads_starved += 1;
             self.starved.push_back(read);
+            self.write_back(out);
         }
     }
 
@@ -190,7 +191,7 @@ impl Cache {
         self.retry_starved(out);
     }
 
-    /// Lets reads that wait for frames try again, oldest first.
+    /// Lets reads that wait for frames try again, oldest first, and then writes.
     pub(super) fn retry_starved(&mut self, out: &mut Vec<Action>) {
         while let Some(&read) = self.starved.front() {
             if !self.start_read(read, out) {
@@ -198,6 +199,7 @@ impl Cache {
             }
             self.starved.pop_front();
         }
+        self.wake_writers(out);
     }
 
     pub(super) fn drop_pins(&mut self, frames: impl IntoIterator<Item = FrameId>) {

@@ -124,6 +124,9 @@ impl Scene {
                 Action::Unmap { range, .. } => format!("unmap {range}"),
                 Action::Released { range, .. } => format!("released {range}"),
                 Action::Retired { frames } => format!("retired {}", frames.len()),
+                Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+                    unreachable!("nobody writes here")
+                }
             });
         }
         lines

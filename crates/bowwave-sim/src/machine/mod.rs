@@ -401,6 +401,9 @@ impl Machine {
                     }
                     Action::Wake { waiter, result } => self.woken.push_back((waiter, result)),
                     Action::Unmap { .. } | Action::Released { .. } | Action::Retired { .. } => {}
+                    Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+                        unreachable!("nobody writes here")
+                    }
                 }
             }
             self.actions = actions;

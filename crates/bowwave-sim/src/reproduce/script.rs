@@ -161,6 +161,9 @@ impl Script {
                     }
                     Action::Wake { .. } | Action::Promote { .. } | Action::Cancel { .. } => {}
                     Action::Unmap { .. } | Action::Released { .. } | Action::Retired { .. } => {}
+                    Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
+                        unreachable!("nobody writes here")
+                    }
                 }
             }
             for fill in fills {

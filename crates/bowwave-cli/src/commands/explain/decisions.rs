@@ -146,7 +146,10 @@ impl Explainer {
                     | Action::Cancel { .. }
                     | Action::Unmap { .. }
                     | Action::Released { .. }
-                    | Action::Retired { .. } => {}
+                    | Action::Retired { .. }
+                    | Action::Took { .. }
+                    | Action::WriteOut(_)
+                    | Action::PromoteWrite { .. } => {}
                 }
             }
             for fill in self.fills.drain(..) {

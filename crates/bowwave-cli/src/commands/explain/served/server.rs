@@ -254,7 +254,10 @@ impl<'a> Server<'a> {
                     Action::Decided(_)
                     | Action::Unmap { .. }
                     | Action::Released { .. }
-                    | Action::Retired { .. } => {}
+                    | Action::Retired { .. }
+                    | Action::Took { .. }
+                    | Action::WriteOut(_)
+                    | Action::PromoteWrite { .. } => {}
                 }
             }
         }

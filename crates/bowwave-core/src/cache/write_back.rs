@@ -1,0 +1,528 @@
+//! Write-back: dirty pages go to the store in file order, a bit of each file at a time; all at once for a sync.
+//!
+//! ```text
+//!            write                write-out, or sync               written
+//!   clean ──────────► dirty ────────────────────────► going out ──────────► clean
+//!     ▲                 ▲                               │    │ written to: the page is dirty in another frame,
+//!     └── discarded ────┴──────────── failed ───────────┘    ▼ whose turn comes after this one's end
+//! ```
+//!
+//! A dirty page, and one that goes out, is pinned by the cache itself, so that reclaim leaves it alone.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Cache;
+use super::frames::{Flag, State};
+use super::pages::PageSet;
+use super::slab::Slab;
+use super::table::Slot;
+use super::write::StalledWrite;
+use crate::event::{Action, FillError, ReadOutcome, Urgency};
+use crate::id::{FileId, FrameId, Waiter, WriteOutId};
+use crate::page::{PageCount, PageIndex, PageRange};
+use crate::time::Instant;
+use crate::write::WriteOut;
+
+/// Pages of one file that are written back before it is the next one's turn, so that the device need not go back and
+/// forth between many: 4 MiB, as Linux (`MIN_WRITEBACK_PAGES`).
+const SLICE_PAGES: u64 = 1024;
+
+/// What a cache knows of what the store has not.
+#[derive(Debug, Default)]
+pub(super) struct WriteBack {
+    /// Dirty pages of all files.
+    dirty: u64,
+    /// Pages on their way to the store.
+    going: u64,
+    outs: Slab<OutState>,
+    syncs: Slab<SyncState>,
+    /// Files with dirty pages, the one whose turn it is in front.
+    queue: VecDeque<FileId>,
+    /// Pages that the file in front has written of its slice.
+    slice: u64,
+    /// Writes that wait, oldest first.
+    pub(super) stalled: VecDeque<StalledWrite>,
+    last_error: Option<FillError>,
+}
+
+/// The part of a file that the store has not.
+#[derive(Debug, Default)]
+pub(super) struct Unwritten {
+    dirty: PageSet,
+    /// On their way to the store. A page may be dirty, too, in another frame.
+    going: PageSet,
+    /// When the first of them became dirty, or the last try to write them failed.
+    since: Instant,
+    /// Where write-back goes on.
+    cursor: PageIndex,
+    /// All of it is to be written back, however little it is.
+    due: bool,
+    /// The store has refused the last write-out. Write-back leaves the file alone until it is due, a sync does not.
+    failing: Option<FillError>,
+}
+
+#[derive(Debug)]
+struct OutState {
+    file: FileId,
+    range: PageRange,
+    urgency: Urgency,
+    /// In page order, each pinned.
+    frames: Vec<FrameId>,
+}
+
+/// Someone who waits until the store has some pages.
+#[derive(Debug)]
+struct SyncState {
+    waiter: Waiter,
+    file: FileId,
+    /// Pages whose bytes the store has not.
+    left: PageSet,
+    /// Of these, those that must go again when they are back: they were written to on their way.
+    again: PageSet,
+    error: Option<FillError>,
+}
+
+impl WriteBack {
+    /// Pages that the store has not.
+    pub(super) fn unwritten(&self) -> u64 {
+        self.dirty + self.going
+    }
+}
+
+impl Cache {
+    /// A write-out has ended: the store has the bytes that its frames held, or it failed; then the pages are dirty still, and
+    /// tried again by a sync or after [`expire_ns`](crate::WriteBackConfig::expire_ns). Retrying for the store's sake is
+    /// the driver's business.
+    ///
+    /// An answer to a write-out that is not in flight is ignored.
+    pub fn written_out(
+        &mut self,
+        now: Instant,
+        id: WriteOutId,
+        result: Result<(), FillError>,
+        out: &mut Vec<Action>,
+    ) {
+        self.tick(now);
+        let Some(state) = self.write_back.outs.remove(id.0) else {
+            debug_assert!(false, "write-out {} is not in flight", id.0);
+            return;
+        };
+        let pages = state.frames.len() as u64;
+        self.write_back.going -= pages;
+        let stats = self.stats_mut(state.file);
+        match result {
+            Ok(()) => stats.pages_written += pages,
+            Err(error) => {
+                stats.write_outs_failed += 1;
+                self.write_back.last_error = Some(error);
+            }
+        }
+        for (&frame, page) in state.frames.iter().zip(state.range.start.0..) {
+            self.come_back(state.file, PageIndex(page), frame, result.is_err());
+        }
+        if let Some(unwritten) = self.unwritten_mut(state.file) {
+            unwritten.failing = result.err();
+            if result.is_err() {
+                (unwritten.since, unwritten.due) = (now, false);
+            }
+        }
+        self.forget_if_clean(state.file);
+        self.end_syncs(&state, result.err(), out);
+        self.retry_starved(out);
+        self.write_back(out);
+    }
+
+    /// The store is to have what was written to some pages of a file by now. [`ReadOutcome::Hit`] if it has; else exactly
+    /// one [`Action::Wake`] without frames follows when it has, or with the error of the last write-out that failed. The
+    /// store's own flush is the driver's business.
+    ///
+    /// # Panics
+    /// If the file is not open.
+    pub fn sync(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        file: FileId,
+        range: PageRange,
+        out: &mut Vec<Action>,
+    ) -> ReadOutcome {
+        self.tick(now);
+        let Some(unwritten) = self.file(file).unwritten.as_deref() else { return ReadOutcome::Hit };
+        let mut sync =
+            SyncState { waiter, file, left: PageSet::default(), again: PageSet::default(), error: None };
+        for page in unwritten.going.within(range) {
+            sync.left.insert(page);
+        }
+        for page in unwritten.dirty.within(range) {
+            if !sync.left.insert(page) {
+                sync.again.insert(page);
+            }
+        }
+        if sync.left.is_empty() {
+            return ReadOutcome::Hit;
+        }
+        let mut page = range.start;
+        while let Some(run) = self.next_run(file, page).filter(|run| run.start < range.end) {
+            let run = run.intersect(range);
+            page = run.end;
+            self.start_write_out(file, run, Urgency::Demand, out);
+        }
+        self.promote_write_outs(file, range, out);
+        self.write_back.syncs.insert(sync);
+        self.forget_if_clean(file);
+        ReadOutcome::Wait
+    }
+
+    /// What was written to some pages of a file and is not in the store is no longer wanted, because the file is cut or
+    /// goes. [`ReadOutcome::Wait`] if some of it is on its way there: exactly one [`Action::Wake`] without frames follows
+    /// when it is not any more.
+    ///
+    /// # Panics
+    /// If the file is not open.
+    pub fn discard(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        file: FileId,
+        range: PageRange,
+        out: &mut Vec<Action>,
+    ) -> ReadOutcome {
+        self.tick(now);
+        self.discard_pages(file, range);
+        let mut left = PageSet::default();
+        if let Some(unwritten) = self.unwritten_mut(file) {
+            unwritten.going.within(range).for_each(|page| {
+                left.insert(page);
+            });
+        }
+        self.forget_if_clean(file);
+        let outcome = if left.is_empty() {
+            ReadOutcome::Hit
+        } else {
+            self.promote_write_outs(file, range, out);
+            let (again, error) = (PageSet::default(), None);
+            self.write_back.syncs.insert(SyncState { waiter, file, left, again, error });
+            ReadOutcome::Wait
+        };
+        self.retry_starved(out);
+        outcome
+    }
+
+    /// Time has passed: files that have been dirty for long, or failed long ago, are written back.
+    pub fn expire(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.tick(now);
+        let expire_ns = self.config.write_back.expire_ns;
+        let Self { files, write_back, .. } = self;
+        for &id in &write_back.queue {
+            let unwritten = files[id.0 as usize].as_mut().and_then(|file| file.unwritten.as_deref_mut());
+            if let Some(unwritten) = unwritten.filter(|it| it.since.0.saturating_add(expire_ns) <= now.0) {
+                (unwritten.due, unwritten.failing) = (true, None);
+            }
+        }
+        self.write_back(out);
+    }
+
+    /// When to call [`expire`](Self::expire) next, if there is anything dirty that is not due.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Instant> {
+        let dirty = self.write_back.queue.iter().filter_map(|&file| self.file(file).unwritten.as_deref());
+        let first = dirty.filter(|unwritten| !unwritten.due).map(|unwritten| unwritten.since.0).min()?;
+        Some(Instant(first.saturating_add(self.config.write_back.expire_ns)))
+    }
+
+    /// The frames of a write-out in flight, in page order; what they hold does not change until it ends.
+    #[must_use]
+    pub fn write_out_frames(&self, id: WriteOutId) -> &[FrameId] {
+        self.write_back.outs.get(id.0).map_or(&[], |state| &state.frames)
+    }
+
+    /// Pages of a file that the store has not.
+    #[must_use]
+    pub fn unwritten_pages(&self, file: FileId) -> PageCount {
+        let unwritten = self.file(file).unwritten.as_deref();
+        PageCount(unwritten.map_or(0, |unwritten| unwritten.dirty.len() + unwritten.going.len()))
+    }
+
+    /// Dirty pages of all files, and pages on their way to the store.
+    #[must_use]
+    pub fn pages_unwritten(&self) -> (u64, u64) {
+        (self.write_back.dirty, self.write_back.going)
+    }
+
+    /// Writes that wait for room.
+    #[must_use]
+    pub fn writes_stalled(&self) -> usize {
+        self.write_back.stalled.len()
+    }
+
+    /// Write-outs asked for and not answered.
+    #[must_use]
+    pub fn write_outs_in_flight(&self) -> usize {
+        self.write_back.outs.len()
+    }
+
+    /// Begins write-back as far as it is wanted: beyond the background limit, of files that are due, and of all if
+    /// somebody waits for room.
+    pub(super) fn write_back(&mut self, out: &mut Vec<Action>) {
+        if self.write_back.dirty == 0 {
+            return;
+        }
+        let pressed = !self.starved.is_empty() || !self.write_back.stalled.is_empty();
+        let background = if pressed {
+            0
+        } else {
+            self.dirty_limit().div_ceil(2).min(self.config.write_back.background.into())
+        };
+        while self.write_back.going < u64::from(self.config.write_back.in_flight_max) {
+            let only_due = self.write_back.dirty <= background;
+            let Some((file, run)) = self.next_turn(only_due) else { return };
+            let pages = run.count().0;
+            self.start_write_out(file, run, Urgency::Readahead, out);
+            self.write_back.slice += pages;
+            if let Some(unwritten) = self.unwritten_mut(file) {
+                unwritten.cursor = run.end;
+            }
+            if self.write_back.slice >= SLICE_PAGES {
+                self.write_back.slice = 0;
+                self.write_back.queue.rotate_left(1);
+            }
+        }
+    }
+
+    /// The next file to write back, which is then in front, and of which pages.
+    fn next_turn(&mut self, only_due: bool) -> Option<(FileId, PageRange)> {
+        for _ in 0..self.write_back.queue.len() {
+            let &file = self.write_back.queue.front()?;
+            let unwritten = self.file(file).unwritten.as_deref();
+            let wanted = unwritten.is_some_and(|it| it.failing.is_none() && (it.due || !only_due));
+            if wanted {
+                let cursor = unwritten.map_or(PageIndex(0), |it| it.cursor);
+                let run = self.next_run(file, cursor).or_else(|| self.next_run(file, PageIndex(0)));
+                if let Some(run) = run {
+                    return Some((file, run));
+                }
+            }
+            self.write_back.slice = 0;
+            self.write_back.queue.rotate_left(1);
+        }
+        None
+    }
+
+    /// The first dirty neighbours of a file at or behind a page of which none is on its way to the store.
+    fn next_run(&self, file: FileId, from: PageIndex) -> Option<PageRange> {
+        let unwritten = self.file(file).unwritten.as_deref()?;
+        let mut at = from;
+        loop {
+            let run = unwritten.dirty.run_from(at, self.config.write_back.out_pages_max.into())?;
+            let going = |page: &PageIndex| unwritten.going.contains(*page);
+            if unwritten.going.is_empty() {
+                return Some(run);
+            }
+            let pages = || (run.start.0..run.end.0).map(PageIndex);
+            if let Some(start) = pages().find(|page| !going(page)) {
+                let end = pages().find(|page| *page > start && going(page)).unwrap_or(run.end);
+                return Some(PageRange { start, end });
+            }
+            at = run.end;
+        }
+    }
+
+    /// Asks the driver to write dirty pages out, none of which is on its way.
+    fn start_write_out(&mut self, file: FileId, range: PageRange, urgency: Urgency, out: &mut Vec<Action>) {
+        let mut frames = Vec::with_capacity(range.count().0 as usize);
+        for page in (range.start.0..range.end.0).map(PageIndex) {
+            let frame = self.table.get(file, page).frame().expect("a dirty page is in the table");
+            let entry = self.frames.get_mut(frame);
+            entry.take(Flag::Dirty);
+            entry.set(Flag::Writing);
+            frames.push(frame);
+            let unwritten = self.unwritten_mut(file).expect("it has dirty pages");
+            unwritten.dirty.remove(page);
+            unwritten.going.insert(page);
+        }
+        let now = self.now;
+        if let Some(unwritten) = self.unwritten_mut(file).filter(|unwritten| unwritten.dirty.is_empty()) {
+            (unwritten.since, unwritten.due) = (now, false);
+        }
+        let pages = range.count().0;
+        self.write_back.dirty -= pages;
+        self.write_back.going += pages;
+        self.stats_mut(file).write_outs += 1;
+        let id = WriteOutId(self.write_back.outs.insert(OutState { file, range, urgency, frames }));
+        out.push(Action::WriteOut(WriteOut { id, file, range, urgency }));
+    }
+
+    fn promote_write_outs(&mut self, file: FileId, range: PageRange, out: &mut Vec<Action>) {
+        for (id, state) in self.write_back.outs.iter_mut() {
+            let waited_for = state.file == file && !state.range.intersect(range).is_empty();
+            if waited_for && state.urgency == Urgency::Readahead {
+                state.urgency = Urgency::Demand;
+                out.push(Action::PromoteWrite { id: WriteOutId(id) });
+            }
+        }
+    }
+
+    /// A page is no longer on its way to the store.
+    fn come_back(&mut self, file: FileId, page: PageIndex, frame: FrameId, failed: bool) {
+        let entry = self.frames.get_mut(frame);
+        entry.take(Flag::Writing);
+        let still_wanted = entry.state != State::Doomed;
+        let again = failed && still_wanted;
+        if again {
+            entry.set(Flag::Dirty);
+        }
+        if let Some(unwritten) = self.unwritten_mut(file) {
+            unwritten.going.remove(page);
+            if again {
+                unwritten.dirty.insert(page);
+                self.write_back.dirty += 1;
+            }
+        }
+        if !again {
+            self.drop_pins([frame]);
+        }
+    }
+
+    /// Notes that a page has bytes that the store has not.
+    pub(super) fn make_dirty(&mut self, file: FileId, page: PageIndex, frame: FrameId) {
+        if !self.frames.get(frame).has(Flag::Dirty) {
+            self.frames.get_mut(frame).set(Flag::Dirty);
+            self.frames.pin(frame);
+        }
+        let now = self.now;
+        let queue = &mut self.write_back.queue;
+        let entry = self.files[file.0 as usize].as_mut().expect("the driver names open files only");
+        let unwritten = entry.unwritten.get_or_insert_with(|| {
+            queue.push_back(file);
+            Box::new(Unwritten { since: now, ..Unwritten::default() })
+        });
+        if unwritten.dirty.insert(page) {
+            self.write_back.dirty += 1;
+            entry.stats.pages_dirtied += 1;
+        }
+    }
+
+    /// Drops what was written to pages and is not in the store. What is on its way goes when it is there.
+    pub(super) fn discard_pages(&mut self, file: FileId, range: PageRange) {
+        let Some(unwritten) = self.unwritten_mut(file) else { return };
+        let dirty: Vec<PageIndex> = unwritten.dirty.within(range).collect();
+        let going: Vec<PageIndex> = unwritten.going.within(range).collect();
+        for &page in &dirty {
+            unwritten.dirty.remove(page);
+        }
+        self.write_back.dirty -= dirty.len() as u64;
+        self.stats_mut(file).pages_discarded += dirty.len() as u64;
+        for page in dirty.into_iter().chain(going) {
+            let Some(frame) = self.table.get(file, page).frame() else { continue };
+            let entry = self.frames.get_mut(frame);
+            let was_dirty = entry.take(Flag::Dirty);
+            if !was_dirty && !entry.has(Flag::Writing) {
+                continue;
+            }
+            self.doom(frame);
+            self.table.set(file, page, Slot::EMPTY);
+            if was_dirty {
+                self.drop_pins([frame]);
+            }
+        }
+    }
+
+    /// Forgets that a file was dirty, if it is no more.
+    pub(super) fn forget_if_clean(&mut self, file: FileId) {
+        let Some(Some(entry)) = self.files.get_mut(file.0 as usize) else { return };
+        let clean = entry.unwritten.as_deref().is_some_and(|it| it.dirty.is_empty() && it.going.is_empty());
+        if clean {
+            entry.unwritten = None;
+            let queue = &mut self.write_back.queue;
+            if queue.front() == Some(&file) {
+                self.write_back.slice = 0;
+            }
+            queue.retain(|&other| other != file);
+        }
+    }
+
+    /// A file is forgotten, and with it what it had for the store; nobody syncs it any more.
+    pub(super) fn forget_unwritten(&mut self, file: FileId) {
+        self.discard_pages(file, PageRange::new(0, u64::MAX));
+        if let Some(unwritten) = self.unwritten_mut(file) {
+            unwritten.going.clear();
+        }
+        self.forget_if_clean(file);
+    }
+
+    /// Whether write-back will make room sooner or later.
+    pub(super) fn can_write_back(&self) -> bool {
+        let works = |file: &FileId| {
+            self.file(*file)
+                .unwritten
+                .as_deref()
+                .is_some_and(|it| it.failing.is_none() && !it.dirty.is_empty())
+        };
+        self.write_back.going > 0 || self.write_back.queue.iter().any(works)
+    }
+
+    /// Why it will not: the file's own error, if there is one.
+    pub(super) fn why_not(&self, file: FileId) -> FillError {
+        let own = self.files[file.0 as usize].as_ref().and_then(|file| file.unwritten.as_deref()?.failing);
+        own.or(self.write_back.last_error).unwrap_or(FillError::CLOSED)
+    }
+
+    /// Tells who waits for the pages of a write-out that it has ended.
+    fn end_syncs(&mut self, ended: &OutState, error: Option<FillError>, out: &mut Vec<Action>) {
+        let mut again = PageSet::default();
+        let pages = || (ended.range.start.0..ended.range.end.0).map(PageIndex);
+        let Self { files, write_back, .. } = self;
+        let unwritten = files.get(ended.file.0 as usize).and_then(|file| file.as_ref()?.unwritten.as_deref());
+        let mut done = Vec::new();
+        for (id, sync) in write_back.syncs.iter_mut().filter(|(_, sync)| sync.file == ended.file) {
+            for page in pages() {
+                if !sync.left.contains(page) {
+                    continue;
+                }
+                // Written to on its way: it goes again, if that was not discarded meanwhile.
+                let goes_again = sync.again.remove(page)
+                    && error.is_none()
+                    && unwritten.is_some_and(|unwritten| unwritten.dirty.contains(page));
+                if goes_again {
+                    again.insert(page);
+                } else {
+                    sync.left.remove(page);
+                    sync.error = sync.error.or(error);
+                }
+            }
+            if sync.left.is_empty() {
+                done.push(id);
+            }
+        }
+        let mut from = PageIndex(0);
+        while let Some(run) = again.run_from(from, self.config.write_back.out_pages_max.into()) {
+            self.start_write_out(ended.file, run, Urgency::Demand, out);
+            from = run.end;
+        }
+        for id in done {
+            if let Some(sync) = self.write_back.syncs.remove(id) {
+                let result = sync.error.map_or_else(|| Ok(Vec::new()), Err);
+                out.push(Action::Wake { waiter: sync.waiter, result });
+            }
+        }
+    }
+
+    /// Whether a page is listed as dirty.
+    pub(super) fn is_dirty(&self, file: FileId, page: PageIndex) -> bool {
+        let file = self.files.get(file.0 as usize).and_then(Option::as_ref);
+        file.and_then(|file| file.unwritten.as_deref()).is_some_and(|it| it.dirty.contains(page))
+    }
+
+    /// Pages that files list as dirty, and frames that write-outs have, for checks.
+    pub(super) fn listed_unwritten(&self) -> (u64, u64) {
+        let dirty = self.files.iter().flatten().filter_map(|file| file.unwritten.as_deref());
+        let going = self.write_back.outs.iter().map(|(_, state)| state.frames.len() as u64);
+        (dirty.map(|unwritten| unwritten.dirty.len()).sum(), going.sum())
+    }
+
+    fn unwritten_mut(&mut self, file: FileId) -> Option<&mut Unwritten> {
+        self.files.get_mut(file.0 as usize)?.as_mut()?.unwritten.as_deref_mut()
+    }
+}
