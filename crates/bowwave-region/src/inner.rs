@@ -272,6 +272,8 @@ impl Inner {
             // SAFETY: our own mapping, whose owner lets go of it.
             let unmapped = unsafe { munmap(self.base as *mut _, self.len) };
             debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+            // Who still sleeps there finds nothing mapped, which is better than to find out when the store answers.
+            self.wake(self.base..self.base + self.len);
         }
     }
 

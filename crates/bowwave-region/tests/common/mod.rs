@@ -1,0 +1,119 @@
+//! Regions under test, and looks at them from outside.
+#![allow(unsafe_code, reason = "asks the kernel about memory")]
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bowwave_engine::backend::pattern;
+use bowwave_engine::{Engine, Options, Policy, Store};
+use bowwave_region::uffd::{Delivery, Scope, Uffd};
+use bowwave_region::{MapOptions, Region};
+
+pub(crate) const PAGE: u64 = 4096;
+
+pub(crate) fn engine(cache_bytes: u64, policy: Policy) -> Engine {
+    let options = Options { cache_bytes: Some(cache_bytes), policy, ..Options::default() };
+    Engine::new(options).expect("a small cache")
+}
+
+pub(crate) fn map(store: &Store, options: &MapOptions) -> Region {
+    Region::map(store, Path::new(""), options).expect("userfaultfd works on this machine")
+}
+
+/// Whether a region can serve such touches here; says why not.
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+pub(crate) fn can_serve(scope: Scope) -> bool {
+    match Uffd::open(scope, Delivery::Message) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped: no userfaultfd: {error}");
+            false
+        }
+    }
+}
+
+/// The byte that `pattern:/SIZE` has at an offset.
+pub(crate) fn expected(size: &str, offset: u64) -> u8 {
+    let mut byte = [0];
+    pattern::fill(pattern::seed(Path::new(size)), offset, &mut byte);
+    byte[0]
+}
+
+/// A number that the environment may set: how long a test is, or its seed.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
+}
+
+/// The next number of a generator that is good enough to jump about.
+pub(crate) fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 20
+}
+
+/// The byte at an address, as a system call reads it: an error where a touch would be a signal.
+pub(crate) fn peek(address: usize) -> Result<u8, i32> {
+    let mut byte = 0u8;
+    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: 1 };
+    // SAFETY: the kernel writes the one byte, and looks itself whether the address is mapped.
+    match unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) } {
+        1 => Ok(byte),
+        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// Bytes of a region that are in memory, whoever has them mapped.
+pub(crate) fn resident_bytes(region: &Region) -> u64 {
+    let len = region.len().next_multiple_of(PAGE as usize);
+    let mut pages = vec![0u8; len / PAGE as usize];
+    // SAFETY: there is a byte for each page.
+    let told = unsafe { libc::mincore(region.as_ptr() as *mut _, len, pages.as_mut_ptr()) };
+    assert_eq!(told, 0, "{}", std::io::Error::last_os_error());
+    pages.iter().filter(|&&page| page & 1 == 1).count() as u64 * PAGE
+}
+
+/// Bytes that this process has mapped at the region's addresses, as `/proc/self/smaps` tells.
+pub(crate) fn mapped_bytes(region: &Region) -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").expect("it is there");
+    let start = format!("{:x}-", region.as_ptr() as usize);
+    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+    let rss = lines.find_map(|line| line.strip_prefix("Rss:")).expect("the mapping is listed");
+    rss.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// Ends the process if `progress` stands still for two minutes: what waits for ever should be seen, not waited for.
+#[derive(Debug)]
+pub(crate) struct Watchdog(Arc<AtomicU64>);
+
+impl Watchdog {
+    #[expect(clippy::print_stderr, reason = "the last words of the process")]
+    pub(crate) fn new(name: &'static str, progress: &Arc<AtomicU64>) -> Self {
+        let stop = Arc::new(AtomicU64::new(0));
+        let (watched, stopped) = (Arc::clone(progress), Arc::clone(&stop));
+        thread::spawn(move || {
+            let (mut last, mut quiet) = (0, 0);
+            while stopped.load(Ordering::Relaxed) == 0 {
+                thread::sleep(Duration::from_millis(200));
+                let now = watched.load(Ordering::Relaxed);
+                quiet = if now == last { quiet + 1 } else { 0 };
+                last = now;
+                if quiet > 600 {
+                    eprintln!("{name}: nothing has moved for two minutes, after {now} steps: a deadlock");
+                    std::process::abort();
+                }
+            }
+        });
+        Self(stop)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
+}
