@@ -21,7 +21,7 @@
 //! # Ok::<(), bowwave_engine::Error>(())
 //! ```
 //!
-//! What it does not do: write (yet), decide (the core does), know protocols (backends do).
+//! What it does not do: decide (the core does), know protocols (backends do).
 
 mod arena;
 mod budget;
