@@ -44,7 +44,7 @@ def setup(rng):
     """Knobs of the scheduler, the device (ns a request, ns a page, depth, pages of a request), priorities of processes."""
     choices = {
         "sync_expire_ms": (0, 5, 50, 500), "async_expire_ms": (0, 20, 300, 5000), "batch": (1, 2, 4, 16),
-        "starved": (0, 1, 2, 5), "contiguous": (0, 1), "front_merges": (0, 1), "seeks": (0, 1, 1),
+        "starved": (0, 1, 2, 5), "contiguous": (0, 1), "front_merges": (0, 1), "seeks": (0, 1, 1), "promotion": (0, 1, 1),
         "aging_ms": (0, 30, 400, 10000), "async_depth": (1, 2, 64), "sync_slowdown": (0, 1, 2),
     }
     knobs = {name: rng.choice(values) for name, values in choices.items() if rng.random() < 0.4}

@@ -86,7 +86,7 @@ class Scheduler:
     def __init__(self, algorithm, knobs, request_pages):
         self.algorithm, self.request_pages = algorithm, request_pages
         self.knobs = {"sync_expire_ms": 500, "async_expire_ms": 5000, "batch": 16, "starved": 2, "contiguous": 0,
-                      "front_merges": 1, "seeks": 1, "aging_ms": 10000, "async_depth": 64, "sync_slowdown": 2,
+                      "front_merges": 1, "seeks": 1, "promotion": 1, "aging_ms": 10000, "async_depth": 64, "sync_slowdown": 2,
                       "merge": 1, **knobs}
         self.own = algorithm == "deadline"
         self.waiting, self.there = [], []
@@ -323,7 +323,8 @@ class Model:
         pages = range(first, min(-(-(offset + length) // PAGE), self.ends[file])) if length else range(0)
         there, flying = self.there[file], self.flying[file]
         if op == "fsync":
-            for part in sorted((part for part in self.writes if part.file == file), key=lambda part: part.start):
+            waits = self.writes if self.scheduler.knobs["promotion"] else []
+            for part in sorted((part for part in waits if part.file == file), key=lambda part: part.start):
                 self.scheduler.promote(now, self.scheduler.item_of(part))
                 part.promoted |= not part.sync
                 part.sync = True
@@ -348,7 +349,7 @@ class Model:
     def promote(self, now, fill):
         fill.sync = True
         for part in list(fill.parts):
-            if self.scheduler.item_of(part):
+            if self.scheduler.knobs["promotion"] and self.scheduler.item_of(part):
                 part.promoted |= not part.sync
                 self.scheduler.promote_alone(now, part)
                 fill.parts.remove(part)

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind, Profile};
-use bowwave_core::schedule::Algorithm;
 use bowwave_engine::{Engine, Options, Policy, RangeConfig, Store, available_memory};
 
 use crate::{Failure, values};
@@ -41,9 +40,9 @@ pub struct StoreArgs {
     ///
     /// deadline: what someone waits for before what nobody waits for, which has its turn, too. deadline-literal: the
     /// patch of 2009 that this comes from, to the letter. deadline-rw: reads before writes, as Linux 2.6.29. noop: in
-    /// order of arrival.
-    #[arg(long, value_name = "NAME", default_value = "deadline", value_parser = values::scheduler())]
-    scheduler: Algorithm,
+    /// order of arrival. Knobs follow a colon, as in deadline:starved=4,promotion=0: docs/guide-devices.md has them.
+    #[arg(long, value_name = "NAME[:KNOBS]", default_value = "deadline", value_parser = values::scheduler)]
+    scheduler: values::Scheduler,
 
     /// Requests kept at the store at once; without it, as many as it serves
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -134,7 +133,8 @@ impl Opened {
             page_bytes: cache.page_size,
             policy,
             range: cache.range.config(),
-            scheduler: store.scheduler,
+            scheduler: store.scheduler.algorithm,
+            scheduler_knobs: store.scheduler.knobs.clone(),
             device_depth: store.device_depth,
             retries: store.retries,
             store: options,

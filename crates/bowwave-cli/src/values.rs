@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowwave_core::Policy;
-use bowwave_core::schedule::Algorithm;
+use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// A size in bytes: `4096`, `64k`, `1MiB`, `2GB`.
@@ -42,10 +42,23 @@ pub fn policy() -> impl TypedValueParser<Value = Policy> {
         .map(|name| name.parse().expect("the names are those of the policies"))
 }
 
-/// A scheduler, by name.
-pub fn scheduler() -> impl TypedValueParser<Value = Algorithm> {
-    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name))
-        .map(|name| name.parse().expect("the names are those of the schedulers"))
+/// A scheduler with knobs turned: `deadline`, `deadline:starved=4,batch=8`.
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    /// Its name.
+    pub algorithm: Algorithm,
+    /// What stands behind the colon.
+    pub knobs: Option<String>,
+}
+
+/// A scheduler, by name, and its knobs.
+///
+/// # Errors
+/// What is wrong, for clap to put behind the option's name.
+pub fn scheduler(text: &str) -> Result<Scheduler, String> {
+    let config: SchedulerConfig = text.parse().map_err(|error: KnobError| error.to_string())?;
+    let knobs = text.split_once(':').map(|(_, knobs)| knobs.to_owned());
+    Ok(Scheduler { algorithm: config.algorithm, knobs })
 }
 
 /// Nanoseconds, to three digits or so.

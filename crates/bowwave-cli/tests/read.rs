@@ -180,9 +180,11 @@ fn a_store_is_asked_as_the_options_say_and_the_row_tells_how_that_went() {
         number(&times["queue"], "count") >= 1.0 && store["latency_ns"]["write_back"].is_null(),
         "{store}"
     );
-    for (option, value, said) in
-        [("--scheduler", "cfq", "deadline-rw"), ("--device-depth", "0", "--device-depth")]
-    {
+    for (option, value, said) in [
+        ("--scheduler", "cfq", "deadline-rw"),
+        ("--scheduler", "noop:fifo=3", "there is no knob `fifo`"),
+        ("--device-depth", "0", "--device-depth"),
+    ] {
         let (code, line) = failure(&mut read(&["pattern:/1MiB", option, value]));
         assert!(code == 2 && line.contains(said), "{line}");
     }

@@ -208,7 +208,13 @@ fn what_is_promoted_goes_before_write_back_and_behind_demand_that_waits_longer()
     let one = SchedulerConfig { batch_requests: 1, ..of(Algorithm::Deadline) };
     story(one.clone(), "w1 a20 a30 +1ms r10 +1ms !20", "10:oldest 20:onward 30:onward 1:oldest");
     // With its own deadline, if that is earlier.
-    story(one, "a20 w1 +4900ms r10 !20", "20:oldest 10:oldest 1:oldest");
+    story(one.clone(), "a20 w1 +4900ms r10 !20", "20:oldest 10:oldest 1:oldest");
+    let mut bench = Bench::new(SchedulerConfig { promotion: false, ..one });
+    bench.play("w1 a20 a30 +1ms r10 +1ms");
+    let id = bench.id("30");
+    assert!(!bench.scheduler.promote(Instant(bench.now), id), "switched off");
+    assert_eq!(bench.scheduler.promote_alone(Instant(bench.now), id), None);
+    assert_eq!(bench.rest(), "10:oldest 20:onward 30:onward 1:oldest", "as without");
 }
 
 #[test]

@@ -176,8 +176,7 @@ impl Inner {
     }
 
     fn new_queue(&self, profile: &Profile) -> Queue {
-        let Options { scheduler, device_depth, .. } = self.options;
-        Queue::new(profile, self.page_size.bytes(), scheduler, device_depth)
+        Queue::new(profile, &self.options)
     }
 
     /// The shard of the next new file.

@@ -1,6 +1,6 @@
 //! Options of an engine, checked once.
 
-use bowwave_core::schedule::Algorithm;
+use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
 use bowwave_core::{Config, PageSize, Policy, RangeConfig};
 
 use crate::error::{Error, Result};
@@ -24,6 +24,8 @@ pub struct Options {
     pub shards: Option<usize>,
     /// In which order a store is asked.
     pub scheduler: Algorithm,
+    /// Its [knobs](bowwave_core::schedule::KNOBS) that are not to be as the store has them, such as `starved=4,promotion=0`.
+    pub scheduler_knobs: Option<String>,
     /// Requests kept at a store at once, the others wait where they can still be put in order; what suits the store
     /// ([`Profile::slots`](bowwave_backend::Profile::slots)) if `None`. A store that is given more than that lets them
     /// wait, too, in its own order.
@@ -48,6 +50,7 @@ impl Default for Options {
             range: RangeConfig::default(),
             shards: None,
             scheduler: Algorithm::Deadline,
+            scheduler_knobs: None,
             device_depth: None,
             retries: 6,
             seed: 0,
@@ -82,6 +85,8 @@ impl Options {
         if self.device_depth == Some(0) {
             return Err(Error::Options("device_depth is 0, but must be at least 1".into()));
         }
+        turn(&mut SchedulerConfig::of(self.scheduler), self.scheduler_knobs.as_deref())
+            .map_err(|error| Error::Options(format!("scheduler: {error}")))?;
         let page_size = PageSize::new(self.page_bytes).map_err(|error| Error::Options(error.to_string()))?;
         let cache_bytes = self.cache_bytes.unwrap_or_else(|| available_memory() / 4);
         let frames = cache_bytes / (page_size.bytes() + METADATA_BYTES);
@@ -119,6 +124,11 @@ impl Options {
     }
 }
 
+/// Sets knobs, if there are any.
+pub(crate) fn turn(config: &mut SchedulerConfig, knobs: Option<&str>) -> std::result::Result<(), KnobError> {
+    knobs.map_or(Ok(()), |knobs| config.turn(knobs))
+}
+
 /// Frames set aside for demand: a sixteenth, at most 1024.
 fn reserve(frames: u32) -> u32 {
     (frames / 16).clamp(u32::from(frames > 1), 1024)
@@ -145,6 +155,10 @@ mod tests {
         assert!(
             refusal(Options { device_depth: Some(0), ..Options::default() }).starts_with("device_depth is 0")
         );
+        let knobs =
+            |knobs: &str| refusal(Options { scheduler_knobs: Some(knobs.into()), ..Options::default() });
+        assert!(knobs("fifo=3").starts_with("scheduler: there is no knob `fifo`; there are"));
+        assert!(knobs("batch=0").starts_with("scheduler: batch = 0: must be"));
         let small = Options { cache_bytes: Some(64 << 10), ..Options::default() };
         assert!(refusal(small).starts_with("a cache of 65536 bytes is smaller than one readahead window"));
     }

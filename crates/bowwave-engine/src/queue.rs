@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::Profile;
-use bowwave_core::schedule::{self, Algorithm, Direction, DispatchId, Priority, RequestId, Scheduler};
+use bowwave_core::schedule::{self, Direction, DispatchId, Priority, RequestId, Scheduler};
 use bowwave_core::{FillId, FrameId, Instant, PageRange, Urgency};
 
 use self::pumping::Pumping;
@@ -25,6 +25,7 @@ use crate::arena::Arena;
 use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
+use crate::options::Options;
 use crate::request;
 use crate::stats::{Latencies, StoreStats, Work};
 
@@ -91,8 +92,8 @@ struct State {
 }
 
 impl Queue {
-    pub(crate) fn new(profile: &Profile, page_bytes: u64, algorithm: Algorithm, depth: Option<u32>) -> Self {
-        let shape = Shape::new(profile, page_bytes, algorithm, depth);
+    pub(crate) fn new(profile: &Profile, options: &Options) -> Self {
+        let shape = Shape::new(profile, options);
         let state = State {
             scheduler: shape.scheduler(),
             waiting: Vec::new(),
@@ -106,7 +107,7 @@ impl Queue {
         Self {
             shape,
             alignment: u64::from(profile.alignment.max(1)),
-            page_bytes,
+            page_bytes: options.page_bytes,
             state: Mutex::new(state),
             congested: AtomicBool::new(false),
         }
@@ -121,7 +122,7 @@ impl Queue {
     pub(crate) fn push(&self, fill: QueuedFill) {
         let mut fill = fill;
         let mut state = self.lock();
-        if fill.demanded.load(Ordering::Relaxed) {
+        if fill.demanded.load(Ordering::Relaxed) && self.shape.promotes() {
             fill.urgency = Urgency::Demand;
         }
         let now = clock::precise();
@@ -146,7 +147,8 @@ impl Queue {
         let Some(id) = state.ids.get_mut(&key) else { return };
         let Some((mut fill, since)) = state.waiting[id.slot()].take() else { return };
         fill.urgency = Urgency::Demand;
-        *id = self.shape.promote(&mut state.scheduler, *id).expect("what is kept here waits");
+        // Without promotion it keeps its place.
+        *id = self.shape.promote(&mut state.scheduler, *id).unwrap_or(*id);
         let id = *id;
         state.keep(id, (fill, since));
     }

@@ -42,6 +42,8 @@ pub struct SchedulerConfig {
     /// Whether neighbouring addresses are cheap to do one after another. If not (object stores, which have slots and no
     /// head), batches are of one request, and each class is served in order of its deadlines.
     pub seeks: bool,
+    /// Whether a waiting request becomes sync when somebody comes to wait for it. To see what that is worth.
+    pub promotion: bool,
     /// How long a request of a lower priority waits before it goes first. Used by [`Algorithm::Deadline`] only, as is all
     /// that follows.
     pub aging_ns: u64,
@@ -74,6 +76,7 @@ impl SchedulerConfig {
             merge_front: true,
             request_bytes_max: 512 << 10,
             seeks: true,
+            promotion: true,
             aging_ns: 10_000_000_000,
             async_depth_max: 64,
             async_beside_max: u32::MAX,

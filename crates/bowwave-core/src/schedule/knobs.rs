@@ -31,7 +31,7 @@ const HOUR_MS: f64 = 3_600_000.0;
 const MS: f64 = 1e6;
 
 /// Every knob.
-pub const KNOBS: [Knob; 10] = [
+pub const KNOBS: [Knob; 11] = [
     Knob {
         name: "sync_expire_ms",
         what: "time to the deadline of a sync request; of a read with deadline-rw",
@@ -87,6 +87,14 @@ pub const KNOBS: [Knob; 10] = [
         high: 1.0,
         get: |config| f64::from(u8::from(config.seeks)),
         set: |config, value| config.seeks = value != 0.0,
+    },
+    Knob {
+        name: "promotion",
+        what: "1: what waits becomes sync when somebody comes to wait for it; 0: it keeps its place",
+        low: 0.0,
+        high: 1.0,
+        get: |config| f64::from(u8::from(config.promotion)),
+        set: |config, value| config.promotion = value != 0.0,
     },
     Knob {
         name: "aging_ms",

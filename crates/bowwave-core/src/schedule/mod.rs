@@ -191,9 +191,10 @@ impl Scheduler {
     }
 
     /// Someone now waits for this request: it becomes sync in its place on the disk, with the deadline of a sync request
-    /// that is added now, or its own if that is earlier. Whether it still waits; if not, nothing changes.
+    /// that is added now, or its own if that is earlier. Whether it still waits; if not, or without
+    /// [`promotion`](SchedulerConfig::promotion), nothing changes.
     pub fn promote(&mut self, now: Instant, id: RequestId) -> bool {
-        if !self.parts.is_current(id.index, id.generation) {
+        if !self.config.promotion || !self.parts.is_current(id.index, id.generation) {
             return false;
         }
         let item = self.parts[id.index].item;
@@ -215,9 +216,9 @@ impl Scheduler {
     }
 
     /// The same for this request alone: what it was merged with stays as it is. For long merged requests, of which the part
-    /// that someone waits for must not wait for all the rest. The request gets a new name. None if it no longer waits.
+    /// that someone waits for must not wait for all the rest. The request gets a new name. None if it no longer waits, or without [`promotion`](SchedulerConfig::promotion).
     pub fn promote_alone(&mut self, now: Instant, id: RequestId) -> Option<RequestId> {
-        if !self.parts.is_current(id.index, id.generation) {
+        if !self.config.promotion || !self.parts.is_current(id.index, id.generation) {
             return None;
         }
         let part = self.parts[id.index];

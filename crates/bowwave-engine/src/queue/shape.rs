@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bowwave_backend::Profile;
-use bowwave_core::schedule::{Algorithm, RequestId, Scheduler, SchedulerConfig};
+use bowwave_core::schedule::{RequestId, Scheduler, SchedulerConfig};
 
 use crate::clock;
 use crate::entry::FileEntry;
+use crate::options::{Options, turn};
 
 /// A readahead run is spread over free slots in requests no smaller than this part of the best size.
 const SPREAD: u64 = 32;
@@ -35,17 +36,17 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn new(profile: &Profile, page_bytes: u64, algorithm: Algorithm, depth: Option<u32>) -> Self {
-        let depth = depth.unwrap_or(profile.slots).max(1);
+    pub(super) fn new(profile: &Profile, options: &Options) -> Self {
+        let depth = options.device_depth.unwrap_or(profile.slots).max(1);
         let best = if profile.seeks {
             profile.request_bytes_best.min(HEAD_BYTES)
         } else {
             profile.request_bytes_best
         };
-        let best = best.max(page_bytes);
+        let best = best.max(options.page_bytes);
         let room = (depth - depth / DEMAND_SLOTS).max(1);
-        let of = SchedulerConfig::of(algorithm);
-        let config = SchedulerConfig {
+        let of = SchedulerConfig::of(options.scheduler);
+        let mut config = SchedulerConfig {
             request_bytes_max: best,
             batch_requests: if profile.seeks { HEAD_BATCH } else { of.batch_requests },
             seeks: profile.seeks,
@@ -55,7 +56,13 @@ impl Shape {
             sync_fast_ns: u64::try_from((2 * profile.latency).max(2 * NEAR).as_nanos()).unwrap_or(u64::MAX),
             ..of
         };
+        turn(&mut config, options.scheduler_knobs.as_deref()).expect("checked by `Options::plan`");
         Self { depth, best, config }
+    }
+
+    /// Whether what waits becomes sync when somebody comes to wait for it.
+    pub(super) fn promotes(&self) -> bool {
+        self.config.promotion
     }
 
     pub(super) fn scheduler(&self) -> Scheduler {

@@ -243,6 +243,7 @@ const QUEUE_KNOBS: [&str; KNOBS.len()] = [
     "queue_contiguous",
     "queue_front_merges",
     "queue_seeks",
+    "queue_promotion",
     "queue_aging_ms",
     "queue_async_depth",
     "queue_sync_slowdown",
