@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Measures, in real time, how long an fsync and a read wait beside a bulk writer on a slow disk, through a mount.
+
+    tools/bench_fsync.py [--bowwave target/release/bowwave] [--seconds N] [--depth N]... [--only PART]... [--json FILE]
+
+A folder on emulate:hdd is mounted for reading and writing. In it a writer does what
+`while :; do dd bs=8M count=64; sync; rm; done` does, as fast as it may. The parts:
+
+    fsync   beside it, the job of `bowwave reproduce fsync-tester`: 1 MiB written at the start of a file and synced, each
+            second. With --scheduler deadline-rw and deadline, the device taking 1, 4, 32 and 128 requests at once
+            (--depth): below 32 and 128 the emulated disk has an order of its own
+    read    beside it and two readers that are fast, one that takes 64 KiB of a file in order each 20 ms: it comes to wait
+            for what was read ahead for it. With promotion and without (--scheduler deadline:promotion=0)
+
+What is compared takes turns, round by round (--rounds), and each row has the figures of all its rounds. The writer's rate
+is what it has written, to the end of each of its syncs.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import tempfile
+import time
+
+from bench import MIB, machine
+from mounts import can_mount, end_mounts_when_stopped, mounted
+
+BLOCK = 8 * MIB
+# Of the reader, and what it waits for: not the kernel's cache, nor its readahead.
+READ, PAUSE = 64 << 10, 0.02
+FAST_READERS = 2
+READ_FILE = 512 * MIB
+
+
+def writer(folder, blocks, written):
+    """The dd cycle. What it has written counts in `written`."""
+    piece = os.urandom(BLOCK)
+    libc = ctypes.CDLL(None)
+    while True:
+        path = f"{folder}/bigfile"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for _ in range(blocks):
+            done = 0
+            while done < len(piece):
+                count = os.write(file, piece[done:])
+                written.value += count
+                done += count
+        os.close(file)
+        folder_file = os.open(folder, os.O_RDONLY)
+        libc.syncfs(folder_file)
+        os.close(folder_file)
+        os.remove(path)
+
+
+def syncs(folder, seconds):
+    """How long each fsync took."""
+    taken = []
+    file = os.open(f"{folder}/file", os.O_WRONLY | os.O_CREAT, 0o600)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        at = time.monotonic()
+        os.pwrite(file, b"a" * MIB, 0)
+        os.fsync(file)
+        taken.append(time.monotonic() - at)
+        time.sleep(1)
+    os.close(file)
+    return taken
+
+
+def reads(path, seconds):
+    """How long each read of one that takes its time took."""
+    taken = []
+    file = os.open(path, os.O_RDONLY)
+    offset = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        at = time.monotonic()
+        offset = offset + READ if os.pread(file, READ, offset) else 0
+        taken.append(time.monotonic() - at)
+        time.sleep(PAUSE)
+    os.close(file)
+    return taken
+
+
+def fast_reader(path):
+    """Reads a file in order, for ever."""
+    file = os.open(path, os.O_RDONLY)
+    offset = 0
+    while True:
+        offset = offset + MIB if os.pread(file, MIB, offset) else 0
+
+
+@contextlib.contextmanager
+def beside(*jobs):
+    """Runs processes meanwhile, each (function, arguments)."""
+    children = [multiprocessing.Process(target=job, args=arguments, daemon=True) for job, arguments in jobs]
+    for child in children:
+        child.start()
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+class Bench:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.rows = []
+
+    def mount(self, store, scheduler, depth, *more):
+        url = f"emulate:hdd,slots={max(depth, 1)}:{store}"
+        options = ["--scheduler", scheduler, "--device-depth", str(depth), "--cache", self.options.cache, *more]
+        return mounted(self.options.bowwave, url, self.folder, *options)
+
+    def job(self, scheduler, depth, what):
+        """Figures of one run: how long each took, the writer's bytes a second, the counters of the mount."""
+        store = tempfile.mkdtemp(dir=self.folder)
+        try:
+            with self.mount(store, scheduler, depth) as (at, counters):
+                written = multiprocessing.Value("Q", 0)
+                with beside((writer, (at, self.options.count, written))):
+                    # Until the writer is over its limit.
+                    time.sleep(self.options.settle)
+                    before, begun = written.value, time.monotonic()
+                    taken = what(at)
+                    rate = (written.value - before) / (time.monotonic() - begun)
+            return taken, rate, counters
+        finally:
+            shutil.rmtree(store)
+
+    def fsync(self):
+        self.head("fsync beside a bulk writer", "s", 1)
+        for depth in self.options.depth or (1, 4, 32, 128):
+            schedulers = ("deadline-rw", "deadline")
+            runs = self.turns(schedulers, lambda scheduler, depth=depth: self.job(
+                scheduler, depth, lambda at: syncs(at, self.options.seconds)))
+            self.table("fsync", [(f"{name}, depth {depth}", runs[name]) for name in schedulers], 1)
+
+    def read(self):
+        self.head("a read in order, 64 KiB each 20 ms, beside a bulk writer and two readers", "ms", 1000)
+        files = [f"read{number}" for number in range(FAST_READERS + 1)]
+
+        def what(at):
+            # Files of holes are read like any others, and are made in no time.
+            for name in files:
+                with open(f"{at}/{name}", "wb") as file:
+                    file.truncate(READ_FILE)
+            with beside(*((fast_reader, (f"{at}/{name}",)) for name in files[1:])):
+                return reads(f"{at}/{files[0]}", self.options.seconds)
+
+        for depth in self.options.depth or (1, 4, 32, 128):
+            kinds = {"without promotion": "deadline:promotion=0", "with promotion": "deadline"}
+            runs = self.turns(kinds, lambda kind, depth=depth: self.job(kinds[kind], depth, what))
+            self.table("read", [(f"{name}, depth {depth}", runs[name]) for name in kinds], 1000)
+
+    def turns(self, kinds, run):
+        """The figures of all rounds by kind. Whoever goes first changes from round to round."""
+        all_runs = {kind: ([], [], []) for kind in kinds}
+        for number in range(self.options.rounds):
+            for kind in list(kinds)[::-1 if number % 2 else 1]:
+                taken, rate, counters = run(kind)
+                all_runs[kind][0].extend(taken)
+                all_runs[kind][1].append(rate)
+                all_runs[kind][2].append(counters)
+        return all_runs
+
+    def head(self, what, unit, _factor):
+        print(f"{what:<74} (times in {unit})")
+        print(f"  {'':<30} {'count':>6} {'min':>8} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8} {'MB/s':>7}"
+              f"   {'p50':>6} {'p99':>6} {'max':>6} {'MB/s':>6}  times better")
+
+    def table(self, part, runs, factor):
+        first = None
+        for name, (taken, rates, counters) in runs:
+            taken = sorted(value * factor for value in taken)
+            at = lambda share, taken=taken: taken[min(len(taken) - 1, int(len(taken) * share))]
+            figures = {"min": taken[0], "p50": statistics.median(taken), "p90": at(0.9), "p99": at(0.99), "max": taken[-1]}
+            rate = statistics.median(rates) / 1e6
+            first = first or (figures, rate)
+            ratios = {key: first[0][key] / figures[key] for key in ("p50", "p99", "max")}
+            print(f"  {name:<30} {len(taken):>6} " + " ".join(f"{value:8.3f}" for value in figures.values())
+                  + f" {rate:7.1f}   " + " ".join(f"{value:6.2f}" for value in ratios.values())
+                  + f" {rate / first[1] if first[1] else 0:6.2f}", flush=True)
+            self.rows.append({"part": part, "what": name, **figures, "taken": taken, "rates": rates, "better": ratios,
+                              "promoted": [requests_of(each, "promoted") for each in counters]})
+
+
+def requests_of(counters, what):
+    """A figure of the scheduler's, wherever the counters have it."""
+    if isinstance(counters, dict):
+        if what in counters:
+            return counters[what]
+        return next((found for value in counters.values() if (found := requests_of(value, what)) is not None), None)
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bowwave", default="target/release/bowwave", help="the program to measure")
+    parser.add_argument("--folder", help="where the store lies (the temporary folder)")
+    parser.add_argument("--only", action="append", choices=("fsync", "read"), help="parts to measure")
+    parser.add_argument("--depth", action="append", type=int, help="requests at the device (1, 4, 32, 128)")
+    parser.add_argument("--seconds", type=float, default=60, help="of each run (60)")
+    parser.add_argument("--settle", type=float, default=5, help="of each run before that (5)")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each (1)")
+    parser.add_argument("--count", type=int, default=64, help="blocks of 8 MiB that the writer writes before it syncs (64)")
+    parser.add_argument("--cache", default="256MiB", help="the mount's cache (256MiB)")
+    parser.add_argument("--json", metavar="FILE", help="write all samples there")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.count < 1 or any(depth < 1 for depth in options.depth or ()):
+        parser.error("--rounds, --count and --depth must be at least 1")
+    if not os.access(options.bowwave, os.X_OK):
+        parser.error(f"{options.bowwave} is not there; build it with 'cargo build --release'")
+    if not can_mount():
+        parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
+    options.bowwave = os.path.abspath(options.bowwave)
+    end_mounts_when_stopped()
+    on = machine()
+    print(f"{on['processors']} x {on['model']}, {on['memory_gib']} GiB, Linux {on['kernel']}, load {on['load_before']:.1f}")
+    with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.folder) as folder:
+        bench = Bench(options, folder)
+        for part in ("fsync", "read"):
+            if not options.only or part in options.only:
+                getattr(bench, part)()
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": on, "load_after": os.getloadavg()[0], "rows": bench.rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
