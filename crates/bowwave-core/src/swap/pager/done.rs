@@ -51,8 +51,9 @@ impl Pager {
         true
     }
 
-    /// Pages are unmapped: nothing can change them any more. `written` are those of them that programs wrote to since they
-    /// were mapped writable; `None` if the driver cannot tell, and then all that could be are taken to be.
+    /// Pages are unmapped: nothing can change them any more. `written`, in order, are those of them that programs wrote to since
+    /// they were mapped, whether or not it was for writing: some kernels lift the protection themselves and say so here. `None`
+    /// if the driver cannot tell; then all that were mapped for writing are taken to be.
     pub fn unmapped(
         &mut self,
         now: Instant,
@@ -72,7 +73,11 @@ impl Pager {
             }
             self.table.region_mut(region).in_flight -= 1;
             self.table.page_mut(id).clear(flag::UNMAPPING | flag::MAPPED | flag::WRITABLE);
-            if state.is(flag::WRITABLE) && written.is_none_or(|written| written.contains(&page)) {
+            let soiled = match written {
+                Some(written) => written.binary_search(&page).is_ok(),
+                None => state.is(flag::WRITABLE),
+            };
+            if soiled {
                 self.soil(id);
             }
             if state.is(flag::EVICTING) {
