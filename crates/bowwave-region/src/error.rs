@@ -11,6 +11,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The engine or the store says no; the kind tells whether to try again.
     Engine(bowwave_engine::Error),
+    /// The store that pages go to says no.
+    Store(bowwave_backend::Error),
     /// The system says no: what was wanted, and what to do about it.
     System {
         /// What was wanted.
@@ -28,6 +30,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Engine(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
             Self::System { wanted, error, hint: "" } => write!(f, "cannot {wanted}: {error}"),
             Self::System { wanted, error, hint } => write!(f, "cannot {wanted}: {error}; {hint}"),
             Self::Range(message) => f.write_str(message),
@@ -39,6 +42,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Engine(error) => Some(error),
+            Self::Store(error) => Some(error),
             Self::System { error, .. } => Some(error),
             Self::Range(_) => None,
         }
@@ -48,5 +52,11 @@ impl std::error::Error for Error {
 impl From<bowwave_engine::Error> for Error {
     fn from(error: bowwave_engine::Error) -> Self {
         Self::Engine(error)
+    }
+}
+
+impl From<bowwave_backend::Error> for Error {
+    fn from(error: bowwave_backend::Error) -> Self {
+        Self::Store(error)
     }
 }

@@ -23,8 +23,11 @@
 //! # Ok::<(), bowwave_region::Error>(())
 //! ```
 //!
-//! What it does not do: swap (yet), decide (the core does), fetch (the engine does).
+//! A [`SwapRegion`] is memory larger than memory: what does not fit goes to a spill file, and comes back before it is needed.
+//!
+//! What it does not do: decide (the core does), fetch (the engine does).
 
+mod anonymous;
 mod error;
 mod inner;
 mod region;
@@ -32,6 +35,9 @@ mod streams;
 mod task;
 pub mod uffd;
 
+pub use anonymous::{
+    PagerLoad, RegionAdvice, Spill, Swap, SwapOptions, SwapPolicy, SwapRegion, SwapReport, SwapStats, SwapVec,
+};
 pub use bowwave_engine as engine;
 pub use error::{Error, Result};
 pub use region::{MapOptions, Protection, Region, RegionStats};

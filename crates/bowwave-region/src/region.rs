@@ -275,7 +275,16 @@ fn check(range: &Range<u64>, size: u64, page: u64) -> Result<()> {
 
 /// Serves all touches if this process may, else those of the program, unless it was said which.
 fn open_uffd(scope: Option<Scope>) -> Result<(Uffd, Scope)> {
-    let refused = |error: io::Error| Error::System {
+    let open = |scope| Uffd::open(scope, Delivery::Message).map(|uffd| (uffd, scope));
+    match scope {
+        Some(scope) => open(scope).map_err(uffd_refused),
+        None => open(Scope::All).or_else(|_| open(Scope::Program)).map_err(uffd_refused),
+    }
+}
+
+/// Says what may help where there is no userfaultfd to be had.
+pub(crate) fn uffd_refused(error: io::Error) -> Error {
+    Error::System {
         wanted: "use userfaultfd",
         hint: match error.kind() {
             io::ErrorKind::PermissionDenied => {
@@ -284,10 +293,5 @@ fn open_uffd(scope: Option<Scope>) -> Result<(Uffd, Scope)> {
             _ => "it takes Linux 6.6 or later, with CONFIG_USERFAULTFD, and a sandbox that allows it",
         },
         error,
-    };
-    let open = |scope| Uffd::open(scope, Delivery::Message).map(|uffd| (uffd, scope));
-    match scope {
-        Some(scope) => open(scope).map_err(refused),
-        None => open(Scope::All).or_else(|_| open(Scope::Program)).map_err(refused),
     }
 }

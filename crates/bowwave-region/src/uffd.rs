@@ -71,6 +71,19 @@ impl Uffd {
     /// `EPERM` if `scope` is [`Scope::All`] and this process may not, `ENOSYS` in a kernel without userfaultfd, `EINVAL` in one
     /// that is too old.
     pub fn open(scope: Scope, delivery: Delivery) -> io::Result<Self> {
+        Self::open_with(scope, delivery, FEATURES)
+    }
+
+    /// The same, for shared memory whose pages can be mapped write-protected: the first write to one is not told but taken
+    /// note of by the kernel, in the page table, and goes on.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `EINVAL` before Linux 6.7.
+    pub fn open_tracking(scope: Scope) -> io::Result<Self> {
+        Self::open_with(scope, Delivery::Message, FEATURES | FEATURES_TRACKING)
+    }
+
+    fn open_with(scope: Scope, delivery: Delivery, features: u64) -> io::Result<Self> {
         let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
         let fd = match scope {
             Scope::Program => call(flags | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY))?,
@@ -80,7 +93,7 @@ impl Uffd {
             })?,
         };
         let signal = if delivery == Delivery::Signal { FEATURE_SIGBUS } else { 0 };
-        let mut api = Api { api: UFFD_API, features: FEATURES | signal, ioctls: 0 };
+        let mut api = Api { api: UFFD_API, features: features | signal, ioctls: 0 };
         // SAFETY: the kernel reads and writes this one structure.
         unsafe { ioctl(&fd, Updater::<{ opcode::read_write::<Api>(GROUP, 0x3F) }, _>::new(&mut api)) }?;
         Ok(Self { fd })
@@ -109,7 +122,26 @@ impl Uffd {
     /// # Safety
     /// `source` is valid for reads; `target` lies in a registered range of the caller's, and nobody counts on its pages being missing.
     pub unsafe fn copy(&self, target: usize, source: *const u8, len: usize) -> Result<(), Partial> {
-        let mut copy = Copy { dst: target as u64, src: source as u64, len: len as u64, mode: 0, copied: 0 };
+        // SAFETY: as the caller promises.
+        unsafe { self.copy_as(target, source, len, false) }
+    }
+
+    /// The same, write-protected if `protected`.
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy).
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy); `protected` only where writes are told or tracked.
+    pub unsafe fn copy_as(
+        &self,
+        target: usize,
+        source: *const u8,
+        len: usize,
+        protected: bool,
+    ) -> Result<(), Partial> {
+        let mode = mode_of(protected);
+        let mut copy = Copy { dst: target as u64, src: source as u64, len: len as u64, mode, copied: 0 };
         const CODE: u32 = opcode::read_write::<Copy>(GROUP, 0x03);
         // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut copy)) };
@@ -124,11 +156,38 @@ impl Uffd {
     /// # Safety
     /// The range lies in a registered range of the caller's whose pages are what readers should see.
     pub unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
-        let mut map = Continue { range: Span::from(range), mode: 0, mapped: 0 };
+        // SAFETY: as the caller promises.
+        unsafe { self.map_as(range, false) }
+    }
+
+    /// The same, write-protected if `protected`.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    ///
+    /// # Safety
+    /// As [`map`](Self::map); `protected` only where writes are told or tracked.
+    pub unsafe fn map_as(&self, range: Range<usize>, protected: bool) -> Result<(), Partial> {
+        let mut map = Continue { range: Span::from(range), mode: mode_of(protected), mapped: 0 };
         const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x07);
         // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut map)) };
         Partial::check(result, map.mapped)
+    }
+
+    /// Maps pages of zeros at `range`, whose pages must be missing, and wakes who sleeps on them.
+    ///
+    /// # Errors
+    /// [`Partial`], as [`copy`](Self::copy).
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    pub unsafe fn zero(&self, range: Range<usize>) -> Result<(), Partial> {
+        let mut zero = Continue { range: Span::from(range), mode: 0, mapped: 0 };
+        const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x04);
+        // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
+        let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut zero)) };
+        Partial::check(result, zero.mapped)
     }
 
     /// Moves private pages from `source` to `target`, which must be missing; `source` is missing then.
@@ -248,6 +307,14 @@ const FEATURE_POISON: u64 = 1 << 14;
 /// What regions cannot do without: Linux 6.6.
 const FEATURES: u64 = FEATURE_MISSING_SHMEM | FEATURE_THREAD_ID | FEATURE_MINOR_SHMEM | FEATURE_POISON;
 
+/// Write protection of shared memory, and of pages that are not there, that the kernel lifts by itself at the first write.
+const FEATURES_TRACKING: u64 = 1 << 12 | 1 << 13 | 1 << 15;
+
+/// `UFFDIO_COPY_MODE_WP` and `UFFDIO_CONTINUE_MODE_WP` are the same bit.
+const fn mode_of(protected: bool) -> u64 {
+    if protected { 1 << 1 } else { 0 }
+}
+
 /// `struct uffdio_api`.
 #[repr(C)]
 struct Api {
@@ -287,7 +354,7 @@ struct Copy {
     copied: i64,
 }
 
-/// `struct uffdio_continue` and `struct uffdio_poison`.
+/// `struct uffdio_continue`, `struct uffdio_zeropage` and `struct uffdio_poison`.
 #[repr(C)]
 struct Continue {
     range: Span,

@@ -39,12 +39,19 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-fuse/tests/reading.rs",
     "crates/bowwave-fuse/tests/writing.rs",
     "crates/bowwave-region/examples/fault_floor.rs",
+    "crates/bowwave-region/src/anonymous/buffers.rs",
+    "crates/bowwave-region/src/anonymous/memory.rs",
+    "crates/bowwave-region/src/anonymous/queue.rs",
+    "crates/bowwave-region/src/anonymous/region.rs",
+    "crates/bowwave-region/src/anonymous/transfers.rs",
+    "crates/bowwave-region/src/anonymous/vec.rs",
     "crates/bowwave-region/src/inner.rs",
     "crates/bowwave-region/src/region.rs",
     "crates/bowwave-region/src/uffd.rs",
     "crates/bowwave-region/tests/common/mod.rs",
     "crates/bowwave-region/tests/file_maps.rs",
     "crates/bowwave-region/tests/soak.rs",
+    "crates/bowwave-region/tests/swap_truth.rs",
     "crates/bowwave-trace/src/binary/map.rs",
 ];
 
@@ -56,7 +63,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-sim", &["bowwave-core", "bowwave-trace"]),
     ("bowwave-engine", &["bowwave-core", "bowwave-backend", "bowwave-trace"]),
     ("bowwave-fuse", &["bowwave-engine"]),
-    ("bowwave-region", &["bowwave-engine"]),
+    ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
     (
         "bowwave-cli",
         &[

@@ -1,0 +1,382 @@
+//! Transfers between buffers and the store, in the order that the scheduler of the core says.
+//!
+//! ```text
+//!   add ──► Scheduler (merge, order, deadlines) ──► pump ──► store ──► ended ──► Ends::ended, pump
+//!      promote ──┘                                              └─ failed: again, alone, a few times
+//! ```
+#![allow(unsafe_code, reason = "lends buffers to the store")]
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use bowwave_backend::{
+    Error, ErrorKind, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
+};
+use bowwave_core::schedule::{
+    Algorithm, Direction, DispatchId, Priority, Request, RequestId, Scheduler, SchedulerConfig,
+    SchedulerStats,
+};
+use bowwave_core::{Instant, Urgency};
+
+use super::buffers::Lease;
+use crate::uffd::SYSTEM_PAGE;
+
+/// Pages side by side on the store, to be read into or written from buffers.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    /// What the owner calls it.
+    pub(super) name: u64,
+    pub(super) direction: Direction,
+    pub(super) urgency: Urgency,
+    /// First slot.
+    pub(super) slot: u64,
+    /// As many pages as all of these.
+    pub(super) buffers: Vec<Lease>,
+    /// How often it was sent in vain.
+    pub(super) tries: u32,
+}
+
+impl Transfer {
+    fn pages(&self) -> u64 {
+        self.buffers.iter().map(|lease| lease.pages() as u64).sum()
+    }
+
+    fn bytes(&self) -> Range<u64> {
+        let page = SYSTEM_PAGE as u64;
+        self.slot * page..(self.slot + self.pages()) * page
+    }
+}
+
+/// Hears how transfers end, on threads of the store, with no lock held.
+pub(super) trait Ends: Send + Sync {
+    /// A transfer has ended, once.
+    fn ended(&self, transfer: Transfer, result: Result<()>);
+}
+
+/// The queue of one store. See the [module](self).
+pub(super) struct Queue {
+    object: Arc<dyn WriteObject>,
+    depth: usize,
+    state: Mutex<State>,
+    ends: Mutex<Weak<dyn Ends>>,
+}
+
+struct State {
+    scheduler: Scheduler,
+    /// What waits, by [`RequestId::slot`].
+    waiting: Vec<Option<Transfer>>,
+    /// Names of reads that wait, for [`Queue::promote`].
+    names: std::collections::HashMap<u64, RequestId>,
+    /// Transfers so far that were to be merged with nothing.
+    loners: u64,
+    requests: u64,
+    retries: u64,
+    /// Bytes of reads and of writes sent.
+    bytes: [u64; 2],
+}
+
+/// What a queue has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct QueueStats {
+    /// Requests sent to the store.
+    pub(super) requests: u64,
+    /// Transfers sent again after an error.
+    pub(super) retries: u64,
+    /// Bytes asked for.
+    pub(super) bytes_read: u64,
+    /// Bytes given.
+    pub(super) bytes_written: u64,
+    pub(super) scheduler: SchedulerStats,
+}
+
+impl Queue {
+    pub(super) fn new(object: Arc<dyn WriteObject>, profile: &Profile) -> Arc<Self> {
+        let depth = profile.slots.clamp(1, DEPTH_MAX);
+        let config = SchedulerConfig {
+            request_bytes_max: profile.request_bytes_best.clamp(SYSTEM_PAGE as u64, REQUEST_BYTES_MAX),
+            seeks: profile.seeks,
+            async_depth_max: (depth - depth / 8).max(1),
+            async_beside_max: (depth - depth / 8).max(1),
+            sync_fast_ns: u64::try_from((2 * profile.latency).max(Duration::from_millis(2)).as_nanos())
+                .unwrap_or(u64::MAX),
+            ..SchedulerConfig::of(Algorithm::Deadline)
+        };
+        let state = State {
+            scheduler: Scheduler::new(config).expect("every knob is at least 1"),
+            waiting: Vec::new(),
+            names: std::collections::HashMap::new(),
+            loners: 0,
+            requests: 0,
+            retries: 0,
+            bytes: [0; 2],
+        };
+        let nobody: Weak<dyn Ends> = Weak::<Nobody>::new();
+        Arc::new(Self { object, depth: depth as usize, state: Mutex::new(state), ends: Mutex::new(nobody) })
+    }
+
+    /// Says who hears of ends; before anything is added.
+    pub(super) fn tell(&self, ends: Weak<dyn Ends>) {
+        *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+    }
+
+    /// Takes a transfer; [`pump`](Self::pump) sends it.
+    pub(super) fn add(&self, transfer: Transfer) {
+        let mut state = self.lock();
+        let object = if transfer.tries > 0 { state.loner() } else { 0 };
+        let Range { start, end } = transfer.bytes();
+        let (direction, urgency) = (transfer.direction, transfer.urgency);
+        let request = Request { start, end, direction, object, urgency, priority: Priority::default() };
+        let added = state.scheduler.add(now(), request);
+        if direction == Direction::Read {
+            state.names.insert(transfer.name, added.id);
+        }
+        state.keep(added.id, transfer);
+    }
+
+    /// Someone waits for a read now. What no longer waits here is on its way.
+    pub(super) fn promote(&self, name: u64) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(&id) = state.names.get(&name) else { return };
+        let Some(mut transfer) = state.waiting[id.slot()].take() else { return };
+        transfer.urgency = Urgency::Demand;
+        let id = state.scheduler.promote_alone(now(), id).expect("what is kept here waits");
+        state.names.insert(name, id);
+        state.keep(id, transfer);
+    }
+
+    /// Sends what the store has room for.
+    pub(super) fn pump(self: &Arc<Self>) {
+        let this = Arc::as_ptr(self).addr();
+        // Some stores answer before they return, and their answer pumps: the loop that is there already goes on then, rather than
+        // one within the other.
+        let outer = PUMPING.replace(this);
+        if outer != this {
+            while let Some((id, transfers)) = self.next() {
+                self.send(id, transfers, 0);
+            }
+        }
+        PUMPING.set(outer);
+    }
+
+    fn next(&self) -> Option<(DispatchId, Vec<Transfer>)> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        if state.scheduler.at_device() >= self.depth {
+            return None;
+        }
+        let dispatch = state.scheduler.dispatch(now())?;
+        let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
+        let transfers: Vec<Transfer> = ids.into_iter().map(|id| state.take(id)).collect();
+        state.requests += 1;
+        state.bytes[dispatch.request.direction as usize] += dispatch.request.bytes();
+        Some((dispatch.id, transfers))
+    }
+
+    /// Sends transfers that follow each other, from byte `skip` on.
+    fn send(self: &Arc<Self>, id: DispatchId, transfers: Vec<Transfer>, skip: usize) {
+        let first = transfers.first().expect("a dispatch has a part");
+        let (direction, offset) = (first.direction, first.bytes().start + skip as u64);
+        let transfers = Arc::new(transfers);
+        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&transfers) as _;
+        let mut left = skip;
+        let segments = transfers.iter().flat_map(|transfer| &transfer.buffers).filter_map(|lease| {
+            let bytes = lease.pages() * SYSTEM_PAGE;
+            let skipped = left.min(bytes);
+            left -= skipped;
+            (skipped < bytes).then(|| (lease.as_ptr().wrapping_add(skipped), bytes - skipped))
+        });
+        let segments: Vec<(*mut u8, usize)> = segments.collect();
+        let end = End { queue: Arc::clone(self), id, transfers: Some(transfers), skip };
+        match direction {
+            Direction::Read => {
+                // SAFETY: the buffers live as long as the transfers, which own them, and nobody else uses them until the end.
+                let buf = unsafe { ReadBuf::from_raw_segments(segments, owner) };
+                self.object.read(offset, buf, Box::new(end));
+            }
+            Direction::Write => {
+                let segments = segments.into_iter().map(|(base, len)| (base.cast_const(), len));
+                // SAFETY: as above, and they were filled before.
+                let buf = unsafe { WriteBuf::from_raw_segments(segments, owner) };
+                self.object.write(offset, buf, Box::new(end));
+            }
+        }
+    }
+
+    /// A request has ended; `done` bytes of it are there.
+    fn ended(self: &Arc<Self>, id: DispatchId, transfers: Vec<Transfer>, result: Result<usize>, skip: usize) {
+        let wanted = transfers.iter().map(|transfer| transfer.pages() as usize * SYSTEM_PAGE).sum::<usize>();
+        let result = match result {
+            Ok(0) => Err(Error::new(ErrorKind::Truncated, "the store gave or took no byte of a page")),
+            Ok(bytes) if skip + bytes < wanted => {
+                return self.send(id, transfers, skip + bytes);
+            }
+            result => result.map(|_| ()),
+        };
+        let mut tries = 0;
+        {
+            let mut state = self.lock();
+            let known = state.scheduler.complete(now(), id);
+            debug_assert!(known, "{id:?} ends once");
+        }
+        for mut transfer in transfers {
+            match &result {
+                // What the store is full of stays full; everything else may pass.
+                Err(error) if error.kind() != ErrorKind::NoSpace && transfer.tries < TRIES_MAX => {
+                    transfer.tries += 1;
+                    tries = tries.max(transfer.tries);
+                    self.lock().retries += 1;
+                    self.add(transfer);
+                }
+                _ => self.tell_end(transfer, result.clone()),
+            }
+        }
+        if tries > 1 {
+            // What is wrong with the store may take a moment; all wait for it alike, so that its thread may wait, too.
+            thread::sleep(RETRY_PAUSE * tries);
+        }
+        self.pump();
+    }
+
+    fn tell_end(&self, transfer: Transfer, result: Result<()>) {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Nobody is left to hear it: then nobody misses it.
+        if let Some(ends) = ends.upgrade() {
+            ends.ended(transfer, result);
+        }
+    }
+
+    pub(super) fn stats(&self) -> QueueStats {
+        let state = self.lock();
+        let [bytes_read, bytes_written] = state.bytes;
+        let (requests, retries, scheduler) = (state.requests, state.retries, *state.scheduler.stats());
+        QueueStats { requests, retries, bytes_read, bytes_written, scheduler }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The number of an object that merges with nothing: what failed beside others is tried alone.
+    fn loner(&mut self) -> u64 {
+        self.loners += 1;
+        self.loners
+    }
+
+    fn keep(&mut self, id: RequestId, transfer: Transfer) {
+        if self.waiting.len() <= id.slot() {
+            self.waiting.resize_with(id.slot() + 1, || None);
+        }
+        self.waiting[id.slot()] = Some(transfer);
+    }
+
+    fn take(&mut self, id: RequestId) -> Transfer {
+        let transfer = self.waiting[id.slot()].take().expect("what waits is kept here");
+        if transfer.direction == Direction::Read {
+            self.names.remove(&transfer.name);
+        }
+        transfer
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("object", &self.object)
+            .field("depth", &self.depth)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Hears the end of a request.
+struct End {
+    queue: Arc<Queue>,
+    id: DispatchId,
+    /// Taken at the end; what is left when this is dropped has failed.
+    transfers: Option<Arc<Vec<Transfer>>>,
+    skip: usize,
+}
+
+impl End {
+    fn finish(&mut self, result: Result<usize>) {
+        let Some(transfers) = self.transfers.take() else { return };
+        // The store has given the buffer back; if it has lost it instead, the memory stays its own for ever, and the transfers get none.
+        match Arc::try_unwrap(transfers) {
+            Ok(transfers) => self.queue.ended(self.id, transfers, result, self.skip),
+            Err(lost) => self.queue.lost(self.id, &lost),
+        }
+    }
+}
+
+impl Queue {
+    /// The store keeps the buffers of a request for good.
+    fn lost(self: &Arc<Self>, id: DispatchId, transfers: &[Transfer]) {
+        self.lock().scheduler.complete(now(), id);
+        for transfer in transfers {
+            let Transfer { name, direction, urgency, slot, tries, .. } = *transfer;
+            let without = Transfer { name, direction, urgency, slot, tries, buffers: Vec::new() };
+            self.tell_end(
+                without,
+                Err(Error::new(ErrorKind::Io, "the store has failed and kept the memory")),
+            );
+        }
+        self.pump();
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.finish(Err(Error::new(ErrorKind::Io, "the store dropped a request")));
+    }
+}
+
+impl ReadSink for End {
+    fn progress(&mut self, _bytes: usize) {}
+
+    fn done(mut self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
+        drop(buf);
+        self.finish(result);
+    }
+}
+
+impl WriteSink for End {
+    fn done(mut self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
+        drop(buf);
+        self.finish(result);
+    }
+}
+
+/// Nobody: for a queue whose owner has not said who hears.
+struct Nobody;
+
+impl Ends for Nobody {
+    fn ended(&self, _transfer: Transfer, _result: Result<()>) {}
+}
+
+/// Now, in nanoseconds since the first call.
+pub(super) fn now() -> Instant {
+    static BEGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let begin = BEGIN.get_or_init(std::time::Instant::now);
+    Instant(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+thread_local! {
+    /// The queue that this thread pumps.
+    static PUMPING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Requests at the store, however many it takes: enough for any drive.
+const DEPTH_MAX: u32 = 32;
+/// Most bytes of a request: with more, who waits for the first page of it waits for the last.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// Times that a transfer is tried again: at one failure in a hundred, one in 10^12 transfers fails for good.
+const TRIES_MAX: u32 = 5;
+/// Pause before that.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);

@@ -1,0 +1,80 @@
+//! The threads that serve touches.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use super::swap::Shared;
+use crate::error::{Error, Result};
+use crate::uffd::Touch;
+
+/// Threads that serve touches until this is dropped.
+#[derive(Debug)]
+pub(super) struct Handlers {
+    threads: Vec<JoinHandle<()>>,
+    stop: Arc<OwnedFd>,
+}
+
+impl Handlers {
+    pub(super) fn start(shared: &Arc<Shared>, count: usize) -> Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Error::System {
+            wanted: "make an event",
+            error: error.into(),
+            hint: "",
+        })?;
+        let mut handlers = Self { threads: Vec::new(), stop: Arc::new(stop) };
+        for number in 0..count.max(1) {
+            let (shared, stop) = (Arc::clone(shared), Arc::clone(&handlers.stop));
+            let thread = thread::Builder::new()
+                .name(format!("bowwave-swap-{number}"))
+                .spawn(move || serve(&shared, &stop))
+                .map_err(|error| Error::System { wanted: "start a thread", error, hint: "" })?;
+            handlers.threads.push(thread);
+        }
+        Ok(handlers)
+    }
+}
+
+impl Drop for Handlers {
+    fn drop(&mut self) {
+        // Wakes all of them: nobody reads it back to zero.
+        let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        debug_assert!(told.is_ok(), "{told:?}");
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _said = thread.join();
+        }
+    }
+}
+
+/// Serves touches until something can be read from `stop`.
+fn serve(shared: &Shared, stop: &OwnedFd) {
+    let mut touches: Vec<Touch> = Vec::new();
+    loop {
+        let mut ready = [
+            PollFd::from_borrowed_fd(shared.memory.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
+        let patience = shared.patience().map(|patience| Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        });
+        match poll(&mut ready, patience.as_ref()) {
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) => {}
+            Err(error) => unreachable!("polling two descriptors of our own: {error}"),
+        }
+        if !ready[1].revents().is_empty() {
+            return;
+        }
+        shared.expire();
+        shared.memory.receive(&mut touches).expect("a userfaultfd is readable while it is open");
+        for touch in touches.drain(..) {
+            if let Some(page) = shared.memory.page_at(touch.address) {
+                shared.touched(page, touch.write);
+            }
+        }
+    }
+}

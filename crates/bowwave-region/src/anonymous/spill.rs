@@ -1,0 +1,190 @@
+//! Where pages go that do not fit into memory: a file of its own, or an object of any store that can be written in place.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowwave_backend::{
+    Allocate, Backend, ErrorKind, FileBackend, FileIo, OpenWrite, Profile, WriteObject, Writes, read_exact,
+    write_exact,
+};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{Error, Result};
+use crate::uffd::SYSTEM_PAGE;
+
+/// Where pages go that do not fit into memory, and how much room there is.
+///
+/// What is in memory gets there in the clear. A file is readable for its owner alone, and in use by one process at a time.
+#[derive(Clone, Debug)]
+pub struct Spill {
+    place: Place,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    File(PathBuf),
+    Store(Arc<dyn Backend>, PathBuf),
+}
+
+impl Spill {
+    /// A file of `bytes` bytes, or, if `path` is a folder, one without a name in it, which goes with the swap.
+    ///
+    /// The room is reserved at once, where the file system can. A file that is there must be empty or have been used for this before; it stays,
+    /// with its room. One that was not is made, and removed in the end.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>, bytes: u64) -> Self {
+        Self { place: Place::File(path.into()), bytes }
+    }
+
+    /// An object of a store that takes bytes anywhere; it is made if there is none, and stays. That nobody else uses it is up to the caller.
+    #[must_use]
+    pub fn store(store: Arc<dyn Backend>, path: impl Into<PathBuf>, bytes: u64) -> Self {
+        Self { place: Place::Store(store, path.into()), bytes }
+    }
+
+    /// Room in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// A spill that is open, and nobody else's.
+#[derive(Debug)]
+pub(super) struct OpenSpill {
+    pub(super) object: Arc<dyn WriteObject>,
+    pub(super) profile: Profile,
+    /// Pages of room, with the header's.
+    pub(super) slots: u64,
+    /// Keeps others out as long as it is open.
+    _lock: Option<File>,
+    /// Removed in the end.
+    remove: Option<PathBuf>,
+}
+
+impl Spill {
+    pub(super) fn open(&self) -> Result<OpenSpill> {
+        let slots = self.bytes / SYSTEM_PAGE as u64;
+        if !(2..=u64::from(u32::MAX)).contains(&slots) {
+            let message = format!("a spill of {} bytes: it takes from 8 KiB to 16 TiB", self.bytes);
+            return Err(Error::Range(message));
+        }
+        match &self.place {
+            Place::File(path) => open_file(path, slots),
+            Place::Store(store, path) => {
+                let object = open_object(&**store, path)?;
+                reserve(&*object, slots, &path.display().to_string())?;
+                Ok(OpenSpill { object, profile: store.profile(), slots, _lock: None, remove: None })
+            }
+        }
+    }
+}
+
+impl Drop for OpenSpill {
+    fn drop(&mut self) {
+        if let Some(path) = &self.remove {
+            // Gone already is gone; and nobody can be told of more.
+            let _removed = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn system(wanted: &'static str, hint: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::System { wanted, error, hint }
+}
+
+fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
+    let is_folder = path.metadata().is_ok_and(|metadata| metadata.is_dir());
+    let path = if is_folder { unnamed_in(path) } else { path.to_owned() };
+    let created = !path.exists();
+    let lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path)
+        .map_err(system("open the spill file", "name a file on a disk that you may write to, or a folder"))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+        system("have the spill file alone", "another program swaps to it: name another file")(error.into())
+    })?;
+    let remove = created.then(|| path.clone());
+    let metadata = lock.metadata().map_err(system("look at the spill file", ""))?;
+    if !metadata.is_file() {
+        return Err(Error::Range(format!("{}: a spill must be a file or a folder", path.display())));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let name = path.file_name().ok_or_else(|| Error::Range(format!("{}: has no name", path.display())))?;
+    let store = FileBackend::open(folder.unwrap_or_else(|| Path::new(".")), FileIo::Auto, true, None)?;
+    let object = open_object(&store, Path::new(name))?;
+    let mut spill = OpenSpill { object, profile: store.profile(), slots, _lock: Some(lock), remove };
+    if metadata.size() > 0 {
+        check_header(&*spill.object, metadata.size(), &path)?;
+    }
+    reserve(&*spill.object, slots, &path.display().to_string())?;
+    if is_folder {
+        std::fs::remove_file(&path).map_err(system("take the spill file's name away", ""))?;
+        spill.remove = None;
+    }
+    Ok(spill)
+}
+
+/// A name in a folder that nobody else takes.
+fn unnamed_in(folder: &Path) -> PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    folder.join(format!(".bowwave-swap-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn open_object(store: &dyn Backend, path: &Path) -> Result<Arc<dyn WriteObject>> {
+    let writes = store.profile().writes;
+    if writes != Writes::Anywhere {
+        let why = if writes == Writes::No { "it is only read" } else { "it takes whole objects only" };
+        return Err(Error::Range(format!("cannot spill to {}: {why}; name a file, or memory:", store.url())));
+    }
+    let how = OpenWrite { create: true, mode: 0o600, ..OpenWrite::default() };
+    Ok(store.open_write(path, &how)?)
+}
+
+/// Has room for all slots, where the store can reserve it, and says whose it is.
+fn reserve(object: &dyn WriteObject, slots: u64, place: &str) -> Result<()> {
+    let bytes = slots * SYSTEM_PAGE as u64;
+    match object.allocate(0, bytes, Allocate::Reserve { keep_size: false }) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::Unsupported => object.set_len(bytes)?,
+        Err(error) if error.kind() == ErrorKind::NoSpace => {
+            // What was reserved on the way is of no use.
+            let _cut = object.set_len(0);
+            return Err(Error::Range(format!(
+                "{place}: {bytes} bytes of spill do not fit on the disk: {error}; make room, or spill less"
+            )));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let mut header = vec![0; SYSTEM_PAGE];
+    (&mut header[..]).write_all(MAGIC).expect("it is shorter than a page");
+    Ok(write_exact(object, 0, &header, PATIENCE)?)
+}
+
+/// Fails unless the file was a spill before: nobody's data is overwritten for a mistyped name.
+fn check_header(object: &dyn WriteObject, size: u64, path: &Path) -> Result<()> {
+    let len = MAGIC.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+    if read_exact(object, 0, len, PATIENCE)? == MAGIC {
+        return Ok(());
+    }
+    let place = path.display();
+    Err(Error::Range(format!(
+        "{place}: holds something else; name a new file to spill to, or remove that one"
+    )))
+}
+
+/// What the first page of a spill begins with.
+const MAGIC: &[u8] = b"bowwave spill 1\n";
+/// How long a store may take for the header.
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,330 @@
+//! The driver of the core's pager: touches go in, what is to be done comes out, and is done.
+//!
+//! ```text
+//!   a touch ──► kernel ──► handler ──► Pager::touch ──► Zero, Map ─────────► the program goes on
+//!                                          │    Unmap ──► Pager::unmapped
+//!                                          └──► Read, Write ──► transfers ──► read_done, written
+//! ```
+//!
+//! All but transfers is done under one lock, in the order that the pager says. Nothing here touches a region, so that
+//! serving a touch never needs another one; and what serving needs (buffers, tables) is not in one.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use bowwave_core::swap::pager::{
+    PageId, Pager, PagerAction, PagerError, PagerLoad, ReadId, RegionAdvice, RegionId, SwapStats, Touch,
+    TouchOutcome,
+};
+use bowwave_core::{PageCount, PageIndex, PageRange, Waiter};
+
+use super::buffers::Buffers;
+use super::memory::{Memory, Pages};
+use super::queue::{Queue, now};
+use super::space::Space;
+use super::spill::OpenSpill;
+use super::transfers::{Staged, Transfers};
+use crate::error::{Error, Result};
+
+/// What handlers, transfers and regions share.
+pub(super) struct Shared {
+    pub(super) memory: Memory,
+    pub(super) buffers: Arc<Buffers>,
+    pub(super) queue: Arc<Queue>,
+    state: Mutex<State>,
+    /// When the pager wants to be looked at again, in nanoseconds; `u64::MAX` if it does not.
+    deadline: AtomicU64,
+    /// That the store takes nothing has been said.
+    complained: AtomicBool,
+    /// Pages that could not be had, and why.
+    failed: Mutex<BTreeMap<u64, String>>,
+    /// Open as long as anything may be transferred.
+    _spill: OpenSpill,
+}
+
+/// What the lock is around.
+pub(super) struct State {
+    pub(super) pager: Pager,
+    space: Space,
+    regions: HashMap<RegionId, Pages>,
+    /// By first page.
+    by_place: BTreeMap<u64, RegionId>,
+    /// Names that no region has any more, and the first that none had yet.
+    free_ids: Vec<RegionId>,
+    next_id: u32,
+    pub(super) transfers: Transfers,
+    /// What was read and is not in memory yet.
+    pub(super) staged: Staged,
+    /// What the pager wants done, in order.
+    todo: VecDeque<PagerAction>,
+    /// Where it answers.
+    pub(super) out: Vec<PagerAction>,
+    written: Vec<bool>,
+    soiled: Vec<PageIndex>,
+}
+
+impl Shared {
+    pub(super) fn new(memory: Memory, buffers: Arc<Buffers>, spill: OpenSpill, pager: Pager) -> Arc<Self> {
+        let queue = Queue::new(Arc::clone(&spill.object), &spill.profile);
+        let state = State {
+            pager,
+            space: Space::new(memory.pages()),
+            regions: HashMap::new(),
+            by_place: BTreeMap::new(),
+            free_ids: Vec::new(),
+            next_id: 0,
+            transfers: Transfers::default(),
+            staged: Staged::default(),
+            todo: VecDeque::new(),
+            out: Vec::new(),
+            written: Vec::new(),
+            soiled: Vec::new(),
+        };
+        let shared = Arc::new(Self {
+            memory,
+            buffers,
+            queue,
+            state: Mutex::new(state),
+            deadline: AtomicU64::new(u64::MAX),
+            complained: AtomicBool::new(false),
+            failed: Mutex::default(),
+            _spill: spill,
+        });
+        let ends: Arc<dyn super::queue::Ends> = Arc::clone(&shared) as _;
+        shared.queue.tell(Arc::downgrade(&ends));
+        shared
+    }
+
+    /// Has `change` done to the pager and everything done that follows.
+    pub(super) fn step<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = {
+            let mut state = self.lock();
+            let result = change(&mut state);
+            state.carry_out(self);
+            let deadline = state.pager.next_deadline().map_or(u64::MAX, |at| at.0);
+            self.deadline.store(deadline, Ordering::Relaxed);
+            self.note_blocked(deadline != u64::MAX);
+            result
+        };
+        self.queue.pump();
+        result
+    }
+
+    /// A program touches a page.
+    pub(super) fn touched(&self, page: u64, store: bool) {
+        self.step(|state| {
+            let touch = if store { Touch::Store } else { Touch::Load };
+            let outcome = match state.page_id(page) {
+                Some(id) => state.pager.touch(now(), Waiter(page), id, touch, &mut state.out),
+                // The region is gone, or never was: nobody has a right to be here.
+                None => {
+                    self.poison(page);
+                    return;
+                }
+            };
+            if outcome == TouchOutcome::Go {
+                // Behind what maps it.
+                state.out.push(PagerAction::Wake { waiter: Waiter(page), result: Ok(()) });
+            }
+        });
+    }
+
+    /// Time has passed.
+    pub(super) fn expire(&self) {
+        if now().0 >= self.deadline.load(Ordering::Relaxed) {
+            self.step(|state| state.pager.expire(now(), &mut state.out));
+        }
+    }
+
+    /// How long until [`expire`](Self::expire) is to be called; none if never.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        (deadline != u64::MAX).then(|| Duration::from_nanos(deadline.saturating_sub(now().0)))
+    }
+
+    /// A region of `pages` pages, all zeroes.
+    pub(super) fn add_region(&self, pages: u64) -> Result<(RegionId, Pages)> {
+        self.step(|state| {
+            let Some(range) = state.space.take(pages) else {
+                let message = format!(
+                    "no address space for a region of {pages} pages; let SwapOptions::address_bytes be larger"
+                );
+                return Err(Error::Range(message));
+            };
+            let id = state.free_ids.pop().unwrap_or_else(|| {
+                state.next_id += 1;
+                RegionId(state.next_id - 1)
+            });
+            let base = PageIndex((self.memory.address(range.start) / crate::uffd::SYSTEM_PAGE) as u64);
+            if let Err(error) = state.pager.add_region(id, base, PageCount(pages)) {
+                state.space.give(&range);
+                state.free_ids.push(id);
+                return Err(Error::Range(error.to_string()));
+            }
+            state.regions.insert(id, range.clone());
+            state.by_place.insert(range.start, id);
+            Ok((id, range))
+        })
+    }
+
+    pub(super) fn remove_region(&self, region: RegionId) {
+        self.step(|state| state.pager.remove_region(now(), region, &mut state.out));
+    }
+
+    pub(super) fn advise(&self, region: RegionId, pages: PageRange, advice: RegionAdvice) {
+        self.step(|state| state.pager.advise(now(), region, pages, advice, &mut state.out));
+    }
+
+    pub(super) fn region_stats(&self, region: RegionId) -> (SwapStats, u64) {
+        let state = self.lock();
+        let stats = state.pager.region_stats(region).copied().unwrap_or_default();
+        (stats, state.pager.region_frames(region))
+    }
+
+    pub(super) fn stats(&self) -> (SwapStats, PagerLoad) {
+        let state = self.lock();
+        (*state.pager.stats(), state.pager.load())
+    }
+
+    /// Pages that could not be had: their number, and why.
+    pub(super) fn failures(&self) -> BTreeMap<u64, String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes why a page cannot be had.
+    pub(super) fn fail(&self, page: u64, cause: &str) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(page, cause.to_owned());
+    }
+
+    /// Makes a page fatal to touch, and says why, if it is known.
+    fn poison(&self, page: u64) {
+        if let Some(cause) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).get(&page) {
+            say(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
+        }
+        insist(|| self.memory.poison(&(page..page + 1)));
+        self.memory.wake_pages(&(page..page + 1));
+    }
+
+    /// Says, once each time, that the store takes nothing, and that it does again.
+    fn note_blocked(&self, blocked: bool) {
+        if blocked != self.complained.swap(blocked, Ordering::Relaxed) {
+            let what = if blocked {
+                "takes no pages (full, or failing): memory cannot grow until it does; make room"
+            } else {
+                "takes pages again"
+            };
+            say(format_args!("bowwave: the spill {what}"));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("memory", &self.memory)
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Does what the pager has said, and what it says to that.
+    pub(super) fn carry_out(&mut self, shared: &Shared) {
+        loop {
+            self.todo.extend(self.out.drain(..));
+            let Some(action) = self.todo.pop_front() else { break };
+            match action {
+                PagerAction::Zero { region, pages, .. } => {
+                    let pages = self.pages(region, pages);
+                    insist(|| shared.memory.zero(&pages));
+                }
+                PagerAction::Map { region, pages, .. } => self.map(shared, region, pages),
+                PagerAction::Unmap { region, pages } => self.unmap(shared, region, pages),
+                PagerAction::Drop { region, pages } => {
+                    let pages = self.pages(region, pages);
+                    self.staged.forget(&pages);
+                    insist(|| shared.memory.free(&pages));
+                }
+                PagerAction::Wake { waiter: Waiter(page), result } => match result {
+                    Ok(()) => shared.memory.wake_pages(&(page..page + 1)),
+                    Err(PagerError::Read(_) | PagerError::Gone) => shared.poison(page),
+                },
+                PagerAction::Retired { region } => self.retired(shared, region),
+                PagerAction::Read(read) => self.start_read(shared, read),
+                PagerAction::Write(write) => self.start_write(shared, write),
+                PagerAction::Promote { id: ReadId(name) } => self.promote(shared, name),
+                PagerAction::Decided(_) => {}
+            }
+        }
+        self.start_starved(shared);
+    }
+
+    fn unmap(&mut self, shared: &Shared, region: RegionId, range: PageRange) {
+        let pages = self.pages(region, range);
+        insist(|| shared.memory.unmap(&pages, &mut self.written));
+        self.soiled.clear();
+        let soiled = self.written.iter().enumerate().filter(|(_, written)| **written);
+        self.soiled.extend(soiled.map(|(index, _)| range.start + PageCount(index as u64)));
+        self.pager.unmapped(now(), region, range, Some(&self.soiled), &mut self.out);
+    }
+
+    /// Where pages of a region are.
+    pub(super) fn pages(&self, region: RegionId, pages: PageRange) -> Pages {
+        let first = self.regions.get(&region).expect("the pager knows no other regions").start;
+        first + pages.start.0..first + pages.end.0
+    }
+
+    /// Where a page is.
+    pub(super) fn place(&self, id: PageId) -> u64 {
+        self.pages(id.region, PageRange::from_start(id.page, PageCount(1))).start
+    }
+
+    /// Whose a page is.
+    fn page_id(&self, page: u64) -> Option<PageId> {
+        let (&start, region) = self.by_place.range(..=page).next_back()?;
+        let inside = page < self.regions.get(region)?.end;
+        inside.then_some(PageId { region: *region, page: PageIndex(page - start) })
+    }
+
+    /// Nothing of a region is in flight: its place is free again.
+    fn retired(&mut self, shared: &Shared, region: RegionId) {
+        let Some(pages) = self.regions.remove(&region) else { return };
+        self.by_place.remove(&pages.start);
+        // With the marks of pages that were not to be had.
+        insist(|| shared.memory.clear(&pages));
+        self.space.give(&pages);
+        self.free_ids.push(region);
+    }
+}
+
+/// Tries until it works: what can fail here is memory of the kernel's, and nothing may be left undone.
+pub(super) fn insist(mut work: impl FnMut() -> io::Result<()>) {
+    let mut tries = 0u64;
+    while let Err(error) = work() {
+        if tries.is_multiple_of(TELL_EACH) {
+            say(format_args!("bowwave: the kernel does not move pages: {error}; trying again"));
+        }
+        tries += 1;
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Tells people; nothing can be done where that fails.
+#[allow(clippy::print_stderr, reason = "there is no caller to tell")]
+fn say(message: fmt::Arguments<'_>) {
+    eprintln!("{message}");
+}
+
+/// How often in so many tries it is said that something does not work.
+const TELL_EACH: u64 = 1000;
+/// Pause before something is tried again.
+const PAUSE: Duration = Duration::from_millis(1);

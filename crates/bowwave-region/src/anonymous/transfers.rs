@@ -1,0 +1,309 @@
+//! What the pager wants read and written: buffers for it, its way to the queue, and what its end means.
+#![allow(unsafe_code, reason = "looks into buffers")]
+
+use std::collections::{HashMap, VecDeque};
+use std::ptr;
+
+use bowwave_backend::{ErrorKind, Result};
+use bowwave_core::schedule::Direction;
+use bowwave_core::swap::pager::{PageId, ReadId, RegionId, SwapIn, SwapOut, WriteError, WriteId};
+use bowwave_core::{PageCount, PageIndex, PageRange, Urgency};
+
+use super::buffers::{Lease, RUN_MAX};
+use super::memory::Pages;
+use super::queue::{Ends, Transfer, now};
+use super::swap::{Shared, State, insist};
+use crate::uffd::SYSTEM_PAGE;
+
+/// What is under way, or waits for buffers.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    reads: HashMap<u64, SwapIn>,
+    writes: HashMap<u64, Writing>,
+    /// Without buffers so far: what someone waits for, and the rest.
+    starved: [VecDeque<Starved>; 2],
+}
+
+#[derive(Debug)]
+enum Starved {
+    Read(u64),
+    Write(u64),
+}
+
+/// A write of the pager's, in as many transfers as pages of zeroes cut it into.
+#[derive(Debug)]
+struct Writing {
+    write: SwapOut,
+    /// Pages that are loaded, and their buffers sent.
+    loaded: usize,
+    /// Positions of pages of zeroes.
+    zeroes: Vec<usize>,
+    /// Transfers on their way.
+    pending: usize,
+    error: Option<WriteError>,
+}
+
+/// Pages that lie in buffers and are not in memory yet.
+#[derive(Debug, Default)]
+pub(super) struct Staged {
+    /// In order of pages; null once they are in memory, or of no use any more.
+    pages: Vec<(u64, *const u8)>,
+}
+
+// SAFETY: addresses in buffers; whoever uses one says why it may.
+unsafe impl Send for Staged {}
+
+impl Staged {
+    /// The first of these pages that are alike, in buffers side by side or in none: how many, and where.
+    pub(super) fn take(&mut self, range: &Pages) -> (u64, Option<*const u8>) {
+        let at = self.pages.partition_point(|&(page, _)| page < range.start);
+        let from = &mut self.pages[at..];
+        let here = |entry: &(u64, *const u8)| range.contains(&entry.0) && !entry.1.is_null();
+        let first = from.iter().position(here).filter(|&index| from[index].0 == range.start);
+        let Some(first) = first else {
+            let next = from.iter().find(|entry| here(entry)).map(|entry| entry.0);
+            return (next.unwrap_or(range.end) - range.start, None);
+        };
+        let source = from[first].1;
+        let mut count = 0;
+        for (page, address) in &mut from[first..] {
+            let follows = *page == range.start + count && range.contains(page);
+            if !follows || *address != source.wrapping_add(count as usize * SYSTEM_PAGE) {
+                break;
+            }
+            *address = ptr::null();
+            count += 1;
+        }
+        (count, Some(source))
+    }
+
+    /// These pages are of no use any more.
+    pub(super) fn forget(&mut self, range: &Pages) {
+        for (page, address) in &mut self.pages {
+            if range.contains(page) {
+                *address = ptr::null();
+            }
+        }
+    }
+}
+
+impl State {
+    pub(super) fn start_read(&mut self, shared: &Shared, read: SwapIn) {
+        let (ReadId(name), demand) = (read.id, read.urgency == Urgency::Demand);
+        self.transfers.reads.insert(name, read);
+        if !self.send_read(shared, name) {
+            self.transfers.starved[usize::from(!demand)].push_back(Starved::Read(name));
+        }
+    }
+
+    /// Sends a read, if there are buffers for it.
+    fn send_read(&mut self, shared: &Shared, name: u64) -> bool {
+        let Some(read) = self.transfers.reads.get(&name) else { return true };
+        let (mut missing, mut buffers) = (read.pages.len(), Vec::new());
+        while missing > 0 {
+            let Some(lease) = shared.buffers.lend(missing, read.urgency == Urgency::Demand) else {
+                return false;
+            };
+            missing -= lease.pages();
+            buffers.push(lease);
+        }
+        let (direction, urgency, slot) = (Direction::Read, read.urgency, read.slot.0);
+        shared.queue.add(Transfer { name, direction, urgency, slot, buffers, tries: 0 });
+        true
+    }
+
+    /// Someone waits for a read now, wherever it is.
+    pub(super) fn promote(&mut self, shared: &Shared, name: u64) {
+        if let Some(read) = self.transfers.reads.get_mut(&name) {
+            read.urgency = Urgency::Demand;
+        }
+        let [demand, ahead] = &mut self.transfers.starved;
+        let waits = ahead.iter().position(|job| matches!(job, Starved::Read(other) if *other == name));
+        match waits.and_then(|at| ahead.remove(at)) {
+            Some(job) => demand.push_back(job),
+            None => shared.queue.promote(name),
+        }
+    }
+
+    pub(super) fn start_write(&mut self, shared: &Shared, write: SwapOut) {
+        let (WriteId(name), demand) = (write.id, write.urgency == Urgency::Demand);
+        let writing = Writing { write, loaded: 0, zeroes: Vec::new(), pending: 0, error: None };
+        self.transfers.writes.insert(name, writing);
+        if !self.send_write(shared, name) {
+            self.transfers.starved[usize::from(!demand)].push_back(Starved::Write(name));
+        }
+        self.finish_write(name);
+    }
+
+    /// Copies pages of a write out and sends them, as far as there are buffers; whether that is all of them.
+    fn send_write(&mut self, shared: &Shared, name: u64) -> bool {
+        loop {
+            let Some(writing) = self.transfers.writes.get(&name) else { return true };
+            let missing = writing.write.pages.len() - writing.loaded;
+            if missing == 0 {
+                return true;
+            }
+            let demand = writing.write.urgency == Urgency::Demand;
+            let Some(mut lease) = shared.buffers.lend(missing.min(RUN_MAX), demand) else { return false };
+            self.load(shared, name, &mut lease);
+            let writing = self.transfers.writes.get_mut(&name).expect("it is here, as above");
+            let (first, urgency) = (writing.loaded, writing.write.urgency);
+            writing.loaded += lease.pages();
+            for (at, buffer) in split_at_zeroes(lease, &mut writing.zeroes, first) {
+                writing.pending += 1;
+                let slot = writing.write.slot.0 + (first + at) as u64;
+                let direction = Direction::Write;
+                shared.queue.add(Transfer {
+                    name,
+                    direction,
+                    urgency,
+                    slot,
+                    buffers: vec![buffer],
+                    tries: 0,
+                });
+            }
+        }
+    }
+
+    /// Copies the next pages of a write, as many as the buffer has room for.
+    fn load(&self, shared: &Shared, name: u64, lease: &mut Lease) {
+        let writing = &self.transfers.writes[&name];
+        let pages = &writing.write.pages[writing.loaded..writing.loaded + lease.pages()];
+        let mut bytes = lease.bytes_mut();
+        for run in pages.chunk_by(|a, b| a.region == b.region && a.page.0 + 1 == b.page.0) {
+            let (these, rest) = bytes.split_at_mut(run.len() * SYSTEM_PAGE);
+            let first = self.place(run[0]);
+            insist(|| shared.memory.load(first, these));
+            bytes = rest;
+        }
+    }
+
+    /// Tells the pager of a write that has ended, if it has.
+    fn finish_write(&mut self, name: u64) {
+        let Some(writing) = self.transfers.writes.get(&name) else { return };
+        let all = writing.loaded == writing.write.pages.len() || writing.error.is_some();
+        if writing.pending > 0 || !all {
+            return;
+        }
+        let Some(Writing { write, zeroes, error, .. }) = self.transfers.writes.remove(&name) else { return };
+        let result = error.map_or(Ok(()), Err);
+        self.pager.written(now(), write.id, result, &zeroes, &mut self.out);
+    }
+
+    /// Sends what waited for buffers, as far as there are some.
+    pub(super) fn start_starved(&mut self, shared: &Shared) {
+        for class in 0..self.transfers.starved.len() {
+            while let Some(job) = self.transfers.starved[class].pop_front() {
+                let sent = match job {
+                    Starved::Read(name) => self.send_read(shared, name),
+                    Starved::Write(name) => {
+                        let sent = self.send_write(shared, name);
+                        self.finish_write(name);
+                        sent
+                    }
+                };
+                if !sent {
+                    self.transfers.starved[class].push_front(job);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Maps pages out of buffers or where they are already, protected if the store has what they hold.
+    pub(super) fn map(&mut self, shared: &Shared, region: RegionId, pages: PageRange) {
+        let (mut at, end) = (pages.start, pages.end);
+        while at < end {
+            let protected = self.is_stored(region, at);
+            let mut next = at + PageCount(1);
+            while next < end && self.is_stored(region, next) == protected {
+                next = next + PageCount(1);
+            }
+            let mut range = self.pages(region, PageRange { start: at, end: next });
+            while range.start < range.end {
+                let (count, source) = self.staged.take(&range);
+                let part = range.start..range.start + count;
+                match source {
+                    // SAFETY: in the buffers of the read that is being answered, which hold it until then.
+                    Some(source) => insist(|| unsafe { shared.memory.fill(&part, source, protected) }),
+                    None => insist(|| shared.memory.map(&part, protected)),
+                }
+                range.start += count;
+            }
+            at = next;
+        }
+    }
+
+    fn is_stored(&self, region: RegionId, page: PageIndex) -> bool {
+        self.pager.slot(PageId { region, page }).is_some()
+    }
+
+    fn read_ended(&mut self, shared: &Shared, transfer: Transfer, result: Result<()>) {
+        let Some(read) = self.transfers.reads.remove(&transfer.name) else { return };
+        match &result {
+            Ok(()) => {
+                let buffers = transfer.buffers.iter().flat_map(|lease| {
+                    (0..lease.pages())
+                        .map(|page| lease.as_ptr().wrapping_add(page * SYSTEM_PAGE).cast_const())
+                });
+                let staged = read.pages.iter().map(|&id| self.place(id)).zip(buffers).collect();
+                self.staged.pages = staged;
+                self.staged.pages.sort_unstable_by_key(|&(page, _)| page);
+            }
+            Err(error) => {
+                let cause = error.to_string();
+                read.pages.iter().for_each(|&id| shared.fail(self.place(id), &cause));
+            }
+        }
+        self.pager.read_done(now(), read.id, result.map_err(|_| 0), &mut self.out);
+        self.carry_out(shared);
+        for (page, source) in std::mem::take(&mut self.staged.pages) {
+            if !source.is_null() {
+                // SAFETY: in a buffer of the transfer, which is alive.
+                let bytes = unsafe { std::slice::from_raw_parts(source, SYSTEM_PAGE) };
+                insist(|| shared.memory.store(page, bytes));
+            }
+        }
+    }
+
+    fn write_ended(&mut self, transfer: &Transfer, result: Result<()>) {
+        let name = transfer.name;
+        let Some(writing) = self.transfers.writes.get_mut(&name) else { return };
+        writing.pending -= 1;
+        if let Err(error) = result {
+            let full = error.kind() == ErrorKind::NoSpace;
+            writing.error = Some(if full { WriteError::Full } else { WriteError::Failed(0) });
+        }
+        self.finish_write(name);
+    }
+}
+
+impl Ends for Shared {
+    fn ended(&self, transfer: Transfer, result: Result<()>) {
+        self.step(|state| match transfer.direction {
+            Direction::Read => state.read_ended(self, transfer, result),
+            Direction::Write => state.write_ended(&transfer, result),
+        });
+    }
+}
+
+/// Cuts a buffer at its pages of zeroes, whose positions, counted from `first`, are noted: the rest, with where they begin in it.
+fn split_at_zeroes(lease: Lease, zeroes: &mut Vec<usize>, first: usize) -> Vec<(usize, Lease)> {
+    let is_zero: Vec<bool> = lease.bytes().chunks_exact(SYSTEM_PAGE).map(is_zero).collect();
+    zeroes.extend(is_zero.iter().enumerate().filter(|(_, zero)| **zero).map(|(at, _)| first + at));
+    let (mut parts, mut at, mut rest) = (Vec::new(), 0, lease);
+    for run in is_zero.chunk_by(|a, b| a == b) {
+        let tail = rest.split_off(run.len());
+        if !run[0] {
+            parts.push((at, rest));
+        }
+        at += run.len();
+        rest = tail;
+    }
+    parts
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    static ZEROES: [u8; SYSTEM_PAGE] = [0; SYSTEM_PAGE];
+    page == ZEROES
+}
