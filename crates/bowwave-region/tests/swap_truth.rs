@@ -1,119 +1,199 @@
-//! Random writes and reads by several threads over far more than the memory, against a model.
+//! What is written to memory larger than memory is read again, whatever goes out, comes back or fails.
 //!
-//! The model is a seed: each thread has pages of its own, and each eight bytes it writes are a function of the seed, the place and how often
-//! that place was written, which the thread counts. `BOWWAVE_SWAP_OPS` sets how many operations there are in all, `BOWWAVE_SWAP_SEED` the seed.
-#![allow(unsafe_code, reason = "threads write to one region side by side")]
-#![allow(clippy::print_stderr, reason = "says how to reproduce a failure")]
+//! `BOWWAVE_SWAP_OPS` sets how many operations there are, `BOWWAVE_SWAP_SEED` their seed.
+#![allow(clippy::print_stderr, reason = "says how to reproduce a failure, and what was skipped")]
 
+mod swap_model;
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use bowwave_region::{Error, Spill, Swap, SwapOptions, SwapRegion};
+use bowwave_backend::{
+    Backend, Entry, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
+    OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteFaults, WriteObject, WriteSink,
+};
+use bowwave_region::{Spill, Swap, SwapReport};
+use swap_model::{Run, number, swap};
 
-const THREADS: u64 = 4;
-const MEMORY: u64 = 8 << 20;
+const MEMORY: u64 = 4 << 20;
 /// Eight times the memory.
-const LEN: usize = 64 << 20;
+const LEN: usize = 32 << 20;
+const SPILL: u64 = 48 << 20;
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
-}
-
-/// SplitMix64: a good mixing of a counter.
-fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ (value >> 31)
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-}
-
-/// Where the swap can be had; else why not.
-fn swap(spill: &Spill, memory: u64) -> Option<Swap> {
-    let options = SwapOptions { memory_bytes: Some(memory), ..SwapOptions::default() };
-    match Swap::new(spill, &options) {
-        Ok(swap) => Some(swap),
-        Err(error @ Error::System { wanted: "use userfaultfd", .. }) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// A cell's value after `version` writes; zero before the first, and one in four ever after, so that there are pages of zeros.
-fn value(seed: u64, cell: u64, version: u32) -> u64 {
-    if version == 0 { 0 } else { mix(seed ^ cell.wrapping_mul(0x1_0000_0001) ^ u64::from(version) << 40) }
-}
-
-/// Writes and reads at random, and checks each read, and in the end everything.
-fn run(region: &SwapRegion, ops: u64, seed: u64) {
-    let base = region.as_ptr() as usize;
-    let cells = (region.len() / 8) as u64;
-    let share = cells / THREADS;
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            scope.spawn(move || {
-                let mut random = Random(seed ^ mix(thread + 1));
-                let mut versions = vec![0u32; share as usize];
-                // Shares alternate page by page, so that each page's neighbours are another thread's.
-                let cell_of = |index: u64| {
-                    let (page, within) = (index / 512, index % 512);
-                    (page * THREADS + thread) * 512 + within
-                };
-                let check = |index: u64, version: u32| {
-                    let cell = cell_of(index);
-                    // SAFETY: inside the region, and no other thread's.
-                    let found = unsafe { std::ptr::read_volatile((base as *const u64).add(cell as usize)) };
-                    assert_eq!(
-                        found,
-                        value(seed, cell, version),
-                        "cell {cell}, version {version}, seed {seed}"
-                    );
-                };
-                for _ in 0..ops / THREADS {
-                    let draw = random.next();
-                    // Half of the touches go to a tenth of the pages.
-                    let range = if draw & 4 == 0 { share / 10 } else { share };
-                    let index = random.next() % range;
-                    if draw & 1 == 0 {
-                        let version = &mut versions[index as usize];
-                        *version += 1;
-                        let cell = cell_of(index);
-                        // SAFETY: as above.
-                        unsafe {
-                            std::ptr::write_volatile(
-                                (base as *mut u64).add(cell as usize),
-                                value(seed, cell, *version),
-                            )
-                        };
-                    } else {
-                        check(index, versions[index as usize]);
-                    }
-                }
-                for index in 0..share {
-                    check(index, versions[index as usize]);
-                }
-            });
-        }
-    });
+/// Has a region written to and read at random, and returns what was done.
+fn run(swap: &Swap, ops: u64) -> SwapReport {
+    let region = swap.region(LEN).expect("a region");
+    let done = AtomicU64::new(0);
+    let seed = number("BOWWAVE_SWAP_SEED", 1);
+    let ops = number("BOWWAVE_SWAP_OPS", ops);
+    Run { region: &region, ops, seed, done: &done }.check();
+    let report = region.report();
+    assert!(report.stats.swap_in > 0 && report.stats.swap_out > 0, "it went out and came back: {report:?}");
+    assert!(report.load.frames_used <= report.load.frames, "{report:?}");
+    report
 }
 
 #[test]
 fn what_was_written_is_read_whatever_goes_out_and_comes_back() {
-    let (ops, seed) = (number("BOWWAVE_SWAP_OPS", 200_000), number("BOWWAVE_SWAP_SEED", 1));
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(swap) = swap(&Spill::file(folder.path(), 96 << 20), MEMORY) else { return };
-    let region = swap.region(LEN).expect("a region");
-    run(&region, ops, seed);
-    let report = region.report();
-    eprintln!("{report:?}");
-    assert!(report.stats.swap_in > 0 && report.stats.swap_out > 0, "it went out and came back: {report:?}");
-    assert!(report.load.frames_used <= report.load.frames, "{report:?}");
+    let Some(swap) = swap(&Spill::file(folder.path(), SPILL), MEMORY) else { return };
+    let report = run(&swap, 30_000);
+    assert!(report.tracks_writes, "a process that is its own may look at its page table: {report:?}");
+    assert!(report.stats.dropped > 0, "what was not written to is not written out again: {report:?}");
 }
+
+#[test]
+fn what_was_written_is_read_from_a_store_that_answers_at_once() {
+    let Some(swap) = swap(&Spill::store(Arc::new(MemoryBackend::new()), "spill", SPILL), MEMORY) else {
+        return;
+    };
+    run(&swap, 30_000);
+}
+
+#[test]
+fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
+    let faults = Faults {
+        seed: number("BOWWAVE_SWAP_SEED", 1),
+        errors: vec![(ErrorKind::Io, 0.01)],
+        short: 0.01,
+        writes: WriteFaults { errors: vec![(ErrorKind::Io, 0.01)], short: 0.01, ..WriteFaults::default() },
+        ..Faults::default()
+    };
+    let faulty = Arc::new(Fault::new(Arc::new(file), faults).expect("a thread"));
+    let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", SPILL), MEMORY) else { return };
+    let report = run(&swap, 30_000);
+    assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
+}
+
+#[test]
+fn a_full_disk_holds_growth_up_and_loses_nothing() {
+    let store = Arc::new(Filling { inner: MemoryBackend::new(), full: Arc::default() });
+    let Some(swap) = swap(&Spill::store(Arc::clone(&store) as _, "spill", SPILL), MEMORY) else { return };
+    let (over, blocked) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Full whenever something has been written since; empty again when the swap has noticed.
+            let mut written = 0;
+            while !over.load(Ordering::Relaxed) {
+                let report = swap.report();
+                if report.load.blocked {
+                    blocked.fetch_add(1, Ordering::Relaxed);
+                    store.full.store(false, Ordering::Relaxed);
+                    written = report.stats.swap_out;
+                } else if report.stats.swap_out > written + 2000 {
+                    store.full.store(true, Ordering::Relaxed);
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            store.full.store(false, Ordering::Relaxed);
+        });
+        let report = run(&swap, 30_000);
+        over.store(true, Ordering::Relaxed);
+        assert!(report.stats.write_errors > 0, "{report:?}");
+    });
+    assert!(blocked.into_inner() > 0, "the swap was never held up");
+}
+
+#[test]
+fn it_works_without_privileges() {
+    const CHILD: &str = "BOWWAVE_SWAP_CHILD";
+    const NAME: &str = "it_works_without_privileges";
+    if std::env::var_os(CHILD).is_some() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(swap) = swap(&Spill::file(folder.path(), SPILL), MEMORY) else { return };
+        assert!(!swap.serves_system_calls(), "that is a privilege");
+        assert!(run(&swap, 30_000).tracks_writes);
+        eprintln!("done without privileges");
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this is run without privileges as it is, unless by root");
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("its name"));
+    let child = child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").uid(NOBODY).gid(NOBODY);
+    match child.env("RUST_BACKTRACE", "0").current_dir("/").output() {
+        // The folder of the build may be closed to others.
+        Err(error) => eprintln!("skipped: nobody cannot run this program: {error}"),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}");
+            assert!(said.contains("done without privileges") || said.contains("skipped:"), "{said}");
+        }
+    }
+}
+
+/// A store in memory that may be full.
+#[derive(Debug)]
+struct Filling {
+    inner: MemoryBackend,
+    full: Arc<AtomicBool>,
+}
+
+impl Backend for Filling {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+    fn stat(&self, path: &std::path::Path) -> Result<Entry> {
+        self.inner.stat(path)
+    }
+    fn list(&self, path: &std::path::Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+    fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
+        self.inner.open(path)
+    }
+    fn open_write(&self, path: &std::path::Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        let inner = self.inner.open_write(path, how)?;
+        Ok(Arc::new(FillingObject { inner, full: Arc::clone(&self.full) }))
+    }
+}
+
+#[derive(Debug)]
+struct FillingObject {
+    inner: Arc<dyn WriteObject>,
+    full: Arc<AtomicBool>,
+}
+
+impl Object for FillingObject {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.inner.read(offset, buf, sink);
+    }
+}
+
+impl WriteObject for FillingObject {
+    fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        if self.full.load(Ordering::Relaxed) {
+            sink.done(buf, Err(Error::new(ErrorKind::NoSpace, "no room is left")));
+        } else {
+            self.inner.write(offset, buf, sink);
+        }
+    }
+    fn sync(&self, data_only: bool) -> Result<()> {
+        self.inner.sync(data_only)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+    fn finish(&self) -> Result<Identity> {
+        self.inner.finish()
+    }
+}
+
+/// The user who is nobody.
+const NOBODY: u32 = 65534;

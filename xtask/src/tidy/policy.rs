@@ -51,7 +51,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-region/tests/common/mod.rs",
     "crates/bowwave-region/tests/file_maps.rs",
     "crates/bowwave-region/tests/soak.rs",
-    "crates/bowwave-region/tests/swap_truth.rs",
+    "crates/bowwave-region/tests/swap_model/mod.rs",
     "crates/bowwave-trace/src/binary/map.rs",
 ];
 

@@ -1,0 +1,123 @@
+//! Random writes and reads by several threads over far more than the memory, against a model.
+//!
+//! The model is a seed: each thread has pages of its own, and each eight bytes it writes are a function of the seed, the place and
+//! how often that place was written, which the thread counts.
+#![allow(dead_code, reason = "each test program uses its part of this")]
+#![allow(unsafe_code, reason = "threads write to one region side by side")]
+#![allow(clippy::print_stderr, reason = "says how to reproduce a failure")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use bowwave_region::{Error, Spill, Swap, SwapOptions, SwapRegion};
+
+const THREADS: u64 = 4;
+/// A number that the environment may set: how long a test is, or its seed.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
+}
+
+/// SplitMix64: a good mixing of a counter.
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+}
+
+/// Where the swap can be had; else why not.
+pub(crate) fn swap(spill: &Spill, memory: u64) -> Option<Swap> {
+    let options = SwapOptions { memory_bytes: Some(memory), ..SwapOptions::default() };
+    match Swap::new(spill, &options) {
+        Ok(swap) => Some(swap),
+        Err(error @ Error::System { wanted: "use userfaultfd", .. }) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A cell's value after `version` writes; zero before the first.
+fn value(seed: u64, cell: u64, version: u32) -> u64 {
+    if version == 0 { 0 } else { mix(seed ^ cell.wrapping_mul(0x1_0000_0001) ^ u64::from(version) << 40) }
+}
+
+/// Writes and reads of one region at random.
+pub(crate) struct Run<'a> {
+    pub(crate) region: &'a SwapRegion,
+    /// Operations in all.
+    pub(crate) ops: u64,
+    pub(crate) seed: u64,
+    /// Operations so far.
+    pub(crate) done: &'a AtomicU64,
+}
+
+impl Run<'_> {
+    /// Checks each read, and in the end everything.
+    pub(crate) fn check(&self) {
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || self.check_share(thread));
+            }
+        });
+    }
+
+    fn check_share(&self, thread: u64) {
+        let cells = (self.region.len() / 8) as u64;
+        let share = cells / THREADS;
+        let mut random = Random(self.seed ^ mix(thread + 1));
+        let mut versions = vec![0u32; share as usize];
+        for turn in 0..self.ops / THREADS {
+            let draw = random.next();
+            // Half of the touches go to a tenth of the pages.
+            let range = if draw & 4 == 0 { share / 10 } else { share };
+            let index = random.next() % range;
+            let version = &mut versions[index as usize];
+            if draw & 1 == 0 {
+                *version += 1;
+                let value = value(self.seed, cell_of(thread, index), *version);
+                // SAFETY: inside the region, and no other thread's.
+                unsafe { std::ptr::write_volatile(self.address(thread, index), value) };
+            } else {
+                self.check_cell(thread, index, *version);
+            }
+            if turn.is_multiple_of(64) {
+                self.done.fetch_add(64, Ordering::Relaxed);
+            }
+        }
+        for index in 0..share {
+            self.check_cell(thread, index, versions[index as usize]);
+        }
+    }
+
+    fn check_cell(&self, thread: u64, index: u64, version: u32) {
+        // SAFETY: inside the region, and no other thread writes there.
+        let found = unsafe { std::ptr::read_volatile(self.address(thread, index)) };
+        let cell = cell_of(thread, index);
+        assert_eq!(
+            found,
+            value(self.seed, cell, version),
+            "cell {cell}, version {version}, seed {}",
+            self.seed
+        );
+    }
+
+    fn address(&self, thread: u64, index: u64) -> *mut u64 {
+        self.region.as_ptr().cast::<u64>().wrapping_add(cell_of(thread, index) as usize)
+    }
+}
+
+/// Shares alternate page by page, so that each page's neighbours are another thread's.
+fn cell_of(thread: u64, index: u64) -> u64 {
+    let (page, within) = (index / 512, index % 512);
+    (page * THREADS + thread) * 512 + within
+}
