@@ -148,10 +148,13 @@ impl Files {
             return false;
         }
         entry.set_object(None);
-        self.closings += 1;
-        entry.closing.store(self.closings, Ordering::Relaxed);
-        self.closed.push_back((self.closings, Arc::clone(entry)));
-        self.forget_oldest();
+        // Nobody opens a mapped file again: it goes, with its memory and descriptor.
+        if entry.places.get().is_none() {
+            self.closings += 1;
+            entry.closing.store(self.closings, Ordering::Relaxed);
+            self.closed.push_back((self.closings, Arc::clone(entry)));
+            self.forget_oldest();
+        }
         self.sweep(engine);
         true
     }
@@ -183,7 +186,7 @@ impl Files {
     }
 
     /// Forgets detached files that nobody has open and for which no request is on its way.
-    fn sweep(&mut self, engine: &Inner) {
+    pub(crate) fn sweep(&mut self, engine: &Inner) {
         self.detached.retain(|entry| {
             entry.handles.load(Ordering::Relaxed) > 0 || !engine.shard(entry.shard).close_file(entry.file)
         });

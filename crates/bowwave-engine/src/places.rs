@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError, Weak};
 use bowwave_backend::{Error as StoreError, ErrorKind};
 use bowwave_core::{PageIndex, PageRange, PageSize};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::Result;
@@ -51,7 +52,12 @@ impl Places {
             StoreError::new(ErrorKind::Io, message).retryable(false)
         };
         let len = usize::try_from(bytes).map_err(|error| refused(&error))?;
-        let memory = memfd_create("bowwave", MemfdFlags::CLOEXEC).map_err(|error| refused(&error))?;
+        let memory = memfd_create("bowwave", MemfdFlags::CLOEXEC).map_err(|error| match error {
+            Errno::MFILE | Errno::NFILE => refused(&format!(
+                "{error}; map fewer files at once, or raise the limit of open files (ulimit -n)"
+            )),
+            error => refused(&error),
+        })?;
         ftruncate(&memory, bytes).map_err(|error| refused(&error))?;
         let both = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choosing.

@@ -168,6 +168,8 @@ impl StoreInner {
             let message = format!("{}: an empty file cannot be mapped", path.display());
             return Err(StoreError::new(ErrorKind::Invalid, message).into());
         }
+        // A mapped file that readahead was still on its way for when it was closed keeps a descriptor.
+        self.files().sweep(engine);
         let places = Arc::new(Places::new(pages.0, engine.page_size())?);
         let shard = engine.next_shard();
         let entry = engine.shard(shard).open_placed_file(pages, |file| {

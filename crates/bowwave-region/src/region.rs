@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use bowwave_engine::{Advice, Pattern, Stats, Store};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
@@ -115,10 +116,9 @@ impl Region {
         let out_of_space = |_| Error::Range(format!("{whole} bytes are more than this machine can address"));
         let whole = usize::try_from(whole).map_err(out_of_space)?;
         let inner = Inner::new(file, uffd, (range.start, whole), options)?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Error::System {
-            wanted: "make an event",
-            error: error.into(),
-            hint: "",
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from).map_err(|error| {
+            let hint = if is_out_of_descriptors(&error) { OUT_OF_DESCRIPTORS } else { "" };
+            Error::System { wanted: "make an event", error, hint }
         })?;
         let mut region = Self {
             inner,
@@ -134,7 +134,10 @@ impl Region {
             let handler = thread::Builder::new()
                 .name(format!("bowwave-fault-{number}"))
                 .spawn(move || inner.handle(&stop))
-                .map_err(|error| Error::System { wanted: "start a thread", error, hint: "" })?;
+                .map_err(|error| {
+                    let hint = "map fewer regions at once, or raise the limit of threads (ulimit -u)";
+                    Error::System { wanted: "start a thread", error, hint }
+                })?;
             region.handlers.push(handler);
         }
         Ok(region)
@@ -284,14 +287,23 @@ fn open_uffd(scope: Option<Scope>) -> Result<(Uffd, Scope)> {
 
 /// Says what may help where there is no userfaultfd to be had.
 pub(crate) fn uffd_refused(error: io::Error) -> Error {
-    Error::System {
-        wanted: "use userfaultfd",
-        hint: match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                "run as root, set the sysctl vm.unprivileged_userfaultfd=1, or let this user open /dev/userfaultfd"
-            }
-            _ => "it takes Linux 6.6 or later, with CONFIG_USERFAULTFD, and a sandbox that allows it",
-        },
-        error,
+    Error::System { wanted: "use userfaultfd", hint: uffd_hint(&error), error }
+}
+
+fn uffd_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "run as root, set the sysctl vm.unprivileged_userfaultfd=1, or let this user open /dev/userfaultfd; in a sandbox or \
+             container, its seccomp profile must allow userfaultfd"
+        }
+        _ if is_out_of_descriptors(error) => OUT_OF_DESCRIPTORS,
+        _ => "it takes Linux 6.6 or later, with CONFIG_USERFAULTFD, and a sandbox that allows it",
     }
+}
+
+/// A region takes three descriptors.
+const OUT_OF_DESCRIPTORS: &str = "map fewer regions at once, or raise the limit of open files (ulimit -n)";
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| Some(errno.raw_os_error()) == error.raw_os_error())
 }
