@@ -134,6 +134,17 @@ impl Error {
         self.errno
     }
 
+    /// The error number that a program sees which knows system calls only: the operating system's where the error came
+    /// from there, else that of the kind.
+    #[must_use]
+    pub fn program_errno(&self) -> i32 {
+        match self.errno {
+            // The kernel takes 1 to 511 from file systems, and keeps the others to itself.
+            Some(number @ 1..512) => number,
+            _ => errno_of(self.kind),
+        }
+    }
+
     /// Whether trying again may help.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -176,5 +187,35 @@ fn kind(errno: i32) -> ErrorKind {
         libc::EBUSY | libc::ETXTBSY => ErrorKind::Busy,
         libc::EOPNOTSUPP | libc::ENOSYS => ErrorKind::Unsupported,
         _ => ErrorKind::Io,
+    }
+}
+
+/// The error number of Linux for a kind.
+fn errno_of(kind: ErrorKind) -> i32 {
+    match kind {
+        ErrorKind::NotFound => libc::ENOENT,
+        ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => libc::EACCES,
+        ErrorKind::IsADirectory => libc::EISDIR,
+        ErrorKind::NotADirectory => libc::ENOTDIR,
+        ErrorKind::Changed => libc::ESTALE,
+        ErrorKind::Unsupported => libc::ENOTSUP,
+        ErrorKind::TimedOut => libc::ETIMEDOUT,
+        ErrorKind::Exists => libc::EEXIST,
+        ErrorKind::NotEmpty => libc::ENOTEMPTY,
+        ErrorKind::NoSpace => libc::ENOSPC,
+        ErrorKind::ReadOnly => libc::EROFS,
+        ErrorKind::NameTooLong => libc::ENAMETOOLONG,
+        ErrorKind::CrossDevice => libc::EXDEV,
+        ErrorKind::Invalid => libc::EINVAL,
+        ErrorKind::TooLarge => libc::EFBIG,
+        ErrorKind::NoAttribute => libc::ENODATA,
+        ErrorKind::Busy => libc::EBUSY,
+        // A program cannot tell these apart, nor act on them: the cause is in the message.
+        ErrorKind::InvalidUrl
+        | ErrorKind::Throttled
+        | ErrorKind::Unavailable
+        | ErrorKind::Truncated
+        | ErrorKind::Protocol
+        | ErrorKind::Io => libc::EIO,
     }
 }

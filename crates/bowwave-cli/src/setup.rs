@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowwave_backend::{Backend, ErrorKind, Profile};
-use bowwave_engine::{Engine, Options, Policy, RangeConfig, Store, available_memory};
+use bowwave_backend::{Backend, ErrorKind};
+use bowwave_engine::{Engine, Options, Policy, RangeConfig, Store, available_memory, suitable_ra_pages};
 
 use crate::{Failure, values};
 
@@ -154,8 +154,8 @@ impl Opened {
     ) -> Result<Self, Failure> {
         let cache_bytes = options.cache_bytes.unwrap_or_else(|| available_memory() / 4);
         options.cache_bytes = Some(cache_bytes);
-        options.ra_pages =
-            ra_pages.unwrap_or_else(|| ra_pages_for(&backend.profile(), options.page_bytes, cache_bytes));
+        options.ra_pages = ra_pages
+            .unwrap_or_else(|| suitable_ra_pages(&backend.profile(), options.page_bytes, cache_bytes));
         let engine = Engine::new(options).map_err(|error| of_engine(&error))?;
         let store = engine.store_of(backend);
         Ok(Self { engine, store, chosen: ra_pages.is_none() })
@@ -185,18 +185,6 @@ impl StoreArgs {
             ..bowwave_backend::Options::default()
         }
     }
-}
-
-/// The readahead window that suits a store, in pages: enough to keep it busy while the reader works on what came.
-///
-/// Near stores get Linux's 128 KiB. For others the best request size is about ten times latency × bandwidth of one
-/// connection, which the engine spreads over several connections: a lone reader of an object store keeps about 20 of
-/// them busy. More than a sixteenth of the cache would let few readers push each other's pages out.
-#[must_use]
-pub fn ra_pages_for(profile: &Profile, page_bytes: u64, cache_bytes: u64) -> u32 {
-    let window = if profile.latency <= NEAR { NEAR_WINDOW } else { profile.request_bytes_best };
-    let pages = window.max(NEAR_WINDOW).min(cache_bytes / 16) / page_bytes.max(1);
-    u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
 
 /// A failure of the engine in the words of the command line.
@@ -241,29 +229,9 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
         .and_then(|time| if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) })
 }
 
-/// First bytes that come sooner than this are those of a local disk.
-const NEAR: Duration = Duration::from_micros(100);
-/// Linux's default window.
-const NEAR_WINDOW: u64 = 128 << 10;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn profile(latency: Duration, request_bytes_best: u64) -> Profile {
-        Profile { request_bytes_best, slots: 8, latency, ..Profile::read_only("x") }
-    }
-
-    #[test]
-    fn windows_suit_the_store_the_page_and_the_cache() {
-        let near = profile(Duration::from_micros(100), 1 << 20);
-        let far = profile(Duration::from_millis(30), 16 << 20);
-        assert_eq!(ra_pages_for(&near, 4096, 1 << 30), 32);
-        assert_eq!(ra_pages_for(&far, 4096, 1 << 30), 4096);
-        assert_eq!(ra_pages_for(&far, 2 << 20, 1 << 30), 8);
-        assert_eq!(ra_pages_for(&far, 4096, 16 << 20), 256);
-        assert_eq!(ra_pages_for(&far, 4096, 0), 1);
-    }
 
     #[test]
     fn sizes_read_as_people_write_them() {

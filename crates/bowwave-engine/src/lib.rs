@@ -41,6 +41,7 @@ mod options;
 mod places;
 mod queue;
 mod request;
+mod settings;
 mod shard;
 mod stats;
 mod store;
@@ -60,6 +61,7 @@ pub use mapped::MappedFile;
 pub use memory::available_memory;
 pub use options::Options;
 pub use places::Mapping;
+pub use settings::{Settings, suitable_ra_pages};
 pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};
 pub use store::{OpenOptions, Store};
 

@@ -1,39 +1,11 @@
-//! The one place where errors of a store become error numbers.
+//! Errors of a store as the numbers that the kernel takes.
 
 use bowwave_engine::backend::{Error, ErrorKind};
 use fuser::Errno;
 
-/// The error number that a program sees: the operating system's where the error came from there, else the kind's.
+/// The error number that a program sees.
 pub(crate) fn errno(error: &Error) -> Errno {
-    match error.errno() {
-        // The kernel takes 1 to 511 from us, and hangs up on what is not a number of its own.
-        Some(number @ 1..512) => Errno::from_i32(number),
-        _ => of_kind(error.kind()),
-    }
-}
-
-fn of_kind(kind: ErrorKind) -> Errno {
-    match kind {
-        ErrorKind::NotFound => Errno::ENOENT,
-        ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => Errno::EACCES,
-        ErrorKind::IsADirectory => Errno::EISDIR,
-        ErrorKind::NotADirectory => Errno::ENOTDIR,
-        ErrorKind::Changed => Errno::ESTALE,
-        ErrorKind::Unsupported => Errno::ENOTSUP,
-        ErrorKind::TimedOut => Errno::ETIMEDOUT,
-        ErrorKind::Exists => Errno::EEXIST,
-        ErrorKind::NotEmpty => Errno::ENOTEMPTY,
-        ErrorKind::NoSpace => Errno::ENOSPC,
-        ErrorKind::ReadOnly => Errno::EROFS,
-        ErrorKind::NameTooLong => Errno::ENAMETOOLONG,
-        ErrorKind::CrossDevice => Errno::EXDEV,
-        ErrorKind::Invalid => Errno::EINVAL,
-        ErrorKind::TooLarge => Errno::EFBIG,
-        ErrorKind::NoAttribute => Errno::ENODATA,
-        ErrorKind::Busy => Errno::EBUSY,
-        // A program cannot tell these apart, nor act on them: the cause is in the log of the mount.
-        _ => Errno::EIO,
-    }
+    Errno::from_i32(error.program_errno())
 }
 
 /// Whether an error is an everyday answer rather than a failure worth telling.

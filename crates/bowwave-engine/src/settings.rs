@@ -1,0 +1,242 @@
+//! Options in one line of text, for programs that are handed them: by an environment variable, through a C function.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowwave_backend::{Backend, Profile, open_url, parse_duration, parse_size};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::memory::available_memory;
+use crate::options::Options;
+use crate::store::Store;
+
+/// How an engine is set up and stores are opened, as `KEY=VALUE` separated by white space. What is not said is as in
+/// [`Options::default`], but the readahead window, which is what suits the stores.
+///
+/// ```text
+///   cache=1GiB  page_size=64KiB  ra_pages=4096  policy=range  shards=4             the cache
+///   range_bytes=1MiB  range_whole=4MiB  range_max=256MiB                           the policy range
+///   scheduler=deadline:starved=4  device_depth=16  retries=3  connections=64  timeout=10s    how stores are asked
+///   endpoint=http://127.0.0.1:9000  region=eu-west-1  allow_http=yes  anonymous=no object stores
+/// ```
+///
+/// ```
+/// use bowwave_engine::Settings;
+///
+/// let settings: Settings = "cache=8MiB policy=none".parse()?;
+/// let (_engine, store) = settings.open("pattern:/1MiB")?;
+/// assert_eq!(store.open("".as_ref())?.size(), 1 << 20);
+/// # Ok::<(), bowwave_engine::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Everything but the window.
+    pub options: Options,
+    /// Most pages of a readahead window; what suits the stores if `None`.
+    pub ra_pages: Option<u32>,
+}
+
+impl Settings {
+    /// An engine with a window that suits stores like these.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn engine<'a>(&self, profiles: impl IntoIterator<Item = &'a Profile>) -> Result<Engine> {
+        let cache_bytes = self.options.cache_bytes.unwrap_or_else(|| available_memory() / 4);
+        let page_bytes = self.options.page_bytes;
+        let suitable =
+            profiles.into_iter().map(|profile| suitable_ra_pages(profile, page_bytes, cache_bytes)).max();
+        let ra_pages = self.ra_pages.or(suitable).unwrap_or(self.options.ra_pages);
+        Engine::new(Options { cache_bytes: Some(cache_bytes), ra_pages, ..self.options.clone() })
+    }
+
+    /// Opens the store at `url`, not yet behind a cache.
+    ///
+    /// # Errors
+    /// `InvalidUrl` for what cannot be understood, or as the store says.
+    pub fn backend(&self, url: &str) -> Result<Arc<dyn Backend>> {
+        Ok(open_url(url, &self.options.store)?)
+    }
+
+    /// Opens the store at `url` behind a cache of its own.
+    ///
+    /// # Errors
+    /// As [`backend`](Self::backend) and [`Engine::new`].
+    pub fn open(&self, url: &str) -> Result<(Engine, Store)> {
+        let backend = self.backend(url)?;
+        let engine = self.engine([&backend.profile()])?;
+        let store = engine.store_of(backend);
+        Ok((engine, store))
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let wrong = |what: &str| Error::Options(format!("{key}={value}: not {what}"));
+        let count = || value.parse::<u32>().ok().filter(|&count| count > 0).ok_or_else(|| wrong("a count"));
+        let size = || parse_size(value).filter(|&size| size > 0).ok_or_else(|| wrong("a size such as 64MiB"));
+        let size_or_0 = || parse_size(value).ok_or_else(|| wrong("a size such as 64MiB, or 0"));
+        let switch = || match value {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(wrong("yes or no")),
+        };
+        let options = &mut self.options;
+        match key {
+            "cache" => options.cache_bytes = Some(size()?),
+            "page_size" => options.page_bytes = size()?,
+            "ra_pages" => self.ra_pages = Some(count()?),
+            "policy" => options.policy = value.parse().map_err(|_| wrong("a readahead policy"))?,
+            "shards" => options.shards = Some(count()? as usize),
+            "range_bytes" => options.range.range_bytes = size_or_0()?,
+            "range_whole" => options.range.whole_bytes = size_or_0()?,
+            "range_max" => options.range.file_bytes_max = size()?,
+            "scheduler" => {
+                let (name, knobs) =
+                    value.split_once(':').map_or((value, None), |(name, knobs)| (name, Some(knobs)));
+                options.scheduler = name.parse().map_err(|_| wrong("a scheduler"))?;
+                options.scheduler_knobs = knobs.map(str::to_owned);
+            }
+            "device_depth" => options.device_depth = Some(count()?),
+            "retries" => options.retries = value.parse().map_err(|_| wrong("a number"))?,
+            "connections" => options.store.connections = Some(count()?),
+            "timeout" => {
+                let time = parse_duration(value).filter(|time| !time.is_zero());
+                options.store.timeout = time.ok_or_else(|| wrong("a time such as 10s"))?;
+            }
+            "endpoint" => options.store.endpoint = Some(value.to_owned()),
+            "region" => options.store.region = Some(value.to_owned()),
+            "allow_http" => options.store.allow_http = switch()?,
+            "anonymous" => options.store.anonymous = switch()?,
+            _ => return Err(Error::Options(format!("{key}: no such option; known: {KEYS}"))),
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Settings {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut settings = Self::default();
+        for part in text.split_whitespace() {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(Error::Options(format!("{part}: not KEY=VALUE; known keys: {KEYS}")));
+            };
+            settings.set(key, value)?;
+        }
+        Ok(settings)
+    }
+}
+
+/// The text of it, all that [`from_str`](Self::from_str) understands.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { cache_bytes, page_bytes, policy, range, shards, .. } = &self.options;
+        let Options { scheduler, scheduler_knobs, device_depth, retries, store, .. } = &self.options;
+        let yes = |switch: bool| if switch { "yes" } else { "no" };
+        let (policy, scheduler) = (policy.name(), scheduler.name());
+        let knobs = scheduler_knobs.as_ref().map(|knobs| format!(":{knobs}")).unwrap_or_default();
+        write!(f, "page_size={page_bytes} policy={policy} scheduler={scheduler}{knobs} retries={retries} ")?;
+        write!(f, "range_bytes={} range_whole={} ", range.range_bytes, range.whole_bytes)?;
+        write!(f, "range_max={} ", range.file_bytes_max)?;
+        write!(f, "timeout={}ns allow_http={} ", store.timeout.as_nanos(), yes(store.allow_http))?;
+        write!(f, "anonymous={}", yes(store.anonymous))?;
+        let numbers = [
+            ("cache", *cache_bytes),
+            ("ra_pages", self.ra_pages.map(u64::from)),
+            ("shards", shards.map(|shards| shards as u64)),
+            ("device_depth", device_depth.map(u64::from)),
+            ("connections", store.connections.map(u64::from)),
+        ];
+        for (key, number) in numbers {
+            number.map_or(Ok(()), |number| write!(f, " {key}={number}"))?;
+        }
+        for (key, text) in [("endpoint", &store.endpoint), ("region", &store.region)] {
+            text.as_ref().map_or(Ok(()), |text| write!(f, " {key}={text}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The readahead window that suits a store, in pages: enough to keep it busy while the reader works on what came.
+///
+/// Near stores get Linux's 128 KiB. For others the best request size is about ten times latency × bandwidth of one
+/// connection, which the engine spreads over several connections: a lone reader of an object store keeps about 20 of
+/// them busy. More than a sixteenth of the cache would let few readers push each other's pages out.
+#[must_use]
+pub fn suitable_ra_pages(profile: &Profile, page_bytes: u64, cache_bytes: u64) -> u32 {
+    let window = if profile.latency <= NEAR { NEAR_WINDOW } else { profile.request_bytes_best };
+    let pages = window.max(NEAR_WINDOW).min(cache_bytes / 16) / page_bytes.max(1);
+    u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
+}
+
+const KEYS: &str = "cache, page_size, ra_pages, policy, range_bytes, range_whole, range_max, shards, scheduler, device_depth, \
+                    retries, connections, timeout, endpoint, region, allow_http, anonymous";
+/// First bytes that come sooner than this are those of a local disk.
+const NEAR: Duration = Duration::from_micros(100);
+/// Linux's default window.
+const NEAR_WINDOW: u64 = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(latency: Duration, request_bytes_best: u64) -> Profile {
+        Profile { request_bytes_best, slots: 8, latency, ..Profile::read_only("x") }
+    }
+
+    #[test]
+    fn windows_suit_the_store_the_page_and_the_cache() {
+        let near = profile(Duration::from_micros(100), 1 << 20);
+        let far = profile(Duration::from_millis(30), 16 << 20);
+        assert_eq!(suitable_ra_pages(&near, 4096, 1 << 30), 32);
+        assert_eq!(suitable_ra_pages(&far, 4096, 1 << 30), 4096);
+        assert_eq!(suitable_ra_pages(&far, 2 << 20, 1 << 30), 8);
+        assert_eq!(suitable_ra_pages(&far, 4096, 16 << 20), 256);
+        assert_eq!(suitable_ra_pages(&far, 4096, 0), 1);
+    }
+
+    #[test]
+    fn the_window_is_what_was_said_or_what_suits_the_slowest_store() {
+        let (near, far) = (profile(Duration::ZERO, 4096), profile(Duration::from_secs(1), 2 << 20));
+        let engine = |text: &str| {
+            let settings: Settings = text.parse().expect("valid");
+            settings.engine([&near, &far]).expect("an engine").options().ra_pages
+        };
+        assert_eq!(engine("cache=64MiB"), 512);
+        assert_eq!(engine("cache=64MiB ra_pages=7"), 7);
+    }
+
+    #[test]
+    fn settings_survive_being_written_and_read() {
+        for text in [
+            "",
+            "cache=1GiB page_size=64KiB ra_pages=4096 policy=range shards=4",
+            "scheduler=deadline:starved=4,promotion=0 range_bytes=0 range_whole=1MiB range_max=1GiB",
+            "scheduler=noop device_depth=16 retries=0 connections=64 timeout=1.5s",
+            "endpoint=http://127.0.0.1:9000/a=b region=x\nallow_http=yes anonymous=yes",
+        ] {
+            let settings: Settings = text.parse().expect(text);
+            let again: Settings = settings.to_string().parse().expect("its own words");
+            assert_eq!(format!("{settings:?}"), format!("{again:?}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn bad_settings_name_the_key_and_what_it_takes() {
+        for (text, want) in [
+            ("cache", "cache: not KEY=VALUE; known keys: cache, "),
+            ("cash=1", "cash: no such option; known: cache, "),
+            ("cache=0", "cache=0: not a size such as 64MiB"),
+            ("policy=best", "policy=best: not a readahead policy"),
+            ("connections=-1", "connections=-1: not a count"),
+            ("timeout=0s", "timeout=0s: not a time such as 10s"),
+            ("anonymous=1", "anonymous=1: not yes or no"),
+        ] {
+            let error = text.parse::<Settings>().expect_err(text).to_string();
+            assert!(error.starts_with(want), "{error}");
+        }
+    }
+}
