@@ -24,6 +24,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-backend/src/file/owner.rs",
     "crates/bowwave-backend/src/file/ring.rs",
     "crates/bowwave-backend/src/write_buf.rs",
+    "crates/bowwave-capi/src/",
     "crates/bowwave-cli/src/commands/conformance/sys.rs",
     "crates/bowwave-cli/src/commands/read/kernel.rs",
     "crates/bowwave-cli/tests/common/close.rs",
@@ -65,6 +66,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-engine", &["bowwave-core", "bowwave-backend", "bowwave-trace"]),
     ("bowwave-fuse", &["bowwave-engine"]),
     ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
+    ("bowwave-capi", &["bowwave-engine", "bowwave-region"]),
     (
         "bowwave-cli",
         &[

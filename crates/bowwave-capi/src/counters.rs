@@ -1,0 +1,126 @@
+//! What has happened, as numbers.
+#![allow(unsafe_code, reason = "functions that C calls")]
+
+use std::ffi::c_int;
+
+use crate::failure::{Failure, call};
+use crate::given::handle;
+use crate::region::Region;
+use crate::store::Store;
+
+/// `struct bowwave_counters`; the header says what they are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct Counters {
+    pub page_bytes: u64,
+    pub frames: u64,
+    pub frames_used: u64,
+    pub reads: u64,
+    pub accesses: u64,
+    pub hits: u64,
+    pub late: u64,
+    pub misses: u64,
+    pub pages_readahead: u64,
+    pub pages_used: u64,
+    pub pages_wasted: u64,
+    pub pages_evicted: u64,
+    pub requests: u64,
+    pub requests_failed: u64,
+    pub retries: u64,
+    pub bytes_fetched: u64,
+}
+
+/// `struct bowwave_region_counters`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct RegionCounters {
+    pub faults: u64,
+    pub pages_mapped: u64,
+    pub pages_unmapped: u64,
+    pub pages_poisoned: u64,
+}
+
+/// What a store's cache has done so far.
+///
+/// # Safety
+/// A store that is open, or NULL; room for `bytes` bytes, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bowwave_store_counters(
+    store: *const Store,
+    counters: *mut Counters,
+    bytes: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller says.
+        let stats = unsafe { handle(store, "store")? }.engine.stats();
+        let known = Counters {
+            page_bytes: stats.page_bytes,
+            frames: stats.frames,
+            frames_used: stats.frames_used,
+            reads: stats.cache.reads,
+            accesses: stats.cache.accesses,
+            hits: stats.cache.hits,
+            late: stats.cache.late,
+            misses: stats.cache.misses,
+            pages_readahead: stats.cache.pages_readahead,
+            pages_used: stats.cache.pages_used,
+            pages_wasted: stats.cache.pages_wasted,
+            pages_evicted: stats.cache.pages_evicted,
+            requests: stats.store.requests,
+            requests_failed: stats.store.requests_failed,
+            retries: stats.store.retries,
+            bytes_fetched: stats.store.bytes_fetched,
+        };
+        // SAFETY: as the caller says.
+        unsafe { hand_over(&known, counters, bytes) }
+    })
+}
+
+/// What has happened in a region so far.
+///
+/// # Safety
+/// A region, or NULL; room for `bytes` bytes, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bowwave_region_counters(
+    region: *const Region,
+    counters: *mut RegionCounters,
+    bytes: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller says.
+        let stats = unsafe { handle(region, "region")? }.0.stats();
+        let known = RegionCounters {
+            faults: stats.faults,
+            pages_mapped: stats.pages_mapped,
+            pages_unmapped: stats.pages_unmapped,
+            pages_poisoned: stats.pages_poisoned,
+        };
+        // SAFETY: as the caller says.
+        unsafe { hand_over(&known, counters, bytes) }
+    })
+}
+
+/// As much of `known` as the caller's structure has room for, and zeros for what it has beyond.
+///
+/// # Safety
+/// Room for `bytes` bytes at `to`, or NULL.
+unsafe fn hand_over<T>(known: &T, to: *mut T, bytes: usize) -> Result<c_int, Failure> {
+    if to.is_null() {
+        return Err(Failure::invalid("the counters are NULL"));
+    }
+    if !bytes.is_multiple_of(size_of::<u64>()) {
+        return Err(Failure::invalid(format!("counters of {bytes} bytes: give sizeof of the structure")));
+    }
+    // SAFETY: as the caller says; `T` is numbers of 64 bits, all of which may be zero.
+    unsafe {
+        to.cast::<u8>().write_bytes(0, bytes);
+        std::ptr::copy_nonoverlapping(
+            std::ptr::from_ref(known).cast::<u8>(),
+            to.cast(),
+            bytes.min(size_of::<T>()),
+        );
+    }
+    Ok(0)
+}

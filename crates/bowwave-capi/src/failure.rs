@@ -1,0 +1,134 @@
+//! How calls fail: a value that says so, and a message that the thread may ask for.
+#![allow(unsafe_code, reason = "functions with names that C knows")]
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bowwave_engine::ErrorKind;
+use bowwave_region::Error;
+
+/// Why a call did not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Of `errno.h`, positive.
+    code: c_int,
+    message: String,
+}
+
+/// What a function returns when it fails.
+pub(crate) trait Failed {
+    fn failed(code: c_int) -> Self;
+}
+
+thread_local! {
+    /// Of the last call that failed: number and message.
+    static LAST: RefCell<(c_int, CString)> = RefCell::default();
+}
+
+/// Carries out a call: what it returns, or what stands for its failure, with the message kept for this thread.
+pub(crate) fn call<T: Failed>(work: impl FnOnce() -> Result<T, Failure>) -> T {
+    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Failure::of_panic(&*panic)));
+    done.unwrap_or_else(|Failure { code, message }| {
+        // A message with a zero in it would end there for C; without the zeros it is all there.
+        let message = CString::new(message.replace('\0', "")).unwrap_or_default();
+        // Where the thread is about to end there is nobody left to ask.
+        let _kept = LAST.try_with(|last| *last.borrow_mut() = (code, message));
+        T::failed(code)
+    })
+}
+
+impl Failure {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self { code: libc::EINVAL, message: message.into() }
+    }
+
+    fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text =
+            text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        Self { code: libc::EIO, message: format!("a defect of bowwave, please report it: {text}") }
+    }
+}
+
+impl From<bowwave_engine::Error> for Failure {
+    fn from(error: bowwave_engine::Error) -> Self {
+        let code = match &error {
+            bowwave_engine::Error::Options(_) => libc::EINVAL,
+            bowwave_engine::Error::Store(store) if store.kind() == ErrorKind::InvalidUrl => libc::EINVAL,
+            bowwave_engine::Error::Store(store) => store.program_errno(),
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match error {
+            Error::Engine(error) => return error.into(),
+            Error::Store(ref error) => error.program_errno(),
+            Error::System { ref error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
+            Error::Range(_) => libc::EINVAL,
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+impl<T> Failed for *mut T {
+    fn failed(_: c_int) -> Self {
+        std::ptr::null_mut()
+    }
+}
+
+impl Failed for c_int {
+    fn failed(code: c_int) -> Self {
+        -code
+    }
+}
+
+impl Failed for i64 {
+    fn failed(code: c_int) -> Self {
+        -Self::from(code)
+    }
+}
+
+/// The version of the library.
+#[unsafe(no_mangle)]
+pub extern "C" fn bowwave_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => panic!("versions hold no zero"),
+        };
+    VERSION.as_ptr()
+}
+
+/// What went wrong in the last call of this thread that failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn bowwave_last_error() -> *const c_char {
+    // It stays where it is until the next failure of this thread.
+    LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The error number of it.
+#[unsafe(no_mangle)]
+pub extern "C" fn bowwave_last_errno() -> c_int {
+    LAST.try_with(|last| last.borrow().0).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_of_this_thread_alone() {
+        let code: c_int = call(|| panic!("so {}", "what"));
+        assert_eq!((code, bowwave_last_errno()), (-libc::EIO, libc::EIO));
+        // SAFETY: a string of this thread, which calls nothing meanwhile.
+        let message = unsafe { CStr::from_ptr(bowwave_last_error()) };
+        assert_eq!(message, c"a defect of bowwave, please report it: so what");
+        let other = std::thread::spawn(|| bowwave_last_errno()).join().expect("it ends");
+        assert_eq!(other, 0);
+    }
+}

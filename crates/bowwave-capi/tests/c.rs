@@ -1,0 +1,90 @@
+//! The library as C sees it: every function called, by programs that the machine's compiler makes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bowwave_engine::backend::pattern;
+
+/// Where cargo puts the libraries that our tests are linked with.
+fn libraries() -> PathBuf {
+    let program = std::env::current_exe().expect("we run from a file");
+    program.parent().expect("in a folder").to_owned()
+}
+
+/// Whether there is a compiler; says so if not.
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+fn has(compiler: &str) -> bool {
+    let has = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !has {
+        println!("skipped: there is no {compiler} here (try: tools/setup.sh build)");
+    }
+    has
+}
+
+/// Standard output of a command that must succeed.
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {:?}: {stderr}", output.status);
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Compiles a program of ours; `link` says how it gets the library.
+fn compile(source: &str, into: &Path, link: &[&str]) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = into.join("program");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1"]);
+    compiler.arg(here.join(source)).arg("-I").arg(here.join("include")).arg("-o").arg(&program);
+    run(compiler.arg("-L").arg(libraries()).args(link).args(["-lpthread", "-ldl", "-lm", "-lgcc_s"]));
+    program
+}
+
+fn folder_with_data() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut bytes = vec![0; 3_000_001];
+    pattern::fill(pattern::seed(Path::new("3000001")), 0, &mut bytes);
+    let data = folder.path().join("data");
+    fs::write(&data, bytes).expect("room for it");
+    fs::write(folder.path().join("empty"), b"").expect("room for it");
+    (folder, data)
+}
+
+#[test]
+fn every_function_does_in_c_what_the_header_says() {
+    if !has("cc") {
+        return;
+    }
+    let (folder, data) = folder_with_data();
+    let program = compile("tests/calls.c", folder.path(), &["-lbowwave"]);
+    let mut command = Command::new(program);
+    command.arg(folder.path()).arg(data).env("LD_LIBRARY_PATH", libraries());
+    assert_eq!(run(&mut command).trim(), env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn the_example_runs_linked_statically() {
+    if !has("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("examples/touch.c", folder.path(), &["-l:libbowwave.a"]);
+    let said = run(Command::new(&program).args(["emulate:nvme/16MiB", "", "policy=none cache=32MiB"]));
+    assert!(said.contains("16777216 bytes mapped, 256 touched"), "{said}");
+    let refused = Command::new(&program).arg("/no/such/file").output().expect("it starts");
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("No such file or directory"), "{said}");
+}
+
+#[test]
+fn the_header_is_cplusplus_too() {
+    if !has("c++") {
+        return;
+    }
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/bowwave.h");
+    run(Command::new("c++")
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++"])
+        .arg(header));
+}

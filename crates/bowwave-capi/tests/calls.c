@@ -1,0 +1,201 @@
+/* Calls every function of bowwave.h, in good and in bad ways: calls FOLDER EXPECTED, where FOLDER has a file "data" and
+ * EXPECTED the bytes of pattern:/3000001. Says what is wrong and ends with 1. */
+#include "bowwave.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #condition, bowwave_last_error());     \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static unsigned char *contents(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    CHECK(file != NULL);
+    CHECK(fseek(file, 0, SEEK_END) == 0);
+    *size = (size_t)ftell(file);
+    rewind(file);
+    unsigned char *bytes = malloc(*size);
+    CHECK(fread(bytes, 1, *size, file) == *size);
+    fclose(file);
+    return bytes;
+}
+
+static void said(const char *what) {
+    CHECK(strstr(bowwave_last_error(), what) != NULL);
+}
+
+static void reads(bowwave_store *store, const char *path, const unsigned char *expected, size_t size) {
+    bowwave_file *file = bowwave_file_open(store, path);
+    CHECK(file != NULL);
+    CHECK(bowwave_file_size(file) == (int64_t)size);
+    CHECK(bowwave_file_advise(file, 0, 0, BOWWAVE_SEQUENTIAL) == 0);
+    unsigned char buf[70001];
+    for (size_t at = 0; at < size; at += sizeof buf) {
+        size_t want = size - at < sizeof buf ? size - at : sizeof buf;
+        CHECK(bowwave_read_at(file, at, buf, sizeof buf) == (int64_t)want);
+        CHECK(memcmp(buf, expected + at, want) == 0);
+    }
+    CHECK(bowwave_read_at(file, size, buf, 1) == 0);
+    CHECK(bowwave_read_at(file, UINT64_MAX, buf, sizeof buf) == 0);
+    CHECK(bowwave_read_at(file, 0, NULL, 0) == 0);
+    CHECK(bowwave_read_at(file, 0, NULL, 1) == -EINVAL);
+    said("buffer is NULL");
+    CHECK(bowwave_file_advise(file, 0, 0, 6) == -EINVAL);
+    said("BOWWAVE_NOREUSE");
+    bowwave_file_close(file);
+}
+
+static void maps(bowwave_store *store, const char *path, const unsigned char *expected, size_t size) {
+    bowwave_region *region = bowwave_map(store, path, 0, 0, 0);
+    CHECK(region != NULL);
+    CHECK(bowwave_region_size(region) == size);
+    CHECK(memcmp(bowwave_region_address(region), expected, size) == 0);
+    struct bowwave_region_counters counters;
+    CHECK(bowwave_region_counters(region, &counters, sizeof counters) == 0);
+    CHECK(counters.faults > 0 && counters.pages_mapped > 0 && counters.pages_poisoned == 0);
+    unsigned char piece[100];
+    CHECK(bowwave_region_read(region, size - 100, piece, 100) == 0);
+    CHECK(memcmp(piece, expected + size - 100, 100) == 0);
+    CHECK(bowwave_region_read(region, size - 99, piece, 100) == -EINVAL);
+    CHECK(bowwave_region_advise(region, 0, 0, BOWWAVE_RANDOM) == 0);
+    CHECK(bowwave_region_advise(region, size + 1, 1, BOWWAVE_WILLNEED) == -EINVAL);
+    CHECK(bowwave_region_populate(region, 0, size + 1) == -EINVAL);
+    bowwave_unmap(region);
+
+    /* From the second page to the end, to be written to; the file stays as it is. */
+    region = bowwave_map(store, path, 4096, 0, BOWWAVE_COPY_ON_WRITE);
+    CHECK(region != NULL && bowwave_region_size(region) == size - 4096);
+    unsigned char *bytes = bowwave_region_address(region);
+    CHECK(bowwave_region_populate(region, 0, size - 4096) == 0);
+    bytes[7] = (unsigned char)~bytes[7];
+    CHECK(bytes[7] == (unsigned char)~expected[4096 + 7] && bytes[8] == expected[4096 + 8]);
+    CHECK(bowwave_region_read(region, 7, piece, 1) == 0 && piece[0] == expected[4096 + 7]);
+    bowwave_unmap(region);
+
+    CHECK(bowwave_map(store, path, 0, size + 1, 0) == NULL && bowwave_last_errno() == EINVAL);
+    said("the file has");
+    CHECK(bowwave_map(store, path, 100, 100, 0) == NULL && bowwave_last_errno() == EINVAL);
+    said("multiple of 4096");
+    CHECK(bowwave_map(store, path, size + 4096, 0, 0) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_map(store, path, 0, 0, 2) == NULL && bowwave_last_errno() == EINVAL);
+    said("BOWWAVE_COPY_ON_WRITE");
+}
+
+static void failures(const char *folder) {
+    CHECK(bowwave_last_errno() == 0 && strcmp(bowwave_last_error(), "") == 0);
+    CHECK(bowwave_open(NULL, NULL) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_open("gopher://example.org/", NULL) == NULL && bowwave_last_errno() == EINVAL);
+    said("unknown scheme");
+    CHECK(bowwave_open("pattern:/1MiB", "cache=none") == NULL && bowwave_last_errno() == EINVAL);
+    said("cache=none: not a size");
+    CHECK(bowwave_open("pattern:/\xff", NULL) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_open("/no/such/folder", NULL) == NULL && bowwave_last_errno() == ENOENT);
+    CHECK(bowwave_open_beside(NULL, "pattern:/1") == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_file_open(NULL, "x") == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_file_size(NULL) == -EINVAL);
+    CHECK(bowwave_read_at(NULL, 0, NULL, 0) == -EINVAL);
+    CHECK(bowwave_file_advise(NULL, 0, 0, 0) == -EINVAL);
+    CHECK(bowwave_map(NULL, "x", 0, 0, 0) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_region_address(NULL) == NULL && bowwave_region_size(NULL) == 0);
+    CHECK(bowwave_region_populate(NULL, 0, 0) == -EINVAL);
+    CHECK(bowwave_region_read(NULL, 0, NULL, 0) == -EINVAL);
+    CHECK(bowwave_region_advise(NULL, 0, 0, 0) == -EINVAL);
+    CHECK(bowwave_store_counters(NULL, NULL, 0) == -EINVAL);
+    CHECK(bowwave_region_counters(NULL, NULL, 0) == -EINVAL);
+    bowwave_close(NULL);
+    bowwave_file_close(NULL);
+    bowwave_unmap(NULL);
+
+    bowwave_store *store = bowwave_open(folder, NULL);
+    CHECK(store != NULL);
+    CHECK(bowwave_file_open(store, "nothing") == NULL && bowwave_last_errno() == ENOENT);
+    CHECK(bowwave_file_open(store, "") == NULL && bowwave_last_errno() == EISDIR);
+    CHECK(bowwave_file_open(store, "../data") == NULL);
+    CHECK(bowwave_map(store, "empty", 0, 0, 0) == NULL && bowwave_last_errno() == EINVAL);
+    struct bowwave_counters counters;
+    CHECK(bowwave_store_counters(store, NULL, sizeof counters) == -EINVAL);
+    CHECK(bowwave_store_counters(store, &counters, 7) == -EINVAL);
+    bowwave_close(store);
+
+    /* Requests that fail are an error, tried again or not. */
+    store = bowwave_open("fault:errors=1:pattern:/1MiB", "retries=0 cache=8MiB");
+    bowwave_file *file = bowwave_file_open(store, NULL);
+    char byte;
+    CHECK(file != NULL && bowwave_read_at(file, 0, &byte, 1) == -EIO);
+    bowwave_region *region = bowwave_map(store, NULL, 0, 0, 0);
+    CHECK(region != NULL && bowwave_region_populate(region, 0, 1) == -EIO);
+    bowwave_unmap(region);
+    bowwave_file_close(file);
+    bowwave_close(store);
+}
+
+static void *other_thread(void *file) {
+    unsigned char byte;
+    CHECK(bowwave_last_errno() == 0);
+    CHECK(bowwave_read_at(file, 0, &byte, 1) == 1);
+    CHECK(bowwave_read_at(file, 0, NULL, 1) == -EINVAL && bowwave_last_errno() == EINVAL);
+    return NULL;
+}
+
+/* The store is closed first, the file read by another thread, whose errors are its own. */
+static void lifetimes(void) {
+    bowwave_store *store = bowwave_open("pattern:/1MiB", "cache=8MiB policy=range");
+    bowwave_store *beside = bowwave_open_beside(store, "pattern:/2MiB");
+    CHECK(bowwave_open("nowhere:", NULL) == NULL);
+    bowwave_file *file = bowwave_file_open(beside, NULL);
+    bowwave_region *region = bowwave_map(store, NULL, 0, 0, 0);
+    struct bowwave_counters counters;
+    memset(&counters, 0xff, sizeof counters);
+    CHECK(bowwave_store_counters(store, &counters, sizeof counters) == 0);
+    CHECK(counters.page_bytes == 4096 && counters.frames > 0 && counters.frames <= (8 << 20) / 4096);
+    struct { struct bowwave_counters known; uint64_t unknown; } newer;
+    memset(&newer, 0xff, sizeof newer);
+    CHECK(bowwave_store_counters(store, &newer.known, sizeof newer) == 0 && newer.unknown == 0);
+    bowwave_close(store);
+    bowwave_close(beside);
+    CHECK(bowwave_file_size(file) == 2 << 20);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, other_thread, file) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(strstr(bowwave_last_error(), "nowhere") != NULL);
+    volatile unsigned char touched = ((unsigned char *)bowwave_region_address(region))[1000000];
+    (void)touched;
+    bowwave_file_close(file);
+    bowwave_unmap(region);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    failures(arguments[1]);
+    size_t size;
+    unsigned char *expected = contents(arguments[2], &size);
+    char url[4200];
+    bowwave_store *store = bowwave_open("pattern:/3000001", "cache=8MiB");
+    CHECK(store != NULL);
+    reads(store, NULL, expected, size);
+    maps(store, "", expected, size);
+    bowwave_close(store);
+    const char *folders[] = {"%s", "file://%s", "emulate:nvme:%s", "emulate:s3,latency=1ms:%s"};
+    for (size_t which = 0; which < sizeof folders / sizeof *folders; which++) {
+        CHECK(snprintf(url, sizeof url, folders[which], arguments[1]) < (int)sizeof url);
+        store = bowwave_open(url, "cache=8MiB policy=range");
+        CHECK(store != NULL);
+        reads(store, "data", expected, size);
+        maps(store, "data", expected, size);
+        struct bowwave_counters counters;
+        CHECK(bowwave_store_counters(store, &counters, sizeof counters) == 0);
+        CHECK(counters.bytes_fetched >= size && counters.requests > 0 && counters.requests_failed == 0);
+        bowwave_close(store);
+    }
+    lifetimes();
+    free(expected);
+    printf("%s\n", bowwave_version());
+    return 0;
+}

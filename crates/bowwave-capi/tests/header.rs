@@ -1,0 +1,182 @@
+//! The header and the functions say the same: names, types in their order, numbers, structures.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// C's types and ours.
+const TYPES: &[(&str, &str)] = &[
+    ("void", "()"),
+    ("int", "c_int"),
+    ("unsigned", "c_uint"),
+    ("size_t", "usize"),
+    ("int64_t", "i64"),
+    ("uint64_t", "u64"),
+    ("const char *", "*const c_char"),
+    ("void *", "*mut c_void"),
+    ("bowwave_store *", "*mut Store"),
+    ("const bowwave_store *", "*const Store"),
+    ("bowwave_file *", "*mut File"),
+    ("const bowwave_file *", "*const File"),
+    ("bowwave_region *", "*mut Region"),
+    ("const bowwave_region *", "*const Region"),
+    ("struct bowwave_counters *", "*mut Counters"),
+    ("struct bowwave_region_counters *", "*mut RegionCounters"),
+];
+
+/// Functions by name: parameters' names and types, and what is returned, in our types.
+type Functions = BTreeMap<String, (Vec<(String, String)>, String)>;
+
+fn here(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The header without comments, white space made one.
+fn header() -> String {
+    let text = fs::read_to_string(here("include/bowwave.h")).expect("the header");
+    let mut plain = String::new();
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find("/*") {
+        plain.push_str(&rest[..start]);
+        rest = &rest[start + rest[start..].find("*/").expect("comments end") + 2..];
+    }
+    plain.push_str(rest);
+    plain
+}
+
+fn ours(c: &str) -> String {
+    let c = c.trim();
+    let known = TYPES.iter().find(|(name, _)| *name == c);
+    known.unwrap_or_else(|| panic!("{c}: no type of this header")).1.to_owned()
+}
+
+/// Splits `const char *url` into name and type.
+fn declared(text: &str) -> (String, String) {
+    let text = text.trim();
+    let name = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').expect("a type") + 1;
+    (text[name..].to_owned(), ours(&text[..name]))
+}
+
+fn functions_of_header() -> Functions {
+    let text = header();
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.starts_with("extern"));
+    let text = lines.collect::<Vec<_>>().join(" ");
+    text.split(';')
+        .filter(|declaration| declaration.contains('(') && declaration.contains("bowwave_"))
+        .map(|declaration| {
+            let (head, parameters) = declaration.split_once('(').expect("a function");
+            let (name, returned) = declared(head);
+            let parameters = parameters.trim_end().trim_end_matches(')');
+            let parameters = if parameters == "void" { "" } else { parameters };
+            let parameters =
+                parameters.split(',').filter(|one| !one.trim().is_empty()).map(declared).collect();
+            (name, (parameters, returned))
+        })
+        .collect()
+}
+
+fn functions_of_sources() -> Functions {
+    let mut functions = Functions::new();
+    for source in fs::read_dir(here("src")).expect("the sources") {
+        let text = fs::read_to_string(source.expect("a source").path()).expect("a source");
+        for part in text.split("#[unsafe(no_mangle)]\n").skip(1) {
+            let signature = part.split(" {\n").next().expect("a body");
+            let (head, rest) = signature.split_once('(').expect("a function");
+            let name = head.rsplit(' ').next().expect("a name").to_owned();
+            let (parameters, returned) = rest.rsplit_once(')').expect("an end");
+            let returned = returned.trim().strip_prefix("-> ").unwrap_or("()").to_owned();
+            let pairs = parameters.split(',').filter(|one| !one.trim().is_empty()).map(|one| {
+                let (name, kind) = one.trim().split_once(": ").expect("a type");
+                (name.to_owned(), kind.to_owned())
+            });
+            functions.insert(name, (pairs.collect(), returned));
+        }
+    }
+    functions
+}
+
+#[test]
+fn functions_are_declared_as_they_are() {
+    let (header, sources) = (functions_of_header(), functions_of_sources());
+    assert!(sources.len() >= 20, "this test reads the sources: {sources:?}");
+    let names = |functions: &Functions| functions.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&header), names(&sources));
+    for (name, declared) in &header {
+        assert_eq!(declared, &sources[name], "{name}");
+    }
+}
+
+/// Fields of a structure of the header, all of them `uint64_t`.
+fn fields_of(name: &str) -> Vec<String> {
+    let text = header();
+    let start = text.find(&format!("struct {name} {{")).expect("a structure");
+    let body = text[start..].split_once('{').expect("a body").1.split_once('}').expect("an end").0;
+    let fields = body.split(';').map(str::trim).filter(|field| !field.is_empty());
+    fields.map(|field| field.strip_prefix("uint64_t ").expect("a number of 64 bits").to_owned()).collect()
+}
+
+/// Checks that a structure of ours has the fields of the header's, in its order and where they are there.
+macro_rules! same_fields {
+    ($ours:ty, $name:literal, [$($field:ident),* $(,)?]) => {
+        let offsets = [$((stringify!($field), std::mem::offset_of!($ours, $field))),*];
+        let fields = fields_of($name);
+        assert_eq!(fields, offsets.map(|(name, _)| name));
+        assert_eq!(offsets.map(|(_, at)| at).to_vec(), (0..fields.len()).map(|at| at * 8).collect::<Vec<_>>());
+        assert_eq!(size_of::<$ours>(), fields.len() * 8);
+    };
+}
+
+#[test]
+fn structures_are_laid_out_as_declared() {
+    use bowwave::counters::{Counters, RegionCounters};
+    same_fields!(
+        Counters,
+        "bowwave_counters",
+        [
+            page_bytes,
+            frames,
+            frames_used,
+            reads,
+            accesses,
+            hits,
+            late,
+            misses,
+            pages_readahead,
+            pages_used,
+            pages_wasted,
+            pages_evicted,
+            requests,
+            requests_failed,
+            retries,
+            bytes_fetched,
+        ]
+    );
+    same_fields!(
+        RegionCounters,
+        "bowwave_region_counters",
+        [faults, pages_mapped, pages_unmapped, pages_poisoned]
+    );
+}
+
+#[test]
+fn numbers_are_those_of_the_sources() {
+    let defined: Vec<(String, u32)> = header()
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define BOWWAVE_")?.split_once(' '))
+        .map(|(name, value)| (name.to_owned(), value.trim().trim_end_matches('u').parse().expect("a number")))
+        .collect();
+    let mut expected: Vec<_> = ["NORMAL", "SEQUENTIAL", "RANDOM", "WILLNEED", "DONTNEED", "NOREUSE"]
+        .into_iter()
+        .zip(0..)
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    expected.push(("COPY_ON_WRITE".to_owned(), bowwave::region::COPY_ON_WRITE));
+    assert_eq!(defined, expected);
+    // What the numbers mean is in the order of the list in `given.rs`.
+    let given = fs::read_to_string(here("src/given.rs")).expect("a source").to_lowercase();
+    let places: Vec<_> = expected[..6]
+        .iter()
+        .map(|(name, _)| given.rfind(&format!("    advice::{},", name.to_lowercase())).expect("an advice"))
+        .collect();
+    assert!(places.is_sorted(), "{places:?}");
+}
