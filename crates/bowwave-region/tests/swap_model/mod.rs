@@ -46,9 +46,9 @@ pub(crate) fn swap(spill: &Spill, memory: u64) -> Option<Swap> {
     }
 }
 
-/// A cell's value after `version` writes; zero before the first.
+/// A cell's value at a version; zero at the first.
 fn value(seed: u64, cell: u64, version: u32) -> u64 {
-    if version == 0 { 0 } else { mix(seed ^ cell.wrapping_mul(0x1_0000_0001) ^ u64::from(version) << 40) }
+    if version == FIRST { 0 } else { mix(seed ^ cell.wrapping_mul(0x1_0000_0001) ^ u64::from(version) << 40) }
 }
 
 /// Writes and reads of one region at random.
@@ -72,10 +72,9 @@ impl Run<'_> {
     }
 
     fn check_share(&self, thread: u64) {
-        let cells = (self.region.len() / 8) as u64;
-        let share = cells / THREADS;
+        let share = cells(self.region) / THREADS;
         let mut random = Random(self.seed ^ mix(thread + 1));
-        let mut versions = vec![0u32; share as usize];
+        let mut versions = vec![FIRST; share as usize];
         for turn in 0..self.ops / THREADS {
             let draw = random.next();
             // Half of the touches go to a tenth of the pages.
@@ -116,8 +115,26 @@ impl Run<'_> {
     }
 }
 
-/// Shares alternate page by page, so that each page's neighbours are another thread's.
-fn cell_of(thread: u64, index: u64) -> u64 {
-    let (page, within) = (index / 512, index % 512);
-    (page * THREADS + thread) * 512 + within
+/// Cells of a region that are used: some of each page.
+fn cells(region: &SwapRegion) -> u64 {
+    region.len() as u64 / PAGE * CELLS_OF_PAGE
 }
+
+/// Bytes of memory that the model of a region takes.
+pub(crate) fn model_bytes(region: &SwapRegion) -> u64 {
+    cells(region) * size_of::<u32>() as u64
+}
+
+/// Which eight bytes of the region. Shares alternate page by page, so that each page's neighbours are another thread's; cells are
+/// scattered over their page.
+fn cell_of(thread: u64, index: u64) -> u64 {
+    let (page, within) = (index / CELLS_OF_PAGE, index % CELLS_OF_PAGE);
+    let page = page * THREADS + thread;
+    page * (PAGE / 8) + (within * 37 + page) % (PAGE / 8)
+}
+
+const PAGE: u64 = 4096;
+/// Cells of a page that are used; 37 times the position scatters them, each to its own place.
+const CELLS_OF_PAGE: u64 = 16;
+/// The version of a cell that was never written to. Not 0, so that the model's own memory is there from the beginning.
+const FIRST: u32 = 1;
