@@ -30,9 +30,11 @@ pub enum Event {
     },
     /// A program has pages mapped now. See [`Cache::mapped`](crate::Cache::mapped).
     Mapped {
-        /// A file with places.
-        file: FileId,
-        /// Which pages.
+        /// The handle that was touched through, of a file with places.
+        handle: HandleId,
+        /// The page that was touched.
+        page: PageIndex,
+        /// Which pages, that one included.
         range: PageRange,
     },
     /// A handle with a fresh readahead state. See [`Cache::open_handle`](crate::Cache::open_handle).

@@ -114,7 +114,7 @@ impl MappedFile {
         let around = PageRange::new(page_size.index_of(around.start).0, page_size.count_for(around.end).0);
         let shift = page_size.shift();
         if !frames.is_empty() {
-            shard.map_around(entry, page, around, |range: PageRange| {
+            shard.map_around(*handle, entry, page, around, |range: PageRange| {
                 PageCount(map(range.start.0 << shift..range.end.0 << shift) >> shift)
             });
         }

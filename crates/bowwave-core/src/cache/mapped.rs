@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::Cache;
 use super::frames::{Flag, State};
 use crate::event::Action;
-use crate::id::FileId;
+use crate::id::{FileId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
 
 /// Mapped pages that reclaim has unmapped at a time: enough that the call costs little for each, few enough that those
@@ -53,8 +53,14 @@ impl Cache {
         PageRange { start, end }
     }
 
-    /// These pages are mapped now. Those that readahead brought count as used: whether they are is not seen from here on.
-    pub fn mapped(&mut self, file: FileId, range: PageRange) {
+    /// These pages are mapped now, because `page` was touched through `handle`. Those that readahead brought count as used:
+    /// whether they are is not seen from here on.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn mapped(&mut self, handle: HandleId, page: PageIndex, range: PageRange) {
+        let file = self.handle(handle).file;
+        self.handle_mut(handle).policy.on_mapped(PageRange { start: page, end: range.end.max(page) });
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };
             let frame = self.frames.get_mut(id);
@@ -106,7 +112,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::id::{HandleId, Waiter};
+    use crate::id::Waiter;
     use crate::readahead::Policy;
     use crate::request::{Fault, Pattern};
     use crate::time::Instant;
@@ -145,7 +151,7 @@ mod tests {
             let mut pinned = Vec::new();
             self.act(&mut out, &mut pinned);
             let range = self.cache.mappable(FILE, PageIndex(page), ALL);
-            self.cache.mapped(FILE, range);
+            self.cache.mapped(HANDLE, PageIndex(page), range);
             for page in range.start.0..range.end.0 {
                 assert!(self.held[page as usize], "page {page} is mapped and holds nothing");
                 self.mapped[page as usize] = true;

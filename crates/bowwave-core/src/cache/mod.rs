@@ -210,7 +210,7 @@ impl Cache {
                 }
             }
             Event::PlaceFile { file } => self.place_file(file),
-            Event::Mapped { file, range } => self.mapped(file, range),
+            Event::Mapped { handle, page, range } => self.mapped(handle, page, range),
             Event::Filled { fill, result } => self.filled(now, fill, result, out),
             Event::Unpin { frames } => self.unpin(now, &frames, out),
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),

@@ -67,6 +67,9 @@ pub trait Readahead: fmt::Debug + Send {
 
     /// A fault in a mapping so advised found its page: up to date, or in flight.
     fn on_mapped_hit(&mut self, _pattern: Pattern, _in_flight: bool) {}
+
+    /// The first page of a range was touched and the whole range mapped: touches of the rest will not be seen.
+    fn on_mapped(&mut self, _range: PageRange) {}
 }
 
 /// What a handle's reader does now.

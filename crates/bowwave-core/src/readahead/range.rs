@@ -25,6 +25,8 @@
 //! - A read counts as one, also where Lustre makes a fast and a slow part of it.
 //! - The budget for readahead in flight is what the frame budget leaves. On a congested device, readahead that no reader
 //!   waits for is left for the next page.
+//! - Lustre maps one page at a fault. Where a driver maps more, touches of these are not seen: the pages up to the next
+//!   fault count as touched in order if that is among them or just behind.
 //! - The window that Lustre hands over to a worker is asked for at once: nobody waits for it either.
 //!
 //! [`Clusters`] tells in what the published patch is mended.
@@ -88,6 +90,10 @@ impl Readahead for Range {
             self.reached(&access, missing, view, plans);
         }
         access.page + PageCount(1)
+    }
+
+    fn on_mapped(&mut self, range: PageRange) {
+        self.state.mapped(range);
     }
 }
 

@@ -49,6 +49,7 @@ impl Shard {
     /// tells how many it has mapped, from the first on.
     pub(crate) fn map_around(
         &self,
+        handle: HandleId,
         entry: &FileEntry,
         page: PageIndex,
         around: PageRange,
@@ -63,7 +64,7 @@ impl Shard {
         let count = map(range);
         let range = PageRange::from_start(range.start, count);
         if !range.is_empty() {
-            state.step(Event::Mapped { file: entry.file, range });
+            state.step(Event::Mapped { handle, page, range });
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct State {
     requests: u64,
     /// Behind the last access.
     last_end: u64,
+    /// Pages mapped from there on, whose touches are not seen.
+    unseen: u64,
     in_order_requests: u64,
     in_order_pages: u64,
     // The window.
@@ -72,6 +74,7 @@ impl State {
             clusters: range.clusters,
             requests: 0,
             last_end: 0,
+            unseen: 0,
             in_order_requests: 0,
             in_order_pages: 0,
             window_start: 0,
@@ -190,10 +193,27 @@ impl State {
 
     /// A mapped page is touched that nobody used before; the window grows after so many in order.
     fn fault(&mut self, page: u64, plans: &mut Plans) {
+        let before = self.in_order_pages;
+        self.infer(page);
         let stride_found = self.detect(page, 1, plans);
         let step =
             if self.clusters == Clusters::Before { STEP_BEFORE } else { self.range.max(self.range_min) };
-        self.grows |= self.in_order_pages >= step && self.in_order_pages.is_multiple_of(step) || stride_found;
+        self.grows |= self.in_order_pages / step > before / step || stride_found;
+    }
+
+    /// Pages are mapped from the first one on, which was touched.
+    pub(super) fn mapped(&mut self, range: PageRange) {
+        if range.start.0.saturating_add(1) == self.last_end {
+            self.unseen = range.end.0.saturating_sub(self.last_end);
+        }
+    }
+
+    /// A page is touched: what was mapped before it has been touched in order, as far as one can tell.
+    fn infer(&mut self, page: u64) {
+        let unseen = core::mem::take(&mut self.unseen);
+        let touched = page.saturating_sub(self.last_end).min(unseen);
+        self.in_order_pages = self.in_order_pages.saturating_add(touched);
+        self.last_end = self.last_end.saturating_add(touched);
     }
 
     /// Where an access lies to those before; tells whether that made it a stride.

@@ -103,6 +103,39 @@ fn the_width_of_a_cluster_is_the_window_of_the_next_one() {
 }
 
 #[test]
+fn pages_mapped_with_a_touch_do_not_make_what_follows_a_stride() {
+    // A reader in order that faults at each 40th page only, since the others were mapped with it: no stride of single pages.
+    let mut bench = Bench::with(clusters(Clusters::Mended));
+    bench.cache.place_file(FileId(0));
+    for step in 0..12 {
+        let page = 5000 + step * 40;
+        let decided = bench.touch(page, Pattern::Normal);
+        assert!(decided.iter().all(|decided| decided.0 != Reason::Stride), "{decided:?}");
+        let mapped = PageRange::new(page.saturating_sub(10), page + 40);
+        bench.cache.mapped(HANDLE, PageIndex(page), mapped);
+    }
+    assert_eq!(bench.counted(LustreStat::ReadpageNotConsecutive), 1, "the first one");
+    // In order all the way, it has grown to windows by the RPC.
+    assert!(bench.touch(5480, Pattern::Normal).iter().all(|decided| decided.0 != Reason::Random));
+}
+
+#[test]
+fn what_was_mapped_and_not_reached_counts_for_nothing() {
+    let touches = |mapped: bool| {
+        let mut bench = Bench::with(clusters(Clusters::Mended));
+        bench.cache.place_file(FileId(0));
+        let pages = [5000, 90_000, 40_000, 200_000, 7000].map(|page| {
+            let decided = bench.touch(page, Pattern::Normal);
+            let count = if mapped { 30 } else { 1 };
+            bench.cache.mapped(HANDLE, PageIndex(page), PageRange::new(page, page + count));
+            decided
+        });
+        (pages, bench.counted(LustreStat::ReadpageNotConsecutive))
+    };
+    assert_eq!(touches(true), touches(false));
+}
+
+#[test]
 fn before_document_003_each_fault_was_single_until_four_came_in_order() {
     let mut bench = Bench::with(clusters(Clusters::Before));
     for page in [1000, 1010, 1025, 1060] {
