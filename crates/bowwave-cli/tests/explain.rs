@@ -53,6 +53,24 @@ fn golden_vectors_are_met_decision_by_decision() {
 }
 
 #[test]
+fn stream_shows_how_well_its_detectors_have_foretold_behind_the_members_of_the_contract() {
+    let rows: String = (0..40).map(|n| format!("0,7,read,a,{},4096\n", (1000 - n * 10) * 4096)).collect();
+    let trace = format!("{HEADER}{rows}");
+    let text =
+        run_with_input(bowwave().args(["explain", "-", "--policy", "stream", "--json"]), trace.as_bytes());
+    let found = lines(&text);
+    let strides: Vec<&Value> = found.iter().filter(|line| line["reason"] == "stride").collect();
+    assert!(strides.len() > 3, "40 pages, 10 apart, backward: {text}");
+    let (first, last) = (&found[0]["detectors"]["stride"], &found[found.len() - 1]["detectors"]["stride"]);
+    assert!(first.as_u64() < last.as_u64(), "{first} {last}");
+    assert!(
+        text.lines().all(|line| line.contains("\"mark\":") && line.contains("\"detectors\":{\"backward\":"))
+    );
+    let members: Vec<&str> = text.lines().next().expect("a line").split("\":").collect();
+    assert!(members[0].ends_with("access"), "{members:?}");
+}
+
+#[test]
 fn json_lines_have_the_members_of_the_contract_in_order() {
     let trace = format!("{HEADER}0,7,read,a,0,4096\n1,7,read,a,4096,1\n");
     let found =

@@ -6,7 +6,7 @@
 //! | I2 | every read gets exactly one `Wake`; so do syncs, and writes that wait |
 //! | I3 | a page is in at most one fill |
 //! | I4 | frames used stay within frames lent; readahead leaves the reserve alone |
-//! | I5 | one mark a window at most, only on a page new with it, none past the end of the file |
+//! | I5 | a window's marks are where its plan has them, only on pages new with it, none past the end of the file |
 //! | I6 | a failed readahead leaves a counter and nothing else |
 //! | I7 | time never runs back |
 //! | I8 | replaying the events gives the identical actions (see [`ActionDigest`]) |
@@ -250,7 +250,9 @@ impl Checker {
     fn check_mark(&self, decided: &Decision) -> Result<(), Violation> {
         let Some(mark) = decided.mark else { return Ok(()) };
         let window = decided.plan.window;
-        ensure(decided.plan.mark == Some(mark), || format!("I5: mark {} is not that of {window:?}", mark.0))?;
+        ensure(decided.plan.marks(mark) && window.range().contains(mark), || {
+            format!("I5: mark {} is not that of {window:?}", mark.0)
+        })?;
         let end = self.files.get(&decided.file).map_or(0, |pages| pages.0);
         ensure(mark.0 < end, || format!("I5: mark {} is past the end of the file", mark.0))?;
         let old = self.in_flight.contains_key(&(decided.file, mark));

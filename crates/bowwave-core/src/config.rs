@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::page::PageSize;
-use crate::readahead::{LinuxConfig, Policy, RangeConfig};
+use crate::readahead::{LinuxConfig, Policy, RangeConfig, StreamConfig};
 use crate::write::WriteBackConfig;
 
 /// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
@@ -27,6 +27,8 @@ pub struct Config {
     pub linux: LinuxConfig,
     /// The finer points of [`Policy::Range`].
     pub range: RangeConfig,
+    /// The finer points of [`Policy::Stream`].
+    pub stream: StreamConfig,
     /// Which page gives way when frames are used up.
     pub eviction: Eviction,
     /// How many dirty pages there may be, and for how long.
@@ -115,7 +117,7 @@ impl Config {
         ];
         match checks.into_iter().find(|&(_, _, holds, _)| !holds) {
             Some((field, value, _, bound)) => Err(ConfigError { field, value, bound }),
-            None => Ok(()),
+            None => self.stream.validate(),
         }
     }
 }
@@ -136,6 +138,7 @@ impl Default for Config {
             policy: Policy::OnDemand,
             linux: LinuxConfig::default(),
             range: RangeConfig::default(),
+            stream: StreamConfig::default(),
             eviction: Eviction::TwoList,
             write_back: WriteBackConfig::default(),
         }

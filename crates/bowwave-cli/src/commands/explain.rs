@@ -29,7 +29,8 @@ const ROWS_A_REPORT: u64 = 4096;
 The trace is CSV with the header time_ns,pid,op,file,offset,length, where offsets and lengths count bytes, or of any \
 other format that `bowwave import` knows. Reads are walked \
 page by page (4096 bytes), with one readahead state for each (pid, file). Each page of a 'load' or 'store' faults, as if \
-it were not mapped. Memory is unlimited and the device instant: \
+it were not mapped. With the policy stream, a file has one state for all, and JSON has a member more: how well each of its \
+detectors has foretold the reads so far, from 0 to 15. Memory is unlimited and the device instant: \
 only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded; other rows only count.
 
 With --scheduler a simulated device serves the trace, each row at its time, and each line is a dispatch: what went to the device and why, how long it had waited, and how many sync and async requests still wait. Reads are sync, readahead is async, and sync from when a read wants it; a 'write' is written back async at once; 'fsync' makes what waits of its file sync. Stores through mappings are read and not written back, for a trace does not tell when. Files lie one behind the other, and end with their last access or at --file-pages. Reasons:
@@ -47,6 +48,7 @@ Knobs: sync_expire_ms, async_expire_ms, batch, starved, contiguous, front_merges
 
 Examples:
   bowwave explain trace.csv --policy ondemand
+  bowwave explain trace.csv --policy stream --json
   bowwave explain app.strace --scheduler deadline
   bowwave explain app.strace --scheduler deadline-rw:batch=4 --policy ondemand --device hdd --device-depth 4 --json
   bowwave explain app.strace --scheduler deadline --priority 17=idle --priority 18=real-time

@@ -72,7 +72,7 @@ pub(crate) enum Flag {
 }
 
 /// All frames, and the two lists of Linux's page reclaim.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Frames {
     frames: Vec<Frame>,
     free: Vec<u32>,
@@ -93,10 +93,8 @@ struct List {
     len: u32,
 }
 
-impl Default for List {
-    fn default() -> Self {
-        Self { head: NONE, tail: NONE, len: 0 }
-    }
+impl List {
+    const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
 }
 
 impl Frame {
@@ -133,6 +131,19 @@ impl Frame {
 }
 
 impl Frames {
+    /// No frames.
+    pub(crate) const fn new() -> Self {
+        Self {
+            frames: Vec::new(),
+            free: Vec::new(),
+            retired: Vec::new(),
+            inactive: List::EMPTY,
+            active: List::EMPTY,
+            pinned: 0,
+            released: Vec::new(),
+        }
+    }
+
     pub(crate) fn get(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize]
     }

@@ -38,6 +38,7 @@ mod write;
 mod write_back;
 
 pub use check::Violation;
+pub(crate) use frames::{Flag, Frames};
 pub use instant::Observer;
 pub(crate) use table::PageTable;
 
@@ -53,7 +54,6 @@ use crate::readahead::Readahead;
 use crate::request::{Part, Pattern, Request};
 use crate::stats::Stats;
 use crate::time::Instant;
-use frames::Frames;
 use slab::Slab;
 
 /// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
@@ -98,12 +98,15 @@ struct File {
     placed: bool,
     /// What the store has not of it, if there is anything.
     unwritten: Option<Box<write_back::Unwritten>>,
+    /// The readahead state that its handles share, if the policy is such; made with the first of them.
+    policy: Option<Box<dyn Readahead>>,
 }
 
 #[derive(Debug)]
 struct Handle {
     file: FileId,
-    policy: Box<dyn Readahead>,
+    /// Its own readahead state; none if it shares that of its file.
+    policy: Option<Box<dyn Readahead>>,
     /// Whether the policy is asked as the reader walks.
     walks: bool,
     pattern: Pattern,
@@ -168,7 +171,7 @@ impl Cache {
             now: Instant(0),
             congested: false,
             table: PageTable::default(),
-            frames: Frames::default(),
+            frames: Frames::new(),
             files: Vec::new(),
             handles: Vec::new(),
             fills: Slab::default(),
@@ -248,7 +251,8 @@ impl Cache {
     pub fn open_file(&mut self, file: FileId, pages: PageCount) {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
-        *entry = Some(File { pages, handles: 0, stats: Stats::default(), placed: false, unwritten: None });
+        let stats = Stats::default();
+        *entry = Some(File { pages, handles: 0, stats, placed: false, unwritten: None, policy: None });
     }
 
     /// A file has become longer, or shorter; then the driver invalidates what lies behind its end.
@@ -277,11 +281,17 @@ impl Cache {
     /// # Panics
     /// If `handle` is open or `file` is not.
     pub fn open_handle(&mut self, handle: HandleId, file: FileId) {
-        self.file_mut(file).handles += 1;
-        let policy = self.config.policy.build(&self.config);
+        let mut policy = None;
+        if !self.config.policy.is_of_files() || self.file(file).policy.is_none() {
+            policy = Some(self.config.policy.build(&self.config));
+        }
+        let walks = policy.as_ref().is_some_and(|policy| policy.walks());
+        let shared = self.config.policy.is_of_files().then(|| policy.take()).flatten();
+        let owner = self.file_mut(file);
+        owner.handles += 1;
+        owner.policy = owner.policy.take().or(shared);
         let entry = slot(&mut self.handles, handle.0);
         assert!(entry.is_none(), "handle {} is open", handle.0);
-        let walks = policy.walks();
         *entry = Some(Handle {
             file,
             policy,
@@ -303,7 +313,7 @@ impl Cache {
     /// If one of them is not open, or they are not of the same file.
     pub fn copy_handle(&mut self, from: HandleId, to: HandleId) {
         let source = self.handle(from);
-        let copy = Handle { policy: source.policy.copy(), ..*source };
+        let copy = Handle { policy: source.policy.as_ref().map(|policy| policy.copy()), ..*source };
         let target = self.handle_mut(to);
         assert!(target.file == copy.file, "handles {} and {} are of different files", from.0, to.0);
         *target = copy;

@@ -77,7 +77,6 @@ impl Cache {
         if plan.reason != Reason::Demand {
             stats.lookups_more += plan.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
-        let mark_at = plan.mark;
         let asked_at = page;
         let mut run: Option<Run> = None;
         let mut at = window.start;
@@ -108,9 +107,9 @@ impl Cache {
             if walk.walks && page != asked_at {
                 self.frames.get_mut(frame).set(Flag::Fresh);
             }
-            if mark_at == Some(page) {
+            if plan.marks(page) {
                 self.frames.get_mut(frame).set(Flag::Mark);
-                decision.mark = mark_at;
+                decision.mark = decision.mark.or(Some(page));
             }
             if run.as_ref().is_some_and(|run| run.len >= u64::from(self.config.fill_pages_max)) {
                 self.submit(walk, run.take(), sink);

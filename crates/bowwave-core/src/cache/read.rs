@@ -10,7 +10,7 @@ use crate::config::Eviction;
 use crate::event::{Action, Decision, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Access, Plan, Plans, Readahead, Reason, View};
+use crate::readahead::{Access, Account, Limits, Plan, Plans, Readahead, Reason, View};
 use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
@@ -333,8 +333,10 @@ impl Cache {
     ) -> FrameId {
         let frame = if let Some(frame) = present {
             let in_flight = self.frames.get(frame).state == State::InFlight;
-            if let Some(pattern) = walk.mapped {
-                self.handle_mut(walk.handle).policy.on_mapped_hit(pattern, in_flight);
+            if let Some(pattern) = walk.mapped
+                && let Some(policy) = &mut self.handle_mut(walk.handle).policy
+            {
+                policy.on_mapped_hit(pattern, in_flight);
             }
             let stats = self.stats_mut(walk.file);
             if in_flight {
@@ -392,6 +394,15 @@ impl Cache {
         if let Some(plan) = plan {
             self.carry_out(walk, page, trigger, plan, sink);
         }
+        let mut more = !random && self.config.policy.is_of_files();
+        while more {
+            let (access, view, policy) = self.question(walk, page, trigger);
+            let plan = policy.more(access, view);
+            more = plan.is_some();
+            if let Some(plan) = plan {
+                self.carry_out(walk, page, trigger, plan, sink);
+            }
+        }
     }
 
     /// Asks a walking policy before a page is looked up.
@@ -421,7 +432,8 @@ impl Cache {
         trigger: Trigger,
     ) -> (Access, View<'_>, &mut dyn Readahead) {
         let free = self.readahead_allowance(walk.demand_left);
-        let pages = self.file(walk.file).pages;
+        let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
+        let (pages, account) = (file.pages, Account::of(&file.stats));
         let handle =
             self.handles[walk.handle.0 as usize].as_mut().expect("the driver names open handles only");
         let ra_pages = u64::from(self.config.ra_pages)
@@ -445,9 +457,10 @@ impl Cache {
             fresh: false,
             mapped: walk.mapped,
         };
-        let view =
-            View::new(&self.table, walk.file, ra_pages, pages, free, self.limit.into(), self.congested);
-        (access, view, &mut *handle.policy)
+        let limits = Limits { ra_pages, file_pages: pages, free, frames: self.limit.into() };
+        let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested).with(account);
+        let policy = handle.policy.as_mut().or(file.policy.as_mut());
+        (access, view, &mut **policy.expect("a handle has a readahead state, or its file has"))
     }
 
     /// Hands a pinned frame to a waiting read, and makes the read wait for its fill if it has one.

@@ -9,6 +9,7 @@ mod linux;
 mod none;
 mod on_demand;
 mod range;
+mod stream;
 mod stride;
 
 pub use legacy::Legacy;
@@ -16,24 +17,32 @@ pub use linux::{Linux, LinuxConfig};
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, Variant};
 pub use range::{Clusters, LustreStat, Range, RangeConfig};
+pub use stream::{Detector, Scores, Stream, StreamConfig};
 pub use stride::Stride;
 
 use alloc::boxed::Box;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::cache::PageTable;
+use crate::cache::{Flag, Frames, PageTable};
 use crate::config::Config;
 use crate::event::Trigger;
 use crate::id::FileId;
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Pattern;
+use crate::stats::Stats;
 use crate::time::Instant;
 
-/// A readahead policy: the state of one open handle.
+/// A readahead policy: the state of one open handle, or of all handles of a file ([`Policy::is_of_files`]).
 pub trait Readahead: fmt::Debug + Send {
     /// Plans the I/O for an access that missed or met the lookahead mark.
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan;
+
+    /// What else is to be read because of the access that [`on_access`](Self::on_access) was last asked about, in order,
+    /// one plan a call, until there is nothing. Asked only of policies of files.
+    fn more(&mut self, _access: Access, _view: View<'_>) -> Option<Plan> {
+        None
+    }
 
     /// Another state that decides as this one would from now on.
     fn copy(&self) -> Box<dyn Readahead>;
@@ -98,7 +107,10 @@ pub struct Access {
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     table: &'a PageTable,
+    frames_of: &'a Frames,
     file: FileId,
+    /// What readahead has done for this file so far.
+    pub account: Account,
     /// Most pages of a window now (advice included).
     pub ra_pages: u64,
     /// Pages of the file.
@@ -109,6 +121,24 @@ pub struct View<'a> {
     pub frames: u64,
     /// Whether the device refuses readahead now.
     pub congested: bool,
+}
+
+/// What readahead has done for a file, exactly: by this a policy can keep promises, whatever its readers do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Pages that readers have used: those that they had to ask for, and those read ahead and used since.
+    pub consumed: u64,
+    /// Pages read ahead that no reader has used: still cached, in flight, or gone.
+    pub unread: u64,
+}
+
+/// The limits of a [`View`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) ra_pages: u64,
+    pub(crate) file_pages: PageCount,
+    pub(crate) free: u64,
+    pub(crate) frames: u64,
 }
 
 /// A readahead window.
@@ -135,10 +165,14 @@ pub struct Plan {
     pub window: Window,
     /// The page to mark, if it is new: the first of the asynchronous part, unless a policy knows better.
     pub mark: Option<PageIndex>,
+    /// If not 0, every page of the window that lies a multiple of so many pages from `mark` is marked, too.
+    pub mark_every: u64,
     /// Which pages of the window, if not all.
     pub stride: Option<Stride>,
     /// Why.
     pub reason: Reason,
+    /// How well the policy's detectors have foretold what this file's readers did, if it has any.
+    pub scores: Option<Scores>,
 }
 
 /// What a walking policy wants read: [`Plans::MAX`] windows at most, in order.
@@ -185,6 +219,14 @@ pub enum Reason {
     Range,
     /// The second read of a small file: all of it (Lustre).
     WholeFile,
+    /// Reads that come nearer to the file's start: the pages before them.
+    Backward,
+    /// The jumps between reads repeat: where the next one will lead.
+    Jumps,
+    /// The first read of the last pages of a file, where many formats have their index: those pages.
+    Tail,
+    /// A page that was read ahead has gone before its reader came: no more than what survives is read ahead from here.
+    Thrash,
 }
 
 /// Which policy, by name.
@@ -204,27 +246,43 @@ pub enum Policy {
     Range,
     /// The same with the ranges as document 003 has them, to the letter.
     RangeLiteral,
+    /// bowwave's own: a table of streams for each file, and detectors of patterns, as [`Config::stream`] sets them up.
+    Stream,
 }
 
 impl<'a> View<'a> {
-    /// A view of `file`.
+    /// A view of `file`, with nothing on its account.
     pub(crate) fn new(
         table: &'a PageTable,
+        frames_of: &'a Frames,
         file: FileId,
-        ra_pages: u64,
-        file_pages: PageCount,
-        free: u64,
-        frames: u64,
+        limits: Limits,
         congested: bool,
     ) -> Self {
-        Self { table, file, ra_pages, file_pages, free, frames, congested }
+        let Limits { ra_pages, file_pages, free, frames } = limits;
+        let account = Account::default();
+        Self { table, frames_of, file, account, ra_pages, file_pages, free, frames, congested }
+    }
+
+    pub(crate) fn with(self, account: Account) -> Self {
+        Self { account, ..self }
     }
 
     /// A view of an endless file of which nothing is cached: to try a policy by itself.
     #[must_use]
     pub fn of_nothing(ra_pages: u64) -> View<'static> {
         static NOTHING: PageTable = PageTable::new();
-        View::new(&NOTHING, FileId(0), ra_pages, PageCount(u64::MAX), u64::MAX, u64::MAX, false)
+        static NO_FRAMES: Frames = Frames::new();
+        let (file_pages, free, frames) = (PageCount(u64::MAX), u64::MAX, u64::MAX);
+        let limits = Limits { ra_pages, file_pages, free, frames };
+        View::new(&NOTHING, &NO_FRAMES, FileId(0), limits, false)
+    }
+
+    /// Whether a page was read ahead and nobody has used it.
+    #[must_use]
+    pub fn is_unread(self, page: PageIndex) -> bool {
+        let frame = self.table.get(self.file, page).frame();
+        frame.is_some_and(|frame| self.frames_of.get(frame).has(Flag::Unused))
     }
 
     /// Whether a page is cached or in flight.
@@ -244,6 +302,15 @@ impl<'a> View<'a> {
     pub fn prev_miss(self, from: PageIndex, max: PageCount) -> Option<PageIndex> {
         let lowest = (from.0.saturating_add(1)).saturating_sub(max.0);
         (lowest..=from.0).rev().map(PageIndex).find(|&page| !self.is_cached(page))
+    }
+}
+
+impl Account {
+    /// The account of a file with these counters.
+    pub(crate) fn of(stats: &Stats) -> Self {
+        let demanded = stats.pages_filled.saturating_sub(stats.pages_readahead);
+        let unread = stats.pages_readahead.saturating_sub(stats.pages_used);
+        Self { consumed: demanded.saturating_add(stats.pages_used), unread }
     }
 }
 
@@ -277,7 +344,14 @@ impl Plan {
     #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
-        Self { window, mark: window.mark(), stride: None, reason }
+        Self { window, mark: window.mark(), mark_every: 0, stride: None, reason, scores: None }
+    }
+
+    /// Whether a page of the window is to be marked, if it is new.
+    #[must_use]
+    pub fn marks(&self, page: PageIndex) -> bool {
+        let Some(mark) = self.mark else { return false };
+        page == mark || self.mark_every > 0 && page.0.abs_diff(mark.0) % self.mark_every == 0
     }
 }
 
@@ -331,7 +405,7 @@ impl Window {
 
 impl Reason {
     /// Every reason, in the order of [`Stats::decisions`](crate::Stats::decisions).
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::Initial,
         Self::Oversize,
         Self::Random,
@@ -348,6 +422,10 @@ impl Reason {
         Self::Stride,
         Self::Range,
         Self::WholeFile,
+        Self::Backward,
+        Self::Jumps,
+        Self::Tail,
+        Self::Thrash,
     ];
 
     /// The name that `explain` prints.
@@ -370,13 +448,17 @@ impl Reason {
             Self::Stride => "stride",
             Self::Range => "range",
             Self::WholeFile => "whole_file",
+            Self::Backward => "backward",
+            Self::Jumps => "jumps",
+            Self::Tail => "tail",
+            Self::Thrash => "thrash",
         }
     }
 }
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::None,
         Self::Legacy,
         Self::OnDemand,
@@ -384,6 +466,7 @@ impl Policy {
         Self::Linux,
         Self::Range,
         Self::RangeLiteral,
+        Self::Stream,
     ];
 
     /// A fresh state of this policy.
@@ -400,7 +483,14 @@ impl Policy {
                 let range = RangeConfig { clusters: Clusters::Literal, ..config.range };
                 Box::new(Range::new(&Config { range, ..config.clone() }))
             }
+            Self::Stream => Box::new(Stream::new(config.stream)),
         }
+    }
+
+    /// Whether a file has one state of this policy, which all its handles share; else each handle has its own.
+    #[must_use]
+    pub const fn is_of_files(self) -> bool {
+        matches!(self, Self::Stream)
     }
 
     /// The name on the command line.
@@ -414,6 +504,7 @@ impl Policy {
             Self::Linux => "linux",
             Self::Range => "range",
             Self::RangeLiteral => "range-literal",
+            Self::Stream => "stream",
         }
     }
 }

@@ -163,13 +163,10 @@ fn initial_async_size(size: u64, req_pages: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::PageTable;
-    use crate::id::FileId;
     use crate::page::PageRange;
 
     fn decide(policy: &mut OnDemand, trigger: Trigger, request: (u64, u64), prev: Option<u64>) -> Plan {
-        let table = PageTable::default();
-        let view = View::new(&table, FileId(0), 32, PageCount(1 << 40), 1000, 1000, false);
+        let view = View::of_nothing(32);
         let request = PageRange::new(request.0, request.1);
         let access = Access::read(request, prev.map(PageIndex), trigger);
         policy.on_access(access, view)

@@ -247,7 +247,7 @@ impl Range {
     fn plan(&self, start: u64, end: u64, reason: Reason) -> Plan {
         let window =
             Window { start: PageIndex(start), size: PageCount(end - start), async_size: PageCount(0) };
-        Plan { window, mark: None, stride: self.state.stride(), reason }
+        Plan { stride: self.state.stride(), mark: None, ..Plan::new(window.start, window.size.0, 0, reason) }
     }
 }
 

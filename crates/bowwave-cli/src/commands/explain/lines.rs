@@ -1,6 +1,8 @@
 //! How a decision is printed: columns for people, or an object of JSON.
 
-use bowwave_core::Trigger;
+use std::collections::BTreeMap;
+
+use bowwave_core::{Detector, Scores, Trigger};
 use bowwave_trace::Record;
 use serde::Serialize;
 
@@ -30,6 +32,9 @@ struct Line<'a> {
     async_size: u64,
     submitted: &'a [[u64; 2]],
     mark: Option<u64>,
+    /// Of policies with detectors: how well each has foretold the reads so far, from 0 to [`Scores::MAX`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detectors: Option<BTreeMap<&'static str, u8>>,
 }
 
 impl<'a> Lines<'a> {
@@ -74,6 +79,7 @@ impl<'a> Lines<'a> {
             async_size: window.async_size.0,
             submitted: &submitted,
             mark: decision.mark.map(|page| page.0),
+            detectors: decision.plan.scores.map(detectors),
         };
         if self.json { self.output.json_line(&line) } else { self.output.line(line.for_people()) }
     }
@@ -110,6 +116,10 @@ pub(super) fn printable(letter: char) -> impl Iterator<Item = char> {
     let escaped = letter.is_control().then(|| letter.escape_debug());
     let plain = (!letter.is_control()).then_some(letter);
     escaped.into_iter().flatten().chain(plain)
+}
+
+fn detectors(scores: Scores) -> BTreeMap<&'static str, u8> {
+    Detector::ALL.into_iter().map(|detector| (detector.name(), scores.of(detector))).collect()
 }
 
 fn trigger_name(trigger: Trigger) -> &'static str {

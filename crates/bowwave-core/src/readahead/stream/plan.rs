@@ -1,0 +1,280 @@
+//! How much: windows upward, downward and at an even distance, within the accounts.
+
+use super::{FILE_WINDOWS, STREAM_WINDOWS, Stream, TAIL_PAGES, Wanted, Way};
+use crate::page::{PageCount, PageIndex};
+use crate::readahead::{Plan, Reason, Stride, View, Window};
+
+/// Pages looked at to see whether what was read ahead was used.
+const SAMPLES: u64 = 4;
+/// No more than one in so many frames is ahead of one stream.
+const MEMORY_SHARE: u64 = 4;
+/// A distance of several windows is filled in so many steps.
+const STEPS: u64 = 8;
+
+impl Wanted {
+    fn pages(&self) -> u64 {
+        self.end - self.page
+    }
+
+    /// What is asked for and nothing else.
+    pub(super) fn alone(&self) -> Plan {
+        let reason = if self.pages() > self.max { Reason::Oversize } else { Reason::Random };
+        Plan::new(PageIndex(self.page), self.pages(), 0, reason)
+    }
+
+    /// Nothing is to be read.
+    pub(super) fn nothing(&self, reason: Reason) -> Plan {
+        Plan::new(PageIndex(self.page), 0, 0, reason)
+    }
+}
+
+impl Stream {
+    /// A window of `size` pages from the wanted page on, if that is not there, or ahead of the stream.
+    pub(super) fn window_up(
+        &mut self,
+        at: usize,
+        wanted: Wanted,
+        size: u64,
+        reason: Reason,
+        view: View<'_>,
+    ) -> Plan {
+        let Wanted { page, end, max, .. } = wanted;
+        let async_only = reason == Reason::Lookahead;
+        let entry = self.table.get(at);
+        let from = if async_only { entry.edge } else { entry.hi.max(end) };
+        let grown = self.wish(at, size, wanted, async_only, view);
+        let room = view.file_pages.0.saturating_sub(from);
+        let start = if async_only { first_absent(from, room.min(grown), view) } else { from };
+        let skipped = start - from;
+        // What the request itself wants needs no permission.
+        let demanded = end.saturating_sub(start);
+        let ahead = self.grant(at, grown.min(room - skipped).saturating_sub(demanded), max, view);
+        let entry = self.table.get(at);
+        let pages = ahead + demanded;
+        entry.edge = (start + pages).max(end);
+        if pages > 0 {
+            entry.window = size.min(max).max(1);
+        }
+        let every = step(entry.distance, max);
+        let (first, mark) = if async_only {
+            (start, start)
+        } else if reason == Reason::Readahead && from == end {
+            (page, page)
+        } else {
+            (page, from)
+        };
+        let last = start + pages;
+        // A run is not expected to be longer than the ones before; if it is, its reader comes to the end.
+        let marked = ahead > 0 && reason != Reason::Range;
+        entry.mark = marked.then_some(mark);
+        // Another reader has been between: what it left out is nobody's wish.
+        let apart = !async_only && from > end;
+        let first = if apart { from } else { first };
+        let mut plan = Plan::new(PageIndex(first), last - first, 0, reason);
+        if marked {
+            plan.window.async_size = PageCount(last - mark);
+            plan.mark = Some(PageIndex(mark));
+            plan.mark_every = if last - mark > every { every } else { 0 };
+        }
+        if apart {
+            self.more = (ahead > 0).then_some(plan);
+            return Plan::new(PageIndex(page), end - page, 0, reason);
+        }
+        plan
+    }
+
+    /// A window of `size` pages down to the wanted one, or ahead of the stream.
+    pub(super) fn window_down(
+        &mut self,
+        at: usize,
+        wanted: Wanted,
+        size: u64,
+        reason: Reason,
+        view: View<'_>,
+    ) -> Plan {
+        let Wanted { page, end, max, .. } = wanted;
+        let async_only = reason == Reason::Lookahead;
+        let from = if async_only { self.table.get(at).edge } else { page };
+        let grown = self.wish(at, size, wanted, async_only, view).min(from);
+        let ahead = self.grant(at, grown, max, view);
+        let entry = self.table.get(at);
+        entry.edge = entry.edge.min(from - ahead);
+        entry.window = size.min(max).max(1);
+        let top = if async_only { from } else { end };
+        let every = step(entry.distance, max);
+        entry.mark = (ahead > 0).then(|| from - 1);
+        let mut plan = Plan::new(PageIndex(from - ahead), top - (from - ahead), 0, reason);
+        if ahead > 0 {
+            plan.window.async_size = PageCount(ahead);
+            plan.mark = Some(PageIndex(from - 1));
+            plan.mark_every = if ahead > every { every } else { 0 };
+        }
+        plan
+    }
+
+    /// The blocks ahead of a stream at an even distance, with the one that is wanted.
+    pub(super) fn window_strided(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
+        let Wanted { page, max, .. } = wanted;
+        let entry = self.table.get(at);
+        let Way::Stride { step: distance, block } = entry.way else { return wanted.alone() };
+        let (length, lo, edge) = (distance.unsigned_abs(), entry.lo, entry.edge);
+        let (proven, entry_over) = (u64::from(entry.proven.max(1)), entry.over);
+        let outstanding = entry.ahead() / block;
+        let proven = if entry.proven == u8::MAX { u64::MAX } else { proven };
+        let size = crate::window::next_size(entry.window, max).max(block);
+        let grown = self.wish(at, size, wanted, true, view);
+        let room = if distance > 0 {
+            view.file_pages.0.saturating_sub(edge).div_ceil(length)
+        } else {
+            edge / length + 1
+        };
+        // No more than has shown itself: several streams that begin at even distances look the same at first.
+        let shown = if entry_over { 0 } else { proven.saturating_sub(outstanding) };
+        let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
+        let ahead = self.grant(at, blocks * block, max, view) / block;
+        let entry = self.table.get(at);
+        entry.window = size.min(max);
+        let last = edge.saturating_add_signed(distance.saturating_mul((ahead.max(1) - 1).cast_signed()));
+        entry.edge = edge.saturating_add_signed(distance.saturating_mul(ahead.cast_signed()));
+        entry.mark = (ahead > 0).then_some(edge);
+        let missing = !view.is_cached(PageIndex(page));
+        let near = if missing { page } else { edge };
+        let (first, end) = match (ahead, distance > 0) {
+            (0, _) => (page, page),
+            (_, true) => (near.min(edge), last + block),
+            (_, false) => (last, near.max(edge) + block),
+        };
+        let end = if missing { end.max(wanted.end) } else { end };
+        let window =
+            Window { start: PageIndex(first), size: PageCount(end - first), async_size: PageCount(0) };
+        let every = step(self.table.get(at).distance, max).div_ceil(block) * length;
+        Plan {
+            window,
+            mark: (ahead > 0).then_some(PageIndex(edge)),
+            mark_every: every,
+            stride: Some(Stride { offset: PageIndex(lo % length), length, data: block }),
+            reason: Reason::Stride,
+            scores: None,
+        }
+    }
+
+    /// All of a small file.
+    pub(super) fn whole(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
+        let pages = view.file_pages.0;
+        if !self.allows(pages, view) {
+            return wanted.alone();
+        }
+        let entry = self.table.get(at);
+        (entry.edge, entry.window) = (pages, pages);
+        Plan::new(PageIndex(0), pages, 0, Reason::WholeFile)
+    }
+
+    /// The last pages of a file.
+    pub(super) fn tail(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
+        let pages = view.file_pages.0;
+        if !self.allows(TAIL_PAGES, view) {
+            return wanted.alone();
+        }
+        self.table.get(at).edge = pages;
+        let start = pages.saturating_sub(TAIL_PAGES).min(wanted.page);
+        Plan::new(PageIndex(start), pages - start, 0, Reason::Tail)
+    }
+
+    /// A mark of a stream that nothing is known of any more: the window ends where the cached pages do, and what is ahead
+    /// of the mark was its size (Linux, since 2.6.24).
+    pub(super) fn context(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
+        let Wanted { page, end, max, .. } = wanted;
+        let Some(hole) = view.next_miss(PageIndex(page + 1), PageCount(max)) else {
+            return wanted.nothing(Reason::Context);
+        };
+        let size = crate::window::next_size(hole.0 - page, max);
+        let entry =
+            super::Entry { way: Way::Up, edge: hole.0, window: size, ..super::Entry::new(page, page) };
+        let at = self.enter(entry);
+        let hi = end.min(hole.0);
+        self.table.get(at).hi = hi;
+        let plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
+        Plan { reason: Reason::Context, ..plan }
+    }
+
+    /// What a stream should have next: its window, or as much as its distance lacks.
+    fn wish(&mut self, at: usize, size: u64, wanted: Wanted, async_only: bool, view: View<'_>) -> u64 {
+        let most = (view.frames / MEMORY_SHARE).min(self.config.distance_pages_max);
+        let entry = self.table.get(at);
+        let floor = wanted.max.saturating_mul(2);
+        entry.distance = entry.distance.max(1);
+        if entry.waited && entry.window >= wanted.max {
+            entry.distance = entry.distance.max(floor).saturating_mul(2).min(most.max(floor));
+        }
+        entry.waited = false;
+        if async_only {
+            return size.max(entry.distance.saturating_sub(entry.ahead()));
+        }
+        let beyond = size.saturating_sub(wanted.pages());
+        if beyond > 0 { beyond } else { size.min(wanted.max) }
+    }
+
+    /// As many of `pages` as may be read ahead of a stream now: all of them, or whole windows, or none.
+    fn grant(&mut self, at: usize, pages: u64, max: u64, view: View<'_>) -> u64 {
+        if view.congested || pages == 0 {
+            return 0;
+        }
+        let share = |pages: u64| pages.saturating_mul(self.config.waste_percent.into()) / 100;
+        let first = max * STREAM_WINDOWS;
+        let entry = self.table.get(at);
+        let (ahead, credit) = (entry.ahead(), first + share(entry.consumed));
+        let file = self.file_credit(view, pages);
+        // Of what is granted, this stream's first windows are on nobody's account, unless too much was lost already.
+        let file = if file > 0 { file.saturating_add(first.saturating_sub(ahead)) } else { 0 };
+        let most = credit.saturating_sub(ahead).min(file).min(view.free);
+        if pages <= most { pages } else { most / max * max }
+    }
+
+    /// Whether so many pages may be read ahead for a detector that is no stream.
+    pub(super) fn allows(&self, pages: u64, view: View<'_>) -> bool {
+        !view.congested && pages <= self.file_credit(view, pages) && pages <= view.free
+    }
+
+    /// Pages that may be read ahead on the file's account: what is left, or at least `pages`.
+    fn file_credit(&self, view: View<'_>, pages: u64) -> u64 {
+        let max = view.ra_pages.max(1);
+        let account = view.account;
+        let limit =
+            max * FILE_WINDOWS + account.consumed.saturating_mul(self.config.waste_percent.into()) / 100;
+        let left = limit.saturating_sub(account.unread);
+        if left >= pages {
+            return left;
+        }
+        // The first windows of streams that are still read are not lost so far.
+        limit.saturating_sub(account.unread.saturating_sub(self.table.ahead(max * STREAM_WINDOWS)))
+    }
+
+    /// How many of the pages between where a stream was and `page` were used, by a few of them.
+    pub(super) fn used_since(&mut self, at: usize, page: u64, view: View<'_>) -> u64 {
+        let entry = self.table.get(at);
+        let (from, to) = match entry.way {
+            Way::Down => (page, entry.lo),
+            _ => (entry.hi, page),
+        };
+        let span = to.saturating_sub(from);
+        if span == 0 {
+            return 0;
+        }
+        let samples = span.min(SAMPLES);
+        let used =
+            (0..samples).filter(|n| !view.is_unread(PageIndex(from + span * n / samples))).count() as u64;
+        span * used / samples
+    }
+}
+
+/// Pages from one mark to the next.
+fn step(distance: u64, max: u64) -> u64 {
+    max.max(distance / STEPS)
+}
+
+fn first_absent(from: u64, pages: u64, view: View<'_>) -> u64 {
+    if pages == 0 || !view.is_cached(PageIndex(from)) {
+        return from;
+    }
+    view.next_miss(PageIndex(from), PageCount(pages)).map_or(from + pages, |page| page.0)
+}

@@ -1,0 +1,117 @@
+//! Where runs began: the even distance or the repeated jumps between them, and how long they are.
+//!
+//! A run is what is read in one direction without a jump. Only the first miss of each is entered here, so the order of
+//! reads within runs does not matter, and neither do other streams that go on.
+
+/// Starts remembered.
+const STARTS: usize = 32;
+/// Starts among which an even distance is looked for; so many strided readers may take turns.
+const NEAR: usize = 8;
+/// Run lengths remembered (postings on adaptive readahead, 2005: "seek N pages, read M").
+const LENGTHS: usize = 3;
+
+/// What began where, the newest last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Runs {
+    starts: [u64; STARTS],
+    len: usize,
+    lengths: [u64; LENGTHS],
+}
+
+impl Runs {
+    pub(super) const fn new() -> Self {
+        Self { starts: [0; STARTS], len: 0, lengths: [0; LENGTHS] }
+    }
+
+    /// A run begins.
+    pub(super) fn push(&mut self, start: u64) {
+        if self.len == STARTS {
+            self.starts.copy_within(1.., 0);
+            self.len -= 1;
+        }
+        self.starts[self.len] = start;
+        self.len += 1;
+    }
+
+    /// A run has ended; tells whether it was as long as [`length`](Self::length) had it, if that said anything.
+    pub(super) fn ended(&mut self, pages: u64) -> Option<bool> {
+        let expected = self.length();
+        self.lengths.rotate_left(1);
+        self.lengths[LENGTHS - 1] = pages;
+        (expected > 0).then_some(pages * 4 >= expected * 3)
+    }
+
+    /// The pages that a run has at least: the shortest of the last ones. 0 if there were too few.
+    pub(super) fn length(&self) -> u64 {
+        self.lengths.into_iter().min().unwrap_or(0)
+    }
+
+    /// The distance from an earlier start to `start`, if there was one just as far before that. Not found for `start` if
+    /// that is among the starts already.
+    pub(super) fn step_to(&self, start: u64) -> Option<i64> {
+        let known = &self.starts[..self.len];
+        let recent = &known[self.len.saturating_sub(NEAR)..];
+        let far = &known[self.len.saturating_sub(2 * NEAR)..];
+        recent.iter().rev().find_map(|&before| {
+            let step =
+                i64::try_from(i128::from(start) - i128::from(before)).ok().filter(|&step| step != 0)?;
+            let first = before.checked_add_signed(step.checked_neg()?)?;
+            far.contains(&first).then_some(step)
+        })
+    }
+
+    /// Where the next run begins, if the jumps between the last ones repeat: after at least two of one kind of jump,
+    /// or two rounds of a longer series.
+    pub(super) fn next_jump(&self) -> Option<u64> {
+        let known = &self.starts[..self.len];
+        let jump = |back: usize| {
+            let at = known.len() - 1 - back;
+            known[at].wrapping_sub(known[at - 1])
+        };
+        (2..=(known.len().max(1) - 1) / 2)
+            .find(|&period| (0..period).all(|back| jump(back) == jump(back + period)))
+            .map(|period| known[known.len() - 1].wrapping_add(jump(period - 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(starts: &[u64]) -> Runs {
+        let mut runs = Runs::new();
+        starts.iter().for_each(|&start| runs.push(start));
+        runs
+    }
+
+    #[test]
+    fn an_even_distance_is_found_through_what_lies_between() {
+        assert_eq!(runs(&[100, 300]).step_to(500), Some(200));
+        assert_eq!(runs(&[500, 300]).step_to(100), Some(-200));
+        assert_eq!(runs(&[100, 7, 300, 90_000]).step_to(500), Some(200));
+        assert_eq!(runs(&[100, 300]).step_to(501), None);
+        assert_eq!(runs(&[100]).step_to(500), None);
+        assert_eq!(runs(&[0, 200]).step_to(u64::MAX), None);
+        assert_eq!(runs(&[]).step_to(0), None);
+    }
+
+    #[test]
+    fn a_series_of_jumps_is_found_after_two_rounds() {
+        // +5, +90, and again.
+        assert_eq!(runs(&[0, 5, 95, 100, 190]).next_jump(), Some(195));
+        assert_eq!(runs(&[0, 5, 95, 100]).next_jump(), None);
+        // Three jumps, one of them back.
+        assert_eq!(runs(&[50, 60, 80, 10, 20, 40, 4_000_000]).next_jump(), None);
+        assert_eq!(runs(&[150, 160, 180, 110, 120, 140, 70]).next_jump(), Some(80));
+        assert_eq!(runs(&[]).next_jump(), None);
+    }
+
+    #[test]
+    fn runs_are_as_long_as_the_shortest_of_the_last() {
+        let mut runs = Runs::new();
+        assert_eq!([runs.ended(9), runs.ended(8), runs.ended(10)], [None; 3]);
+        assert_eq!(runs.length(), 8);
+        assert_eq!((runs.ended(6), runs.length()), (Some(true), 6));
+        assert_eq!(runs.ended(4), Some(false));
+    }
+}

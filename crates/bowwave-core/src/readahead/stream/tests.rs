@@ -1,0 +1,209 @@
+//! Decisions of `stream`, told by the reads that reach the store.
+
+use std::vec::Vec;
+
+use super::*;
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::event::{Decision, Urgency};
+use crate::id::{FileId, HandleId};
+use crate::page::{PageCount, PageRange};
+use crate::readahead::Policy;
+use crate::time::Instant;
+
+/// What a cache has read, and why.
+#[derive(Default)]
+struct Log {
+    fills: Vec<(u64, u64)>,
+    reasons: Vec<Reason>,
+}
+
+impl crate::cache::Observer for Log {
+    fn filled(&mut self, _file: FileId, range: PageRange, _urgency: Urgency) {
+        self.fills.push((range.start.0, range.end.0));
+    }
+
+    fn decided(&mut self, decision: &Decision) {
+        self.reasons.push(decision.plan.reason);
+    }
+}
+
+struct Scene {
+    cache: Cache,
+    log: Log,
+}
+
+impl Scene {
+    fn new(file_pages: u64) -> Self {
+        Self::with(file_pages, Config { policy: Policy::Stream, ..Config::default() })
+    }
+
+    fn with(file_pages: u64, config: Config) -> Self {
+        let mut cache = Cache::new(config).expect("valid");
+        cache.open_file(FileId(0), PageCount(file_pages));
+        for handle in 0..64 {
+            cache.open_handle(HandleId(handle), FileId(0));
+        }
+        Self { cache, log: Log::default() }
+    }
+
+    fn read(&mut self, start: u64, pages: u64) {
+        self.read_by(0, start, pages);
+    }
+
+    fn read_by(&mut self, handle: u32, start: u64, pages: u64) {
+        let range = PageRange::new(start, start + pages);
+        self.cache.read_instant(Instant(0), HandleId(handle), range, &mut self.log).expect("room");
+    }
+
+    fn take(&mut self) -> (Vec<(u64, u64)>, Vec<Reason>) {
+        let log = core::mem::take(&mut self.log);
+        (log.fills, log.reasons)
+    }
+
+    fn unread(&self) -> u64 {
+        Account::of(&self.cache.stats()).unread
+    }
+}
+
+use crate::readahead::Account;
+
+#[test]
+fn a_file_read_in_order_is_read_as_by_on_demand_readahead() {
+    let mut ours = Scene::new(1 << 30);
+    let mut theirs = Scene::with(1 << 30, Config { policy: Policy::OnDemand, ..Config::default() });
+    for page in 0..500 {
+        ours.read(page, 1);
+        theirs.read(page, 1);
+    }
+    assert_eq!(ours.take(), theirs.take());
+}
+
+#[test]
+fn random_reads_bring_what_they_ask_for() {
+    let mut scene = Scene::new(1 << 30);
+    let mut state = 1u64;
+    for n in 1..1000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        scene.read(state >> 34, 1 + n % 3);
+    }
+    let stats = scene.cache.stats();
+    assert_eq!((stats.pages_readahead, stats.pages_filled), (0, stats.misses));
+}
+
+#[test]
+fn a_file_read_backward_is_read_ahead() {
+    let mut scene = Scene::new(1 << 20);
+    for block in (0..512).rev() {
+        scene.read(block * 16, 16);
+    }
+    let (fills, reasons) = scene.take();
+    assert!(fills.len() <= 512 / 2 + 8, "{} requests", fills.len());
+    assert!(reasons.contains(&Reason::Backward));
+    assert_eq!(scene.cache.stats().pages_filled, 512 * 16, "nothing but the file's pages");
+}
+
+#[test]
+fn strides_are_read_ahead_exactly() {
+    for step in [-256i64, -40, 40, 256] {
+        let mut scene = Scene::new(1 << 20);
+        for n in 0..400 {
+            scene.read((200_000 + step * n) as u64, 32);
+        }
+        let stats = scene.cache.stats();
+        assert!(stats.misses <= 32 * 4, "step {step}: {} pages missed", stats.misses);
+        let ahead = stats.pages_filled - 400 * 32;
+        assert!(ahead <= 2 * 32 + 400 * 32 / 4, "step {step}: {ahead} pages more than asked for");
+        assert!(scene.take().1.contains(&Reason::Stride));
+    }
+}
+
+#[test]
+fn interleaved_streams_cost_no_more_than_apart() {
+    let pages = 300;
+    let apart = |start: u64| {
+        let mut scene = Scene::new(1 << 30);
+        (start..start + pages).for_each(|page| scene.read(page, 1));
+        scene.take().0.len()
+    };
+    for streams in [2, 3, 8, 31, 32, 33, 64] {
+        for handles in [1, streams] {
+            for uneven in [0, 7_919] {
+                let starts: Vec<u64> =
+                    (0..streams).map(|n| n * (1_000_003 + uneven * (n % 7) * (n % 11))).collect();
+                let mut scene = Scene::new(1 << 30);
+                for page in 0..pages {
+                    for (n, start) in starts.iter().enumerate() {
+                        scene.read_by(n as u32 % handles as u32, start + page, 1);
+                    }
+                }
+                let together = scene.take().0.len();
+                let alone: usize = starts.iter().map(|&start| apart(start)).sum();
+                assert!(
+                    together <= alone + 2 * streams as usize,
+                    "{streams} streams by {handles} handles: {together} requests together, {alone} apart"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_whose_requests_are_reordered_is_one_stream() {
+    let mut scene = Scene::new(1 << 20);
+    for pair in 0..100 {
+        scene.read(pair * 16 + 8, 8);
+        scene.read(pair * 16, 8);
+    }
+    let fills = scene.take().0.len();
+    assert!(fills <= 60, "{fills} requests for 1600 pages");
+    assert!(scene.unread() <= 64, "{} pages unread", scene.unread());
+}
+
+#[test]
+fn a_small_file_is_read_whole_at_the_second_read() {
+    let mut scene = Scene::new(100);
+    scene.read(40, 1);
+    scene.read(7, 1);
+    assert_eq!(scene.take().1, [Reason::Random, Reason::WholeFile]);
+    assert_eq!(scene.cache.stats().pages_filled, 100);
+}
+
+#[test]
+fn the_tail_of_a_file_comes_at_once() {
+    let mut scene = Scene::new(100_000);
+    scene.read(0, 1);
+    scene.read(99_999, 1);
+    assert_eq!(
+        scene.take(),
+        (std::vec![(0, 4), (99_984, 100_000)], std::vec![Reason::Initial, Reason::Tail])
+    );
+}
+
+#[test]
+fn clusters_as_long_as_the_last_ones_come_at_once() {
+    let mut scene = Scene::new(1 << 30);
+    let mut state = 1u64;
+    for _ in 0..20 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let start = state >> 36;
+        (start..start + 64).step_by(4).for_each(|page| scene.read(page, 4));
+    }
+    scene.take();
+    scene.read(777_000_000, 4);
+    assert_eq!(scene.take(), (std::vec![(777_000_000, 777_000_064)], std::vec![Reason::Range]));
+}
+
+#[test]
+fn jumps_that_repeat_are_foretold() {
+    let mut scene = Scene::new(1 << 30);
+    let jumps = [5_000, 90, 700, 40_000, 333, 8_192, 77, 1_000, 64, 12_345];
+    let mut page = 1_000_000;
+    for n in 0..100 {
+        scene.read(page, 2);
+        page += jumps[n % 10];
+    }
+    let stats = scene.cache.stats();
+    assert!(stats.misses <= 2 * 25, "{} pages missed of 200", stats.misses);
+    assert!(scene.unread() <= 2, "{} pages unread", scene.unread());
+}
