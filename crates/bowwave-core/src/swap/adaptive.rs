@@ -93,13 +93,15 @@ impl Stream {
         (gone % stride == 0 && gone / stride > 0).then(|| u64::try_from(gone / stride).unwrap_or(u64::MAX))
     }
 
-    /// Takes in that the reader is at a page; the pages that lie behind it.
+    /// Takes in that the reader is at a page; the pages that lie behind it. A mark that it passed without touching it, and
+    /// that is touched after all, says nothing of where it is.
     fn seen(&mut self, page: u64, steps: u64, now: Instant) -> PageRange {
         let pace = now.0.saturating_sub(self.last_at.0) / steps.max(1);
         self.pace_ns = if self.pace_ns == 0 { pace } else { (self.pace_ns * 3 + pace) / 4 };
         let behind = match self.stride {
-            1 => PageRange::new(self.last, page),
-            -1 => PageRange::new(page + 1, self.last + 1),
+            1 if page >= self.last => PageRange::new(self.last, page),
+            -1 if page <= self.last => PageRange::new(page + 1, self.last + 1),
+            1 | -1 => return PageRange::new(page, page),
             _ => PageRange::new(page, page),
         };
         (self.last, self.last_at) = (page, now);
@@ -258,6 +260,19 @@ mod tests {
             adaptive.planned(plan.stream, mark + crate::page::PageCount(plan.count), Some(mark));
             plan = adaptive.on_mark(mark, &pace(turn * 100_000_000)).expect("the mark of a stream");
             assert_eq!(plan.count, 8, "10 ms a page and a store that takes 0.1 ms");
+        }
+    }
+
+    #[test]
+    fn a_mark_that_was_passed_by_may_be_touched_later() {
+        for (first, second, third, passed) in [(100, 101, 105, 102), (100, 99, 95, 98)] {
+            let mut adaptive = Adaptive::default();
+            adaptive.on_miss(PageIndex(first), &pace(0));
+            let plan = adaptive.on_miss(PageIndex(second), &pace(100)).expect("a stream");
+            adaptive.planned(plan.stream, plan.start, Some(PageIndex(passed)));
+            adaptive.on_miss(PageIndex(third), &pace(200)).expect("the same stream, further on");
+            let plan = adaptive.on_mark(PageIndex(passed), &pace(300)).expect("the mark of a stream");
+            assert!(plan.behind.is_empty(), "{plan:?}");
         }
     }
 
