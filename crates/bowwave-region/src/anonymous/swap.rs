@@ -102,6 +102,7 @@ impl Shared {
 
     /// Has `change` done to the pager and everything done that follows.
     pub(super) fn step<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let _aborts = Aborts;
         let result = {
             let mut state = self.lock();
             let result = change(&mut state);
@@ -303,6 +304,17 @@ impl State {
         insist(|| shared.memory.clear(&pages));
         self.space.give(&pages);
         self.free_ids.push(region);
+    }
+}
+
+/// Ends the process when what is done under the lock panics: all that touch a region would wait for ever.
+struct Aborts;
+
+impl Drop for Aborts {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
     }
 }
 
