@@ -56,8 +56,10 @@ bench:
 	$(CARGO) bench --locked --package bowwave-sim --bench machine
 	$(CARGO) bench --locked --package bowwave-core --bench replay
 	$(CARGO) bench --locked --package bowwave-engine --bench warm
+	$(CARGO) bench --locked --package bowwave-region --bench faults
 	$(CARGO) bench --locked --package bowwave-backend --bench stores
 	python3 -B tools/bench.py --bowwave $(TARGET)/release/bowwave
+	python3 -B tools/bench_maps.py --bowwave $(TARGET)/release/bowwave
 
 # What `make test` runs for seconds each, for as long as docs/INTEGRITY.md says.
 soak:

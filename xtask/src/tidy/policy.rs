@@ -39,7 +39,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-fuse/src/sys.rs",
     "crates/bowwave-fuse/tests/reading.rs",
     "crates/bowwave-fuse/tests/writing.rs",
-    "crates/bowwave-region/examples/fault_floor.rs",
+    "crates/bowwave-region/benches/faults.rs",
     "crates/bowwave-region/examples/swap_beside.rs",
     "crates/bowwave-region/src/anonymous/buffers.rs",
     "crates/bowwave-region/src/anonymous/memory.rs",

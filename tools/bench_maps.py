@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Measures clusters of touches in mapped files of slow stores: by regions, and by the kernel on a mount.
+
+    tools/bench_maps.py [--bowwave target/release/bowwave] [--rounds N] [--quick] [--case lustre|s3]... [--json FILE]
+
+The same touches (bowwave read --pattern clustered --mmap, each 4 KiB page of clusters of 256 to 1024 KiB once, front to
+back, the clusters in random order) go to
+
+    region none, range, linux   files mapped by this process: no readahead, Lustre's with ranges, Linux's read-around
+    kernel over none            a mount that does nothing but fetch, mapped by the kernel, which reads around by itself
+    kernel over linux, range    a mount that reads ahead, too
+
+These take turns within a round. Printed are, of the rounds, the median time of a touch (whether it was a fault or not: all
+waiting, over all pages touched), of a fault, the longest, the faults and requests of a round and the bytes fetched for a byte touched; then
+the bars that the project set itself. Stores are emulated in the process, so no network and no disk is measured.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from mounts import can_mount, end_mounts_when_stopped, mounted
+
+# Store, file, threads, bytes touched in a round, and of those without readahead, which takes the longest.
+CASES = {
+    "lustre": ("emulate:lustre", "4GiB", 32, "256MiB", "64MiB"),
+    "s3": ("emulate:s3", "4GiB", 1, "64MiB", "2MiB"),
+}
+QUICK = {
+    "lustre": ("emulate:lustre", "1GiB", 32, "64MiB", "32MiB"),
+    "s3": ("emulate:s3", "1GiB", 1, "8MiB", "512KiB"),
+}
+WAYS = [("region", "none"), ("region", "range"), ("region", "linux"),
+        ("kernel", "none"), ("kernel", "linux"), ("kernel", "range")]
+
+
+class Bench:
+    def __init__(self, options, folder):
+        self.bowwave, self.folder = options.bowwave, folder
+
+    def touch(self, way, policy, case, seed):
+        """One round of one way: its row, with what the store saw."""
+        store, name, threads, size, size_of_none = case
+        options = ["--pattern", "clustered", "--threads", str(threads), "--seed", str(seed), "--json",
+                   "--size", size_of_none if (way, policy) == ("region", "none") else size]
+        if way == "region":
+            return self.read(f"{store}/{name}", "--mmap", "--policy", policy, *options)
+        with mounted(self.bowwave, f"{store}:pattern:/", self.folder, "--policy", policy, "--kernel-cache", "on",
+                     "--read-only") as (at, counters):
+            row = self.read(f"{at}/{name}", "--mmap=kernel", *options)
+        row["requests"], fetched = counters["requests"], counters["bytes_fetched"]
+        row["amplification"] = fetched / row["bytes_wanted"]
+        return row
+
+    def read(self, url, *options):
+        command = [self.bowwave, "read", url, *options]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return json.loads(output.stdout)[0]
+
+    def run(self, case, rounds):
+        """The rows of all ways, and the ratios of each round."""
+        ways = WAYS if can_mount() else WAYS[:3]
+        rows = {way: [] for way in ways}
+        for seed in range(rounds):
+            for way in ways:
+                rows[way].append(self.touch(*way, case, seed))
+        return rows
+
+
+def median(rows, value):
+    return statistics.median(value(row) for row in rows)
+
+
+def show(name, case, rows):
+    store, file, threads, size, size_of_none = case
+    print(f"\n{name}: {store}/{file}, {threads} threads, {size} touched in a round ({size_of_none} without readahead)")
+    print(f"{'':<18} {'a touch':>10} {'a fault':>10} {'longest':>10} {'faults':>8} {'requests':>8} {'fetched/touched':>15}")
+    for (way, policy), of_way in rows.items():
+        figures = [median(of_way, lambda row: row["latency_ns"]["mean"]) / 1e3,
+                   median(of_way, lambda row: row["map"]["fault_ns"]["mean"]) / 1e3,
+                   median(of_way, lambda row: row["latency_ns"]["max"]) / 1e3]
+        counts = [median(of_way, lambda row: row["map"]["faults"]), median(of_way, lambda row: row["requests"])]
+        label = f"{way} {policy}" if way == "region" else f"{way} over {policy}"
+        print(f"{label:<18} " + " ".join(f"{figure:>7.0f} us" for figure in figures) + " "
+              + " ".join(f"{count:>8.0f}" for count in counts)
+              + f" {median(of_way, lambda row: row['amplification']):>15.2f}", flush=True)
+
+
+def bars(rows):
+    """What was aimed at, as rows of a verdict."""
+    mean = {way: [row["latency_ns"]["mean"] for row in of_way] for way, of_way in rows.items()}
+    checks = []
+    for other, bar in [(("region", "none"), 9.75), (("kernel", "none"), 3.0), (("kernel", "linux"), 3.0),
+                       (("region", "linux"), 3.0)]:
+        if other in mean:
+            ratios = [theirs / ours for theirs, ours in zip(mean[other], mean["region", "range"])]
+            checks.append((f"a touch, {' '.join(other)} / region range", ratios, bar, statistics.median(ratios) >= bar))
+    fetched = [row["amplification"] for row in rows["region", "range"]]
+    checks.append(("bytes fetched for a byte touched, region range", fetched, 2.0, statistics.median(fetched) <= 2.0))
+    for what, samples, bar, holds in checks:
+        sense = "<=" if "bytes" in what else ">="
+        print(f"{what:<50} {statistics.median(samples):7.2f} ({min(samples):.2f}..{max(samples):.2f})  "
+              f"{sense} {bar:g} {'holds' if holds else 'DOES NOT HOLD'}", flush=True)
+    return [{"what": what, "samples": samples, "bar": bar, "holds": holds} for what, samples, bar, holds in checks]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bowwave", default="target/release/bowwave", metavar="FILE")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N")
+    parser.add_argument("--quick", action="store_true", help="less of everything, one round: shows that it works")
+    parser.add_argument("--case", action="append", choices=sorted(CASES))
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    if not os.access(options.bowwave, os.X_OK):
+        raise SystemExit(f"{options.bowwave} is not there: cargo build --release --package bowwave-cli")
+    end_mounts_when_stopped()
+    told = {}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(options, folder)
+        for name in options.case or CASES:
+            case = (QUICK if options.quick else CASES)[name]
+            rows = bench.run(case, 1 if options.quick else options.rounds)
+            show(name, case, rows)
+            told[name] = {"rows": {" ".join(way): of_way for way, of_way in rows.items()}, "bars": bars(rows)}
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(told, file, indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
