@@ -60,7 +60,9 @@ impl Cache {
     /// If `handle` is not open.
     pub fn mapped(&mut self, handle: HandleId, page: PageIndex, range: PageRange) {
         let file = self.handle(handle).file;
-        self.handle_mut(handle).policy.on_mapped(PageRange { start: page, end: range.end.max(page) });
+        if let Some(policy) = &mut self.handle_mut(handle).policy {
+            policy.on_mapped(PageRange { start: page, end: range.end.max(page) });
+        }
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };
             let frame = self.frames.get_mut(id);
