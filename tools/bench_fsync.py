@@ -119,11 +119,11 @@ class Bench:
         options = ["--scheduler", scheduler, "--device-depth", str(depth), "--cache", self.options.cache, *more]
         return mounted(self.options.bowwave, url, self.folder, *options)
 
-    def job(self, scheduler, depth, what):
+    def job(self, scheduler, depth, what, *more):
         """Figures of one run: how long each took, the writer's bytes a second, the counters of the mount."""
         store = tempfile.mkdtemp(dir=self.folder)
         try:
-            with self.mount(store, scheduler, depth) as (at, counters):
+            with self.mount(store, scheduler, depth, *more) as (at, counters):
                 written = multiprocessing.Value("Q", 0)
                 with beside((writer, (at, self.options.count, written))):
                     # Until the writer is over its limit.
@@ -157,7 +157,8 @@ class Bench:
 
         for depth in self.options.depth or (1, 4, 32, 128):
             kinds = {"without promotion": "deadline:promotion=0", "with promotion": "deadline"}
-            runs = self.turns(kinds, lambda kind, depth=depth: self.job(kinds[kind], depth, what))
+            runs = self.turns(kinds, lambda kind, depth=depth: self.job(
+                kinds[kind], depth, what, "--kernel-cache", "off"))
             self.table("read", [(f"{name}, depth {depth}", runs[name]) for name in kinds], 1000)
 
     def turns(self, kinds, run):
