@@ -20,6 +20,10 @@ use crate::time::Instant;
 /// Pages moved from the active to the inactive list at once (`SWAP_CLUSTER_MAX`).
 const DEACTIVATE_BATCH: u32 = 32;
 
+/// Pages in use, such as dirty ones, that are passed over at the cold end of a list before the other one is asked: with a
+/// list full of them each eviction would else walk all of it.
+const SCAN_MAX: u32 = 128;
+
 /// What reclaim remembers.
 #[derive(Debug, Default)]
 pub(super) struct Reclaim {
@@ -143,11 +147,14 @@ impl Cache {
             Eviction::Scan => self.scan_active(),
             Eviction::Lru => {}
         }
+        let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
         // The second time round nothing is mapped any more.
-        for state in [State::Inactive, State::Active, State::Inactive, State::Active] {
+        let whole =
+            [State::Inactive, State::Active, State::Inactive, State::Active].map(|state| (state, u32::MAX));
+        for (state, scan_max) in brief.into_iter().chain(whole) {
             let len =
                 if state == State::Inactive { self.frames.inactive_len() } else { self.frames.active_len() };
-            for _ in 0..len {
+            for _ in 0..len.min(scan_max) {
                 let Some(id) = self.frames.tail(state) else { break };
                 if self.frames.get(id).has(Flag::Mapped) {
                     self.unmap_tail(state);

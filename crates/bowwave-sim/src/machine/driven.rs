@@ -3,7 +3,8 @@
 use bowwave_core::check::Checker;
 use bowwave_core::{
     Action, Advice, Cache, Config, ConfigError, Event, Fault, FileId, FillError, FillId, FrameId, HandleId,
-    Instant, PageCount, PageIndex, PageRange, Part, Pattern, ReadOutcome, Violation, Waiter,
+    Instant, PageCount, PageIndex, PageRange, Part, Pattern, ReadOutcome, Target, Violation, Waiter, Write,
+    WriteOutId, WriteOutcome,
 };
 
 /// A cache, and perhaps a checker that sees every event and action.
@@ -105,6 +106,60 @@ impl Driven {
             return self.step(now, Event::Filled { fill, result }, out);
         }
         self.cache.filled(now, fill, result, out);
+    }
+
+    /// A write; see [`Cache::write`].
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        write: Write,
+        targets: &mut Vec<Target>,
+        out: &mut Vec<Action>,
+    ) -> WriteOutcome {
+        if self.checker.is_none() {
+            return self.cache.write(now, waiter, write, targets, out);
+        }
+        let before = out.len();
+        self.step(now, Event::Write { waiter, write }, out);
+        let took = out[before..].iter().position(|action| matches!(action, Action::Took { .. }));
+        match took.map(|place| out.remove(before + place)) {
+            Some(Action::Took { outcome, targets: those, .. }) => {
+                *targets = those;
+                outcome
+            }
+            _ => unreachable!("the cache says what became of a write"),
+        }
+    }
+
+    /// With a checker, what is there already answers like a wait, with a wake among the actions.
+    pub(super) fn sync(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        file: FileId,
+        range: PageRange,
+        out: &mut Vec<Action>,
+    ) -> ReadOutcome {
+        if self.checker.is_none() {
+            return self.cache.sync(now, waiter, file, range, out);
+        }
+        self.step(now, Event::Sync { waiter, file, range }, out);
+        ReadOutcome::Wait
+    }
+
+    pub(super) fn written_out(
+        &mut self,
+        now: Instant,
+        id: WriteOutId,
+        result: Result<(), FillError>,
+        out: &mut Vec<Action>,
+    ) {
+        self.step(now, Event::WrittenOut { id, result }, out);
+    }
+
+    pub(super) fn expire(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.step(now, Event::Expire, out);
     }
 
     pub(super) fn unpin(&mut self, now: Instant, frames: &[FrameId], out: &mut Vec<Action>) {

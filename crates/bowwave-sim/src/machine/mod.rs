@@ -1,4 +1,4 @@
-//! A virtual machine: processes that read, a host, the page cache, a device; and a clock that jumps from one event to
+//! A virtual machine: processes that read and write, a host, the page cache, a device; and a clock that jumps from one event to
 //! the next.
 //!
 //! | file | idea |
@@ -7,6 +7,7 @@
 //! | `host` | what calls, waits and copies cost |
 //! | `driven` | the cache, plainly or with each step checked |
 //! | `reads` | a read under way, page by page or at once |
+//! | `writes` | a write under way; what goes back to the device |
 //! | `recorder` | the sums for the table |
 //! | `kept` | the events and samples for a report |
 //!
@@ -22,6 +23,7 @@ mod reads;
 mod recorder;
 #[cfg(test)]
 mod tests;
+mod writes;
 
 pub use host::Host;
 pub use process::{Access, AccessOp, Pace, Process};
@@ -34,7 +36,7 @@ use std::sync::atomic::AtomicU64;
 
 use bowwave_core::{
     Action, Cache, Config, ConfigError, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
-    PageSize, Violation, Waiter,
+    PageSize, Target, Violation, Waiter,
 };
 
 use crate::device::{Direction, Request, RequestId};
@@ -45,6 +47,7 @@ use driven::Driven;
 use process::{Descriptors, Running, Threads};
 use reads::Reads;
 use recorder::Recorder;
+use writes::Writes;
 
 /// How a machine is made.
 #[derive(Debug)]
@@ -100,6 +103,7 @@ pub struct Machine {
     agenda: BinaryHeap<Reverse<(Instant, u64, ProcessId)>>,
     planned: u64,
     reads: Reads,
+    writes: Writes,
     congested: bool,
     /// On whose behalf the cache asks for fills now.
     owner: ProcessId,
@@ -107,6 +111,7 @@ pub struct Machine {
     // Lent to the cache and the queue, kept for their memory.
     actions: Vec<Action>,
     frames: Vec<FrameId>,
+    targets: Vec<Target>,
     completed: Vec<Completed>,
     /// In the order of their wakes: who has waited longest goes on first.
     woken: VecDeque<(Waiter, Result<Vec<FrameId>, FillError>)>,
@@ -146,11 +151,13 @@ impl Machine {
             agenda: BinaryHeap::new(),
             planned: 0,
             reads: Reads::default(),
+            writes: Writes::default(),
             congested: false,
             owner: ProcessId(0),
             recorder: Recorder::new(record),
             actions: Vec::new(),
             frames: Vec::new(),
+            targets: Vec::new(),
             completed: Vec::new(),
             woken: VecDeque::new(),
             dropped: Vec::new(),
@@ -240,6 +247,12 @@ impl Machine {
         self.recorder.latency_mean()
     }
 
+    /// Bytes that writes which have ended have written.
+    #[must_use]
+    pub fn bytes_written(&self) -> u64 {
+        self.recorder.bytes_written()
+    }
+
     /// The time.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -267,19 +280,20 @@ impl Machine {
     /// When something happens next: while a process has anything left to do, also what the device does.
     fn next_event(&self) -> Option<Instant> {
         let planned = self.agenda.peek().map(|Reverse((at, _, _))| *at);
-        if planned.is_none() && self.reads.is_empty() {
+        if planned.is_none() && self.reads.is_empty() && self.writes.is_empty() {
             return None;
         }
-        match (self.queue.next_event(), planned) {
-            (Some(device), Some(process)) => Some(device.min(process)),
-            (device, process) => device.or(process),
-        }
+        [self.queue.next_event(), self.cache.get().next_expiry(), planned].into_iter().flatten().min()
     }
 
     fn one_event(&mut self) {
         if self.queue.next_event().is_some_and(|at| at <= self.now) {
             self.device_event();
             return;
+        }
+        if self.cache.get().next_expiry().is_some_and(|at| at <= self.now) {
+            self.cache.expire(self.now, &mut self.actions);
+            return self.act();
         }
         let Some(Reverse((_, _, id))) = self.agenda.pop() else { return };
         self.processes[id.0 as usize].scheduled = false;
@@ -367,10 +381,13 @@ impl Machine {
         let mut completed = std::mem::take(&mut self.completed);
         self.queue.advance(self.now, &mut completed);
         for done in completed.drain(..) {
-            let fill = FillId(done.id.0);
-            let result = self.faults.judge(done.id.0);
             self.recorder.request_ended(&done);
-            self.cache.filled(self.now, fill, result, &mut self.actions);
+            if let Some(out) = writes::write_out(done.id) {
+                self.cache.written_out(self.now, out, Ok(()), &mut self.actions);
+            } else {
+                let result = self.faults.judge(done.id.0);
+                self.cache.filled(self.now, FillId(done.id.0), result, &mut self.actions);
+            }
             self.act();
         }
         self.completed = completed;
@@ -401,9 +418,10 @@ impl Machine {
                     }
                     Action::Wake { waiter, result } => self.woken.push_back((waiter, result)),
                     Action::Unmap { .. } | Action::Released { .. } | Action::Retired { .. } => {}
-                    Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
-                        unreachable!("nobody writes here")
-                    }
+                    Action::WriteOut(out) => self.submit_write_out(&out),
+                    Action::PromoteWrite { id } => self.queue.promote(writes::request_of(id)),
+                    // Taken from among the actions where the write was asked for.
+                    Action::Took { .. } => {}
                 }
             }
             self.actions = actions;
@@ -411,7 +429,11 @@ impl Machine {
                 self.recorder.request_dropped(fill);
                 self.cache.filled(self.now, fill, Err(Faults::CANCELLED), &mut self.actions);
             } else if let Some((waiter, result)) = self.woken.pop_front() {
-                self.woke(waiter, result);
+                if writes::is_write(waiter) {
+                    self.woke_write(waiter, result);
+                } else {
+                    self.woke(waiter, result);
+                }
             } else if self.actions.is_empty() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Readers: what each asks for next, and when.
+//! Readers and writers: what each asks for next, and when.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,6 +39,10 @@ pub enum AccessOp {
     Read,
     /// A touch of mapped memory: each page by itself.
     Load,
+    /// A write call: into the cache, which has it written back.
+    Write,
+    /// The device is to have what was written to the file.
+    Sync,
     /// Advice on the range or the handle.
     Advise(Advice),
     /// The range leaves the cache, whoever did it.

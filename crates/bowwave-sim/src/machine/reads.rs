@@ -81,6 +81,8 @@ impl Machine {
         let mapped = match op {
             AccessOp::Read => false,
             AccessOp::Load => true,
+            AccessOp::Write => return self.begin_write(process, access),
+            AccessOp::Sync => return self.begin_sync(process, file),
             AccessOp::Advise(advice) => return self.advise(process, file, range, advice),
             AccessOp::Evict => return self.cache.invalidate(self.now, file, range),
         };

@@ -37,6 +37,7 @@ pub(super) struct Recorder {
     /// Somebody else who counts reads, and how many were told.
     told: Option<(Arc<AtomicU64>, u64)>,
     bytes_wanted: u64,
+    bytes_written: u64,
     files: Vec<String>,
     classes: Classes,
     kept: Option<Kept>,
@@ -59,6 +60,7 @@ impl Recorder {
             reads_failed: 0,
             told: None,
             bytes_wanted: 0,
+            bytes_written: 0,
             files: Vec::new(),
             classes: Classes::default(),
             kept: options.map(Kept::new),
@@ -93,6 +95,17 @@ impl Recorder {
         if let Some(kept) = &mut self.kept {
             kept.read(read, latency);
         }
+    }
+
+    /// A write or a sync has ended.
+    pub(super) fn write(&mut self, bytes: u64, end: Instant) {
+        self.bytes_written += bytes;
+        self.last_end = self.last_end.max(end);
+    }
+
+    /// Bytes written so far.
+    pub(super) fn bytes_written(&self) -> u64 {
+        self.bytes_written
     }
 
     /// Adds reads to `count` from now on, a batch at a time.

@@ -1,6 +1,6 @@
 //! What a machine does with readers, a cache and a device.
 
-use bowwave_core::{Config, FileId, Instant, PageSize, Policy};
+use bowwave_core::{Config, FileId, Instant, PageSize, Policy, WriteBackConfig};
 
 use super::{Access, AccessOp, Host, Machine, Pace, Process, RecordOptions, Setup, Walk};
 use crate::device::InstantDevice;
@@ -53,6 +53,56 @@ fn an_open_loop_begins_each_read_at_its_own_time() {
     let run = run(Pace::Open, 1).summary();
     let times: Vec<u64> = (0..10).map(|index| index * 1_000_000).collect();
     assert_eq!(run.reads.time_ns, times);
+}
+
+/// Writes of `bytes` bytes each to a file, from its start, and a sync.
+fn written(count: u64, bytes: u64, first: u64, size: u64, config: Config) -> (Machine, Vec<u64>) {
+    let mut machine = machine(config, Walk::PageByPage);
+    let file = machine.add_file("a", size, 0);
+    let access =
+        move |op, index: u64| Access { at: Instant(0), op, file, offset: first + index * bytes, bytes };
+    let writes = (0..count).map(move |index| access(AccessOp::Write, index));
+    let source = Box::new(writes.chain([access(AccessOp::Sync, 0)]));
+    machine.add_process(Process { start: Instant(0), source, pace: Pace::Closed { think_ns: 0 }, depth: 1 });
+    let mut unwritten = Vec::new();
+    for until in 1..=50 {
+        machine.run(Some(Instant(until * 10_000))).expect("no invariant is broken");
+        unwritten.push(machine.cache().pages_unwritten().0);
+    }
+    machine.run(None).expect("no invariant is broken");
+    (machine, unwritten)
+}
+
+#[test]
+fn writes_stay_in_the_cache_until_there_are_too_many_or_a_sync() {
+    let write_back = WriteBackConfig { dirty_max: 64, background: 32, ..WriteBackConfig::default() };
+    let (machine, unwritten) =
+        written(100, 8192, 0, 0, Config { frames: 1000, write_back, ..Config::default() });
+    assert_eq!(machine.bytes_written(), 100 * 8192);
+    let stats = machine.queue().stats();
+    assert_eq!((stats.bytes[0], stats.bytes[1]), (0, 100 * 8192), "each page once, and nothing is read");
+    assert!(unwritten.iter().all(|&pages| pages <= 33) && unwritten.contains(&12), "{unwritten:?}");
+    assert_eq!((machine.cache().pages_unwritten(), unwritten[49]), ((0, 0), 0));
+    assert_eq!(machine.summary().row.seconds, (100.0 * (1000.0 + 800.0) + 1000.0 + 5000.0) / 1e9);
+}
+
+#[test]
+fn a_write_of_a_part_of_a_page_reads_the_rest_of_it_before() {
+    let (machine, _) = written(1, 6000, 1000, 1 << 20, Config::default());
+    let stats = machine.queue().stats();
+    assert!(stats.bytes[0] >= 8192 && stats.bytes[1] == 8192, "both pages are changed in part: {stats:?}");
+    let (machine, _) = written(1, 6000, 1000, 0, Config::default());
+    let stats = machine.queue().stats();
+    assert_eq!((stats.requests[0], stats.bytes[1]), (0, 8192), "there is nothing to keep behind the end");
+}
+
+#[test]
+fn writers_over_the_limit_wait_for_the_device() {
+    let write_back = WriteBackConfig { dirty_max: 4, background: 2, ..WriteBackConfig::default() };
+    let (machine, _) = written(100, 32_768, 0, 0, Config { frames: 1000, write_back, ..Config::default() });
+    assert_eq!((machine.bytes_written(), machine.queue().stats().bytes[1]), (3_276_800, 3_276_800));
+    let free = 100.0 * (1000.0 + 3200.0) / 1e9;
+    assert!(machine.summary().row.seconds > free + 100.0 * 5000.0 / 1e9, "each waits at least once");
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn rate(
     assumed: &Assumed,
 ) -> Result<f64, ReproduceError> {
     let testbed = Testbed::of_2007()?;
-    let device = format!("{}:depth={}", testbed.device, assumed.disk_depth);
+    let device = format!("{},depth={}", testbed.device, assumed.disk_depth);
     let mut bench = Testbed { device, ..testbed.clone() }.bench(policy)?;
     let address = testbed.address(&bench);
     let file = bench.machine.add_file("ibdata1", assumed.rows.file_bytes(), address);

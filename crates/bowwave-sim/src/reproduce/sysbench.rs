@@ -39,7 +39,7 @@ const READS: u64 = 6000;
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let testbed = Testbed::of_2007()?;
-    let queued = Testbed { device: format!("{}:depth=31", testbed.device), ..testbed.clone() };
+    let queued = Testbed { device: format!("{},depth=31", testbed.device), ..testbed.clone() };
     let (mut figures, mut notes) = (Vec::new(), Vec::new());
     let mut sum = (0.0, 0.0);
     for (table, rows, seed) in

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bowwave_core::{Config, Instant, PageSize, Policy};
+use bowwave_core::{Config, FileId, Instant, PageSize, Policy, WriteBackConfig};
 use serde::Deserialize;
 
 use super::ReproduceError;
 use crate::device::{DeviceSpec, Service};
 use crate::faults::Faults;
-use crate::machine::{Access, Host, Machine, Pace, Process, Setup, Walk};
+use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Setup, Walk};
 use crate::queue::{Queue, QueueStats};
 use crate::record::Row;
 
@@ -24,6 +24,10 @@ pub(super) struct Testbed {
     pub(super) cache_mib: u32,
     /// Which page gives way.
     pub(super) eviction: String,
+    /// Share of the page cache that may be dirty, in percent.
+    pub(super) dirty_percent: u32,
+    /// Share from which on it is written back, in percent.
+    pub(super) background_percent: u32,
     /// Where files lie, as a share of the disk's capacity.
     pub(super) file_at_share: f64,
     /// Where the ISO image of aio-stress lies.
@@ -37,7 +41,7 @@ pub(super) struct Testbed {
 pub(super) struct Phase {
     /// From the end of the phase before to the end of its last read.
     pub(super) ns: u64,
-    /// Bytes that the readers got.
+    /// Bytes that the readers got, or the writers wrote.
     pub(super) bytes: u64,
     /// Pages that they asked for.
     pub(super) accesses: u64,
@@ -54,8 +58,11 @@ pub(super) struct Phase {
 pub(super) struct Bench {
     pub(super) machine: Machine,
     row: Row,
+    written: u64,
     service: Service,
     queue: QueueStats,
+    /// When the next phase begins, if not at the end of the last one.
+    starts: Instant,
 }
 
 impl Testbed {
@@ -79,13 +86,16 @@ impl Testbed {
         let queue = Queue::new(device.build(0), device.queue().clone());
         let eviction =
             self.eviction.parse().map_err(|error: &str| ReproduceError::Device(error.to_owned()))?;
-        let config = Config {
-            frames: self.cache_mib << 8,
-            ra_pages: self.ra_pages,
-            policy,
-            eviction,
-            ..Config::default()
+        let frames = self.cache_mib << 8;
+        let write_back = WriteBackConfig {
+            dirty_max: frames / 100 * self.dirty_percent,
+            background: frames / 100 * self.background_percent,
+            out_pages_max: REQUEST_PAGES,
+            in_flight_max: REQUESTS * REQUEST_PAGES,
+            ..WriteBackConfig::default()
         };
+        let config =
+            Config { frames, write_back, ra_pages: self.ra_pages, policy, eviction, ..Config::default() };
         let machine = Machine::new(Setup {
             config,
             host: self.host,
@@ -95,7 +105,14 @@ impl Testbed {
             check: false,
             record: None,
         })?;
-        Ok(Bench { machine, row: Row::default(), service: Service::default(), queue: QueueStats::default() })
+        Ok(Bench {
+            machine,
+            row: Row::default(),
+            written: 0,
+            service: Service::default(),
+            queue: QueueStats::default(),
+            starts: Instant(0),
+        })
     }
 }
 
@@ -113,7 +130,7 @@ impl Bench {
         source: impl Iterator<Item = Access> + Send + 'static,
         threads: u32,
     ) -> Result<Phase, ReproduceError> {
-        let start = Instant(nanoseconds(&self.row));
+        let start = self.starts.max(Instant(nanoseconds(&self.row)));
         let work = Arc::new(Mutex::new(source));
         self.machine.add_threads((0..threads).map(|_| {
             let work = Arc::clone(&work);
@@ -124,16 +141,26 @@ impl Bench {
         self.machine.run(None)?;
         let row = self.machine.summary().row;
         let (service, queue) = (self.machine.queue().device().service(), *self.machine.queue().stats());
+        let written = self.machine.bytes_written();
         let phase = Phase {
-            ns: nanoseconds(&row) - start.0,
-            bytes: row.bytes_wanted - self.row.bytes_wanted,
+            // What evicts takes no time.
+            ns: nanoseconds(&row).saturating_sub(start.0),
+            bytes: row.bytes_wanted - self.row.bytes_wanted + written - self.written,
             accesses: row.accesses - self.row.accesses,
             hits: row.hits - self.row.hits,
             service: service.since(&self.service),
             busy_ns: queue.busy_ns - self.queue.busy_ns,
         };
-        (self.row, self.service, self.queue) = (row, service, queue);
+        (self.row, self.written, self.service, self.queue) = (row, written, service, queue);
         Ok(phase)
+    }
+
+    /// `sync; sleep`: what was written to a file goes to the disk, and then nothing happens for so long.
+    pub(super) fn settle(&mut self, file: FileId, sleep_ns: u64) -> Result<(), ReproduceError> {
+        let sync = Access { at: Instant(0), op: AccessOp::Sync, file, offset: 0, bytes: 0 };
+        self.phase(std::iter::once(sync), 1)?;
+        self.starts = Instant(nanoseconds(&self.row) + sleep_ns);
+        Ok(())
     }
 }
 
@@ -153,6 +180,10 @@ impl Phase {
         self.hits as f64 / self.accesses.max(1) as f64
     }
 }
+
+/// Requests to the disk that the kernel holds, and pages of one.
+const REQUESTS: u32 = 128;
+const REQUEST_PAGES: u32 = 128;
 
 /// When the last read of a run ended.
 fn nanoseconds(row: &Row) -> u64 {

@@ -1,15 +1,19 @@
 //! iozone -c -t1 -s 4096m -r 64k: one process, a file of 4 GiB, records of 64 KiB (000 and 002, table 6).
 //!
+//! A phase ends with its last call. What a phase that writes has left dirty goes to the disk before the next one begins, and is
+//! not counted: iozone calls sync and sleeps two seconds between them.
+//!
 //! The published figures contain more than readahead: what the phase before left in the page cache, how the disk turns, and
 //! what it reads unasked. The notes take them apart, and show what two of these are worth by leaving them out.
 
 mod pattern;
 mod published;
 
-use bowwave_core::Policy;
+use bowwave_core::{Instant, Policy};
 
 use super::testbed::{Phase, Testbed};
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
+use crate::machine::{Access, AccessOp};
 use pattern::{Pattern, RECORD_BYTES};
 use published::{MEAN, RUNS, Row};
 
@@ -24,12 +28,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const RECORDS: u64 = 65_536;
 
 /// The phases of a run, in the order of [`Pattern::ALL`].
-type Phases = [Phase; 7];
+type Phases = [Phase; Pattern::ALL.len()];
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let testbed = Testbed::of_2007()?;
     let no_arrival =
-        Testbed { device: format!("{}:read_on_arrival_kb=0", testbed.device), ..testbed.clone() };
+        Testbed { device: format!("{},read_on_arrival_kb=0", testbed.device), ..testbed.clone() };
     let protected = Testbed { eviction: "linux".to_owned(), ..testbed.clone() };
     let jobs = [
         (&testbed, Policy::Legacy, 2),
@@ -66,12 +70,16 @@ fn phases(
 ) -> Result<Vec<Phases>, ReproduceError> {
     let mut bench = testbed.bench(policy)?;
     let address = testbed.address(&bench);
-    let file = bench.machine.add_file("iozone.DUMMY.0", records * RECORD_BYTES, address);
-    let mut all = vec![[Phase::default(); 7]; runs];
+    let mut all = vec![[Phase::default(); Pattern::ALL.len()]; runs];
     for phases in &mut all {
+        // Each run makes it anew, in the same place.
+        let file = bench.machine.add_file("iozone.DUMMY.0", 0, address);
         for (phase, pattern) in phases.iter_mut().zip(Pattern::ALL) {
             *phase = bench.phase(pattern.source(file, records), 1)?;
+            bench.settle(file, SLEEP_NS)?;
         }
+        let (at, op, bytes) = (Instant(0), AccessOp::Evict, records * RECORD_BYTES);
+        bench.phase(std::iter::once(Access { at, op, file, offset: 0, bytes }), 1)?;
     }
     Ok(all)
 }
@@ -101,15 +109,12 @@ fn figures(legacy: &[Phases], on_demand: &[Phases]) -> Vec<Figure> {
 
 fn figure(table: (&'static str, &'static str), row: &Row, ours: impl Fn(Pattern) -> Pair) -> Figure {
     let published = Pair::new(row.baseline, row.improved);
-    let Some(pattern) = row.pattern else {
-        return Figure::missing(
-            table,
-            row.name,
-            "KB/s",
-            published,
-            "writes: there is no write-back yet to measure",
-        );
-    };
+    let pattern = row.pattern;
+    if pattern.writes() {
+        let note = if pattern == Pattern::RandomWrite { RANDOM_WRITE } else { WRITE };
+        return Figure::new(table, row.name, "KB/s", published, ours(pattern), Bar::Within(WRITE_NEAR))
+            .note(note);
+    }
     let near = if pattern == Pattern::Mixed { 0.1 } else { 0.05 };
     if published.gain().is_some_and(|gain| (gain - 1.0).abs() <= GAIN_MAX) {
         return Figure::new(table, row.name, "KB/s", published, ours(pattern), Bar::Both(GAIN_MAX, near));
@@ -149,6 +154,15 @@ fn decomposition(phases: &Phases) -> Vec<String> {
 
 /// What the issue of readahead is about here: it must not be slower on plain patterns.
 const GAIN_MAX: f64 = 0.007;
+/// Between two phases.
+const SLEEP_NS: u64 = 2_000_000_000;
+/// How near writes should come: without a file system nearer would be chance.
+const WRITE_NEAR: f64 = 0.25;
+const WRITE: &str = "the disk at its full rate, and a fifth of the file still dirty when the last call ends; the published runs are slower \
+                     by what a file system adds, block allocation and a journal, of which there is none here. Readahead has \
+                     no part in it: the published gain is spread";
+const RANDOM_WRITE: &str = "a third is still dirty at the end or was written twice, and the rest goes out in file order, a short seek and a \
+                            quarter turn apart; the published rate is that of writes in no order. Why is not known";
 
 #[cfg(test)]
 mod tests {
@@ -175,12 +189,27 @@ mod tests {
     }
 
     #[test]
-    fn every_published_row_has_its_figure_and_writes_say_why_not() {
+    fn every_published_row_has_its_figure_and_writes_say_what_is_not_simulated() {
         let ours = vec![small(Policy::OnDemand); 2];
         let figures = figures(&ours, &ours);
         assert_eq!(figures.len(), 11 + 11 + 7 + 7);
         let writes = figures.iter().filter(|figure| figure.row.to_lowercase().contains("write"));
-        let why: Vec<_> = writes.map(|figure| (figure.holds, figure.note.contains("write-back"))).collect();
-        assert_eq!(why, [(false, true); 8]);
+        let said: Vec<_> =
+            writes.map(|figure| (figure.ours.gain(), figure.note.contains("published"))).collect();
+        assert_eq!(said, [(Some(1.0), true); 8]);
+    }
+
+    #[test]
+    fn what_is_written_goes_to_the_disk_once_but_for_what_is_dirty_at_the_end() {
+        let phases = small(Policy::OnDemand);
+        for pattern in [Pattern::Write, Pattern::Rewrite, Pattern::Pwrite] {
+            let phase = &phases[pattern as usize];
+            assert_eq!(phase.bytes, RECORDS / 16 * RECORD_BYTES, "{pattern:?}");
+            let left = 1.0 - phase.service.bytes as f64 / phase.bytes as f64;
+            // 40 % of 122 MiB, of 256 MiB; the disk holds some of it.
+            assert!((0.17..0.22).contains(&left), "{pattern:?}: {left}");
+        }
+        let (write, random) = (&phases[Pattern::Write as usize], &phases[Pattern::RandomWrite as usize]);
+        assert!(random.ns > 2 * write.ns, "in no order it takes longer, even sorted");
     }
 }

@@ -1,12 +1,16 @@
-//! What iozone reads in each phase, in throughput mode (`-t1`).
+//! What iozone reads and writes in each phase, in throughput mode (`-t1`).
 
 use bowwave_core::{FileId, Instant};
 
 use crate::machine::{Access, AccessOp};
 
-/// The phases that read, in iozone's order.
+/// The phases, in iozone's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
+    /// A new file, from the first record to the last.
+    Write,
+    /// The same file again.
+    Rewrite,
     /// From the first record to the last.
     Read,
     /// Again.
@@ -19,25 +23,46 @@ pub(super) enum Pattern {
     Random,
     /// Of a single process the mixed workload is random reads, from the same seed: the same records in the same order.
     Mixed,
+    /// As many records as there are, any of them each time, from seed 0 again.
+    RandomWrite,
+    /// As `Rewrite`, by `pwrite`.
+    Pwrite,
     /// As `Read`, by `pread`.
     Pread,
 }
 
 impl Pattern {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Read, Self::Reread, Self::Reverse, Self::Stride, Self::Random, Self::Mixed, Self::Pread];
+    pub(super) const ALL: [Self; 11] = [
+        Self::Write,
+        Self::Rewrite,
+        Self::Read,
+        Self::Reread,
+        Self::Reverse,
+        Self::Stride,
+        Self::Random,
+        Self::Mixed,
+        Self::RandomWrite,
+        Self::Pwrite,
+        Self::Pread,
+    ];
 
-    /// The reads of a file of so many records.
+    /// Whether it writes.
+    pub(super) const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Rewrite | Self::RandomWrite | Self::Pwrite)
+    }
+
+    /// The accesses to a file of so many records.
     pub(super) fn source(self, file: FileId, records: u64) -> impl Iterator<Item = Access> + Send + 'static {
         let (mut random, mut stride) = (Lrand48::seeded(0), Stride::default());
         (0..records).map(move |n| {
             let record = match self {
-                Self::Read | Self::Reread | Self::Pread => n,
+                Self::Write | Self::Rewrite | Self::Read | Self::Reread | Self::Pwrite | Self::Pread => n,
                 Self::Reverse => records - 1 - n,
                 Self::Stride => stride.next(records),
-                Self::Random | Self::Mixed => random.next() % records,
+                Self::Random | Self::Mixed | Self::RandomWrite => random.next() % records,
             };
-            let (at, op, bytes) = (Instant(0), AccessOp::Read, RECORD_BYTES);
+            let op = if self.writes() { AccessOp::Write } else { AccessOp::Read };
+            let (at, bytes) = (Instant(0), RECORD_BYTES);
             Access { at, op, file, offset: record * bytes, bytes }
         })
     }
