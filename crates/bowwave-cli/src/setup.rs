@@ -96,6 +96,23 @@ pub struct RangeArgs {
     /// Lustre's max_read_ahead_per_file_mb.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = values::size)]
     range_max: u64,
+
+    /// Policy range: what is done about clusters of page faults
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = RangeClusters::Mended)]
+    range_clusters: RangeClusters,
+}
+
+/// [`Clusters`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum RangeClusters {
+    /// Document 003, with its first page fetched and page 0 no sentinel
+    Mended,
+    /// And what the last clusters had is read ahead at the first fault of the next
+    Learned,
+    /// Document 003 to the letter
+    Literal,
+    /// Lustre before document 003
+    Before,
 }
 
 impl RangeArgs {
@@ -104,7 +121,12 @@ impl RangeArgs {
             range_bytes: self.range_bytes,
             whole_bytes: self.range_whole,
             file_bytes_max: self.range_max,
-            ..RangeConfig::default()
+            clusters: match self.range_clusters {
+                RangeClusters::Mended => Clusters::Mended,
+                RangeClusters::Learned => Clusters::Learned,
+                RangeClusters::Literal => Clusters::Literal,
+                RangeClusters::Before => Clusters::Before,
+            },
         }
     }
 }

@@ -171,7 +171,7 @@ impl Range {
         let state = &mut self.state;
         let stride = state.stride();
         // The window lies around the page, which is read anyway.
-        let around = state.next < access.page.0;
+        let around = state.next < access.page.0 || state.is_ahead();
         let start = stride.map_or(state.next, |stride| stride.offset.0.max(state.next));
         let mut end = state.window_end();
         if around {

@@ -26,6 +26,11 @@ pub enum Clusters {
     Mended,
     /// Document 003 to the letter.
     Literal,
+    /// As mended, for drivers that map more than the page touched, and stores where each wait counts: who has touched clusters
+    /// from front to back will do so again. The first fault of the next one is answered with as much ahead of it as the
+    /// longest of the last eight had, but not twice their mean; a cluster that goes on gets half as much again, and the
+    /// first of all as much as it already has. Elsewhere, and where touches are in no order, nothing changes.
+    Learned,
     /// Lustre before document 003: no ranges, and mapped faults in order make the window grow with each 4 pages.
     Before,
 }

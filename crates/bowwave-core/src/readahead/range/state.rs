@@ -53,6 +53,9 @@ pub(super) struct State {
     cluster: Option<(u64, u64)>,
     cluster_requests: u64,
     last_cluster: u64,
+    learned: Learned,
+    /// The window begins with the fault.
+    ahead: bool,
 }
 
 impl State {
@@ -91,6 +94,8 @@ impl State {
             cluster: None,
             cluster_requests: 0,
             last_cluster: 0,
+            learned: Learned::default(),
+            ahead: false,
         }
     }
 
@@ -111,7 +116,7 @@ impl State {
 
     /// The reader comes to a page that is missing, or that was read ahead and not used so far.
     pub(super) fn update(&mut self, page: u64, missing: bool, mapped: Option<Pattern>, plans: &mut Plans) {
-        self.around = false;
+        (self.around, self.ahead) = (false, false);
         if self.whole_file {
             return;
         }
@@ -126,7 +131,17 @@ impl State {
         if mapped.is_some() {
             self.touch(page);
             self.fault(page, plans);
-            if !self.grows && self.window <= self.range && self.cluster_requests >= 2 {
+            let in_clusters = !self.grows && self.window <= self.range;
+            if in_clusters
+                && missing
+                && let Some(window) = self.learned_window(page)
+            {
+                plans.note(LustreStat::MmapRangeRead);
+                (self.around, self.ahead) = (true, true);
+                self.window = window;
+                return self.set(page, true, page);
+            }
+            if in_clusters && self.cluster_requests >= 2 {
                 return self.cluster_window(page, missing, plans);
             }
         }
@@ -158,6 +173,27 @@ impl State {
         let start = page.saturating_sub(self.window / 2);
         let next = if self.clusters == Clusters::Literal { start + 1 } else { start };
         self.set(start, true, next);
+    }
+
+    /// How much to read ahead from a fault on, if that can be told from the clusters before.
+    fn learned_window(&self, page: u64) -> Option<u64> {
+        let (first, last) = self.cluster.filter(|_| self.clusters == Clusters::Learned)?;
+        if self.stride_mode() || self.learned.entered != first || page < first {
+            return None;
+        }
+        let usual = self.learned.width().min(self.range);
+        let window = match self.cluster_requests {
+            0 => usual,
+            _ if usual > 0 => (usual / 2).max(self.range_min),
+            1 => 0,
+            _ => (last - first + 1).clamp(self.range_min, self.range.max(self.range_min)),
+        };
+        (window >= self.range_min).then_some(window)
+    }
+
+    /// Whether the window begins with the fault it was made for.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.ahead
     }
 
     /// Places the window at `page`, and has it grow if it should; `next` is what follows a page that is missing.
@@ -287,6 +323,10 @@ impl State {
             }
         }
         self.last_cluster = last - first + 1;
+        if known.is_some() {
+            self.learned.add(first, last + if last + 1 == self.last_end { self.unseen } else { 0 });
+        }
+        self.learned.entered = page;
         self.cluster_requests = 0;
         self.cluster = Some((page, page));
     }
@@ -351,5 +391,32 @@ impl State {
         } else {
             Reason::Random
         }
+    }
+}
+
+/// What clusters were like.
+#[derive(Clone, Copy, Debug, Default)]
+struct Learned {
+    /// First page touched of the cluster that is being touched.
+    entered: u64,
+    /// Widths of the last clusters in pages, 0 for those that were not touched from front to back; a ring.
+    widths: [u64; 8],
+    count: usize,
+}
+
+impl Learned {
+    /// A cluster has ended.
+    fn add(&mut self, first: u64, last: u64) {
+        let width = if self.entered == first { last - first + 1 } else { 0 };
+        self.widths[self.count % self.widths.len()] = width;
+        self.count += 1;
+    }
+
+    /// How wide the next one will be at the most.
+    fn width(&self) -> u64 {
+        let known = &self.widths[..self.count.min(self.widths.len())];
+        let sum: u64 = known.iter().sum();
+        let most = known.iter().max().copied().unwrap_or(0);
+        most.min(2 * sum / known.len().max(1) as u64)
     }
 }

@@ -136,6 +136,52 @@ fn what_was_mapped_and_not_reached_counts_for_nothing() {
 }
 
 #[test]
+fn who_touches_clusters_from_front_to_back_gets_the_next_one_at_its_first_touch() {
+    let mut bench = Bench::with(clusters(Clusters::Learned));
+    bench.cache.place_file(FileId(0));
+    // Touches the pages in order that are not mapped, as a driver that maps up to 64 with each would see it; counts the misses.
+    let mut cluster = |start: u64, len: u64| {
+        let mut page = start;
+        let mut windows = Vec::new();
+        while page < start + len {
+            windows.extend(bench.touch(page, Pattern::Normal));
+            let around = PageRange::new(page.saturating_sub(64), page + 64);
+            let mapped = bench.cache.mappable(FileId(0), PageIndex(page), around);
+            bench.cache.mapped(HANDLE, PageIndex(page), mapped);
+            page = mapped.end.0;
+        }
+        windows
+    };
+    assert_eq!(
+        cluster(10_000, 100),
+        [
+            (Reason::Random, 10_000, 1),
+            (Reason::Random, 10_001, 1),
+            (Reason::Range, 10_002, 16),
+            (Reason::Range, 10_018, 19),
+            (Reason::Range, 10_037, 38),
+            (Reason::Range, 10_075, 76),
+        ]
+    );
+    // The first had 151 pages at the most.
+    assert_eq!(cluster(50_000, 150), [(Reason::Range, 50_000, 151)]);
+    assert_eq!(cluster(30_000, 40), [(Reason::Range, 30_000, 151)]);
+    // Longer than any before: half as much again.
+    assert_eq!(cluster(90_000, 200), [(Reason::Range, 90_000, 151), (Reason::Range, 90_151, 75)]);
+}
+
+#[test]
+fn touches_in_no_order_teach_nothing() {
+    let (mut mended, mut learned) =
+        (Bench::with(clusters(Clusters::Mended)), Bench::with(clusters(Clusters::Learned)));
+    for turn in 0..400u64 {
+        // Anywhere; and now and then some near each other, backwards.
+        let page = if turn % 8 < 5 { turn * 48_271 % 100_003 * 10 } else { 500_000 - turn % 8 * 20 };
+        assert_eq!(learned.touch(page, Pattern::Normal), mended.touch(page, Pattern::Normal), "turn {turn}");
+    }
+}
+
+#[test]
 fn before_document_003_each_fault_was_single_until_four_came_in_order() {
     let mut bench = Bench::with(clusters(Clusters::Before));
     for page in [1000, 1010, 1025, 1060] {
