@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind};
+use bowwave_core::Clusters;
 use bowwave_engine::{Engine, Options, Policy, RangeConfig, Store, available_memory, suitable_ra_pages};
 
 use crate::{Failure, values};
