@@ -27,6 +27,17 @@ impl WriteBuf {
         Self(buf)
     }
 
+    /// A buffer over the first `len` of `bytes`, which nobody can change while it lives.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    #[must_use]
+    pub fn from_shared(bytes: Arc<Vec<u8>>, len: usize) -> Self {
+        let base = bytes[..len].as_ptr();
+        // SAFETY: the vector lives in the owner, and as long as that is shared nobody has it mutably.
+        unsafe { Self::from_raw_segments([(base, len)], bytes) }
+    }
+
     /// A buffer over memory that `owner` keeps alive. The owner is dropped with the last piece of the buffer; if a piece
     /// is lost, because something may still read it, the owner stays for ever.
     ///
@@ -176,6 +187,16 @@ impl fmt::Debug for WriteBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_bytes_are_their_owners_again_when_the_buffer_is_gone() {
+        let mut bytes = Arc::new(b"abcdef".to_vec());
+        let buf = WriteBuf::from_shared(Arc::clone(&bytes), 4);
+        assert_eq!(buf.to_vec(), b"abcd");
+        assert!(Arc::get_mut(&mut bytes).is_none());
+        drop(buf);
+        Arc::get_mut(&mut bytes).expect("nobody else has it").push(b'g');
+    }
 
     #[test]
     fn bytes_are_copied_out_across_segments() {

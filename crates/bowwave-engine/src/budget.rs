@@ -54,6 +54,31 @@ impl Budget {
         }
     }
 
+    /// Takes up to `frames` away from all, those first that no shard has; says how many.
+    pub(crate) fn take(
+        &self,
+        shards: &[Shard],
+        frames: u32,
+        mut perform: impl FnMut(usize, Vec<Effect>),
+    ) -> u32 {
+        let pool = self
+            .pool
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pool| Some(pool.saturating_sub(frames)));
+        let mut got = pool.map_or(0, |pool| pool.min(frames));
+        for (number, shard) in shards.iter().enumerate() {
+            let left = u32::try_from(shards.len() - number).expect("few shards");
+            let mut effects = Vec::new();
+            got += shard.revoke((frames - got).div_ceil(left), self.floor, &mut effects);
+            perform(number, effects);
+        }
+        got
+    }
+
+    /// Gives back what was taken.
+    pub(crate) fn give(&self, frames: u32) {
+        self.pool.fetch_add(frames, Ordering::Relaxed);
+    }
+
     /// Takes a lot, or what is left of one, from the pool.
     fn draw(&self) -> u32 {
         let taken = self.pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pool| {

@@ -21,6 +21,7 @@ use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
 use crate::timer::{Job, TASK_PATIENCE, Timer};
 use crate::wait::Delivery;
+use crate::whole::Room;
 
 /// A page cache over any number of stores. Cheap to clone; all clones are one cache.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Inner {
     shards: Vec<Shard>,
     budget: Budget,
     timer: Arc<Timer>,
+    /// For objects that are written as a whole.
+    room: Room,
     queues: Mutex<Vec<Arc<Queue>>>,
     /// Of stores that are gone.
     past_stores: Mutex<(StoreStats, Latencies)>,
@@ -78,6 +81,7 @@ impl Engine {
             has_orphans: AtomicBool::new(false),
             past_stores: Mutex::default(),
             timer: Arc::default(),
+            room: Room::new(u64::from(plan.frames) * plan.page_size.bytes() / 2),
             queues: Mutex::default(),
             next_shard: AtomicUsize::new(0),
             next_uid: AtomicU64::new(0),
@@ -167,6 +171,10 @@ impl Inner {
         self.options.retries
     }
 
+    pub(crate) fn device_depth(&self) -> Option<u32> {
+        self.options.device_depth
+    }
+
     pub(crate) fn chunk_pages(&self) -> u64 {
         self.chunk_pages
     }
@@ -199,6 +207,26 @@ impl Inner {
     /// Lends a shard more frames if it is short and there are some.
     pub(crate) fn relieve(self: &Arc<Self>, shard: usize) {
         self.budget.relieve(&self.shards, shard, |shard, effects| self.perform(shard, effects));
+    }
+
+    /// Memory for objects that are written as a whole.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Takes up to so many frames away from the cache, and says how many.
+    pub(crate) fn take_frames(self: &Arc<Self>, frames: u32) -> u32 {
+        self.budget.take(&self.shards, frames, |shard, effects| self.perform(shard, effects))
+    }
+
+    /// Gives back what [`take_frames`](Self::take_frames) has taken.
+    pub(crate) fn give_frames(&self, frames: u32) {
+        self.budget.give(frames);
+    }
+
+    /// Does something at `due`.
+    pub(crate) fn at(&self, due: Instant, job: Job) {
+        self.timer.add(due, job);
     }
 
     /// Gives frames back and carries out what follows.

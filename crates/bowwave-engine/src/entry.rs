@@ -10,6 +10,7 @@ use bowwave_core::{FileId, FillError};
 use crate::files::Key;
 use crate::places::Places;
 use crate::queue::Queue;
+use crate::whole::Whole;
 
 /// One version of one object: what its readers share. Several names of one file are one entry.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct FileEntry {
     stale: AtomicBool,
     last_error: Mutex<Option<StoreError>>,
     pub(crate) writing: Writing,
+    /// What is written to it, if that is an object of a store of whole objects.
+    pub(crate) whole: OnceLock<Arc<Whole>>,
     /// Where its pages lie, if it is mapped.
     pub(crate) places: OnceLock<Arc<Places>>,
 }
@@ -76,6 +79,7 @@ impl FileEntry {
             stale: AtomicBool::new(false),
             last_error: Mutex::default(),
             writing: Writing::default(),
+            whole: OnceLock::new(),
             places: OnceLock::new(),
         }
     }

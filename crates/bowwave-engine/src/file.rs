@@ -2,6 +2,7 @@
 
 mod attributes;
 mod length;
+mod whole;
 mod write;
 
 use std::cell::RefCell;
@@ -90,7 +91,7 @@ impl File {
     /// Size in bytes, now: as of the opening, and as writers have changed it since.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.entry.size()
+        self.entry.whole.get().map_or_else(|| self.entry.size(), |whole| whole.size())
     }
 
     /// Identity, as of the last agreement with the store.
@@ -112,6 +113,7 @@ impl File {
     /// `Changed` if the object is no longer the one that was opened; otherwise as the store says, after retries. What
     /// `buf` then holds is unspecified.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.check_readable()?;
         let len = self.clip(offset, buf.len());
         if self.copy_hit(offset, &mut buf[..len])? {
             return Ok(len);
@@ -126,6 +128,7 @@ impl File {
     /// # Errors
     /// As [`read_at`](Self::read_at).
     pub async fn read_at_async(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.check_readable()?;
         let len = self.clip(offset, buf.len());
         let mut done = 0;
         if self.copy_hit(offset, &mut buf[..len])? {
@@ -229,6 +232,11 @@ impl File {
         if self.entry.is_stale() { Err(self.entry.changed().into()) } else { Ok(()) }
     }
 
+    #[inline]
+    fn check_readable(&self) -> Result<()> {
+        self.entry.whole.get().map_or(Ok(()), |whole| whole.check_readable())
+    }
+
     /// Asks the cache for a chunk, and sees to what follows from it.
     fn start(&self, chunk: Chunk, scratch: &mut Scratch) -> Found {
         let shard = self.engine.shard(self.entry.shard);
@@ -290,8 +298,10 @@ impl Drop for File {
     /// Closes the handle. The last one that writes first writes out what is left to, so that the store has it; errors that
     /// nobody has heard of by [`flush`](Self::flush) are counted, and told by [`Store::lost_writes`](crate::Store::lost_writes).
     fn drop(&mut self) {
-        if self.is_writable() {
-            self.store.close_writer(&self.entry);
+        match self.entry.whole.get() {
+            Some(whole) => self.store.close_whole(whole, &self.entry, self.handle),
+            None if self.is_writable() => self.store.close_writer(&self.entry),
+            None => {}
         }
         let mut effects = Vec::new();
         self.engine.shard(self.entry.shard).close_handle(self.handle, &mut effects);

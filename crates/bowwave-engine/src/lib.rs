@@ -47,6 +47,7 @@ mod stats;
 mod store;
 mod timer;
 mod wait;
+mod whole;
 
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;

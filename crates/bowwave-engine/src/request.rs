@@ -307,7 +307,7 @@ fn retry_or_fail(
 }
 
 /// The pause before the next try: doubling, with jitter from half to one and a half, or what the store asks for.
-fn pause(engine: &Inner, tries: u32, asked: Option<Duration>) -> Duration {
+pub(crate) fn pause(engine: &Inner, tries: u32, asked: Option<Duration>) -> Duration {
     let doubled = PAUSE_MIN.saturating_mul(1 << tries.min(16));
     let jittered = doubled.mul_f64(0.5 + engine.chance());
     jittered.max(asked.unwrap_or_default()).min(PAUSE_MAX)

@@ -3,6 +3,7 @@
 mod flush;
 mod names;
 mod open;
+mod whole;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ use crate::queue::Queue;
 use crate::stats::StoreStats;
 
 pub use open::OpenOptions;
+use whole::Wholes;
 
 /// A tree of objects read through the cache. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -35,12 +37,16 @@ pub(crate) struct StoreInner {
     profile: Profile,
     queue: Arc<Queue>,
     files: Mutex<Files>,
+    wholes: Wholes,
 }
 
 impl Store {
     pub(crate) fn new(engine: Arc<Inner>, backend: Arc<dyn Backend>, queue: Arc<Queue>) -> Self {
         let profile = backend.profile();
-        Self { inner: Arc::new(StoreInner { engine, backend, profile, queue, files: Mutex::default() }) }
+        let wholes = Wholes::new(&profile, engine.device_depth());
+        Self {
+            inner: Arc::new(StoreInner { engine, backend, profile, queue, files: Mutex::default(), wholes }),
+        }
     }
 
     /// The URL, for messages.
@@ -60,6 +66,9 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn stat(&self, path: &Path) -> Result<Entry> {
+        if let Some(entry) = self.inner.stat_whole(path) {
+            return Ok(entry);
+        }
         match self.inner.backend.stat(path) {
             Ok(mut entry) => {
                 if let Some(identity) = &entry.identity
@@ -79,7 +88,9 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        Ok(self.inner.backend.list(path)?)
+        let mut entries = self.inner.backend.list(path)?;
+        self.inner.list_wholes(path, &mut entries);
+        Ok(entries)
     }
 
     /// Reads a symbolic link.
@@ -195,7 +206,12 @@ impl StoreInner {
     }
 
     fn open_object(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let object = self.backend.open(path)?;
+        let object = match self.backend.open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(self.is_being_made(path).unwrap_or(error).into());
+            }
+            object => object?,
+        };
         check_size(path, object.size())?;
         Ok(object)
     }

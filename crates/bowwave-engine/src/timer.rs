@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::engine::Inner;
 use crate::queue::QueuedFill;
 use crate::wait::Slot;
+use crate::whole::Part;
 
 /// How long a task that has been woken may leave its frames pinned before others get them.
 pub(crate) const TASK_PATIENCE: Duration = Duration::from_secs(1);
@@ -37,6 +38,8 @@ struct Waiting {
 pub(crate) enum Job {
     /// Hand the fill back to its queue.
     Fill(QueuedFill),
+    /// Send the part again.
+    Part(Part),
     /// Take the frames back that a task has not come for.
     TakeBack {
         /// Of which shard they are.
@@ -54,6 +57,7 @@ impl Job {
                 queue.push(fill);
                 queue.pump(engine);
             }
+            Self::Part(part) => part.send(),
             Self::TakeBack { shard, slot } => {
                 if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
                     engine.unpin(shard, &frames);

@@ -16,10 +16,11 @@ impl File {
     /// # Errors
     /// As the store says.
     pub fn attributes(&self) -> Result<Entry> {
-        let size = || self.entry.size();
+        let size = || self.size();
         let object = self.entry.object();
         let mut entry = match object.as_deref().and_then(Object::attributes) {
             Some(attributes) => attributes.stat()?,
+            None if self.entry.whole.get().is_some() => self.whole_attributes()?,
             None => Entry { identity: Some(self.identity()), ..Entry::new("", EntryKind::File) },
         };
         entry.size = size();

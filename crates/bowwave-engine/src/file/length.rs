@@ -12,6 +12,9 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&self, len: u64) -> Result<()> {
+        if let Some((whole, writer)) = self.whole() {
+            return whole.set_len(writer, len);
+        }
         let _turn = self.turn_to_write()?;
         if i64::try_from(len).is_err() {
             let message = format!("{}: no file has {len} bytes", self.entry.name());
@@ -28,6 +31,10 @@ impl File {
     /// As [`write_at`](Self::write_at); `Unsupported` where the store cannot, `NoSpace` where it does not fit, `Invalid` for
     /// no bytes.
     pub fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
+        if let Some(error) = self.refused_for_whole("room in an object cannot be reserved, nor holes be made")
+        {
+            return Err(error.into());
+        }
         let _turn = self.turn_to_write()?;
         let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok());
         let Some(end) = end.filter(|_| len > 0) else {

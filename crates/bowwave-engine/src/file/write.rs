@@ -9,6 +9,7 @@ use bowwave_backend::{Error as StoreError, ErrorKind, WriteBuf, WriteObject, Wri
 
 use super::{Access, File};
 use crate::error::Result;
+use crate::whole::Writer;
 
 /// Bytes of one write to the store.
 const WRITE_BYTES: usize = 1 << 20;
@@ -26,6 +27,9 @@ impl File {
     /// # Errors
     /// `ReadOnly` if it was not opened for writing; `TooLarge` past 2^63 bytes; as the store says.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        if let Some((whole, writer)) = self.whole() {
+            return Ok(whole.write(writer, offset, buf)?.1);
+        }
         let turn = self.turn_to_write()?;
         let offset = if self.access == Access::Append { self.entry.size() } else { offset };
         self.write_in_turn(&turn, offset, buf)
@@ -37,6 +41,9 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
+        if let Some((whole, writer)) = self.whole() {
+            return whole.write(Writer { appends: true, ..writer }, 0, buf);
+        }
         let turn = self.turn_to_write()?;
         let offset = self.entry.size();
         Ok((offset, self.write_in_turn(&turn, offset, buf)?))
@@ -45,7 +52,7 @@ impl File {
     /// Whether something was written to the file that is not in the store yet.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        false
+        self.entry.whole.get().is_some_and(|whole| whole.is_draft())
     }
 
     /// Returns when the store has what was written to the file so far, through any handle.
@@ -53,6 +60,9 @@ impl File {
     /// # Errors
     /// Errors of writes that this handle was not told of.
     pub fn flush(&self) -> Result<()> {
+        if let Some((whole, writer)) = self.whole() {
+            return whole.flush(writer);
+        }
         Ok(())
     }
 
@@ -62,6 +72,9 @@ impl File {
     /// # Errors
     /// As [`flush`](Self::flush), and as the store's flush says.
     pub fn sync(&self, data_only: bool) -> Result<()> {
+        if let Some((whole, writer)) = self.whole() {
+            return whole.sync(writer);
+        }
         self.store.sync_entry(&self.entry, data_only)
     }
 

@@ -12,8 +12,9 @@ impl Store {
     /// # Errors
     /// The first there was.
     pub fn sync(&self) -> Result<()> {
+        let settled = self.settle_wholes();
         let written = self.inner.files().written();
-        written.iter().map(|entry| self.inner.sync_entry(entry, false)).fold(Ok(()), Result::and)
+        written.iter().map(|entry| self.inner.sync_entry(entry, false)).fold(settled, Result::and)
     }
 }
 

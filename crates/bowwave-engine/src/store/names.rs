@@ -26,7 +26,7 @@ impl Store {
     /// As the store says.
     pub fn remove_file(&self, path: &Path) -> Result<()> {
         let gone = self.inner.known_at(path);
-        self.inner.backend.remove_file(path)?;
+        self.inner.remove_whole(path, || self.inner.backend.remove_file(path))?;
         self.inner.removed(gone);
         Ok(())
     }
@@ -36,7 +36,7 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn remove_directory(&self, path: &Path) -> Result<()> {
-        Ok(self.inner.backend.remove_directory(path)?)
+        Ok(self.inner.remove_folder_of_wholes(path, || self.inner.backend.remove_directory(path))?)
     }
 
     /// Gives an entry another name. Open files go with it, and so do their pages.
@@ -46,7 +46,7 @@ impl Store {
     pub fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
         let replaced = if how == Rename::Replace { self.inner.known_at(to) } else { None };
         let moved = self.inner.known_at(from);
-        self.inner.backend.rename(from, to, how)?;
+        self.inner.rename_whole(from, to, || self.inner.backend.rename(from, to, how))?;
         let is_same = |a: &Known, b: &Known| Arc::ptr_eq(&a.entry, &b.entry);
         // Two names of one file stay as they are.
         if !matches!((&replaced, &moved), (Some(replaced), Some(moved)) if is_same(replaced, moved)) {

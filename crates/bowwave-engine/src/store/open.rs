@@ -74,8 +74,7 @@ impl Store {
             return self.open(path);
         }
         if self.writes() == Writes::Whole {
-            let message = format!("{}: objects of this store cannot be written yet", path.display());
-            return Err(StoreError::new(ErrorKind::Unsupported, message).into());
+            return self.inner.open_whole(path, options);
         }
         self.inner.open_anywhere(path, options)
     }

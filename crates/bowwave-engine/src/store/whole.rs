@@ -1,0 +1,307 @@
+//! Stores of whole objects: which objects are being written, and what that means for names.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bowwave_backend::{
+    Entry, EntryKind, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Upload, WriteObject,
+    Writes,
+};
+use bowwave_core::HandleId;
+
+use super::{OpenOptions, Store, StoreInner, check_size};
+use crate::entry::FileEntry;
+use crate::error::Result;
+use crate::file::{Access, File};
+use crate::whole::{Gone, Slots, Whole, Writer};
+
+/// The objects of a store that are being written.
+#[derive(Debug)]
+pub(super) struct Wholes {
+    slots: Arc<Slots>,
+    /// Bytes of a part.
+    part: usize,
+    written: Mutex<HashMap<PathBuf, Arc<FileEntry>>>,
+    /// One rename at a time, which then may hold up several writers.
+    renaming: Mutex<()>,
+}
+
+impl Wholes {
+    /// No more parts on their way at once than the store serves, or may have at most.
+    pub(super) fn new(profile: &Profile, depth: Option<u32>) -> Self {
+        let part = usize::try_from(profile.write_part_bytes).unwrap_or(usize::MAX).clamp(1, PART_BYTES_MAX);
+        let most = depth.unwrap_or(u32::MAX).min(profile.slots);
+        Self {
+            slots: Arc::new(Slots::new(most)),
+            part,
+            written: Mutex::default(),
+            renaming: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<FileEntry>>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn at(&self, path: &Path) -> Option<Arc<Whole>> {
+        self.lock().get(path).and_then(|entry| entry.whole.get().cloned())
+    }
+
+    /// Those that fit, in order of their paths.
+    fn that(&self, fits: impl Fn(&Path, &Whole) -> bool) -> Vec<(PathBuf, Arc<Whole>)> {
+        let written = self.lock();
+        let all =
+            written.iter().filter_map(|(path, entry)| Some((path.clone(), Arc::clone(entry.whole.get()?))));
+        let mut found: Vec<_> = all.filter(|(path, whole)| fits(path, whole)).collect();
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found
+    }
+
+    /// Forgets what has lost its name.
+    fn forget(&self, path: &Path, whole: &Arc<Whole>) {
+        let mut written = self.lock();
+        if written
+            .get(path)
+            .and_then(|entry| entry.whole.get())
+            .is_some_and(|known| Arc::ptr_eq(known, whole))
+        {
+            written.remove(path);
+        }
+    }
+}
+
+impl Store {
+    /// Uploads that were begun, by whomever, and neither finished nor aborted; none for stores without uploads. Those of
+    /// writers that are at work are among them.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub fn stray_uploads(&self) -> Result<Vec<Upload>> {
+        Ok(self.inner.backend.stray_uploads()?)
+    }
+
+    /// Aborts an upload; a writer that is at it fails.
+    ///
+    /// # Errors
+    /// As the store says; `NotFound` for one that is gone.
+    pub fn abort_upload(&self, upload: &Upload) -> Result<()> {
+        Ok(self.inner.backend.abort_upload(upload)?)
+    }
+
+    /// Returns when what was closed is published, as far as it can be.
+    ///
+    /// # Errors
+    /// `Busy` if objects are being written still, which then stay as they are.
+    pub(super) fn settle_wholes(&self) -> Result<()> {
+        let mut unfinished = Vec::new();
+        for (path, whole) in self.inner.wholes.that(|_, _| true) {
+            whole.settle();
+            if whole.is_draft() {
+                unfinished.push(path.display().to_string());
+            }
+        }
+        if unfinished.is_empty() {
+            return Ok(());
+        }
+        let message = format!("was being written, and stays as it was: {}", unfinished.join(", "));
+        Err(StoreError::new(ErrorKind::Busy, message).into())
+    }
+}
+
+impl StoreInner {
+    /// Opens an object for writing. All that have it open write the same draft.
+    pub(super) fn open_whole(self: &Arc<Self>, path: &Path, options: &OpenOptions) -> Result<File> {
+        let access = if options.append { Access::Append } else { Access::Write };
+        let file = match self.join(path, access) {
+            Some(file) => file,
+            None => {
+                let how = OpenWrite {
+                    create: options.create,
+                    exclusive: options.exclusive,
+                    mode: options.mode,
+                    ..OpenWrite::default()
+                };
+                let object = self.backend.open_write(path, &how)?;
+                check_size(path, object.size())?;
+                let (file, is_first) = self.begin(path, object, access);
+                if is_first {
+                    if options.truncate && !file.is_new() {
+                        file.set_len(0)?;
+                    }
+                    return Ok(file);
+                }
+                file
+            }
+        };
+        if options.create && options.exclusive {
+            let message = format!("{}: is being made already", path.display());
+            return Err(StoreError::new(ErrorKind::Exists, message).into());
+        }
+        if options.truncate {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// A handle more of an object that is being written.
+    fn join(self: &Arc<Self>, path: &Path, access: Access) -> Option<File> {
+        let written = self.wholes.lock();
+        let entry = Arc::clone(written.get(path)?);
+        Some(self.open_writer_of(&entry, path, access))
+    }
+
+    /// The first handle that writes an object; if another has come before it, one more.
+    fn begin(self: &Arc<Self>, path: &Path, object: Arc<dyn WriteObject>, access: Access) -> (File, bool) {
+        let mut written = self.wholes.lock();
+        if let Some(entry) = written.get(path).cloned() {
+            return (self.open_writer_of(&entry, path, access), false);
+        }
+        let entry = self.new_entry(path, object.identity().clone());
+        let (wholes, name) = (&self.wholes, entry.name());
+        let whole = Whole::new(&self.engine, Arc::clone(&object), &wholes.slots, wholes.part, (path, name));
+        let whole = Arc::new(whole);
+        entry.whole.set(whole).expect("it is new");
+        entry.set_object(Some(object as _));
+        self.files().insert_detached(Arc::clone(&entry));
+        written.insert(path.to_owned(), Arc::clone(&entry));
+        (self.open_writer_of(&entry, path, access), true)
+    }
+
+    /// The caller has the table of what is written locked.
+    fn open_writer_of(self: &Arc<Self>, entry: &Arc<FileEntry>, path: &Path, access: Access) -> File {
+        let file = self.open_handle(&self.files(), path, Arc::clone(entry), access);
+        if let Some(whole) = entry.whole.get() {
+            whole.opened(file.handle);
+        }
+        file
+    }
+
+    /// A handle that writes is being closed.
+    pub(crate) fn close_whole(&self, whole: &Arc<Whole>, entry: &FileEntry, handle: HandleId) {
+        if std::thread::panicking() {
+            // Who knows whether that was all.
+            whole.abandon(handle);
+        }
+        let _nobody_is_left_to_tell = whole.end(Writer { entry, handle, appends: false });
+        let mut written = self.wholes.lock();
+        let known = written.get(whole.path()).and_then(|entry| entry.whole.get());
+        // With the table locked nobody joins.
+        if whole.closed(handle) == 0 && known.is_some_and(|known| Arc::ptr_eq(known, whole)) {
+            written.remove(whole.path());
+        }
+    }
+
+    /// What a look at `path` shows of an object that is being written: of a new one that it is there, of any how long it
+    /// is so far.
+    pub(super) fn stat_whole(&self, path: &Path) -> Option<Entry> {
+        let whole = self.wholes.at(path).filter(|whole| whole.is_draft())?;
+        Some(describe(path, &whole))
+    }
+
+    /// Adds to a listing what is being made.
+    pub(super) fn list_wholes(&self, path: &Path, entries: &mut Vec<Entry>) {
+        if self.profile.writes != Writes::Whole {
+            return;
+        }
+        let new =
+            self.wholes.that(|at, whole| at.parent() == Some(path) && whole.is_new() && whole.is_draft());
+        for (at, whole) in new {
+            let entry = describe(&at, &whole);
+            match entries.binary_search_by(|other| other.name.cmp(&entry.name)) {
+                Ok(_) => {}
+                Err(place) => entries.insert(place, entry),
+            }
+        }
+    }
+
+    /// Why an object that is not there cannot be opened for reading, if that is because it is being made.
+    pub(super) fn is_being_made(&self, path: &Path) -> Option<StoreError> {
+        self.wholes.at(path).filter(|whole| whole.is_new() && whole.is_draft())?;
+        let message =
+            format!("{}: is being written, and can be read when it is closed or synced", path.display());
+        Some(StoreError::new(ErrorKind::Busy, message))
+    }
+
+    /// Removes an object by `act`; who writes it goes on, and nobody sees it.
+    pub(super) fn remove_whole(
+        &self,
+        path: &Path,
+        act: impl FnOnce() -> bowwave_backend::Result<()>,
+    ) -> bowwave_backend::Result<()> {
+        let Some(whole) = self.wholes.at(path) else { return act() };
+        let was_new = whole.is_new() && whole.is_draft();
+        whole.lose_name(Gone::Removed, || match act() {
+            Err(error) if was_new && error.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        })?;
+        self.wholes.forget(path, &whole);
+        Ok(())
+    }
+
+    /// Removes a folder by `act`, unless something in it is being made.
+    pub(super) fn remove_folder_of_wholes(
+        &self,
+        path: &Path,
+        act: impl FnOnce() -> bowwave_backend::Result<()>,
+    ) -> bowwave_backend::Result<()> {
+        if self.wholes.that(|at, whole| is_below(at, path) && whole.is_draft()).is_empty() {
+            return act();
+        }
+        let message = format!("{}: an object in it is being written", path.display());
+        Err(StoreError::new(ErrorKind::NotEmpty, message))
+    }
+
+    /// Renames by `act`. What has the old name must not be half written; who writes what had the new one goes on, and
+    /// nobody sees it.
+    pub(super) fn rename_whole(
+        &self,
+        from: &Path,
+        to: &Path,
+        act: impl FnOnce() -> bowwave_backend::Result<()>,
+    ) -> bowwave_backend::Result<()> {
+        if self.profile.writes != Writes::Whole {
+            return act();
+        }
+        let _one_at_a_time = self.wholes.renaming.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = self.wholes.that(|at, _| at == from || is_below(at, from));
+        if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_draft()) {
+            let message = format!("{}: is being written; close it, then rename it", at.display());
+            return Err(StoreError::new(ErrorKind::Busy, message));
+        }
+        let replaced = if from == to { None } else { self.wholes.at(to) };
+        match &replaced {
+            Some(whole) => whole.lose_name(Gone::Removed, act)?,
+            None => act()?,
+        }
+        if from == to {
+            return Ok(());
+        }
+        if let Some(whole) = replaced {
+            self.wholes.forget(to, &whole);
+        }
+        for (at, whole) in moved {
+            whole.lose_name(Gone::Renamed, || Ok(()))?;
+            self.wholes.forget(&at, &whole);
+        }
+        Ok(())
+    }
+}
+
+fn is_below(path: &Path, folder: &Path) -> bool {
+    path != folder && path.starts_with(folder)
+}
+
+fn describe(path: &Path, whole: &Whole) -> Entry {
+    let name = path.file_name().unwrap_or_default();
+    let identity = Identity { size: whole.size(), ..Identity::default() };
+    Entry {
+        size: whole.size(),
+        modified: whole.written_at(),
+        identity: Some(identity),
+        ..Entry::new(name, EntryKind::File)
+    }
+}
+
+/// Larger parts would be no parts of anything that fits into memory.
+const PART_BYTES_MAX: usize = 1 << 30;

@@ -1,0 +1,201 @@
+//! Memory for parts, out of the cache's, and turns at the store: writers wait for both.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::engine::Inner;
+
+/// Bytes that the parts of all objects may take together.
+///
+/// They are taken from the cache, as far as it can spare them: what the cache may hold shrinks by them.
+#[derive(Debug)]
+pub(crate) struct Room {
+    limit: u64,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: u64,
+    /// Of those, bytes that come back by themselves, because a store has them.
+    leaving: u64,
+    /// Frames taken from the cache.
+    frames: u32,
+    waiting: u32,
+}
+
+impl Room {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, state: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Waits for room for `bytes` more. Where nothing that is in use comes back by itself, because it is all beginnings of
+    /// parts whose rest is still to be written, waiting would be for ever: then there is room all the same.
+    fn take(&self, engine: &Arc<Inner>, bytes: u64) {
+        let mut state = self.lock();
+        while state.used + bytes > self.limit && state.leaving > 0 {
+            state.waiting += 1;
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        state.used += bytes;
+        let missing = self.frames(engine, state.used.min(self.limit)).saturating_sub(state.frames);
+        drop(state);
+        if missing > 0 {
+            let got = engine.take_frames(missing);
+            self.lock().frames += got;
+        }
+    }
+
+    fn give_back(&self, engine: &Inner, bytes: u64, leaving: bool) {
+        let mut state = self.lock();
+        state.used -= bytes;
+        state.leaving -= if leaving { bytes } else { 0 };
+        let spare = state.frames.saturating_sub(self.frames(engine, state.used));
+        state.frames -= spare;
+        drop(state);
+        engine.give_frames(spare);
+        self.freed.notify_all();
+    }
+
+    /// Whether somebody waits.
+    fn is_short(&self) -> bool {
+        self.lock().waiting > 0
+    }
+
+    fn frames(&self, engine: &Inner, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(engine.page_size().bytes())).unwrap_or(u32::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory for one part, as much of it as is filled.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    engine: Arc<Inner>,
+    bytes: Arc<Vec<u8>>,
+    leased: u64,
+    leaving: bool,
+}
+
+impl Buffer {
+    pub(crate) fn new(engine: &Arc<Inner>, part: usize) -> Self {
+        let bytes = Arc::new(Vec::with_capacity(part));
+        Self { engine: Arc::clone(engine), bytes, leased: 0, leaving: false }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes, to be sent; they cannot change until all who share them are gone.
+    pub(crate) fn share(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.bytes)
+    }
+
+    /// Adds bytes, waiting for room; `part` is what the whole buffer will hold at most.
+    pub(crate) fn extend(&mut self, bytes: &[u8], part: usize) {
+        let len = (self.len() + bytes.len()) as u64;
+        if len > self.leased {
+            let want = len.next_power_of_two().max(LEASE_BYTES_MIN).min((part as u64).max(len));
+            self.engine.room().take(&self.engine, want - self.leased);
+            self.leased = want;
+        }
+        if Arc::get_mut(&mut self.bytes).is_none() {
+            // A store that has lost a part may have the memory for ever.
+            let mut copy = Vec::with_capacity(part);
+            copy.extend_from_slice(&self.bytes);
+            self.bytes = Arc::new(copy);
+        }
+        Arc::get_mut(&mut self.bytes).expect("not shared, see above").extend_from_slice(bytes);
+    }
+
+    /// The store has it from now on: its memory comes back by itself.
+    pub(crate) fn leave(&mut self) {
+        if !self.leaving {
+            self.leaving = true;
+            self.engine.room().lock().leaving += self.leased;
+            self.engine.room().freed.notify_all();
+        }
+    }
+
+    /// The store is done with it: to be used again, unless somebody waits for the memory or the store has lost it.
+    pub(crate) fn reuse(mut self) -> Option<Self> {
+        let room = self.engine.room();
+        if room.is_short() {
+            return None;
+        }
+        Arc::get_mut(&mut self.bytes)?.clear();
+        if self.leaving {
+            room.lock().leaving -= self.leased;
+            self.leaving = false;
+        }
+        Some(self)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.engine.room().give_back(&self.engine, self.leased, self.leaving);
+    }
+}
+
+/// Turns at one store: so many parts are on their way at once, those that came first, first.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    most: u32,
+    state: Mutex<Turns>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    used: u32,
+    next: u64,
+    waiting: VecDeque<u64>,
+}
+
+/// A part's turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot(Arc<Slots>);
+
+impl Slots {
+    pub(crate) fn new(most: u32) -> Self {
+        Self { most: most.max(1), state: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Waits for a turn.
+    pub(crate) fn take(self: &Arc<Self>) -> Slot {
+        let mut turns = self.lock();
+        let number = turns.next;
+        turns.next += 1;
+        turns.waiting.push_back(number);
+        while turns.used >= self.most || turns.waiting.front() != Some(&number) {
+            turns = self.freed.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        turns.waiting.pop_front();
+        turns.used += 1;
+        drop(turns);
+        // The next in line may go, too.
+        self.freed.notify_all();
+        Slot(Arc::clone(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.lock().used -= 1;
+        self.0.freed.notify_all();
+    }
+}
+
+/// Small objects take no more than this at first.
+const LEASE_BYTES_MIN: u64 = 64 << 10;

@@ -1,0 +1,429 @@
+//! Objects that are written as a whole: from front to back, seen all at once, with errors that reach who wrote.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use bowwave_engine::backend::{ErrorKind, Fault, Faults, Rename, WriteFaults, Writes, open_url};
+use bowwave_engine::{Engine, Error, File, OpenOptions, Options, Store};
+use common::{Folder, Random};
+
+/// Bytes of a part.
+const PART: usize = 4096;
+
+/// An object store in a folder, without its latencies.
+struct Objects {
+    folder: Folder,
+    store: Store,
+    engine: Engine,
+}
+
+impl Objects {
+    fn new() -> Self {
+        Self::with(Options { cache_bytes: Some(2 << 20), ..Options::default() }, Faults::default())
+    }
+
+    fn failing(writes: WriteFaults) -> Self {
+        let faults = Faults { seed: 5, writes, ..Faults::default() };
+        Self::with(Options { cache_bytes: Some(2 << 20), retries: 3, ..Options::default() }, faults)
+    }
+
+    fn with(options: Options, faults: Faults) -> Self {
+        let folder = Folder::new();
+        let engine = Engine::new(options).expect("valid options");
+        let backend = open_url(&url(&folder), &engine.options().store).expect("a folder");
+        let backend = Arc::new(Fault::new(backend, faults).expect("chances below one"));
+        let store = engine.store_of(backend);
+        assert_eq!(store.writes(), Writes::Whole);
+        Self { folder, store, engine }
+    }
+
+    fn create(&self, name: &str) -> File {
+        self.store.create(Path::new(name), 0o644).expect("can be made")
+    }
+
+    fn open(&self, name: &str, options: OpenOptions) -> File {
+        self.store.open_with(Path::new(name), &options).expect("is there")
+    }
+
+    /// What everybody else sees.
+    fn seen(&self, name: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.folder.path().join(name)).ok()
+    }
+
+    fn uploads(&self) -> usize {
+        let backend = open_url(&url(&self.folder), &self.engine.options().store).expect("a folder");
+        backend.stray_uploads().expect("can be listed").len()
+    }
+
+    /// What is read through the cache.
+    fn read(&self, name: &str) -> Vec<u8> {
+        let file = self.store.open(Path::new(name)).expect("is there");
+        let mut bytes = vec![0; usize::try_from(file.size()).expect("small")];
+        assert_eq!(file.read_at(0, &mut bytes).expect("can be read"), bytes.len());
+        bytes
+    }
+}
+
+fn url(folder: &Folder) -> String {
+    let device =
+        "s3,part=4KiB,latency=0us,metadata=0us,write_latency=0us,bandwidth=none,total=none,write_total=none";
+    format!("emulate:{device}:{}", folder.url())
+}
+
+fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
+    match result {
+        Err(Error::Store(error)) => Some(error.kind()),
+        _ => None,
+    }
+}
+
+const WRITE: OpenOptions = OpenOptions {
+    write: true,
+    append: false,
+    truncate: false,
+    create: false,
+    exclusive: false,
+    mode: 0o644,
+    owner: None,
+};
+const APPEND: OpenOptions = OpenOptions { write: false, append: true, create: true, ..WRITE };
+
+#[test]
+fn an_object_of_any_length_is_seen_when_it_is_closed_and_not_before() {
+    let objects = Objects::new();
+    let mut random = Random::new(1);
+    for len in [0, 1, PART - 1, PART, PART + 1, 3 * PART, 10 * PART + 77, 300 * PART + 1] {
+        let bytes = random.bytes(len);
+        let name = format!("folder/{len}");
+        let file = objects.create(&name);
+        let mut at = 0;
+        while at < len {
+            let count = (1 + random.below(3 * PART as u64) as usize).min(len - at);
+            assert_eq!(file.write_at(at as u64, &bytes[at..at + count]).expect("taken"), count);
+            at += count;
+            assert_eq!(file.size(), at as u64);
+        }
+        assert_eq!(objects.seen(&name), None);
+        drop(file);
+        assert!(objects.seen(&name).as_ref() == Some(&bytes), "{len} bytes");
+        assert!(objects.read(&name) == bytes, "{len} bytes");
+    }
+    assert_eq!(objects.uploads(), 0);
+}
+
+#[test]
+fn the_old_version_is_seen_until_the_new_one_is_and_each_sync_makes_one() {
+    let objects = Objects::new();
+    std::fs::write(objects.folder.path().join("x"), b"old").expect("writable");
+    let reader = objects.store.open(Path::new("x")).expect("is there");
+    let file = objects.open("x", OpenOptions { truncate: true, ..WRITE });
+    file.write_at(0, b"new").expect("taken");
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"old"[..]));
+    assert_eq!(objects.read("x"), b"old");
+    let mut bytes = [0; 3];
+    assert_eq!(reader.read_at(0, &mut bytes).expect("the old one"), 3);
+    assert_eq!(&bytes, b"old");
+    assert_eq!(kind(file.read_at(0, &mut bytes)), Some(ErrorKind::Unsupported));
+    file.sync(false).expect("published");
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"new"[..]));
+    assert_eq!(objects.read("x"), b"new");
+    assert_eq!(file.read_at(0, &mut bytes).expect("published"), 3);
+    assert_eq!(&bytes, b"new");
+    let tail = Random::new(2).bytes(2 * PART);
+    file.write_at(3, &tail).expect("goes on");
+    assert_eq!(objects.read("x"), b"new");
+    file.flush().expect("published");
+    let want: Vec<u8> = b"new".iter().chain(&tail).copied().collect();
+    assert!(objects.read("x") == want);
+    file.write_at(want.len() as u64, b"!").expect("goes on");
+    drop(file);
+    assert!(objects.read("x") == [&want[..], b"!"].concat());
+}
+
+#[test]
+fn what_is_appended_follows_what_was_there() {
+    let objects = Objects::new();
+    let mut random = Random::new(3);
+    let mut want = Vec::new();
+    for round in 0..40 {
+        let more = random.bytes(random.clone().below(2 * PART as u64) as usize);
+        let file = objects.open("log", APPEND);
+        // Wherever it asks for.
+        file.write_at(random.below(9), &more).expect("taken");
+        want.extend(&more);
+        if round % 3 == 0 {
+            file.sync(true).expect("published");
+            file.append(b"+").expect("taken");
+            want.push(b'+');
+        }
+        drop(file);
+        assert!(objects.seen("log").expect("published") == want, "round {round}");
+    }
+}
+
+#[test]
+fn what_an_object_store_cannot_do_is_said_and_changes_nothing() {
+    let objects = Objects::new();
+    drop(objects.create("x"));
+    let file = objects.open("x", WRITE);
+    file.write_at(0, b"12345").expect("at the end");
+    for (what, result) in [
+        ("in the middle", file.write_at(2, b"x").map(drop)),
+        ("a hole", file.write_at(6, b"x").map(drop)),
+        ("cut", file.set_len(3)),
+        ("longer", file.set_len(9)),
+        ("room", file.allocate(0, 10, bowwave_engine::backend::Allocate::Punch)),
+    ] {
+        assert_eq!(kind(result), Some(ErrorKind::Unsupported), "{what}");
+    }
+    file.set_len(5).expect("as it is");
+    let said = file.write_at(2, b"x").expect_err("refused").to_string();
+    assert!(said.contains("x: an object is written from front to back: 5 bytes are there"), "{said}");
+    assert_eq!(file.write_at(5, b"6").expect("at the end"), 1);
+    drop(file);
+    assert_eq!(objects.read("x"), b"123456");
+    let file = objects.open("x", WRITE);
+    file.set_len(0).expect("begun anew");
+    assert_eq!(file.size(), 0);
+    assert_eq!(objects.read("x"), b"123456");
+    file.sync(false).expect("published");
+    assert_eq!(objects.read("x"), b"");
+}
+
+#[test]
+fn who_writes_the_same_object_writes_the_same_draft() {
+    let objects = Objects::new();
+    let first = objects.create("x");
+    let second = objects.open("x", APPEND);
+    first.write_at(0, b"one ").expect("taken");
+    second.append(b"two ").expect("taken");
+    // The first is not done.
+    second.flush().expect("nothing went wrong");
+    assert_eq!(objects.seen("x"), None);
+    first.write_at(8, b"three").expect("at the end");
+    first.flush().expect("published");
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"one two three"[..]));
+    drop((first, second));
+
+    // Who cuts it begins anew; who wrote before can no longer write, and its closing publishes nothing.
+    let first = objects.open("x", OpenOptions { truncate: true, ..WRITE });
+    first.write_at(0, b"first").expect("taken");
+    let second = objects.open("x", OpenOptions { truncate: true, ..WRITE });
+    assert_eq!(kind(first.write_at(5, b"x")), Some(ErrorKind::Changed));
+    second.write_at(0, b"sec").expect("taken");
+    drop(first);
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"one two three"[..]));
+    second.write_at(3, b"ond").expect("taken");
+    drop(second);
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"second"[..]));
+
+    // A handle that only began it, and another that wrote it: the empty one is not published over the other.
+    let shell = objects.open("x", OpenOptions { truncate: true, ..WRITE });
+    let program = objects.open("x", OpenOptions { truncate: true, ..WRITE });
+    program.write_at(0, b"by the program").expect("taken");
+    shell.flush().expect("nothing to do");
+    drop(program);
+    drop(shell);
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"by the program"[..]));
+}
+
+#[test]
+fn what_is_being_made_is_named_and_cannot_be_read() {
+    let objects = Objects::new();
+    let (path, folder) = (Path::new("folder/x"), Path::new("folder"));
+    objects.store.make_directory(folder, 0o755, None).expect("made");
+    let file = objects.create("folder/x");
+    file.write_at(0, b"abc").expect("taken");
+    assert!(file.is_new() && file.is_dirty());
+    assert_eq!(objects.store.stat(path).expect("being made").size, 3);
+    let names: Vec<_> = objects.store.list(folder).expect("a folder").into_iter().map(|e| e.name).collect();
+    assert_eq!(names, ["x"]);
+    assert_eq!(kind(objects.store.open(path)), Some(ErrorKind::Busy));
+    assert_eq!(kind(objects.store.rename(path, Path::new("y"), Rename::Replace)), Some(ErrorKind::Busy));
+    assert_eq!(kind(objects.store.remove_directory(folder)), Some(ErrorKind::NotEmpty));
+    let exclusive = OpenOptions { create: true, exclusive: true, ..WRITE };
+    assert_eq!(kind(objects.store.open_with(path, &exclusive)), Some(ErrorKind::Exists));
+    assert_eq!(kind(objects.store.sync()), Some(ErrorKind::Busy));
+    objects.store.remove_file(path).expect("given up");
+    assert_eq!(kind(objects.store.stat(path)), Some(ErrorKind::NotFound));
+    file.write_at(3, b"to nowhere").expect("as in file systems");
+    file.sync(false).expect("as in file systems");
+    drop(file);
+    assert_eq!((objects.seen("folder/x"), objects.uploads()), (None, 0));
+    objects.store.sync().expect("nothing is being written");
+}
+
+#[test]
+fn what_is_abandoned_is_not_published() {
+    let objects = Objects::new();
+    let file = objects.create("x");
+    file.write_at(0, &[1; 3 * PART]).expect("taken");
+    file.abandon();
+    assert!(file.write_at(3 * PART as u64, b"x").is_err());
+    drop(file);
+    assert_eq!(objects.seen("x"), None);
+    let panicked = thread::scope(|scope| {
+        let half = scope.spawn(|| {
+            let file = objects.create("x");
+            file.write_at(0, b"half").expect("taken");
+            panic!("on purpose");
+        });
+        half.join().is_err()
+    });
+    assert!(panicked);
+    assert_eq!((objects.seen("x"), objects.uploads()), (None, 0));
+}
+
+#[test]
+fn who_writes_what_was_replaced_writes_to_nowhere() {
+    let objects = Objects::new();
+    drop(objects.create("x"));
+    let moved = objects.create("y");
+    moved.write_at(0, b"moved").expect("taken");
+    moved.sync(false).expect("published");
+    let writer = objects.open("x", WRITE);
+    writer.write_at(0, &[1; 3 * PART]).expect("taken");
+    objects.store.rename(Path::new("y"), Path::new("x"), Rename::Replace).expect("renamed");
+    writer.write_at(3 * PART as u64, b"more").expect("as in file systems");
+    assert_eq!(kind(moved.write_at(5, b"more")), Some(ErrorKind::Changed));
+    drop((writer, moved));
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"moved"[..]));
+    assert_eq!((objects.seen("y"), objects.uploads()), (None, 0));
+}
+
+#[test]
+fn of_two_who_make_one_object_exclusively_one_hears_that_it_is_there() {
+    let objects = Objects::new();
+    let file = objects.open("x", OpenOptions { create: true, exclusive: true, ..WRITE });
+    file.write_at(0, b"ours").expect("taken");
+    std::fs::write(objects.folder.path().join("x"), b"theirs").expect("writable");
+    assert_eq!(kind(file.flush()), Some(ErrorKind::Exists));
+    assert_eq!(kind(file.flush()), None, "each handle hears of it once");
+    drop(file);
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"theirs"[..]));
+    assert_eq!(objects.uploads(), 0);
+}
+
+#[test]
+fn passing_failures_are_not_noticed() {
+    let writes = WriteFaults {
+        errors: vec![(ErrorKind::Unavailable, 0.1), (ErrorKind::Throttled, 0.05)],
+        finish: vec![(ErrorKind::Unavailable, 0.1)],
+        ..WriteFaults::default()
+    };
+    let faults = Faults { seed: 11, writes, ..Faults::default() };
+    let objects =
+        Objects::with(Options { cache_bytes: Some(2 << 20), retries: 20, ..Options::default() }, faults);
+    let bytes = Random::new(4).bytes(200 * PART + 5);
+    thread::scope(|scope| {
+        for name in ["a", "b", "c", "d"] {
+            let (objects, bytes) = (&objects, &bytes);
+            scope.spawn(move || {
+                let file = objects.create(name);
+                for (index, piece) in bytes.chunks(1000).enumerate() {
+                    file.write_at(index as u64 * 1000, piece).expect("taken");
+                }
+                file.flush().expect("published");
+            });
+        }
+    });
+    for name in ["a", "b", "c", "d"] {
+        assert!(objects.seen(name).expect("published") == bytes, "{name}");
+    }
+}
+
+#[test]
+fn lasting_failures_reach_write_sync_or_close_of_each_handle_once_and_leave_the_object_as_it_was() {
+    let writes = WriteFaults {
+        errors: vec![(ErrorKind::NoSpace, 0.01), (ErrorKind::Io, 0.01)],
+        ..WriteFaults::default()
+    };
+    let objects = Objects::failing(writes);
+    let mut random = Random::new(6);
+    let (mut lost, mut kept, mut old) = (0, 0, None);
+    for round in 0..120 {
+        let bytes = random.bytes(1 + random.clone().below(40 * PART as u64) as usize);
+        let file = objects.open("x", OpenOptions { truncate: true, create: true, ..WRITE });
+        let other = objects.open("x", APPEND);
+        let mut failed = false;
+        let mut at = 0;
+        while at < bytes.len() && !failed {
+            let end = (at + 5000).min(bytes.len());
+            match file.write_at(at as u64, &bytes[at..end]) {
+                Ok(count) => at += count,
+                Err(_) => failed = true,
+            }
+        }
+        let first = file.flush();
+        failed |= first.is_err();
+        assert_eq!(failed, other.flush().is_err(), "round {round}: all who have it open hear of it");
+        if failed {
+            lost += 1;
+            assert!(matches!(kind(first), Some(ErrorKind::NoSpace | ErrorKind::Io)), "round {round}");
+            assert_eq!((kind(file.flush()), kind(other.sync(false))), (None, None), "round {round}: once");
+            drop((file, other));
+            assert!(objects.seen("x") == old, "round {round}");
+        } else {
+            kept += 1;
+            drop((file, other));
+            assert!(objects.seen("x").as_ref() == Some(&bytes), "round {round}");
+            old = Some(bytes);
+        }
+    }
+    assert!(lost > 10 && kept > 10, "{lost} lost, {kept} kept");
+    assert_eq!(objects.uploads(), 0);
+}
+
+#[test]
+fn a_sync_that_fails_for_now_can_be_tried_again() {
+    let writes = WriteFaults { finish: vec![(ErrorKind::Unavailable, 0.7)], ..WriteFaults::default() };
+    let faults = Faults { seed: 3, writes, ..Faults::default() };
+    let objects =
+        Objects::with(Options { cache_bytes: Some(2 << 20), retries: 0, ..Options::default() }, faults);
+    let file = objects.create("x");
+    let bytes = Random::new(8).bytes(3 * PART + 9);
+    file.write_at(0, &bytes).expect("taken");
+    let mut tries = 0;
+    while let Err(error) = file.sync(false) {
+        assert_eq!(kind(Err::<(), _>(error)), Some(ErrorKind::Unavailable));
+        assert_eq!(objects.seen("x"), None);
+        tries += 1;
+    }
+    assert!(tries > 0);
+    assert!(objects.seen("x").expect("published") == bytes);
+}
+
+#[test]
+fn many_writers_with_little_memory_all_get_through() {
+    let faults = Faults { writes: WriteFaults::default(), ..Faults::default() };
+    let folder_options = Options { cache_bytes: Some(1 << 20), shards: Some(1), ..Options::default() };
+    let objects = Objects::with(folder_options, faults);
+    let held: Vec<File> = (0..50).map(|n| objects.create(&format!("held-{n}"))).collect();
+    for file in &held {
+        // Beginnings of parts, which nothing but more writes sends.
+        file.write_at(0, &[9; 100]).expect("taken");
+    }
+    let bytes = Random::new(9).bytes(100 * PART);
+    thread::scope(|scope| {
+        for writer in 0..16 {
+            let (objects, bytes) = (&objects, &bytes);
+            scope.spawn(move || {
+                let file = objects.create(&format!("busy-{writer}"));
+                for (index, piece) in bytes.chunks(PART / 2 + 1).enumerate() {
+                    file.write_at((index * (PART / 2 + 1)) as u64, piece).expect("taken");
+                }
+                file.flush().expect("published");
+            });
+        }
+    });
+    drop(held);
+    for writer in 0..16 {
+        assert!(objects.read(&format!("busy-{writer}")) == bytes);
+    }
+    for n in 0..50 {
+        assert_eq!(objects.read(&format!("held-{n}")), [9; 100]);
+    }
+}
