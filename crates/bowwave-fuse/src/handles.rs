@@ -53,6 +53,11 @@ impl<H: OfInode> Handles<H> {
         numbers.iter().filter_map(|number| open.by_number.get(number)).find(|handle| fits(handle)).cloned()
     }
 
+    /// All that is open.
+    pub(crate) fn all(&self) -> Vec<Arc<H>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).by_number.values().cloned().collect()
+    }
+
     /// Closes; requests that still run keep the thing alive until they end.
     pub(crate) fn remove(&self, number: u64) -> Option<Arc<H>> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use bowwave_engine::backend::{
-    Allocate, Entry, EntryKind, Identity, Owner, Rename, Result, SetAttributes, SetXattr, StatFs, Writes,
+    Allocate, Entry, EntryKind, Error, ErrorKind, Identity, Owner, Rename, Result, SetAttributes, SetXattr,
+    StatFs, Writes,
 };
 use bowwave_engine::{File, OpenOptions, Store};
 
@@ -46,7 +47,15 @@ impl Tree for Store {
             owner: new.owner,
             ..writing
         });
-        Ok(self.open_with(path, &options)?)
+        let Some(new) = new.filter(|_| Self::writes(self) == Writes::Whole) else {
+            return Ok(self.open_with(path, &options)?);
+        };
+        // Without `exclusive` others may make it, too, until it is published: the last wins.
+        let file = self.open_with(path, &OpenOptions { exclusive: new.exclusive, ..options })?;
+        if file.is_new() {
+            return Ok(file);
+        }
+        Err(Error::new(ErrorKind::Exists, format!("{}: is there already", path.display())))
     }
 
     fn set_len(&self, path: &Path, len: u64) -> Result<()> {
@@ -143,6 +152,18 @@ impl OpenFile for File {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         Ok(Self::write_at(self, offset, buf)?)
+    }
+
+    fn append(&self, buf: &[u8]) -> Result<usize> {
+        Ok(Self::append(self, buf)?.1)
+    }
+
+    fn end_writing(&self) -> Result<()> {
+        Ok(Self::end_writing(self)?)
+    }
+
+    fn abandon(&self) {
+        Self::abandon(self);
     }
 
     fn is_dirty(&self) -> bool {

@@ -215,6 +215,8 @@ pub struct NewFile {
     pub mode: u32,
     /// Whose it is to be; `None` for whoever runs the mount.
     pub owner: Option<Owner>,
+    /// Whether nothing of the name must be there when it is published, either; for [`Writes::Whole`].
+    pub exclusive: bool,
 }
 
 /// An open file.
@@ -245,6 +247,14 @@ pub trait OpenFile: Send + Sync + 'static {
         Err(refused(Path::new("")))
     }
 
+    /// Writes `buf` at the end and says how many bytes it took.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn append(&self, buf: &[u8]) -> Result<usize> {
+        self.write_at(self.size(), buf)
+    }
+
     /// Whether something was written that the store does not have yet.
     fn is_dirty(&self) -> bool {
         false
@@ -257,6 +267,18 @@ pub trait OpenFile: Send + Sync + 'static {
     fn flush(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Nothing more will be written; with [`Writes::Whole`] publishes an object that nothing was written to, too. Does
+    /// nothing the second time.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    fn end_writing(&self) -> Result<()> {
+        self.flush()
+    }
+
+    /// Nothing more will be written, and what was not published is not to be.
+    fn abandon(&self) {}
 
     /// Returns when all that was written is safe; with `data_only` times may be left out.
     ///

@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use crate::attributes::set_time;
 use crate::inodes::ROOT;
 use crate::lanes::Lanes;
-use crate::operations::{Caller, Changes, Found, Operations, Pages, Sync, Write};
+use crate::operations::{Caller, Changes, Found, Open, Operations, Pages, Sync, Write};
 use crate::options::{KernelCache, REQUEST_BYTES_MAX};
 use crate::tree::Tree;
 
@@ -127,11 +127,14 @@ impl<T: Tree> Filesystem for Requests<T> {
         ];
         // Not FUSE_ATOMIC_O_TRUNC: the kernel would have us cut a running program's file, and refuse only then.
         let writing = [InitFlags::FUSE_HANDLE_KILLPRIV_V2];
+        // Of objects, nothing is cut before they are published.
+        let objects = [InitFlags::FUSE_ATOMIC_O_TRUNC];
         // Access lists are the file system's; the kernel heeds them, and leaves the umask to us because of them.
         let owned = [InitFlags::FUSE_POSIX_ACL, InitFlags::FUSE_DONT_MASK];
         let writing = writing.iter().filter(|_| self.operations.is_writable());
         let owned = owned.iter().filter(|_| self.operations.is_file_system());
-        for &capability in capabilities.iter().chain(writing).chain(owned) {
+        let objects = objects.iter().filter(|_| self.operations.writes_objects());
+        for &capability in capabilities.iter().chain(writing).chain(owned).chain(objects) {
             let _ = config.add_capabilities(capability);
         }
         Ok(())
@@ -175,12 +178,15 @@ impl<T: Tree> Filesystem for Requests<T> {
         });
     }
 
-    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // Comes with the opening of objects only.
+        let truncate = has(flags.0, OFlags::TRUNC);
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY || truncate;
         if writes && !self.operations.is_writable() {
             return reply.error(Errno::EROFS);
         }
-        self.run(move |operations| match operations.open(inode.0, writes) {
+        let how = Open { writes, truncate, process: request.pid() };
+        self.run(move |operations| match operations.open(inode.0, how) {
             Ok((handle, pages)) => {
                 reply.opened(FileHandle(handle), open_flags(operations, pages, writes));
             }
@@ -225,6 +231,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         let write = Write {
             handle: handle.0,
             offset,
+            append: has(flags.0, OFlags::APPEND),
             unprivileged: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| request.gid()),
             sync: match (has(flags.0, OFlags::SYNC), has(flags.0, OFlags::DSYNC)) {
                 // What the kernel writes of its cache is made safe by the fsync that follows.
@@ -243,13 +250,14 @@ impl<T: Tree> Filesystem for Requests<T> {
 
     fn flush(
         &self,
-        _request: &Request,
+        request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.run(move |operations| answer(reply, operations.flush(handle.0)));
+        let process = request.pid();
+        self.run(move |operations| answer(reply, operations.flush(handle.0, process)));
     }
 
     fn release(
@@ -262,8 +270,11 @@ impl<T: Tree> Filesystem for Requests<T> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        // The end of the mount waits for it from now on.
+        let closing = self.operations.closing_begins();
         self.run(move |operations| {
             operations.release(handle.0);
+            drop(closing);
             reply.ok();
         });
     }
@@ -408,9 +419,10 @@ impl<T: Tree> Filesystem for Requests<T> {
         }
         let (name, caller) = (name.to_owned(), caller(request, mode, umask));
         let exclusive = has(flags, OFlags::EXCL);
-        self.run(move |operations| match operations.create(parent.0, &name, caller, exclusive) {
+        let process = request.pid();
+        self.run(move |operations| match operations.create(parent.0, &name, caller, exclusive, process) {
             Ok((found, handle)) => {
-                let flags = open_flags(operations, Pages::Keep, true);
+                let flags = open_flags(operations, operations.pages(true, Pages::Keep), true);
                 reply.created(&found.ttl, &found.attributes, Generation(0), FileHandle(handle), flags);
             }
             Err(error) => reply.error(error),

@@ -162,7 +162,8 @@ impl Inodes {
             .opened
             .as_ref()
             .is_none_or(|(identity, version)| *version == file.version || *identity == file.identity);
-        if node.key.is_none() && node.writers > 0 && !file.writes && !same {
+        // Even if it is the version from which the writer set out: its pages would be taken for those of the next.
+        if node.key.is_none() && node.writers > 0 && !file.writes {
             node.holds += 1;
             return Opened::Apart;
         }

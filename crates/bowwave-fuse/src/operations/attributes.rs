@@ -123,6 +123,9 @@ impl<T: Tree> Operations<T> {
         let (tree, place) = self.layout.at(&path);
         match tree.set_attributes(place, changes) {
             Err(error) if self.is_touch_of_written(inode, changes, &error) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Unsupported && self.is_as_shown(inode, changes) => {
+                Ok(())
+            }
             result => result.map_err(|error| self.fail(&path, &error)),
         }
     }
@@ -152,7 +155,19 @@ impl<T: Tree> Operations<T> {
             && (changes.mode, changes.uid, changes.gid) == (None, None, None)
             && now(changes.accessed)
             && now(changes.modified)
-            && self.files.find_of(inode, |open| open.writes).is_some()
+            && self.files.find_of(inode, |open| open.writes && open.file.is_dirty()).is_some()
+    }
+
+    /// Whether attributes that the store does not keep are wanted to be what they are shown as.
+    fn is_as_shown(&self, inode: u64, changes: &SetAttributes) -> bool {
+        let Some(entry) = self.inodes.last(inode) else { return false };
+        let shown = self.shown(inode, &entry);
+        let same = |time: Option<SetTime>, shown| time.is_none_or(|time| time == SetTime::At(shown));
+        changes.mode.is_none_or(|mode| mode == u32::from(shown.perm))
+            && changes.uid.is_none_or(|uid| uid == shown.uid)
+            && changes.gid.is_none_or(|gid| gid == shown.gid)
+            && same(changes.modified, shown.mtime)
+            && (changes.accessed.is_none() || changes.modified.is_some())
     }
 
     /// Takes set-user-id and set-group-id away, because somebody of this group without the right to keep them changes the

@@ -16,6 +16,8 @@ use crate::tree::{OpenFile, Tree};
 pub(crate) struct Write {
     pub(crate) handle: u64,
     pub(crate) offset: u64,
+    /// At the end of the file, wherever the kernel takes that to be.
+    pub(crate) append: bool,
     /// The group of a caller who may not leave set-user-id and set-group-id on the file.
     pub(crate) unprivileged: Option<u32>,
     /// Whether the bytes are to be safe before the answer.
@@ -31,6 +33,16 @@ pub(crate) enum Sync {
     All,
 }
 
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    pub(crate) writes: bool,
+    /// To be cut to no bytes, where the kernel does not ask for that by itself.
+    pub(crate) truncate: bool,
+    /// Who opens it: a process, or a thread of it.
+    pub(crate) process: u32,
+}
+
 /// What the kernel may do with the pages of an inode that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
@@ -43,12 +55,14 @@ pub(crate) enum Pages {
 impl<T: Tree> Operations<T> {
     /// Opens a file. ESTALE if it is not what the inode stands for: the kernel then looks the path up again and opens
     /// what it finds.
-    pub(crate) fn open(&self, inode: u64, writes: bool) -> Result<(u64, Pages), Errno> {
+    pub(crate) fn open(&self, inode: u64, how: Open) -> Result<(u64, Pages), Errno> {
+        let writes = how.writes;
         let (path, turn) = self.path(inode).map_err(|_| Errno::ESTALE)?;
         let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
         let file = opened.map_err(|error| self.fail(&path, &error))?;
         drop(turn);
-        let mut open = OpenHandle { inode, path: path.into(), file, writes, apart: false };
+        let closing = self.closing(writes, how.process);
+        let mut open = OpenHandle { inode, path: path.into(), file, writes, closing, apart: false };
         let pages = match self.inodes.opened(inode, &open.opening()) {
             Opened::Same => Pages::Keep,
             Opened::Other => Pages::Drop,
@@ -58,7 +72,13 @@ impl<T: Tree> Operations<T> {
             }
             Opened::Stale => return Err(Errno::ESTALE),
         };
-        Ok((self.files.insert(open), pages))
+        if how.truncate
+            && let Err(error) = open.file.set_len(0)
+        {
+            self.inodes.closed(inode, &open.opening());
+            return Err(self.fail(&open.path, &error));
+        }
+        Ok((self.files.insert(open), self.pages(writes, pages)))
     }
 
     /// Reads up to `size` bytes and gives them to `reply`. Never fewer than the file has there: the kernel takes
@@ -88,7 +108,12 @@ impl<T: Tree> Operations<T> {
         if let Some(group) = write.unprivileged {
             self.kill_privileges(open.inode, group)?;
         }
-        let count = open.file.write_at(write.offset, bytes).map_err(|error| self.fail(&open.path, &error))?;
+        let written = match write.append && self.writes_objects() {
+            true => open.file.append(bytes),
+            false => open.file.write_at(write.offset, bytes),
+        };
+        let count = written.map_err(|error| self.fail(&open.path, &error))?;
+        open.closing.goes_on();
         self.note_change();
         self.stamps.stamp_if(open.inode, open.file.is_dirty());
         if let Some(sync) = write.sync {
@@ -98,12 +123,15 @@ impl<T: Tree> Operations<T> {
     }
 
     /// A descriptor of the file is closed: hands what was written to the store, and tells what went wrong.
-    pub(crate) fn flush(&self, handle: u64) -> Result<(), Errno> {
+    pub(crate) fn flush(&self, handle: u64, process: u32) -> Result<(), Errno> {
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
         if !open.writes {
             return Ok(());
         }
         self.note_change();
+        if !open.closing.is_meant(process) {
+            return Ok(());
+        }
         self.hand_over(&open)
     }
 
@@ -111,7 +139,7 @@ impl<T: Tree> Operations<T> {
     /// not set its time: then the store's has to do.
     fn hand_over(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
-        open.file.flush().map_err(|error| self.fail(&open.path, &error))?;
+        open.file.flush().map_err(|error| self.fail_to_write(open, &error))?;
         if let Some(time) = time {
             let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
             let _best_effort = open.file.set_attributes(&modified);
@@ -132,7 +160,7 @@ impl<T: Tree> Operations<T> {
             // The time is to be safe with the bytes, so all are handed over first.
             self.hand_over(open)?;
         }
-        open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))
+        open.file.sync(sync == Sync::Data).map_err(|error| self.fail_to_write(open, &error))
     }
 
     /// Closes a file. What memory maps wrote after the last `close` is handed to the store now; nobody is there to hear
@@ -141,12 +169,19 @@ impl<T: Tree> Operations<T> {
         let Some(open) = self.files.remove(handle) else { return };
         if open.writes {
             self.note_change();
-            let _told_to_the_log = self.hand_over(&open);
+            let _told_to_the_log = match self.writes_objects() {
+                true => self.end_writing(&open),
+                false => self.hand_over(&open),
+            };
         }
         let (inode, opening, path) = (open.inode, open.opening(), Arc::clone(&open.path));
+        let has_failed = open.closing.has_failed();
         drop(open);
         if self.inodes.closed(inode, &opening) && !self.is_file_system() {
             self.settle(inode, &path);
+        }
+        if has_failed {
+            self.inodes.outdate(inode);
         }
     }
 
@@ -206,7 +241,10 @@ impl<T: Tree> Operations<T> {
 
     /// Hands everything that was written to the store and makes it safe; for the end of the mount.
     pub(crate) fn sync_all(&self) -> crate::Result<()> {
-        self.layout.tree().sync().map_err(|error| {
+        self.end_closed();
+        let synced = self.layout.tree().sync();
+        self.abandon_open();
+        synced.map_err(|error| {
             let message = format!("not all that was written has reached the store: {error}");
             crate::Error::new(message)
         })

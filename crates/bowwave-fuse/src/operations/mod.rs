@@ -4,10 +4,11 @@ mod attributes;
 mod data;
 mod folders;
 mod names;
+mod objects;
 mod xattrs;
 
 pub(crate) use attributes::Changes;
-pub(crate) use data::{Pages, Sync, Write};
+pub(crate) use data::{Open, Pages, Sync, Write};
 pub(crate) use folders::Listing;
 pub(crate) use names::Caller;
 
@@ -33,6 +34,7 @@ use crate::stamps::Stamps;
 use crate::tree::{OpenFile, Tree};
 
 use folders::FolderHandle;
+use objects::{Closing, Closings};
 
 /// The state of a mount.
 pub(crate) struct Operations<T: Tree> {
@@ -46,6 +48,7 @@ pub(crate) struct Operations<T: Tree> {
     defaults: Defaults,
     listener: Listener,
     stamps: Stamps,
+    closings: Closings,
     /// Grows with each change of anything; tells whether a listing may be out of date.
     changes: AtomicU64,
 }
@@ -56,6 +59,7 @@ struct OpenHandle<F> {
     path: Arc<Path>,
     file: F,
     writes: bool,
+    closing: Closing,
     /// Of another version than what the kernel may have pages of.
     apart: bool,
 }
@@ -104,6 +108,7 @@ impl<T: Tree> Operations<T> {
             defaults,
             listener,
             stamps: Stamps::default(),
+            closings: Closings::default(),
             changes: AtomicU64::new(0),
         })
     }

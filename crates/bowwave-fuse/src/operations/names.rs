@@ -30,10 +30,11 @@ impl<T: Tree> Operations<T> {
         name: &OsStr,
         caller: Caller,
         exclusive: bool,
+        process: u32,
     ) -> Result<(Found, u64), Errno> {
         let _turn = self.order.change(parent);
         let path = self.child(parent, name)?;
-        let new = NewFile { mode: self.mode_in(parent, caller), owner: self.owner(caller) };
+        let new = NewFile { mode: self.mode_in(parent, caller), owner: self.owner(caller), exclusive };
         let made = self.layout.names().and_then(|tree| tree.open_write(&path, Some(new)));
         let file = match made {
             Err(error) if error.kind() == ErrorKind::Exists && !exclusive => return Err(Errno::ESTALE),
@@ -46,7 +47,8 @@ impl<T: Tree> Operations<T> {
         };
         let found = self.remember(parent, name, &entry.map_err(|error| self.fail(&path, &error))?)?;
         let number = found.attributes.ino.0;
-        let open = OpenHandle { inode: number, path: path.into(), file, writes: true, apart: false };
+        let closing = self.closing(true, process);
+        let open = OpenHandle { inode: number, path: path.into(), file, writes: true, closing, apart: false };
         match self.inodes.opened(number, &open.opening()) {
             Opened::Stale => {
                 self.inodes.forget(number, 1);

@@ -1,0 +1,190 @@
+//! What is different where whole objects are written: when one is published, and what the kernel may keep of it.
+//!
+//! An object is published by its closing. The kernel tells of each closed descriptor (FLUSH), and, later and to nobody, that
+//! the last is closed (RELEASE). Descriptors are closed while a file is still being written: a shell opens a file, has it
+//! inherited by one program after the other, and each closes its copy at its end. So a FLUSH counts when it comes from the
+//! process that opened the file, or from another once that one is gone; everything else is left to RELEASE.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use bowwave_engine::backend::{Error, Writes};
+use fuser::Errno;
+
+use super::{OpenHandle, Operations, Pages};
+use crate::tree::{OpenFile, Tree};
+
+/// Whose closing of a file is its end.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    /// Process that opened it; 0 where it does not matter, or cannot be known.
+    opener: u32,
+    /// A descriptor of it was closed, and nothing written since.
+    seen: AtomicBool,
+    /// What was written did not reach the store.
+    failed: AtomicBool,
+}
+
+impl Closing {
+    /// Whether the closing of a descriptor by this process, or a thread of it, is to publish.
+    pub(super) fn is_meant(&self, process: u32) -> bool {
+        self.seen.store(true, Ordering::Relaxed);
+        self.opener == 0
+            || process == 0
+            || process == self.opener
+            || process_of(process).is_none_or(|process| process == self.opener)
+            || !is_alive(self.opener)
+    }
+
+    /// Whether something that was written did not reach the store.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Something was written.
+    pub(super) fn goes_on(&self) {
+        self.seen.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Files that are being closed.
+#[derive(Debug, Default)]
+pub(super) struct Closings {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    count: Mutex<u64>,
+    none: Condvar,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct BeingClosed(Arc<Shared>);
+
+impl Closings {
+    fn begins(&self) -> BeingClosed {
+        *self.shared.lock() += 1;
+        BeingClosed(Arc::clone(&self.shared))
+    }
+
+    /// Waits until none is.
+    fn wait(&self) {
+        let mut count = self.shared.lock();
+        while *count > 0 {
+            count = self.shared.none.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for BeingClosed {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.none.notify_all();
+    }
+}
+
+impl<T: Tree> Operations<T> {
+    /// Whether whole objects are what can be written.
+    pub(crate) fn writes_objects(&self) -> bool {
+        self.is_writable() && self.layout.tree().writes() == Writes::Whole
+    }
+
+    /// What the kernel may keep of a file that was opened: nothing of an object that is being written, which nobody can read.
+    pub(crate) fn pages(&self, writes: bool, pages: Pages) -> Pages {
+        if writes && self.writes_objects() { Pages::None } else { pages }
+    }
+
+    /// Whose closing counts, of a file that `process` opens.
+    pub(super) fn closing(&self, writes: bool, process: u32) -> Closing {
+        let counts = writes && process != 0 && self.writes_objects();
+        let opener = if counts { process_of(process).unwrap_or(0) } else { 0 };
+        Closing { opener, ..Closing::default() }
+    }
+
+    /// A file is going to be closed.
+    pub(crate) fn closing_begins(&self) -> BeingClosed {
+        self.closings.begins()
+    }
+
+    /// Publishes an object whose last descriptor is closed.
+    pub(super) fn end_writing(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
+        self.stamps.drop(open.inode);
+        open.file.end_writing().map_err(|error| self.fail_to_write(open, &error))
+    }
+
+    /// What was written is lost, and the kernel takes it for what is there, as far as it knows sizes: of objects it is to look
+    /// again.
+    pub(super) fn fail_to_write(&self, open: &OpenHandle<T::File>, error: &Error) -> Errno {
+        open.closing.failed.store(true, Ordering::Relaxed);
+        self.fail(&open.path, error)
+    }
+
+    /// For the end of the mount: no half object is published because nobody can go on with it.
+    pub(super) fn abandon_open(&self) {
+        self.files.all().iter().filter(|open| open.writes).for_each(|open| open.file.abandon());
+    }
+
+    /// For the end of the mount: the kernel may not have told of the last closings.
+    pub(super) fn end_closed(&self) {
+        if !self.writes_objects() {
+            return;
+        }
+        self.closings.wait();
+        for open in self.files.all() {
+            if open.writes && open.closing.seen.load(Ordering::Relaxed) {
+                let _told_to_the_log = self.end_writing(&open);
+            }
+        }
+    }
+}
+
+/// The process that a thread belongs to.
+fn process_of(thread: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+fn is_alive(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closing_counts_from_the_opener_and_from_others_once_it_is_gone() {
+        let ours = std::process::id();
+        let closing = Closing { opener: ours, ..Closing::default() };
+        assert!(closing.is_meant(ours) && closing.is_meant(0));
+        let thread = fs::read_link("/proc/thread-self").expect("Linux has it");
+        let thread = thread.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
+        assert!(closing.is_meant(thread), "a thread of it");
+        assert!(!closing.is_meant(1), "another, while it lives");
+        // No process has so high a number.
+        assert!(Closing { opener: 1 << 30, ..Closing::default() }.is_meant(1));
+        assert!(Closing::default().is_meant(1));
+    }
+
+    #[test]
+    fn the_end_waits_for_what_is_being_closed() {
+        let closings = Closings::default();
+        let being_closed = closings.begins();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| closings.wait());
+            assert!(!waits.is_finished());
+            drop(being_closed);
+            waits.join().expect("it ends");
+        });
+    }
+}
