@@ -12,6 +12,8 @@ mod cutter;
 mod log;
 #[path = "crash/names.rs"]
 mod names;
+#[path = "crash/objects.rs"]
+mod objects;
 #[path = "crash/replacer.rs"]
 mod replacer;
 #[path = "crash/table.rs"]

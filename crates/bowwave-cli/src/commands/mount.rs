@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
+use crate::commands::uploads;
 use crate::mounted::complaints;
 use crate::output::{self, Output};
 use crate::setup::{self, CacheArgs, Opened, StoreArgs};
@@ -70,6 +71,13 @@ pub struct Args {
     /// How long the end of the mount may wait for the store to take what was written
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration)]
     write_out_timeout: Duration,
+
+    /// First abort uploads in an object store that were begun at least so long ago and not finished
+    ///
+    /// Writers that were killed leave them. Who is writing for so long, from here or elsewhere, fails; 'bowwave uploads'
+    /// lists them.
+    #[arg(long, value_name = "AGE", value_parser = values::duration)]
+    abort_uploads: Option<Duration>,
 
     /// How long the kernel may trust names, sizes and times
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
@@ -130,6 +138,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let opened = Opened::new(&background::url(args), args.policy, &args.cache, &args.store)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
+    if let Some(age) = args.abort_uploads {
+        let aborted = uploads::abort_old(&opened.store, age)?;
+        if aborted > 0 {
+            output::note(format_args!("{aborted} uploads that were not finished are aborted"));
+        }
+    }
     // What programs make has the permissions that they ask for: their umask counts, not ours.
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
     // From here on a signal must not end us with the mount left behind.

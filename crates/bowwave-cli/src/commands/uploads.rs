@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{Backend, ErrorKind, Upload, open_url};
+use bowwave_engine::Store;
 use serde::Serialize;
 
 use crate::output::Output;
@@ -48,6 +49,23 @@ struct Row {
     age_seconds: Option<u64>,
     path: String,
     id: String,
+}
+
+/// Aborts the uploads of a store that were begun at least `age` ago; says how many that were.
+///
+/// # Errors
+/// If they cannot be listed, or one of them not aborted.
+pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> {
+    let mut uploads = store.stray_uploads().map_err(|error| setup::of_engine(&error))?;
+    let now = SystemTime::now();
+    uploads.retain(|upload| is_old(upload, now, age));
+    for upload in &uploads {
+        match store.abort_upload(upload) {
+            Err(bowwave_engine::Error::Store(error)) if error.kind() == ErrorKind::NotFound => {}
+            aborted => aborted.map_err(|error| setup::of_engine(&error))?,
+        }
+    }
+    Ok(uploads.len())
 }
 
 /// Lists, and aborts if asked to.

@@ -29,9 +29,11 @@ impl Served {
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program is there");
         let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("UTF-8");
-        assert!(line.contains(" is mounted at "), "{command:?}: {line}");
+        let mut before = String::new();
+        while !before.contains(" is mounted at ") {
+            let count = stderr.read_line(&mut before).expect("UTF-8");
+            assert!(count > 0, "{command:?}: {before}");
+        }
         let said = Arc::new(Mutex::new(String::new()));
         let reader = thread::spawn({
             let said = Arc::clone(&said);
