@@ -208,6 +208,12 @@ impl Queue {
         self.alignment
     }
 
+    /// Whether requests wait or are at the store.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let state = self.lock();
+        state.scheduler.at_device() + state.scheduler.waiting() > 0
+    }
+
     pub(crate) fn stats(&self) -> StoreStats {
         let state = self.lock();
         StoreStats { scheduler: *state.scheduler.stats(), ..state.stats }

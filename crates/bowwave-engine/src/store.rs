@@ -43,7 +43,7 @@ pub(crate) struct StoreInner {
 impl Store {
     pub(crate) fn new(engine: Arc<Inner>, backend: Arc<dyn Backend>, queue: Arc<Queue>) -> Self {
         let profile = backend.profile();
-        let wholes = Wholes::new(&profile, engine.device_depth());
+        let wholes = Wholes::new(&profile, engine.device_depth(), &queue);
         Self {
             inner: Arc::new(StoreInner { engine, backend, profile, queue, files: Mutex::default(), wholes }),
         }

@@ -6,8 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use bowwave_engine::backend::{ErrorKind, Fault, Faults, Rename, WriteFaults, Writes, open_url};
+use bowwave_engine::backend::{
+    Credentials, ErrorKind, Fault, Faults, Options as StoreOptions, Rename, WriteFaults, Writes, open_url,
+};
 use bowwave_engine::{Engine, Error, File, OpenOptions, Options, Store};
+use bowwave_testkit::{S3Fault, S3Server, S3Trouble};
 use common::{Folder, Random};
 
 /// Bytes of a part.
@@ -426,4 +429,76 @@ fn many_writers_with_little_memory_all_get_through() {
     for n in 0..50 {
         assert_eq!(objects.read(&format!("held-{n}")), [9; 100]);
     }
+}
+
+/// An engine for a server, and the store.
+fn on_server(server: &S3Server) -> (Engine, Store) {
+    let store = StoreOptions {
+        endpoint: Some(server.endpoint()),
+        allow_http: true,
+        credentials: Some(Credentials {
+            access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
+            secret_access_key: S3Server::SECRET_ACCESS_KEY.to_owned(),
+            session_token: None,
+        }),
+        ..StoreOptions::default()
+    };
+    let options = Options { cache_bytes: Some(64 << 20), retries: 3, store, ..Options::default() };
+    let engine = Engine::new(options).expect("valid options");
+    let store = engine.store("s3://bucket").expect("the server is there");
+    (engine, store)
+}
+
+#[test]
+fn objects_of_several_parts_reach_a_server_that_fails_now_and_then() {
+    let folder = Folder::new();
+    let server = S3Server::start(folder.path(), &["bucket"]).expect("loopback has free ports");
+    let (_engine, store) = on_server(&server);
+    let seen = |name: &str| std::fs::read(folder.path().join("bucket").join(name)).ok();
+    for (method, part, what) in [
+        ("PUT", "partNumber", S3Trouble::Refused(503)),
+        ("PUT", "partNumber", S3Trouble::Reset),
+        ("PUT", "partNumber", S3Trouble::AnswerLost),
+        ("POST", "uploadId", S3Trouble::ErrorInBody),
+        ("PUT", "small", S3Trouble::Refused(500)),
+    ] {
+        server.inject(S3Fault { method, part: part.to_owned(), after: 1, times: 1, what });
+    }
+    let bytes = Random::new(21).bytes((20 << 20) + 12_345);
+    for round in 0..3 {
+        let file = store.create(Path::new("folder/large"), 0o644).expect("can be made");
+        for (index, piece) in bytes.chunks(1 << 20).enumerate() {
+            file.write_at((index << 20) as u64, piece).expect("taken");
+        }
+        if round == 0 {
+            assert_eq!(seen("folder/large"), None);
+        }
+        file.flush().expect("published");
+        assert!(seen("folder/large").expect("published") == bytes, "round {round}");
+        // The version before is copied on the server, or sent again in part.
+        file.append(b"and more").expect("taken");
+        file.sync(false).expect("published");
+        assert!(seen("folder/large").expect("published") == [&bytes[..], b"and more"].concat());
+        let small = store.create(Path::new("small"), 0o644).expect("can be made");
+        small.write_at(0, b"small").expect("taken");
+        small.flush().expect("published");
+        assert_eq!(seen("small").expect("published"), b"small");
+    }
+    // One that refuses for good.
+    let refused = S3Trouble::Refused(403);
+    server.inject(S3Fault {
+        method: "PUT",
+        part: "partNumber=2".to_owned(),
+        after: 0,
+        times: 1000,
+        what: refused,
+    });
+    let file = store.create(Path::new("folder/large"), 0o644).expect("can be begun");
+    let written = bytes.chunks(1 << 20).enumerate().map(|(i, piece)| file.write_at((i << 20) as u64, piece));
+    let failed = written.filter_map(Result::err).count();
+    let flushed = file.flush();
+    assert_eq!(kind(flushed), Some(ErrorKind::PermissionDenied), "{failed} writes failed");
+    drop((file, store));
+    assert!(seen("folder/large").expect("as it was").ends_with(b"and more"));
+    assert_eq!((server.uploads(), server.part_files().expect("readable")), (vec![], 0));
 }

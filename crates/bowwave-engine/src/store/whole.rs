@@ -14,6 +14,7 @@ use super::{OpenOptions, Store, StoreInner, check_size};
 use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::file::{Access, File};
+use crate::queue::Queue;
 use crate::whole::{Gone, Slots, Whole, Writer};
 
 /// The objects of a store that are being written.
@@ -29,11 +30,12 @@ pub(super) struct Wholes {
 
 impl Wholes {
     /// No more parts on their way at once than the store serves, or may have at most.
-    pub(super) fn new(profile: &Profile, depth: Option<u32>) -> Self {
+    pub(super) fn new(profile: &Profile, depth: Option<u32>, queue: &Arc<Queue>) -> Self {
         let part = usize::try_from(profile.write_part_bytes).unwrap_or(usize::MAX).clamp(1, PART_BYTES_MAX);
+        let queue = Arc::clone(queue);
         let most = depth.unwrap_or(u32::MAX).min(profile.slots);
         Self {
-            slots: Arc::new(Slots::new(most)),
+            slots: Arc::new(Slots::new(most, move || queue.is_in_use())),
             part,
             written: Mutex::default(),
             renaming: Mutex::default(),

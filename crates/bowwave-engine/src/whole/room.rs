@@ -1,6 +1,7 @@
 //! Memory for parts, out of the cache's, and turns at the store: writers wait for both.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::Inner;
@@ -145,9 +146,12 @@ impl Drop for Buffer {
 }
 
 /// Turns at one store: so many parts are on their way at once, those that came first, first.
-#[derive(Debug)]
+///
+/// A store that serves reads, too, serves them in turn with parts, which take long: then a quarter of the turns is left to
+/// reads.
 pub(crate) struct Slots {
     most: u32,
+    is_read: Box<dyn Fn() -> bool + Send + Sync>,
     state: Mutex<Turns>,
     freed: Condvar,
 }
@@ -164,8 +168,10 @@ struct Turns {
 pub(crate) struct Slot(Arc<Slots>);
 
 impl Slots {
-    pub(crate) fn new(most: u32) -> Self {
-        Self { most: most.max(1), state: Mutex::default(), freed: Condvar::new() }
+    /// At most so many; `is_read` tells whether anything is being read.
+    pub(crate) fn new(most: u32, is_read: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let is_read = Box::new(is_read);
+        Self { most: most.max(1), is_read, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Waits for a turn.
@@ -174,7 +180,7 @@ impl Slots {
         let number = turns.next;
         turns.next += 1;
         turns.waiting.push_back(number);
-        while turns.used >= self.most || turns.waiting.front() != Some(&number) {
+        while turns.waiting.front() != Some(&number) || !self.has_room(&turns) {
             turns = self.freed.wait(turns).unwrap_or_else(PoisonError::into_inner);
         }
         turns.waiting.pop_front();
@@ -185,8 +191,19 @@ impl Slots {
         Slot(Arc::clone(self))
     }
 
+    fn has_room(&self, turns: &Turns) -> bool {
+        let left = self.most - self.most.div_ceil(4);
+        turns.used < self.most && (turns.used < left.max(1) || !(self.is_read)())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Turns> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").field("most", &self.most).field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -199,3 +216,48 @@ impl Drop for Slot {
 
 /// Small objects take no more than this at first.
 const LEASE_BYTES_MIN: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_the_turns_is_left_to_reads_while_there_are_some() {
+        static IS_READ: AtomicBool = AtomicBool::new(false);
+        for (most, with_reads) in [(1, 1), (2, 1), (4, 3), (64, 48)] {
+            let slots = Arc::new(Slots::new(most, || IS_READ.load(Ordering::Relaxed)));
+            for is_read in [false, true, false] {
+                IS_READ.store(is_read, Ordering::Relaxed);
+                let mut taken = Vec::new();
+                while slots.has_room(&slots.lock()) {
+                    taken.push(slots.take());
+                }
+                assert_eq!(taken.len(), if is_read { with_reads } else { most as usize });
+            }
+        }
+    }
+
+    #[test]
+    fn turns_come_in_the_order_of_asking() {
+        let slots = Arc::new(Slots::new(1, || false));
+        let order = Mutex::new(Vec::new());
+        let first = slots.take();
+        std::thread::scope(|scope| {
+            for number in 0..5 {
+                let (asking, order) = (Arc::clone(&slots), &order);
+                scope.spawn(move || {
+                    let _slot = asking.take();
+                    order.lock().expect("no panic").push(number);
+                });
+                // In line before the next one asks.
+                while slots.lock().waiting.len() <= number {
+                    std::thread::yield_now();
+                }
+            }
+            drop(first);
+        });
+        assert_eq!(order.into_inner().expect("no panic"), [0, 1, 2, 3, 4]);
+    }
+}
