@@ -5,18 +5,21 @@
 #   make lint    the quick part of it: formatting, clippy, tidy
 #   make soak    hold the mount against everything that finds faults of file systems, for an hour
 #   make bench   measure (a quiet machine gives quiet figures)
+#   make install put the command and the libraries below $(PREFIX)
 #   make doc     the API documentation, in $(TARGET)/doc
 #   make clean   remove what was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint soak bench doc clean
+.PHONY: demo test lint soak bench install doc clean
 
 # rustup puts cargo here, and only login shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Where `make install` puts things.
+PREFIX := /usr/local
 # Random traces that `make test` compares with the models, for each policy and each scheduler.
 TRACES := 300
 # Seconds that `make test` fuzzes each reader of traces; CI gives a minute.
@@ -69,6 +72,14 @@ soak:
 	BOWWAVE_CRASH_POINTS=500 $(CARGO) test --locked --package bowwave-cli --test crash -- --nocapture
 	BOWWAVE_INJECTED_STEPS=3000 $(CARGO) test --locked --package bowwave-cli --test injected -- --nocapture
 	BOWWAVE_TWIN_STEPS=250000 $(CARGO) test --locked --package bowwave-cli --test twin -- --nocapture
+
+install:
+	@tools/setup.sh build
+	$(CARGO) build --locked --release --package bowwave-cli --package bowwave-preload --package bowwave-capi
+	install -D -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/bowwave
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/bowwave $(TARGET)/release/libbowwave_preload.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libbowwave.so $(TARGET)/release/libbowwave.a
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/bowwave-capi/include/bowwave.h
 
 doc:
 	@tools/setup.sh build

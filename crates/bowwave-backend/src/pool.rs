@@ -1,9 +1,10 @@
 //! A small pool of threads that carries out reads in slices, by turns.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::process::PerProcess;
 use crate::{Error, ErrorKind};
 
 /// Work that runs slice by slice, so that one large read does not hold up the small ones behind it.
@@ -55,7 +56,7 @@ impl Drop for Pool {
 
 /// The pool for bytes that are in memory already, or made by arithmetic; one for the process.
 pub(crate) fn memory_pool() -> Option<&'static Pool> {
-    static POOL: OnceLock<Option<Pool>> = OnceLock::new();
+    static POOL: PerProcess<Option<Pool>> = PerProcess::new();
     // Two threads reach the memory's bandwidth; without threads the caller does the work itself.
     POOL.get_or_init(|| Pool::start("bowwave-fill", 2).ok()).as_ref()
 }

@@ -25,6 +25,8 @@ pub enum Command {
     Umount(commands::umount::Args),
     /// List, and abort, uploads that were never finished at an object store
     Uploads(commands::uploads::Args),
+    /// Run a program that sees stores as files, without a mount
+    Run(commands::run::Args),
     /// Read a store in this process and measure it
     Read(commands::read::Args),
     /// Print the decisions of a readahead policy on a trace, one a line
@@ -58,6 +60,7 @@ impl Command {
             Self::Mount(args) => commands::mount::run(&args),
             Self::Umount(args) => commands::umount::run(&args),
             Self::Uploads(args) => commands::uploads::run(&args),
+            Self::Run(args) => commands::run::run(&args),
             Self::Read(args) => commands::read::run(&args),
             Self::Explain(args) => commands::explain::run(&args),
             Self::Generate(args) => commands::generate::run(&args),

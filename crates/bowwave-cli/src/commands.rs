@@ -12,5 +12,6 @@ pub mod read;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
+pub mod run;
 pub mod umount;
 pub mod uploads;

@@ -20,6 +20,8 @@ enum Kind {
     Usage,
     /// Nobody reads our output any more.
     Unread,
+    /// A program that we ran has ended so, and said why.
+    Ended(u8),
 }
 
 impl Failure {
@@ -39,6 +41,12 @@ impl Failure {
     #[must_use]
     pub fn unread() -> Self {
         Self { kind: Kind::Unread, ..Self::failed("standard output is closed") }
+    }
+
+    /// A program that was run for the user has ended with this exit code, and has said what there is to say.
+    #[must_use]
+    pub fn ended(code: u8) -> Self {
+        Self { kind: Kind::Ended(code), ..Self::failed(format_args!("the program ended with {code}")) }
     }
 
     /// Adds what to try.
@@ -74,8 +82,10 @@ impl Failure {
     /// Says it on standard error; the exit code to end with.
     #[must_use]
     pub fn report(&self) -> ExitCode {
-        if self.kind == Kind::Unread {
-            return ExitCode::SUCCESS;
+        match self.kind {
+            Kind::Unread => return ExitCode::SUCCESS,
+            Kind::Ended(code) => return ExitCode::from(code),
+            Kind::Failed | Kind::Usage => {}
         }
         // If nobody listens there, the exit code still tells.
         let _nobody_listens = writeln!(io::stderr(), "bowwave: error: {self}");

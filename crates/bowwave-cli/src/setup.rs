@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind};
 use bowwave_core::Clusters;
-use bowwave_engine::{Engine, Options, Policy, RangeConfig, Store, available_memory, suitable_ra_pages};
+use bowwave_engine::{
+    Engine, Options, Policy, RangeConfig, Settings, Store, available_memory, suitable_ra_pages,
+};
 
 use crate::{Failure, values};
 
@@ -149,21 +151,9 @@ impl Opened {
     /// # Errors
     /// As the store or the options have it.
     pub fn new(url: &str, policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Result<Self, Failure> {
-        let options = store.options();
-        let backend = bowwave_backend::open_url(url, &options).map_err(|error| of_store(&error))?;
-        let options = Options {
-            cache_bytes: cache.cache,
-            page_bytes: cache.page_size,
-            policy,
-            range: cache.range.config(),
-            scheduler: store.scheduler.algorithm,
-            scheduler_knobs: store.scheduler.knobs.clone(),
-            device_depth: store.device_depth,
-            retries: store.retries,
-            store: options,
-            ..Options::default()
-        };
-        Self::over(backend, options, cache.ra_pages)
+        let Settings { options, ra_pages } = settings(policy, cache, store);
+        let backend = bowwave_backend::open_url(url, &options.store).map_err(|error| of_store(&error))?;
+        Self::over(backend, options, ra_pages)
     }
 
     /// Puts a cache of its own before `backend`; `ra_pages` rules, or what suits the store.
@@ -193,6 +183,24 @@ impl Opened {
             if self.chosen { format!(", which suits {}", self.store.profile().kind) } else { String::new() };
         format!("readahead windows of up to {} (--ra-pages {pages}{why})", size(bytes))
     }
+}
+
+/// What the command line says of an engine and its stores.
+#[must_use]
+pub fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Settings {
+    let options = Options {
+        cache_bytes: cache.cache,
+        page_bytes: cache.page_size,
+        policy,
+        range: cache.range.config(),
+        scheduler: store.scheduler.algorithm,
+        scheduler_knobs: store.scheduler.knobs.clone(),
+        device_depth: store.device_depth,
+        retries: store.retries,
+        store: store.options(),
+        ..Options::default()
+    };
+    Settings { options, ra_pages: cache.ra_pages }
 }
 
 impl StoreArgs {

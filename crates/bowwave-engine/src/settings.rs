@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, Profile, open_url, parse_duration, parse_size};
+use bowwave_core::Clusters;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::store::Store;
 ///
 /// ```text
 ///   cache=1GiB  page_size=64KiB  ra_pages=4096  policy=range  shards=4             the cache
-///   range_bytes=1MiB  range_whole=4MiB  range_max=256MiB                           the policy range
+///   range_bytes=1MiB  range_whole=4MiB  range_max=256MiB  range_clusters=learned   the policy range
 ///   scheduler=deadline:starved=4  device_depth=16  retries=3  connections=64  timeout=10s    how stores are asked
 ///   endpoint=http://127.0.0.1:9000  region=eu-west-1  allow_http=yes  anonymous=no object stores
 /// ```
@@ -91,6 +92,10 @@ impl Settings {
             "shards" => options.shards = Some(count()? as usize),
             "range_bytes" => options.range.range_bytes = size_or_0()?,
             "range_whole" => options.range.whole_bytes = size_or_0()?,
+            "range_clusters" => {
+                let known = CLUSTERS.iter().find(|(name, _)| *name == value);
+                options.range.clusters = known.ok_or_else(|| wrong("mended, learned, literal or before"))?.1;
+            }
             "range_max" => options.range.file_bytes_max = size()?,
             "scheduler" => {
                 let (name, knobs) =
@@ -141,6 +146,8 @@ impl fmt::Display for Settings {
         write!(f, "page_size={page_bytes} policy={policy} scheduler={scheduler}{knobs} retries={retries} ")?;
         write!(f, "range_bytes={} range_whole={} ", range.range_bytes, range.whole_bytes)?;
         write!(f, "range_max={} ", range.file_bytes_max)?;
+        let clusters = CLUSTERS.iter().find(|(_, clusters)| *clusters == range.clusters);
+        clusters.map_or(Ok(()), |(name, _)| write!(f, "range_clusters={name} "))?;
         write!(f, "timeout={}ns allow_http={} ", store.timeout.as_nanos(), yes(store.allow_http))?;
         write!(f, "anonymous={}", yes(store.anonymous))?;
         let numbers = [
@@ -172,8 +179,15 @@ pub fn suitable_ra_pages(profile: &Profile, page_bytes: u64, cache_bytes: u64) -
     u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
 
-const KEYS: &str = "cache, page_size, ra_pages, policy, range_bytes, range_whole, range_max, shards, scheduler, device_depth, \
+const KEYS: &str = "cache, page_size, ra_pages, policy, range_bytes, range_whole, range_max, range_clusters, shards, scheduler, device_depth, \
                     retries, connections, timeout, endpoint, region, allow_http, anonymous";
+/// What `range` makes of clusters, by name.
+const CLUSTERS: [(&str, Clusters); 4] = [
+    ("mended", Clusters::Mended),
+    ("learned", Clusters::Learned),
+    ("literal", Clusters::Literal),
+    ("before", Clusters::Before),
+];
 /// First bytes that come sooner than this are those of a local disk.
 const NEAR: Duration = Duration::from_micros(100);
 /// Linux's default window.
@@ -214,7 +228,7 @@ mod tests {
         for text in [
             "",
             "cache=1GiB page_size=64KiB ra_pages=4096 policy=range shards=4",
-            "scheduler=deadline:starved=4,promotion=0 range_bytes=0 range_whole=1MiB range_max=1GiB",
+            "scheduler=deadline:starved=4,promotion=0 range_bytes=0 range_whole=1MiB range_max=1GiB range_clusters=literal",
             "scheduler=noop device_depth=16 retries=0 connections=64 timeout=1.5s",
             "endpoint=http://127.0.0.1:9000/a=b region=x\nallow_http=yes anonymous=yes",
         ] {

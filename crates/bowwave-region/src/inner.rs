@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,11 +66,13 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    /// Maps `len` bytes of the file from `start`, none of them present.
+    /// Maps `len` bytes of the file from `start`, none of them present; to `at`, whose addresses the caller gives away, or
+    /// anywhere.
     pub(crate) fn new(
         file: MappedFile,
         uffd: Uffd,
         (start, len): (u64, usize),
+        at: Option<usize>,
         options: &MapOptions,
     ) -> Result<Arc<Self>> {
         let protection = options.protection;
@@ -80,14 +81,15 @@ impl Inner {
             Protection::CopyOnWrite => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE),
         };
         let refused = |wanted| move |error: Errno| Error::System { wanted, error: error.into(), hint: "" };
-        // SAFETY: a fresh mapping at an address of the kernel's choosing.
-        let base =
-            unsafe { mmap(ptr::null_mut(), len, access, flags | MapFlags::NORESERVE, file.memory(), start) }
-                .map_err(|error| Error::System {
-                    wanted: "map the file",
-                    error: error.into(),
-                    hint: "is the address space limited (ulimit -v)?",
-                })?;
+        let place = if at.is_some() { MapFlags::FIXED } else { MapFlags::empty() };
+        let flags = flags | MapFlags::NORESERVE | place;
+        // SAFETY: a fresh mapping at an address of the kernel's choosing, or where the caller gives addresses away.
+        let base = unsafe { mmap(at.unwrap_or(0) as *mut _, len, access, flags, file.memory(), start) }
+            .map_err(|error| Error::System {
+                wanted: "map the file",
+                error: error.into(),
+                hint: "is the address space limited (ulimit -v)?",
+            })?;
         let inner = Arc::new(Self {
             streams: Streams::new(file, options.streams.get()),
             uffd,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use bowwave_engine::{Advice, Pattern, Stats, Store};
+use bowwave_engine::{Advice, Identity, Pattern, Stats, Store};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
@@ -107,6 +107,23 @@ impl Region {
     /// As the store says; [`Error::Range`] for a range that is empty, begins within a page or ends beyond the file; [`Error::System`] where the
     /// kernel has no userfaultfd, does not let this process use it, or gives no address space.
     pub fn map(store: &Store, path: &Path, options: &MapOptions) -> Result<Self> {
+        Self::map_to(None, store, path, options)
+    }
+
+    /// Maps a file to an address, in place of what is mapped there.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map). What is mapped there then is unspecified.
+    ///
+    /// # Safety
+    /// `at` begins a page, and the addresses from there, as many as the range has bytes, rounded up to the engine's pages, are
+    /// the caller's to give away: nobody uses them but through the region, as long as it lives.
+    #[allow(unsafe_code, reason = "replaces mappings")]
+    pub unsafe fn map_at(at: usize, store: &Store, path: &Path, options: &MapOptions) -> Result<Self> {
+        Self::map_to(Some(at), store, path, options)
+    }
+
+    fn map_to(at: Option<usize>, store: &Store, path: &Path, options: &MapOptions) -> Result<Self> {
         let file = store.open_mapped(path)?;
         let (size, page) = (file.file().size(), file.page_bytes());
         let range = options.range.clone().unwrap_or(0..size);
@@ -115,7 +132,7 @@ impl Region {
         let whole = (range.end - range.start).next_multiple_of(page);
         let out_of_space = |_| Error::Range(format!("{whole} bytes are more than this machine can address"));
         let whole = usize::try_from(whole).map_err(out_of_space)?;
-        let inner = Inner::new(file, uffd, (range.start, whole), options)?;
+        let inner = Inner::new(file, uffd, (range.start, whole), at, options)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from).map_err(|error| {
             let hint = if is_out_of_descriptors(&error) { OUT_OF_DESCRIPTORS } else { "" };
             Error::System { wanted: "make an event", error, hint }
@@ -148,6 +165,12 @@ impl Region {
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Identity of the object, as of the last agreement with the store.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.inner.file().file().identity()
     }
 
     /// Address of the first byte. Valid, for reads, as long as the region lives.

@@ -39,6 +39,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-fuse/src/sys.rs",
     "crates/bowwave-fuse/tests/reading.rs",
     "crates/bowwave-fuse/tests/writing.rs",
+    "crates/bowwave-preload/src/",
     "crates/bowwave-region/benches/faults.rs",
     "crates/bowwave-region/examples/swap_beside.rs",
     "crates/bowwave-region/src/anonymous/buffers.rs",
@@ -68,6 +69,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-fuse", &["bowwave-engine"]),
     ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
     ("bowwave-capi", &["bowwave-engine", "bowwave-region"]),
+    ("bowwave-preload", &["bowwave-engine", "bowwave-region"]),
     (
         "bowwave-cli",
         &[
@@ -77,6 +79,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "bowwave-sim",
             "bowwave-engine",
             "bowwave-fuse",
+            "bowwave-preload",
             "bowwave-region",
         ],
     ),

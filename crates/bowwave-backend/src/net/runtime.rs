@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
+use crate::process::PerProcess;
 use crate::{Error, ErrorKind, Result};
 
 /// Runs `future` on the runtime and waits for it. Blocks, also where the caller is itself a task elsewhere.
@@ -78,7 +79,7 @@ impl Drop for Place {
 }
 
 fn get() -> Result<&'static Runtime> {
-    static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
+    static RUNTIME: PerProcess<std::result::Result<Runtime, String>> = PerProcess::new();
     let runtime = RUNTIME.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         // Two workers copy bytes at a few GB/s, more than any network here brings.

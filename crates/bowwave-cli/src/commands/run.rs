@@ -1,0 +1,292 @@
+//! `bowwave run`: runs a program whose calls of the C library on paths of stores are answered by bowwave.
+//!
+//! A library is loaded into the program before all others; what it serves is told by the environment, which children
+//! inherit. The library is `crates/bowwave-preload`.
+
+mod program;
+mod stats;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use bowwave_core::Policy;
+use bowwave_engine::Settings;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::setup::{self, CacheArgs, StoreArgs};
+use crate::{Failure, values};
+
+/// Arguments of `bowwave run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The program sees the store's files below PATH, read-only: it opens, reads and maps them, and asks for their attributes, by \
+the C library's functions, which bowwave answers in the program itself. Nothing is mounted, and PATH need not exist. \
+Children are served, too. Programs that are linked statically, or make system calls by themselves, are not: mount the store \
+for them. Each process has a cache of its own.
+
+Examples:
+  bowwave run --map s3://bucket/models=/models -- python3 infer.py /models/model.safetensors
+  bowwave run --map https://example.org/data/=/data --policy range -- rg needle /data/log.txt
+  bowwave run --map /nfs/genomes --stats-on-exit -- samtools view /nfs/genomes/a.bam
+  bowwave run --map emulate:s3:/srv/data=/data -- md5sum /data/file")]
+pub struct Args {
+    /// What the program sees where: a store's URL and an absolute path; without '=PATH', the URL, or a folder's own path
+    #[arg(long = "map", value_name = "URL[=PATH]", required = true)]
+    maps: Vec<String>,
+
+    /// The readahead policy
+    #[arg(long, value_name = "POLICY", default_value = "ondemand", value_parser = values::policy())]
+    policy: Policy,
+
+    /// At the end, print on standard error what the caches did, of all processes together
+    #[arg(long)]
+    stats_on_exit: bool,
+
+    /// Print that as JSON, on one line
+    #[arg(long, requires = "stats_on_exit")]
+    json: bool,
+
+    #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// Runs the program, and ends as it ends.
+///
+/// # Errors
+/// If the options or stores are wrong, or the program cannot be run, or not served; before it is started.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let maps = args.maps.iter().map(|text| Map::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let settings = setup::settings(args.policy, &args.cache, &args.store);
+    check(&settings, &maps)?;
+    let program = program::find(&args.program[0])?;
+    let mut command = Command::new(&program);
+    command.arg0(&args.program[0]).args(&args.program[1..]);
+    command.env("LD_PRELOAD", preload()?).env(OPTIONS, settings.to_string()).env(MAPS, Map::lines(&maps)?);
+    if args.stats_on_exit {
+        return counted(command, args.json);
+    }
+    command.env_remove(REPORT);
+    Err(cannot_run(&program, &command.exec()))
+}
+
+/// Opens the stores, so that what is wrong is said before the program starts.
+fn check(settings: &Settings, maps: &[Map]) -> Result<(), Failure> {
+    let mut profiles = Vec::new();
+    for map in maps {
+        let backend = bowwave_backend::open_url(&map.url, &settings.options.store)
+            .map_err(|error| setup::of_store(&error))?;
+        profiles.push(backend.profile());
+    }
+    settings.engine(&profiles).map(drop).map_err(|error| setup::of_engine(&error))
+}
+
+/// Runs the program beside us, and prints the counters of its processes.
+fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
+    let report = Report::new()?;
+    command.env(REPORT, &report.0);
+    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
+    let mut child = command.spawn().map_err(|error| cannot_run(Path::new(command.get_program()), &error))?;
+    let handle = signals.handle();
+    let number = rustix::process::Pid::from_child(&child);
+    let listener = thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            // A terminal tells the program itself of these.
+            if !matches!(signal, SIGINT | SIGQUIT)
+                && let Some(signal) = rustix::process::Signal::from_named_raw(signal)
+            {
+                // It may have ended meanwhile.
+                let _gone = rustix::process::kill_process(number, signal);
+            }
+        }
+    });
+    let ended = child
+        .wait()
+        .map_err(|error| Failure::failed(format_args!("cannot wait for the program: {error}")))?;
+    handle.close();
+    // One that could not be started listens to nothing.
+    let _nothing = listener.map(thread::JoinHandle::join);
+    stats::print(&report.0, json)?;
+    match (ended.code(), ended.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(code), _) => Err(Failure::ended(u8::try_from(code).unwrap_or(1))),
+        (None, signal) => Err(Failure::ended(u8::try_from(128 + signal.unwrap_or(0)).unwrap_or(1))),
+    }
+}
+
+fn cannot_run(program: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format_args!("cannot run {}: {error}", program.display()))
+}
+
+/// A file that processes leave their counters in; it goes with this.
+struct Report(PathBuf);
+
+impl Report {
+    fn new() -> Result<Self, Failure> {
+        let path = env::temp_dir().join(format!("bowwave-run-{}", std::process::id()));
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        made.map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        // A leftover takes a few hundred bytes.
+        let _left = fs::remove_file(&self.0);
+    }
+}
+
+/// A store, and the paths that are its.
+#[derive(Debug, PartialEq, Eq)]
+struct Map {
+    url: String,
+    prefix: OsString,
+}
+
+impl Map {
+    /// `URL=PATH`, or `URL`: a URL may hold `=`, so what begins a path is what follows the last `=/`.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let (url, path) = match text.rfind("=/") {
+            Some(at) => (&text[..at], Some(PathBuf::from(&text[at + 1..]))),
+            None => (text, None),
+        };
+        let is_path = !url.split('/').next().is_some_and(|start| start.contains(':'));
+        let url = if is_path { whole(Path::new(url))? } else { url.to_owned() };
+        let path = path.or_else(|| is_path.then(|| PathBuf::from(&url)));
+        let prefix = path.map_or_else(|| OsString::from(&url), |path| plain(&path).into_os_string());
+        if prefix.is_empty() || prefix == "/" {
+            return Err(Failure::usage(format_args!("--map {text}: all of / cannot be served"))
+                .try_this("--map URL=/some/path"));
+        }
+        Ok(Self { url, prefix })
+    }
+
+    /// For the environment: a map a line.
+    fn lines(maps: &[Self]) -> Result<OsString, Failure> {
+        let mut lines = OsString::new();
+        for Self { url, prefix } in maps {
+            if [url.as_bytes(), prefix.as_bytes()]
+                .iter()
+                .any(|text| text.iter().any(|byte| b"\t\n".contains(byte)))
+            {
+                return Err(Failure::usage(format_args!(
+                    "--map {url}: no tabulators and line ends can be in it"
+                )));
+            }
+            lines.push(url);
+            lines.push("\t");
+            lines.push(prefix);
+            lines.push("\n");
+        }
+        Ok(lines)
+    }
+}
+
+/// A path that holds wherever the program goes.
+fn whole(path: &Path) -> Result<String, Failure> {
+    let whole = fs::canonicalize(path).map_err(|error| {
+        Failure::failed(format_args!("{}: {error}", path.display())).try_this("a path that exists")
+    })?;
+    let text = whole.into_os_string().into_string();
+    text.map_err(|text| Failure::usage(format_args!("{}: not UTF-8", Path::new(&text).display())))
+}
+
+/// An absolute path without dots.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// What `LD_PRELOAD` is to be: our library, and what was there before.
+fn preload() -> Result<OsString, Failure> {
+    let mut list = library()?.into_os_string();
+    if list.as_bytes().iter().any(|byte| b" :".contains(byte)) {
+        let message =
+            format!("{}: the dynamic linker takes no path with a space or colon", Path::new(&list).display());
+        return Err(Failure::failed(message).try_this(format!("a copy elsewhere, named by {LIBRARY}")));
+    }
+    if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        list.push(OsStr::new(":"));
+        list.push(before);
+    }
+    Ok(list)
+}
+
+/// The library: where the environment says, beside the program, where it is installed, or where cargo builds it for tests.
+fn library() -> Result<PathBuf, Failure> {
+    if let Some(path) = env::var_os(LIBRARY) {
+        return fs::canonicalize(&path).map_err(|error| {
+            Failure::failed(format_args!("{LIBRARY}={}: {error}", Path::new(&path).display()))
+        });
+    }
+    let failed =
+        |error: io::Error| Failure::failed(format_args!("cannot tell where this program is: {error}"));
+    let own = env::current_exe().map_err(failed)?;
+    let folder = own.parent().unwrap_or_else(|| Path::new("/"));
+    let places = ["", "../lib/bowwave", "../lib", "deps"].map(|place| folder.join(place).join(NAME));
+    let found = places.into_iter().find_map(|place| fs::canonicalize(place).ok());
+    found.ok_or_else(|| {
+        Failure::failed(format_args!("{NAME} is missing: it belongs beside {}", own.display()))
+            .try_this(format!("cargo build --release -p bowwave-preload, or {LIBRARY}=PATH"))
+    })
+}
+
+/// The library's name.
+const NAME: &str = "libbowwave_preload.so";
+/// Says where the library is.
+const LIBRARY: &str = "BOWWAVE_PRELOAD";
+/// What the library reads.
+const MAPS: &str = "BOWWAVE_RUN_MAPS";
+const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";
+const REPORT: &str = "BOWWAVE_RUN_REPORT";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_a_url_and_a_path_or_one_that_is_both() {
+        let map =
+            |text: &str| Map::parse(text).map(|map| (map.url, map.prefix.into_string().expect("UTF-8")));
+        let both = |url: &str, path: &str| Ok((url.to_owned(), path.to_owned()));
+        assert_eq!(map("s3://bucket/a=/data"), both("s3://bucket/a", "/data"));
+        assert_eq!(map("s3://bucket/a=/data/./x/../y/"), both("s3://bucket/a", "/data/y"));
+        assert_eq!(map("s3://bucket/a"), both("s3://bucket/a", "s3://bucket/a"));
+        assert_eq!(map("emulate:s3,latency=10ms:/srv=/data"), both("emulate:s3,latency=10ms:/srv", "/data"));
+        assert_eq!(
+            map("emulate:s3,latency=10ms/1GiB"),
+            both("emulate:s3,latency=10ms/1GiB", "emulate:s3,latency=10ms/1GiB")
+        );
+        assert_eq!(map("/usr=/data"), both("/usr", "/data"));
+        assert_eq!(map("/usr/bin/.."), both("/usr", "/usr"));
+        for bad in ["pattern:/=/", "/no/such/folder", ""] {
+            assert!(map(bad).is_err(), "{bad}");
+        }
+    }
+}

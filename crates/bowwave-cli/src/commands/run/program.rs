@@ -1,0 +1,128 @@
+//! The program to be run: where it is, and whether a library can be loaded into it.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::Failure;
+
+/// The program's file, looked for as shells do; one that could not be served is refused.
+pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+    let found = if name.as_bytes().contains(&b'/') {
+        is_program(Path::new(name)).then(|| PathBuf::from(name))
+    } else {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_program(path))
+    };
+    let shown = Path::new(name).display();
+    let missing = || Failure::failed(format_args!("{shown}: there is no such program")).try_this("its path");
+    let found = found.ok_or_else(missing)?;
+    check(&found, INTERPRETERS_MAX)?;
+    Ok(found)
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether the dynamic linker would load our library into it.
+fn check(path: &Path, interpreters: usize) -> Result<(), Failure> {
+    let shown = path.display();
+    let cannot = |why: &str| {
+        Failure::failed(format_args!("{shown} {why}, so that bowwave cannot serve it"))
+            .try_this("to mount the store: bowwave mount URL DIR")
+    };
+    let failed = |error: std::io::Error| Failure::failed(format_args!("cannot read {shown}: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode();
+    if mode & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
+        return Err(cannot(
+            "runs with other privileges (set-user-id), and the dynamic linker then loads nothing",
+        ));
+    }
+    let mut head = Vec::new();
+    (&file).take(HEAD).read_to_end(&mut head).map_err(failed)?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let mut words = line.split(|byte| b" \t\r".contains(byte)).filter(|word| !word.is_empty());
+        return match words.next() {
+            Some(interpreter) if interpreters > 0 => {
+                check(Path::new(OsStr::from_bytes(interpreter)), interpreters - 1)
+            }
+            _ => Err(cannot("is a script without an interpreter")),
+        };
+    }
+    match linked(&file, &head) {
+        Some(Linked::Dynamically(linker)) if linker.windows(4).any(|part| part == b"musl") => {
+            Err(cannot("is linked with another C library than bowwave (musl)"))
+        }
+        Some(Linked::Dynamically(_)) => Ok(()),
+        Some(Linked::Statically) => Err(cannot("is linked statically, without the dynamic linker")),
+        Some(Linked::OtherMachine) => Err(cannot("is built for another machine than bowwave")),
+        // A script without a first line, which shells and exec of libraries run by /bin/sh.
+        None => Err(cannot("is neither a program (ELF) nor a script that names its interpreter")),
+    }
+}
+
+/// How a program is linked.
+#[derive(Debug, PartialEq, Eq)]
+enum Linked {
+    Dynamically(Vec<u8>),
+    Statically,
+    OtherMachine,
+}
+
+/// From the file's ELF header: 64 bits, the table of segments, the segment that names the linker (elf(5)).
+fn linked(file: &File, head: &[u8]) -> Option<Linked> {
+    if !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let own = fs::read("/proc/self/exe").ok()?;
+    // Class, byte order; machine.
+    if head.get(4..6)? != own.get(4..6)? || head.get(18..20)? != own.get(18..20)? || head[4] != ELF64 {
+        return Some(Linked::OtherMachine);
+    }
+    let word = |bytes: &[u8], at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let half = |at: usize| Some(u16::from_ne_bytes(head.get(at..at + 2)?.try_into().ok()?));
+    let (table, size, count) = (word(head, 32)?, u64::from(half(54)?), u64::from(half(56)?));
+    for index in 0..count {
+        let mut segment = [0; 56];
+        file.read_exact_at(&mut segment, table.checked_add(index * size)?).ok()?;
+        if segment[..4] == INTERPRETER.to_ne_bytes() {
+            let mut linker = vec![0; usize::try_from(word(&segment, 32)?).ok()?.min(4096)];
+            file.read_exact_at(&mut linker, word(&segment, 8)?).ok()?;
+            return Some(Linked::Dynamically(linker));
+        }
+    }
+    Some(Linked::Statically)
+}
+
+/// Bytes that tell what a file is.
+const HEAD: u64 = 4096;
+/// A file of 64 bits.
+const ELF64: u8 = 2;
+/// `PT_INTERP`.
+const INTERPRETER: u32 = 3;
+/// Scripts whose interpreter is a script, as deep as Linux goes.
+const INTERPRETERS_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_linked_dynamically_is_told_from_other_files() {
+        let own = File::open("/proc/self/exe").expect("it is there");
+        let mut head = vec![0; HEAD as usize];
+        own.read_exact_at(&mut head, 0).expect("a long file");
+        assert!(matches!(linked(&own, &head), Some(Linked::Dynamically(_))));
+        head[18] ^= 1;
+        assert_eq!(linked(&own, &head), Some(Linked::OtherMachine));
+        assert_eq!(linked(&own, b"\x7fELF"), None);
+        assert_eq!(linked(&own, b""), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! The C library's functions, each asked first whether it is for us.
+//!
+//! Their names are exported, so the dynamic linker gives them to the program, and to every library that it loads, in place
+//! of the C library's.
+#![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
+#![allow(unsafe_code, reason = "functions that C calls, with pointers that C gives")]
+
+mod descriptors;
+mod folders;
+mod look;
+mod memory;
+mod open;
+mod read;
+mod streams;
+
+use std::ffi::{CStr, c_char, c_int};
+use std::path::PathBuf;
+
+use crate::inside::Inside;
+use crate::setup::{Place, setup};
+use crate::table;
+
+pub(crate) use streams::take_standard_input;
+
+/// Held while a process forks: what the program has open by pointers.
+pub(crate) struct Held(#[allow(dead_code, reason = "held, not read")] (streams::Guard, folders::Guard));
+
+/// Nobody changes it meanwhile.
+pub(crate) fn hold() -> Held {
+    Held((streams::lock(), folders::lock()))
+}
+
+/// The place of a path, if it is ours. `folder` is where a relative one begins.
+///
+/// # Safety
+/// NULL, or a string that ends with a zero byte.
+unsafe fn place(folder: c_int, path: *const c_char) -> Option<Place> {
+    if path.is_null() || Inside::is() || setup().maps.is_empty() {
+        return None;
+    }
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let _inside = Inside::enter();
+    setup().place(path, || beginning(folder))
+}
+
+/// The folder of a relative path: the working one, or one of ours that is open. What is open elsewhere is the kernel's.
+fn beginning(folder: c_int) -> Option<PathBuf> {
+    if folder == libc::AT_FDCWD {
+        return std::env::current_dir().ok();
+    }
+    table::get(folder).map(|open| setup().shown(&open.place))
+}

@@ -1,0 +1,199 @@
+//! `fopen` and its kin: streams of the C library over our descriptors.
+//!
+//! The C library reads its own streams by calls of its own, which nobody can take its place in; a stream with functions for
+//! reading, seeking and closing is its way to have that done elsewhere.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{FILE, off_t, size_t, ssize_t};
+
+use super::open::open_place;
+use super::{descriptors, place, read};
+use crate::errno::{Errno, Result, errno, served, set_errno};
+use crate::setup::Place;
+use crate::{real, table};
+
+/// `cookie_io_functions_t`.
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t>,
+    seek: unsafe extern "C" fn(*mut c_void, *mut off_t, c_int) -> c_int,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+}
+
+/// Descriptors of our streams, by the stream's address.
+static STREAMS: Mutex<BTreeMap<usize, c_int>> = Mutex::new(BTreeMap::new());
+/// How many there are: without any, nothing takes the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// All streams, locked.
+pub(super) type Guard = MutexGuard<'static, BTreeMap<usize, c_int>>;
+
+pub(super) fn lock() -> Guard {
+    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The descriptor travels as the cookie.
+unsafe extern "C" fn stream_read(cookie: *mut c_void, buf: *mut c_char, len: size_t) -> ssize_t {
+    // SAFETY: the C library's buffer.
+    unsafe { read::read(cookie as c_int, buf.cast(), len) }
+}
+
+unsafe extern "C" fn stream_seek(cookie: *mut c_void, offset: *mut off_t, whence: c_int) -> c_int {
+    // SAFETY: a number of the C library's, in and out.
+    unsafe {
+        let at = read::lseek64(cookie as c_int, *offset, whence);
+        if at < 0 {
+            return -1;
+        }
+        *offset = at;
+    }
+    0
+}
+
+unsafe extern "C" fn stream_close(cookie: *mut c_void) -> c_int {
+    let fd = cookie as c_int;
+    let mut streams = lock();
+    streams.retain(|_, &mut other| other != fd);
+    COUNT.store(streams.len(), Ordering::Release);
+    drop(streams);
+    // SAFETY: the stream's own.
+    unsafe { descriptors::close(fd) }
+}
+
+/// A stream over a descriptor of ours, which closes it.
+fn stream(fd: c_int) -> *mut FILE {
+    let functions = Functions { read: stream_read, write: None, seek: stream_seek, close: stream_close };
+    // SAFETY: functions that live as long as the process, and no memory behind the cookie.
+    let stream = unsafe { fopencookie(fd as usize as *mut c_void, c"r".as_ptr(), functions) };
+    if !stream.is_null() {
+        let mut streams = lock();
+        streams.insert(stream as usize, fd);
+        COUNT.store(streams.len(), Ordering::Release);
+    }
+    stream
+}
+
+/// What a mode asks for, as flags of `open`.
+///
+/// # Safety
+/// NULL, or a string that ends with a zero byte.
+unsafe fn flags(mode: *const c_char) -> Result<c_int> {
+    // SAFETY: as the caller says.
+    let mode = if mode.is_null() { &[] } else { unsafe { CStr::from_ptr(mode) }.to_bytes() };
+    // What follows a comma is a character set.
+    let mode = mode.split(|&letter| letter == b',').next().unwrap_or_default();
+    let both = mode.contains(&b'+');
+    let access = if both { libc::O_RDWR } else { libc::O_WRONLY };
+    let flags = match mode.first() {
+        Some(b'r') if both => libc::O_RDWR,
+        Some(b'r') => libc::O_RDONLY,
+        Some(b'w') => access | libc::O_CREAT | libc::O_TRUNC,
+        Some(b'a') => access | libc::O_CREAT | libc::O_APPEND,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    Ok(flags | if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 })
+}
+
+/// # Safety
+/// As [`flags`].
+unsafe fn open_stream(place: &Place, mode: *const c_char) -> *mut FILE {
+    served(|| {
+        // SAFETY: as the caller says.
+        let fd = open_place(place, unsafe { flags(mode) }?)?;
+        let stream = stream(fd);
+        if stream.is_null() {
+            let cause = errno();
+            // SAFETY: made just now, and nobody knows it.
+            unsafe { descriptors::close(fd) };
+            return Err(Errno(cause));
+        }
+        Ok(stream)
+    })
+}
+
+macro_rules! opens {
+    ($($name:ident)*) => {$(
+        /// Opens a stream.
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+            // SAFETY: as the caller says.
+            match unsafe { place(libc::AT_FDCWD, path) } {
+                // SAFETY: as the caller says.
+                Some(place) => unsafe { open_stream(&place, mode) },
+                // SAFETY: as the caller says.
+                None => unsafe { real::$name(path, mode) },
+            }
+        }
+    )*};
+}
+
+opens! { fopen fopen64 }
+
+/// A stream over a descriptor.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    if table::get(fd).is_none() {
+        // SAFETY: as the caller says.
+        return unsafe { real::fdopen(fd, mode) };
+    }
+    served(|| {
+        // SAFETY: as the caller says.
+        if unsafe { flags(mode) }? & libc::O_ACCMODE != libc::O_RDONLY {
+            return Err(Errno(libc::EINVAL));
+        }
+        let stream = stream(fd);
+        if stream.is_null() { Err(Errno(errno())) } else { Ok(stream) }
+    })
+}
+
+macro_rules! numbers {
+    ($($name:ident)*) => {$(
+        /// The descriptor of a stream.
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(stream: *mut FILE) -> c_int {
+            let ours = if COUNT.load(Ordering::Acquire) == 0 { None } else { lock().get(&(stream as usize)).copied() };
+            match ours {
+                Some(fd) => fd,
+                // SAFETY: as the caller says.
+                None => unsafe { real::$name(stream) },
+            }
+        }
+    )*};
+}
+
+numbers! { fileno fileno_unlocked }
+
+/// Standard input, where it is one of ours: the C library's own stream would read the placeholder.
+pub(crate) fn take_standard_input() {
+    if table::get(0).is_none() {
+        return;
+    }
+    unsafe extern "C" {
+        static mut stdin: *mut FILE;
+    }
+    let before = errno();
+    let stream = stream(0);
+    if !stream.is_null() {
+        // SAFETY: before the program has begun, so nobody reads it yet.
+        unsafe { stdin = stream };
+    }
+    set_errno(before);
+}

@@ -1,0 +1,68 @@
+//! A child has none of its parent's threads: it makes an engine of its own when it first wants one, opens files again when
+//! it reads them, and has its parent's maps made anew before `fork` returns.
+#![allow(unsafe_code, reason = "asks to be told of forks")]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
+
+use crate::inside::Inside;
+use crate::live::Open;
+use crate::maps::{self, Mapped};
+use crate::service::{self, Service};
+use crate::{calls, report, table};
+
+/// What is held while a process forks, so that the child finds all of it whole. In the order in which they are taken.
+struct Held {
+    service: MutexGuard<'static, Option<&'static Service>>,
+    table: RwLockWriteGuard<'static, BTreeMap<i32, Arc<Open>>>,
+    maps: MutexGuard<'static, BTreeMap<usize, Mapped>>,
+    saved: Vec<maps::Saved>,
+    calls: calls::Held,
+}
+
+thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// From now on.
+pub(crate) fn watch() {
+    // SAFETY: three functions that live as long as the process.
+    let watched = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    debug_assert_eq!(watched, 0, "no memory");
+}
+
+extern "C" fn before() {
+    let _inside = Inside::enter();
+    let (service, table, maps, calls) = (service::lock(), table::lock(), maps::lock(), calls::hold());
+    let saved = maps::save(&maps);
+    HELD.with(|held| *held.borrow_mut() = Some(Held { service, table, maps, saved, calls }));
+}
+
+extern "C" fn in_parent() {
+    let _inside = Inside::enter();
+    drop(HELD.with(|held| held.borrow_mut().take()));
+}
+
+extern "C" fn in_child() {
+    let _inside = Inside::enter();
+    let Some(held) = HELD.with(|held| held.borrow_mut().take()) else { return };
+    let Held { mut service, mut table, mut maps, saved, calls } = held;
+    maps::keep_addresses(&maps);
+    bowwave_engine::backend::forked();
+    table::own();
+    report::begin_anew();
+    // The parent's: its locks may be held by threads that do not exist here, so it is left alone, for ever.
+    *service = None;
+    let mut anew: Vec<(*const Open, Arc<Open>)> = Vec::new();
+    for open in table.values_mut() {
+        let known = anew.iter().find(|(old, _)| std::ptr::eq(*old, Arc::as_ptr(open)));
+        let new = known.map_or_else(|| Arc::new(open.for_child()), |(_, new)| Arc::clone(new));
+        let old = std::mem::replace(open, Arc::clone(&new));
+        anew.push((Arc::as_ptr(&old), new));
+        std::mem::forget(old);
+    }
+    let mapped = std::mem::take(&mut *maps);
+    drop((service, table, maps, calls));
+    maps::make_anew(mapped, saved);
+}

@@ -1,0 +1,108 @@
+//! The engine and its stores: made when a path of ours is first met, and anew in a child.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bowwave_engine::{Engine, Entry, EntryKind, Error, Store};
+
+use crate::errno::{Errno, Result, of_engine, say};
+use crate::setup::{Place, setup};
+
+/// An engine, and a store for each map.
+#[derive(Debug)]
+pub(crate) struct Service {
+    engine: Engine,
+    /// A store that could not be opened leaves its error number.
+    stores: Vec<std::result::Result<Store, Errno>>,
+}
+
+/// Never dropped: it lives as long as the process, and a child must leave its parent's alone.
+static SERVICE: Mutex<Option<&'static Service>> = Mutex::new(None);
+
+/// Locked while a process forks, so that no child is born amid a start.
+pub(crate) fn lock() -> MutexGuard<'static, Option<&'static Service>> {
+    SERVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The service of this process.
+pub(crate) fn service() -> Result<&'static Service> {
+    let mut service = lock();
+    if let Some(service) = *service {
+        return Ok(service);
+    }
+    let made = Service::start().map_err(|error| {
+        say(&error);
+        Errno(libc::EIO)
+    })?;
+    Ok(service.insert(Box::leak(Box::new(made))))
+}
+
+impl Service {
+    fn start() -> std::result::Result<Self, Error> {
+        let setup = setup();
+        let backends: Vec<_> = setup.maps.iter().map(|map| setup.settings.backend(&map.url)).collect();
+        let profiles: Vec<_> = backends.iter().flatten().map(|backend| backend.profile()).collect();
+        let engine = setup.settings.engine(&profiles)?;
+        let stores = backends.into_iter().map(|backend| match backend {
+            Ok(backend) => Ok(engine.store_of(backend)),
+            Err(error) => {
+                say(&error);
+                Err(of_engine(&error))
+            }
+        });
+        Ok(Self { stores: stores.collect(), engine })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The store of a map.
+    pub(crate) fn store(&self, map: usize) -> Result<&Store> {
+        self.stores[map].as_ref().map_err(|&errno| errno)
+    }
+
+    /// Describes what is at a place; links are followed if `follow` says so, and the place is where they lead.
+    pub(crate) fn look(&self, place: &Place, follow: bool) -> Result<(Place, Entry)> {
+        let store = self.store(place.map)?;
+        let mut place = place.clone();
+        for _ in 0..LINKS_MAX {
+            let entry = store.stat(&place.path).map_err(|error| of_engine(&error))?;
+            if entry.kind != EntryKind::Link || !follow {
+                return Ok((place, entry));
+            }
+            let target = store.read_link(&place.path).map_err(|error| of_engine(&error))?;
+            place.path = beside(&place.path, &target).ok_or(Errno(libc::ENOENT))?;
+        }
+        Err(Errno(libc::ELOOP))
+    }
+}
+
+impl Service {
+    /// The place that a place is by another name: without links on the way.
+    pub(crate) fn without_links(&self, place: &Place) -> Result<Place> {
+        let mut whole = Place { map: place.map, path: PathBuf::new() };
+        for part in &place.path {
+            whole.path.push(part);
+            (whole, _) = self.look(&whole, true)?;
+        }
+        Ok(whole)
+    }
+}
+
+/// Where a link at `path` leads; nowhere if that is outside of the store.
+fn beside(path: &Path, target: &Path) -> Option<PathBuf> {
+    let mut parts: Vec<_> = path.parent()?.components().collect();
+    for part in target.components() {
+        match part {
+            std::path::Component::Normal(_) => parts.push(part),
+            std::path::Component::CurDir => {}
+            std::path::Component::ParentDir => drop(parts.pop()?),
+            std::path::Component::RootDir | std::path::Component::Prefix(_) => return None,
+        }
+    }
+    Some(parts.into_iter().collect())
+}
+
+/// Links followed, one to the next, as in Linux.
+const LINKS_MAX: usize = 40;

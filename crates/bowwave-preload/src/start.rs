@@ -1,0 +1,28 @@
+//! When the program is loaded, and when it ends.
+#![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
+
+use crate::inside::Inside;
+use crate::setup::setup;
+use crate::{calls, fork, placeholder, report, table};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+extern "C" fn start() {
+    let _inside = Inside::enter();
+    table::own();
+    if !setup().maps.is_empty() {
+        fork::watch();
+        placeholder::take_up_inherited();
+        calls::take_standard_input();
+    }
+}
+
+extern "C" fn end() {
+    report::report();
+}

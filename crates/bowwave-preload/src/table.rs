@@ -1,0 +1,87 @@
+//! Which descriptors are ours.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use crate::live::Open;
+
+/// What is open, by descriptor.
+type Table = BTreeMap<c_int, Arc<Open>>;
+
+static TABLE: RwLock<Table> = RwLock::new(BTreeMap::new());
+
+/// A bit for each descriptor of ours: what is not ours, which is nearly everything, takes no lock.
+static OURS: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
+
+/// The process that the table is of. A child of `vfork` has another number, but the same memory: what it does with its
+/// descriptors is no business of its parent's table.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Descriptors from here on cannot be ours.
+pub(crate) const FDS_MAX: usize = 1 << 16;
+
+/// What a descriptor of ours stands for.
+pub(crate) fn get(fd: c_int) -> Option<Arc<Open>> {
+    if !is_ours(fd) {
+        return None;
+    }
+    TABLE.read().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
+}
+
+/// Notes that a descriptor stands for something; `false` if it cannot.
+pub(crate) fn put(fd: c_int, open: Arc<Open>) -> bool {
+    let Some((word, bit)) = bit(fd) else { return false };
+    if is_own() {
+        let before = lock().insert(fd, open);
+        OURS[word].fetch_or(bit, Ordering::Release);
+        // Closed outside of the lock.
+        drop(before);
+    }
+    true
+}
+
+/// A descriptor is closed, or about to be.
+pub(crate) fn forget(fd: c_int) {
+    if let Some((word, bit)) = bit(fd)
+        && is_ours(fd)
+        && is_own()
+    {
+        let mut table = lock();
+        OURS[word].fetch_and(!bit, Ordering::Release);
+        let before = table.remove(&fd);
+        drop(table);
+        drop(before);
+    }
+}
+
+/// Those of ours from `first` to `last`.
+pub(crate) fn between(first: u32, last: u32) -> Vec<c_int> {
+    let range = c_int::try_from(first).unwrap_or(c_int::MAX)..=c_int::try_from(last).unwrap_or(c_int::MAX);
+    TABLE.read().unwrap_or_else(PoisonError::into_inner).range(range).map(|(&fd, _)| fd).collect()
+}
+
+/// Nobody changes it meanwhile.
+pub(crate) fn lock() -> RwLockWriteGuard<'static, Table> {
+    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This process owns the table from now on.
+pub(crate) fn own() {
+    OWNER.store(std::process::id(), Ordering::Relaxed);
+}
+
+/// Whether the table is this process's.
+pub(crate) fn is_own() -> bool {
+    OWNER.load(Ordering::Relaxed) == std::process::id()
+}
+
+fn is_ours(fd: c_int) -> bool {
+    bit(fd).is_some_and(|(word, bit)| OURS[word].load(Ordering::Acquire) & bit != 0)
+}
+
+fn bit(fd: c_int) -> Option<(usize, u64)> {
+    let fd = usize::try_from(fd).ok().filter(|&fd| fd < FDS_MAX)?;
+    Some((fd / 64, 1 << (fd % 64)))
+}
