@@ -55,6 +55,8 @@ pub struct FileBackend {
     slots: u32,
     writes: Writes,
     rotates: bool,
+    /// Writes of fewer bytes go through the kernel's cache.
+    direct_writes_from: usize,
     carrier: Arc<Carrier>,
 }
 
@@ -80,7 +82,16 @@ impl FileBackend {
             .is_ok_and(|room| room.f_flag.contains(StatVfsMountFlags::RDONLY));
         let writes = if read_only { Writes::No } else { Writes::Anywhere };
         let rotates = place::rotates(root.directory());
-        Ok(Self { url, root, direct, slots, writes, rotates, carrier: Arc::new(carrier) })
+        let direct_writes_from = DIRECT_BYTES_MIN;
+        Ok(Self { url, root, direct, slots, writes, rotates, direct_writes_from, carrier: Arc::new(carrier) })
+    }
+
+    /// The same, where with `direct` even the smallest aligned write goes past the kernel's cache: for files that whoever
+    /// writes them keeps in memory himself, such as a spill.
+    #[must_use]
+    pub fn with_all_writes_direct(mut self) -> Self {
+        self.direct_writes_from = 0;
+        self
     }
 }
 
@@ -146,7 +157,8 @@ impl Backend for FileBackend {
     }
 
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
-        let file = OpenFile::write(&self.root.at(path)?, how, self.direct)?;
+        let direct = self.direct.then_some(self.direct_writes_from);
+        let file = OpenFile::write(&self.root.at(path)?, how, direct)?;
         Ok(Arc::new(FileObject { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }))
     }
 
@@ -281,6 +293,9 @@ fn special(place: &Path) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
+/// Writes of fewer bytes go through the kernel's cache, unless it was said otherwise. For a disk this is where the transfer
+/// begins to matter beside the seek.
+const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// Requests in flight in a ring: enough for an NVMe drive, and what the engine asks for at most.
 const RING_SLOTS: u32 = 64;
 /// Threads where there is no ring.

@@ -31,6 +31,8 @@ pub(super) struct OpenFile {
     pub(super) direct: Option<File>,
     /// Set once the file system has refused direct I/O that it promised.
     pub(super) direct_refused: AtomicBool,
+    /// Writes of fewer bytes go through the page cache.
+    pub(super) direct_writes_from: usize,
     /// Open for writing: it changes, by our own doing, and may be read all the same.
     pub(super) writable: bool,
 }
@@ -47,11 +49,20 @@ impl OpenFile {
         let buffered = reopen(&handle, OFlags::RDONLY).map_err(failed)?;
         let direct = if direct { reopen(&handle, OFlags::RDONLY | OFlags::DIRECT).ok() } else { None };
         let direct_refused = AtomicBool::new(false);
-        Ok(Self { identity: identity(&stat), place, buffered, direct, direct_refused, writable: false })
+        Ok(Self {
+            identity: identity(&stat),
+            place,
+            buffered,
+            direct,
+            direct_refused,
+            direct_writes_from: 0,
+            writable: false,
+        })
     }
 
-    /// Opens the file at `at` for writing, and makes it if `how` says so. A link is not followed.
-    pub(super) fn write(at: &At<'_>, how: &OpenWrite, direct: bool) -> Result<Self> {
+    /// Opens the file at `at` for writing, and makes it if `how` says so. A link is not followed. With `direct`, writes of so
+    /// many bytes and more go past the page cache, and reads.
+    pub(super) fn write(at: &At<'_>, how: &OpenWrite, direct: Option<usize>) -> Result<Self> {
         let failed = |error| at.failed(error);
         let (buffered, handle) = match find_or_make(at, how)? {
             // As it was made, whatever its mode lets others do later.
@@ -67,14 +78,18 @@ impl OpenFile {
             }
         };
         let flags = OFlags::RDWR | OFlags::DIRECT;
+        let direct_from = direct;
         let direct = match handle {
-            _ if !direct => None,
-            Some(handle) => reopen(handle, flags).ok(),
+            _ if direct_from.is_none() => None,
+            // Lent: what it is reopened by is its number, which it has as long as it is open.
+            Some(handle) => reopen(&handle, flags).ok(),
             None => reopen(&buffered, flags).ok(),
         };
         let identity = identity(&rustix::fs::fstat(&buffered).map_err(failed)?);
         let direct_refused = AtomicBool::new(false);
-        Ok(Self { place: at.place.clone(), identity, buffered, direct, direct_refused, writable: true })
+        let direct_writes_from = direct_from.unwrap_or(0);
+        let place = at.place.clone();
+        Ok(Self { place, identity, buffered, direct, direct_refused, direct_writes_from, writable: true })
     }
 
     /// The descriptor for I/O at `offset` with memory that is `aligned` or not, and whether it is the direct one.

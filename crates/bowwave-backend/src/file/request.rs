@@ -171,11 +171,8 @@ fn direct_bytes(file: &OpenFile, offset: u64, buf: &WriteBuf) -> usize {
             break;
         }
     }
-    if aligned < DIRECT_BYTES_MIN { 0 } else { aligned }
+    if aligned < file.direct_writes_from { 0 } else { aligned }
 }
 
-/// Writes of fewer bytes go through the kernel's cache. For a disk this is where the transfer begins to matter beside the
-/// seek.
-const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// Bytes of one system call. Readers hear of a large read in steps of this size.
 const PART_BYTES: usize = 1 << 20;

@@ -337,6 +337,7 @@ mod tests {
             buffered,
             direct: None,
             direct_refused: false.into(),
+            direct_writes_from: 0,
             writable: false,
         };
         (

@@ -172,7 +172,7 @@ impl At<'_> {
 
     /// A path that leads to the entry through the folder's descriptor, for calls that take nothing else.
     pub(super) fn through_descriptor(&self) -> PathBuf {
-        descriptor_path(self.folder()).join(self.name)
+        descriptor_path(&self.folder()).join(self.name)
     }
 
     /// The error for this place.
@@ -182,13 +182,13 @@ impl At<'_> {
 }
 
 /// Opens the file behind `handle`, by descriptor, not by name: it is the one that was looked at.
-pub(super) fn reopen(handle: impl AsFd, flags: OFlags) -> std::result::Result<File, Errno> {
+pub(super) fn reopen(handle: &impl AsFd, flags: OFlags) -> std::result::Result<File, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     rustix::fs::openat(CWD, descriptor_path(handle), flags, Mode::empty()).map(File::from)
 }
 
 /// The kernel's name for what an open descriptor stands for.
-pub(super) fn descriptor_path(handle: impl AsFd) -> PathBuf {
+pub(super) fn descriptor_path(handle: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
 }
 

@@ -84,7 +84,7 @@ pub(super) fn without_umask(at: &At<'_>, made: u32, wanted: u32) -> Option<Mode>
     };
     // With a default ACL in its folder the mode is the ACL's matter, and no umask counts.
     let parent_acl = || {
-        let parent = super::root::descriptor_path(at.folder());
+        let parent = super::root::descriptor_path(&at.folder());
         rustix::fs::getxattr(parent, "system.posix_acl_default", &mut [0; 0]).is_ok()
     };
     (missing != 0 && !parent_acl()).then(|| Mode::from_raw_mode((made | missing) & 0o7777))

@@ -334,7 +334,8 @@ fn aligned_write(len: usize, byte: u8) -> WriteBuf {
 fn large_writes_go_past_the_kernels_cache_but_for_their_tails() {
     let folder = folder();
     let store = store(folder.path());
-    let file = OpenFile::write(&store.root.at("file".as_ref()).unwrap(), &create(0o644), true).unwrap();
+    let file =
+        OpenFile::write(&store.root.at("file".as_ref()).unwrap(), &create(0o644), Some(256 << 10)).unwrap();
     if file.direct.is_none() {
         return;
     }
@@ -383,4 +384,16 @@ fn extended_attributes_of_a_link_are_its_own() {
     let error = store.set_xattr("link".as_ref(), name, b"x", SetXattr::Any).unwrap_err();
     assert_eq!(error.errno(), Some(libc::EPERM), "{error}");
     assert_eq!(store.list_xattrs("file".as_ref()).unwrap(), Vec::<OsString>::new());
+}
+
+/// The descriptor by which it was to be opened again was closed before, and that it then was not direct was taken for the file
+/// system's will.
+#[test]
+fn a_file_that_is_there_already_is_written_past_the_cache_as_a_new_one_is() {
+    let folder = folder();
+    let store = store(folder.path());
+    let open = |how| OpenFile::write(&store.root.at("file".as_ref()).unwrap(), &how, Some(0)).unwrap();
+    let new = open(create(0o644));
+    let again = open(OpenWrite::default());
+    assert_eq!(again.direct.is_some(), new.direct.is_some());
 }
