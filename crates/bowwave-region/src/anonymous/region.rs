@@ -162,6 +162,13 @@ impl Swap {
         self.inner.shared.memory.scope() == Scope::All
     }
 
+    /// The addresses that its regions have, and may have.
+    #[must_use]
+    pub fn addresses(&self) -> Range<usize> {
+        let memory = &self.inner.shared.memory;
+        memory.address(0)..memory.address(memory.pages())
+    }
+
     /// Whether two handles are of one swap.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {

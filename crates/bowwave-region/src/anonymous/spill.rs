@@ -122,6 +122,7 @@ fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let name = path.file_name().ok_or_else(|| Error::Range(format!("{}: has no name", path.display())))?;
     let store = FileBackend::open(folder.unwrap_or_else(|| Path::new(".")), FileIo::Auto, true, None)?;
+    let store = store.with_all_writes_direct();
     let object = open_object(&store, Path::new(name))?;
     let mut spill = OpenSpill { object, profile: store.profile(), slots, _lock: Some(lock), remove };
     if metadata.size() > 0 {
