@@ -7,12 +7,14 @@
 //! there, and the next window is planned. So a stream that ends, or never was one, costs one window, and most misses of
 //! random readers cost nothing.
 
+use alloc::vec::Vec;
+
 use super::SwapReason;
 use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
 /// Streams of a region.
-const STREAMS: usize = 16;
+const STREAMS: usize = 64;
 /// Steps between misses that are remembered.
 const STEPS: usize = 4;
 /// So many of them must be the same.
@@ -48,9 +50,10 @@ struct Stream {
 }
 
 /// What a region remembers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adaptive {
-    streams: [Option<Stream>; STREAMS],
+    /// At most [`STREAMS`].
+    streams: Vec<Stream>,
     steps: [i64; STEPS],
     last_miss: u64,
     clock: u64,
@@ -136,7 +139,7 @@ impl Adaptive {
         let page = page.0;
         self.clock += 1;
         if let Some((index, steps)) = self.find(page) {
-            let stream = self.streams[index].as_mut()?;
+            let stream = &mut self.streams[index];
             stream.used = self.clock;
             let behind = stream.seen(page, steps, pace.now);
             stream.resize(pace);
@@ -170,17 +173,22 @@ impl Adaptive {
             hits: 0,
             used: self.clock,
         };
-        let index = (0..STREAMS).min_by_key(|&index| self.streams[index].map(|stream| stream.used))?;
-        self.streams[index] = Some(stream);
+        let index = if self.streams.len() < STREAMS {
+            self.streams.push(stream);
+            self.streams.len() - 1
+        } else {
+            let oldest = (0..STREAMS).min_by_key(|&index| self.streams[index].used)?;
+            self.streams[oldest] = stream;
+            oldest
+        };
         Some(stream.plan(index, PageRange::new(page, page), direction(stride)))
     }
 
     /// The touch of a page that readahead had marked was seen. None if its stream has gone.
     pub fn on_mark(&mut self, page: PageIndex, pace: &Pace) -> Option<AheadPlan> {
         self.clock += 1;
-        let of = |stream: &Option<Stream>| stream.is_some_and(|stream| stream.mark == Some(page.0));
-        let index = self.streams.iter().position(of)?;
-        let stream = self.streams[index].as_mut()?;
+        let index = self.streams.iter().position(|stream| stream.mark == Some(page.0))?;
+        let stream = &mut self.streams[index];
         stream.used = self.clock;
         let steps = stream.steps_to(page.0).unwrap_or(1);
         let behind = stream.seen(page.0, steps, pace.now);
@@ -194,14 +202,14 @@ impl Adaptive {
         let near = |stream: &&mut Stream| {
             stream.steps_to(page.0).is_some_and(|steps| steps <= stream.window.saturating_mul(2))
         };
-        if let Some(stream) = self.streams.iter_mut().flatten().find(near) {
+        if let Some(stream) = self.streams.iter_mut().find(near) {
             stream.hits += 1;
         }
     }
 
     /// What became of a plan: pages are planned up to `next`, and `mark` is the first of those that are read.
     pub fn planned(&mut self, stream: usize, next: PageIndex, mark: Option<PageIndex>) {
-        if let Some(stream) = self.streams.get_mut(stream).and_then(Option::as_mut) {
+        if let Some(stream) = self.streams.get_mut(stream) {
             stream.next = next.0;
             stream.mark = mark.map(|mark| mark.0);
         }
@@ -210,7 +218,6 @@ impl Adaptive {
     /// The stream whose reader got to a page, and by how many steps.
     fn find(&self, page: u64) -> Option<(usize, u64)> {
         self.streams.iter().enumerate().find_map(|(index, stream)| {
-            let stream = stream.as_ref()?;
             let steps = stream.steps_to(page)?;
             (steps <= REACH * stream.window.max(FIRST)).then_some((index, steps))
         })

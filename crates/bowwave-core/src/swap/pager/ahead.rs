@@ -31,7 +31,7 @@ impl Pager {
             return;
         }
         match self.config.policy {
-            SwapPolicy::None => {}
+            SwapPolicy::None => self.decided_single(id, out),
             SwapPolicy::Cluster => {
                 let plan = self.cluster.on_fault(slot, self.slots.count(), &self.config.window);
                 wanted.extend(plan.slots.clone().filter_map(|slot| self.slots.owner(slot)));
@@ -55,8 +55,9 @@ impl Pager {
                 if plan.is_none() && advice == RegionAdvice::Sequential {
                     plan = adaptive.begin(id.page.0, 1, &pace);
                 }
-                if let Some(plan) = plan {
-                    wanted = self.follow(id, &plan, out);
+                match plan {
+                    Some(plan) => wanted = self.follow(id, &plan, out),
+                    None => self.decided_single(id, out),
                 }
             }
         }
@@ -113,7 +114,7 @@ impl Pager {
     }
 
     /// What a stream's reader has passed goes first when room is needed.
-    fn leave_behind(&mut self, id: PageId, behind: PageRange) {
+    pub(super) fn leave_behind(&mut self, id: PageId, behind: PageRange) {
         if self.config.lists == Lists::Global {
             return;
         }
@@ -139,6 +140,10 @@ impl Pager {
         wanted: Vec<PageId>,
         out: &mut Vec<PagerAction>,
     ) {
+        // As Linux does it, once a window has more than one page.
+        if let Some(id) = demand.filter(|_| wanted.len() > 1) {
+            self.drain(id.region);
+        }
         let mut room = self.room_ahead();
         let mut pages: Vec<(u32, PageId)> = Vec::new();
         if let Some(id) = demand {
@@ -188,9 +193,13 @@ impl Pager {
         for &(_, page) in run {
             self.take_frame(page.region);
             let state = self.table.page_mut(page);
+            self.fates[usize::from(state.is(flag::LEFT))].back += 1;
+            state.clear(flag::LEFT);
             state.set(flag::COMING);
             state.next = id;
-            self.table.region_mut(page.region).in_flight += 1;
+            let region = self.table.region_mut(page.region);
+            region.in_flight += 1;
+            region.away -= 1;
             if Some(page) == demand {
                 ahead = false;
             } else {
@@ -210,6 +219,11 @@ impl Pager {
     pub(super) fn read_alone(&mut self, now: Instant, id: PageId, out: &mut Vec<PagerAction>) {
         let slot = self.table.page(id).slot;
         self.read(now, &[(slot, id)], Some(id), out);
+    }
+
+    fn decided_single(&self, page: PageId, out: &mut Vec<PagerAction>) {
+        let window = SwapWindow::Pages { start: page.page, count: 1, stride: 1 };
+        self.decided(page, window, 1, SwapReason::Single, out);
     }
 
     fn decided(

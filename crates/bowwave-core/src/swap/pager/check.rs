@@ -2,9 +2,9 @@
 
 use alloc::collections::BTreeSet;
 
+use super::Pager;
 use super::event::{PageId, RegionId};
 use super::table::{Kind, NONE, Page, Region, flag};
-use super::{Lists, Pager};
 use crate::page::PageIndex;
 
 /// An invariant that does not hold, and where.
@@ -50,7 +50,7 @@ impl Pager {
     }
 
     fn check_region(&self, id: RegionId, region: &Region, sums: &mut Sums) -> Result<(), PagerFault> {
-        let before = sums.frames;
+        let (before, mut away) = (sums.frames, 0);
         for page in region.known(region.all()) {
             let page_id = PageId { region: id, page };
             let state = region.page(page);
@@ -58,6 +58,13 @@ impl Pager {
                 return Err(PagerFault { what, page: Some(page_id) });
             }
             self.check_page(page_id, &state, sums)?;
+            away += u64::from(state.slot != 0 && !state.any(flag::HERE | flag::COMING));
+        }
+        if away != region.away {
+            return Err(PagerFault {
+                what: "a region's pages on the store are those without memory",
+                page: None,
+            });
         }
         let waits =
             |page: &u64| region.page(PageIndex(*page)).any(flag::COMING | flag::UNMAPPING | flag::WRITING);
@@ -97,10 +104,9 @@ impl Pager {
 
     /// The length of all lists, walked.
     fn check_lists(&self) -> Result<u64, PagerFault> {
-        let owners = if self.config.lists == Lists::Global { 1 } else { self.table.regions.len() + 1 };
         let mut sum = 0;
-        for owner in 0..owners {
-            for kind in [Kind::Active, Kind::Inactive, Kind::Behind] {
+        for owner in 0..self.table.regions.len() + 1 {
+            for kind in [Kind::Active, Kind::Inactive, Kind::Behind, Kind::Batch] {
                 let list = self.table.list(owner, kind);
                 let (mut at, mut count, mut last) = (list.head, 0, NONE);
                 while at != NONE && count <= list.len {

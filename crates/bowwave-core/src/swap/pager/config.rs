@@ -35,6 +35,10 @@ pub struct PagerConfig {
     pub high: u64,
     /// Active pages for each inactive one, when room is made.
     pub inactive_ratio: u32,
+    /// With [`Lists::Global`], pages of a region that are gathered before they join the list together, or until the region
+    /// reads ahead. At least 1. Linux does so a processor, to take the lists' lock less often; it is why pages of one
+    /// process lie together on its swap devices at all.
+    pub list_batch: u32,
     /// Whether decisions are reported.
     pub explain: bool,
 }
@@ -84,6 +88,7 @@ impl PagerConfig {
             lists: Lists::Global,
             map_ahead: false,
             write_pages: 32,
+            list_batch: 15,
             // Linux's for less than a gigabyte is 1, for 10 GB it is 10: the square root of ten times the gigabytes.
             inactive_ratio: (10 * (frames >> 18)).isqrt().clamp(1, 1000) as u32,
             ..Self::own(frames, slots)
@@ -108,6 +113,7 @@ impl PagerConfig {
             low: (frames / 32).clamp(4, 4096),
             high: (frames / 16).clamp(8, 8192),
             inactive_ratio: 7,
+            list_batch: 1,
             explain: false,
         }
     }
@@ -123,6 +129,7 @@ impl PagerConfig {
             ("frames", self.frames, self.frames >= 16, "at least 16 pages"),
             ("slots", self.slots, (2..=SLOTS_MAX).contains(&self.slots), "from 2 to 2^32 - 1"),
             ("write_pages", self.write_pages.into(), self.write_pages > 0, "at least 1"),
+            ("list_batch", self.list_batch.into(), self.list_batch > 0, "at least 1"),
             ("writes_max", self.writes_max.into(), self.writes_max > 0, "at least 1"),
             ("low", self.low, self.low <= self.frames / 4, "at most a quarter of frames"),
             (

@@ -180,6 +180,7 @@ impl Pager {
             return;
         }
         self.table.page_mut(id).flags = 0;
+        self.table.region_mut(id.region).away += 1;
         if again && self.table.region(id.region).is_some_and(|region| region.waiting.contains_key(&id.page.0))
         {
             // It was read with others, or as readahead: whoever waits is entitled to a read of its own. Its frame is the
@@ -248,7 +249,8 @@ impl Pager {
             self.count(id.region, |stats| stats.wasted += 1);
         }
         self.unlist(id);
-        self.table.page_mut(id).flags = 0;
+        self.table.page_mut(id).flags = if state.slot == 0 { 0 } else { state.flags & flag::LEFT };
+        self.table.region_mut(id.region).away += u64::from(state.slot != 0);
         self.give_frame(id.region);
         push(out, PagerAction::Drop { region: id.region, pages: single(id.page) });
     }
@@ -261,6 +263,7 @@ impl Pager {
             self.drop_page(id, out);
         }
         self.table.page_mut(id).flags = 0;
+        self.table.region_mut(id.region).away -= u64::from(self.table.page(id).slot != 0);
         self.release_slot(id);
     }
 }

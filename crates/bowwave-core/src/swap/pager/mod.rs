@@ -60,8 +60,10 @@
 //! Pages are active (mapped) or inactive (with [`Tracking::Unmap`] unmapped, so that a touch shows). What a stream of
 //! readahead has left behind goes first, the latest of it before the earlier: of memory that is passed over again and again
 //! that is what is needed last, and a reader in order, at whatever window, takes memory from itself and not from its neighbours.
-//! Else the region gives way that has much memory and makes touches wait least; each eighth time, whether or not anyone has
-//! left something behind.
+//! If pages that go so come back and others that go do not, it is the others' turn: what was left behind is then a working
+//! set, and what is kept is of no use. Else, and each eighth time whether or not anyone has left something behind, the region gives way that a frame more or less
+//! matters least to: where the fewest touches waited of late, or met a page that was next to go, for each page that they could
+//! have been for.
 
 mod advise;
 mod ahead;
@@ -129,7 +131,17 @@ pub struct Pager {
     turn: u64,
     /// Time that a readahead takes, smoothed.
     latency_ns: u64,
+    /// What became of pages that went because they were next to go, and of those that had been left behind.
+    fates: [Fate; 2],
     stats: SwapStats,
+}
+
+/// What became of pages that went, lately.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fate {
+    gone: u64,
+    /// Of them, those that were read again.
+    back: u64,
 }
 
 /// A read in flight.
@@ -169,6 +181,7 @@ impl Pager {
             pause_ns: 0,
             turn: 0,
             latency_ns: 200_000,
+            fates: [Fate::default(); 2],
             stats: SwapStats::default(),
         })
     }
@@ -327,12 +340,34 @@ impl Pager {
         }
     }
 
+    /// Puts a page at the head of a list, wherever it was.
     fn enlist(&mut self, id: PageId, kind: Kind) {
-        self.table.enlist(self.owner(id), id, kind);
+        self.unlist(id);
+        let batch = kind == Kind::Active && self.config.list_batch > 1 && self.config.lists == Lists::Global;
+        if batch {
+            let own = id.region.0 as usize + 1;
+            self.table.enlist(own, id, Kind::Batch);
+            if self.table.list(own, Kind::Batch).len >= self.config.list_batch.into() {
+                self.drain(id.region);
+            }
+        } else {
+            self.table.enlist(self.owner(id), id, kind);
+        }
     }
 
     fn unlist(&mut self, id: PageId) {
-        self.table.unlist(self.owner(id), id);
+        let gathered = self.table.page(id).list == Kind::Batch;
+        let owner = if gathered { id.region.0 as usize + 1 } else { self.owner(id) };
+        self.table.unlist(owner, id);
+    }
+
+    /// Lets pages of a region that were gathered join the active list, in order.
+    fn drain(&mut self, region: RegionId) {
+        let own = region.0 as usize + 1;
+        while let Some(id) = self.table.tail(own, Kind::Batch) {
+            self.table.unlist(own, id);
+            self.table.enlist(0, id, Kind::Active);
+        }
     }
 
     fn count(&mut self, region: RegionId, count: impl Fn(&mut SwapStats)) {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::event::{PageId, PagerAction, SwapOut, WriteId};
+use super::event::{PageId, PagerAction, RegionId, SwapOut, WriteId};
 use super::table::{Kind, flag};
 use super::{Lists, Pager, Placement, Tracking};
 use crate::event::Urgency;
@@ -14,8 +14,10 @@ use crate::time::Instant;
 const RUN: usize = 8;
 /// Each so many turns room is made as if nobody had left anything behind.
 const FAIR_TURN: u64 = 8;
+/// How much more a page costs that a touch waits for than one that readahead brings.
+const COSTLIER: u64 = 4;
 /// Waits for the store that are remembered, over all regions, before all are halved.
-const STALLS_MAX: u64 = 4096;
+const STALLS_MAX: u64 = 1024;
 /// Pages with slots that are looked at when the store has no slot left.
 const STEAL: usize = 256;
 
@@ -61,9 +63,15 @@ impl Pager {
                 && let Some(id) = self.first_behind(owner)
             {
                 self.choose(id, out);
+                self.table.page_mut(id).set(flag::LEFT);
                 found += 1;
             }
+            self.went(1, found);
             return found > 0;
+        }
+        if self.config.lists == Lists::Global && self.table.list(0, Kind::Active).len == 0 {
+            let regions = 0..self.table.regions.len() as u32;
+            regions.for_each(|region| self.drain(RegionId(region)));
         }
         self.refill(owner, out);
         let mut moved = false;
@@ -74,6 +82,7 @@ impl Pager {
             let page = *self.table.page_mut(id);
             if page.is(flag::REFERENCED) {
                 self.table.page_mut(id).clear(flag::REFERENCED);
+                self.table.region_mut(id.region).stalls += 1;
                 self.enlist(id, Kind::Active);
                 moved = true;
             } else if page.is(flag::WRITING)
@@ -88,8 +97,25 @@ impl Pager {
                 }
             }
         }
+        self.went(0, found);
         // What was moved is not referenced any more: that ends.
         found > 0 || moved
+    }
+
+    fn went(&mut self, kind: usize, count: usize) {
+        self.fates[kind].gone += count as u64;
+        if self.fates.iter().map(|fate| fate.gone).sum::<u64>() > self.config.frames {
+            for fate in &mut self.fates {
+                (fate.gone, fate.back) = (fate.gone / 2, fate.back / 2);
+            }
+        }
+    }
+
+    /// Whether what was left behind comes back so much more than what goes otherwise that it is no longer the first to go.
+    fn left_comes_back(&self) -> bool {
+        let [other, left] = self.fates;
+        let (per_left, per_other) = (left.back * (other.gone + 1), (other.back + 1) * (left.gone + 1));
+        per_left > per_other.saturating_mul(COSTLIER)
     }
 
     /// The latest page that a stream has left behind; with writes failing, only one that need not be written.
@@ -141,24 +167,25 @@ impl Pager {
         if let Some((owner, _)) = regions().find(|(_, region)| region.frames > region.frames_max) {
             return Some((owner, Kind::Inactive));
         }
-        if !self.turn.is_multiple_of(FAIR_TURN) {
+        if self.turn.is_multiple_of(FAIR_TURN) == self.left_comes_back() {
             let left = regions().filter(|&(owner, _)| self.first_behind(owner).is_some());
             if let Some((owner, _)) = left.max_by_key(|(_, region)| region.frames) {
                 return Some((owner, Kind::Behind));
             }
         }
-        let (count, stalls) =
-            regions().fold((0, 0), |(count, sum), (_, region)| (count + 1, sum + region.stalls));
-        let even = stalls / u64::max(count, 1) + 1;
         let has_some = |owner| {
             [Kind::Active, Kind::Inactive, Kind::Behind]
                 .iter()
                 .any(|&kind| self.table.list(owner, kind).len > 0)
         };
-        let chosen = regions().filter(|&(owner, _)| has_some(owner)).max_by_key(|(_, region)| {
-            u128::from(region.frames) * u128::from(even) * 16 / u128::from(region.stalls + even)
-        });
-        let owner = chosen.map(|(owner, _)| owner);
+        // Waits that a frame more would spare: those of late, over the pages that they were spread over.
+        let use_of = |&(owner, region): &(usize, &super::table::Region)| {
+            let pages = region.away + self.table.list(owner, Kind::Inactive).len + 1;
+            (u128::from(region.stalls) << 64) / u128::from(pages)
+        };
+        let least = regions().filter(|&(owner, _)| has_some(owner)).min_by_key(use_of);
+        let owner = least.map(|(owner, _)| owner);
+        let stalls: u64 = regions().map(|(_, region)| region.stalls).sum();
         if stalls > STALLS_MAX {
             self.table.regions.iter_mut().flatten().for_each(|region| region.stalls /= 2);
         }

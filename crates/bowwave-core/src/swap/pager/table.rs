@@ -48,6 +48,8 @@ pub(super) mod flag {
     pub(crate) const WRITING: u16 = 1 << 10;
     /// What it holds is of no use when what is under way has ended.
     pub(crate) const DISCARD: u16 = 1 << 11;
+    /// When it last went it had been left behind; of use while it is out.
+    pub(crate) const LEFT: u16 = 1 << 12;
 }
 
 /// A page.
@@ -71,6 +73,8 @@ pub(super) enum Kind {
     Inactive,
     /// Left behind by a reader that goes on: first to go.
     Behind,
+    /// Of a region's own, even where the others are all regions': will become active.
+    Batch,
 }
 
 /// Pages in order; new ones come to the head, the tail goes first.
@@ -91,6 +95,7 @@ pub(super) struct Waiting {
 /// A region.
 #[derive(Debug)]
 pub(super) struct Region {
+    /// Up to the highest that was touched.
     chunks: Vec<Option<Box<[Page; CHUNK]>>>,
     pub(super) pages: u64,
     /// Number of its first page by address: where page tables begin follows from it.
@@ -101,13 +106,17 @@ pub(super) struct Region {
     /// Frames it has.
     pub(super) frames: u64,
     pub(super) frames_max: u64,
-    /// Touches that waited for the store lately.
+    /// Touches that waited for the store lately, or would have if a page had gone that was next to go.
     pub(super) stalls: u64,
+    /// Pages that are on the store and not in memory, nor on their way there.
+    pub(super) away: u64,
     /// Its pages that are being read, written or unmapped.
     pub(super) in_flight: u64,
     pub(super) dying: bool,
     pub(super) advised: Vec<(PageRange, RegionAdvice)>,
     pub(super) waiting: BTreeMap<u64, Vec<Waiting>>,
+    /// The page after the last one that began as zeroes, and how many before it did so in order.
+    pub(super) first_run: (u64, u64),
     /// Where its runs go on the store.
     pub(super) head: Head,
 }
@@ -116,7 +125,7 @@ pub(super) struct Region {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) regions: Vec<Option<Region>>,
-    lists: Vec<[List; 3]>,
+    lists: Vec<[List; 4]>,
 }
 
 impl Page {
@@ -159,9 +168,8 @@ impl List {
 
 impl Region {
     pub(super) fn new(pages: u64, base: u64, adaptive: Adaptive) -> Self {
-        let chunks = (0..pages.div_ceil(CHUNK as u64)).map(|_| None).collect();
         Self {
-            chunks,
+            chunks: Vec::new(),
             pages,
             base,
             vma: Vma::default(),
@@ -170,10 +178,12 @@ impl Region {
             frames: 0,
             frames_max: u64::MAX,
             stalls: 0,
+            away: 0,
             in_flight: 0,
             dying: false,
             advised: Vec::new(),
             waiting: BTreeMap::new(),
+            first_run: (NONE, 0),
             head: Head::default(),
         }
     }
@@ -184,7 +194,11 @@ impl Region {
     }
 
     pub(super) fn page_mut(&mut self, page: PageIndex) -> &mut Page {
-        let chunk = &mut self.chunks[page.0 as usize / CHUNK];
+        let index = page.0 as usize / CHUNK;
+        if self.chunks.len() <= index {
+            self.chunks.resize_with(index + 1, || None);
+        }
+        let chunk = &mut self.chunks[index];
         &mut chunk.get_or_insert_with(|| Box::new([Page::UNKNOWN; CHUNK]))[page.0 as usize % CHUNK]
     }
 
@@ -245,7 +259,7 @@ impl Table {
 
     fn list_mut(&mut self, owner: usize, kind: Kind) -> &mut List {
         if self.lists.len() <= owner {
-            self.lists.resize(owner + 1, [List::EMPTY; 3]);
+            self.lists.resize(owner + 1, [List::EMPTY; 4]);
         }
         &mut self.lists[owner][place(kind)]
     }
@@ -296,5 +310,6 @@ fn place(kind: Kind) -> usize {
         Kind::No | Kind::Active => 0,
         Kind::Inactive => 1,
         Kind::Behind => 2,
+        Kind::Batch => 3,
     }
 }

@@ -50,6 +50,7 @@ struct World {
     next: u64,
     retired: u64,
     broken_store: bool,
+    /// Whether it lifts protection by itself, and tells at unmapping which pages were written to.
     tells_written: bool,
     out: Vec<PagerAction>,
 }
@@ -86,7 +87,8 @@ impl World {
     /// A program touches a page, which must lead to a mapped page at once or later.
     fn touch(&mut self, id: PageId, touch: Touch) {
         let reach = self.mapped.get(&id).copied();
-        let reached = reach.is_some_and(|(writable, _)| writable || touch == Touch::Load);
+        let lifted = self.tells_written;
+        let reached = reach.is_some_and(|(writable, _)| writable || lifted || touch == Touch::Load);
         if reached && self.pager.config.tracking == Tracking::Unmap {
             return self.access(id, touch);
         }
@@ -114,7 +116,7 @@ impl World {
         let wanted = self.truth.get(&id).copied().unwrap_or(0);
         assert_eq!(self.memory.get(&id), Some(&wanted), "{id:?} holds what was written to it");
         if touch == Touch::Store {
-            assert!(*writable, "a store finds its page writable");
+            assert!(*writable || self.tells_written, "a store finds its page writable");
             *written = true;
             // Zeroes now and then: they are not stored.
             let value = if self.next.is_multiple_of(7) { 0 } else { self.next };
@@ -299,6 +301,20 @@ impl World {
             self.with(Pager::expire);
             turns += 1;
             assert!(turns < 100_000, "touches wait forever: {:?}", self.pager.load());
+            if turns % 1000 == 0 && self.jobs.is_empty() {
+                // More pages than memory and store have room for: nobody goes on until someone gives some up.
+                let load = self.pager.load();
+                assert_eq!(
+                    (load.slots_used, load.blocked),
+                    (load.slots, true),
+                    "only a full store stops everything"
+                );
+                let region = RegionId(self.chance.below(3) as u32);
+                self.mapped.retain(|id, _| id.region != region);
+                self.truth.retain(|id, _| id.region != region);
+                let all = PageRange::new(0, PAGES);
+                self.with(|pager, now, out| pager.advise(now, region, all, RegionAdvice::DontNeed, out));
+            }
         }
     }
 }

@@ -7,8 +7,12 @@ use super::table::{Kind, Page, Waiting, flag};
 use super::{Pager, push, single};
 use crate::event::Urgency;
 use crate::id::Waiter;
+use crate::page::PageRange;
 use crate::swap::SwapPolicy;
 use crate::time::Instant;
+
+/// Pages of a region that came into being in order, and are left behind by the next as many.
+const FIRST_RUN: u64 = 32;
 
 impl Pager {
     /// A program touches a page. With [`TouchOutcome::Wait`] exactly one [`PagerAction::Wake`] for `waiter` follows; a page
@@ -56,6 +60,9 @@ impl Pager {
             return TouchOutcome::Wait;
         }
         if page.is(flag::HERE) {
+            if page.list == Kind::Inactive && !page.any(flag::MAPPED | flag::AHEAD) {
+                self.table.region_mut(id.region).stalls += 1;
+            }
             if !page.is(flag::MAPPED) || (touch == Touch::Store && !page.is(flag::WRITABLE)) {
                 self.count(id.region, |stats| stats.minor_faults += 1);
             }
@@ -130,6 +137,14 @@ impl Pager {
         }
         self.enlist(id, Kind::Active);
         push(out, PagerAction::Zero { region: id.region, pages: single(id.page), writable });
+        let (next, run) = &mut self.table.region_mut(id.region).first_run;
+        *run = if *next == id.page.0 { *run + 1 } else { 1 };
+        *next = id.page.0 + 1;
+        if *run >= 2 * FIRST_RUN && run.is_multiple_of(FIRST_RUN) {
+            // Whoever fills memory in order has done with what lies so far back.
+            let end = id.page.0 + 1 - FIRST_RUN;
+            self.leave_behind(id, PageRange::new(end - FIRST_RUN, end));
+        }
     }
 
     /// Maps a page that is in memory, or makes it writable, for someone who touches it.
