@@ -77,6 +77,18 @@ pub struct CacheArgs {
 
     #[command(flatten)]
     range: RangeArgs,
+
+    /// Bytes that a kernel in front reads around a fault of a mapped page; 0 if there is none.
+    #[arg(skip)]
+    fault_bytes: u64,
+}
+
+impl CacheArgs {
+    /// The same behind a kernel that reads so many bytes around a fault of a mapped page.
+    #[must_use]
+    pub fn behind_a_kernel(self, fault_bytes: u64) -> Self {
+        Self { fault_bytes, ..self }
+    }
 }
 
 /// The finer points of the policy `range`, named after Lustre's settings.
@@ -130,6 +142,7 @@ impl RangeArgs {
                 RangeClusters::Literal => Clusters::Literal,
                 RangeClusters::Before => Clusters::Before,
             },
+            ..RangeConfig::default()
         }
     }
 }
@@ -192,7 +205,7 @@ pub fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Setting
         cache_bytes: cache.cache,
         page_bytes: cache.page_size,
         policy,
-        range: cache.range.config(),
+        range: RangeConfig { fault_bytes: cache.fault_bytes, ..cache.range.config() },
         scheduler: store.scheduler.algorithm,
         scheduler_knobs: store.scheduler.knobs.clone(),
         device_depth: store.device_depth,

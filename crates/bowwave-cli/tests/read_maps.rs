@@ -3,10 +3,11 @@
 mod common;
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use bowwave_region::uffd::{Delivery, Scope, Uffd};
-use common::{bowwave, failure, run};
+use common::{bowwave, can_mount, failure, run};
 use serde_json::Value;
 
 fn read(arguments: &[&str]) -> Command {
@@ -100,4 +101,43 @@ fn the_kernel_maps_files_and_only_those() {
 fn an_empty_file_cannot_be_mapped_and_has_nothing_to_touch() {
     let rows = rows(&["pattern:/0"]);
     assert!(rows.is_empty() || number(&rows[0], "/map/touches") == 0.0, "{rows:?}");
+}
+
+/// Touches clusters of a file of a mount, as the kernel maps it; the row, and the mount's counters.
+fn touch_through_a_mount(options: &[&str]) -> (Value, Value) {
+    let at = std::env::temp_dir().join(format!("bowwave-read-maps-mount-{}", std::process::id()));
+    fs::create_dir_all(&at).expect("the temporary directory is writable");
+    let mut mount = bowwave();
+    mount.args(["mount", "pattern:/"]).arg(&at).args(["--stats-on-exit", "--json", "--kernel-cache", "on"]);
+    let mut mount =
+        mount.args(options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("bowwave starts");
+    let mut talk = BufReader::new(mount.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    talk.read_line(&mut line).expect("UTF-8");
+    assert!(line.contains(" is mounted at "), "{line}");
+    let file = at.join("1GiB").display().to_string();
+    let touch = ["--mmap=kernel", "--pattern", "clustered", "--size", "32MiB", "--json"];
+    let rows = run(bowwave().args(["read", &file]).args(touch));
+    run(bowwave().arg("umount").arg(&at));
+    let counters = std::io::read_to_string(mount.stdout.take().expect("a pipe")).expect("UTF-8");
+    assert!(mount.wait().expect("it ends").success());
+    fs::remove_dir(&at).expect("it was ours");
+    let rows: Vec<Value> = serde_json::from_str(&rows).expect("rows");
+    (rows[0].clone(), serde_json::from_str(&counters).expect("counters"))
+}
+
+#[test]
+fn clusters_touched_through_a_mount_are_told_from_streams() {
+    if !can_mount() {
+        return;
+    }
+    // Requests of the store as large as those of an object store: a cluster taken for a stream costs dozens of times its bytes.
+    let range = ["--policy", "range", "--ra-pages", "8192", "--cache", "1GiB"];
+    for clusters in ["mended", "learned"] {
+        let (row, counters) = touch_through_a_mount(&[&range[..], &["--range-clusters", clusters]].concat());
+        assert!(number(&row, "/map/faults") > 0.0, "{row}");
+        let fetched = number(&counters, "/bytes_fetched") / number(&row, "/bytes_wanted");
+        assert!(fetched < 3.0, "{fetched} bytes for a byte touched ({clusters}): {counters}");
+        assert!(number(&counters, "/lustre/mmap range read") > 0.0, "{counters}");
+    }
 }

@@ -57,8 +57,10 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// The kernel's readahead window to ask for, in bytes.
-    pub(crate) fn readahead_bytes(&self) -> u32 {
+    /// The kernel's readahead window to ask for, in bytes. It may grant less:
+    /// [`Mount::kernel_readahead_bytes`](crate::Mount::kernel_readahead_bytes).
+    #[must_use]
+    pub fn readahead_bytes(&self) -> u32 {
         match self.kernel_cache {
             KernelCache::On => self.kernel_readahead_bytes.min(REQUEST_BYTES_MAX),
             KernelCache::Off => 0,

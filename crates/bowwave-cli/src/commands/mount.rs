@@ -135,7 +135,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.daemon && !args.tell_ready {
         return background::start(&args.url, &args.dir);
     }
-    let opened = Opened::new(&background::url(args), args.policy, &args.cache, &args.store)?;
+    let opened = Opened::new(&background::url(args), args.policy, &args.cache(), &args.store)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
     if let Some(age) = args.abort_uploads {
@@ -184,6 +184,14 @@ fn access(mount: &Mount, args: &Args) -> &'static str {
 }
 
 impl Args {
+    /// The cache is told what the kernel asks for when a mapped page is touched.
+    fn cache(&self) -> CacheArgs {
+        let asked = self.options().readahead_bytes();
+        // Others are not granted more.
+        let around = if rustix::process::geteuid().is_root() { asked } else { asked.min(128 << 10) };
+        self.cache.clone().behind_a_kernel(around.into())
+    }
+
     fn options(&self) -> MountOptions {
         MountOptions {
             kernel_readahead_bytes: u32::try_from(self.kernel_readahead).unwrap_or(u32::MAX),

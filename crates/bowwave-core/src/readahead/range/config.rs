@@ -14,6 +14,10 @@ pub struct RangeConfig {
     pub file_bytes_max: u64,
     /// What is done about clusters of mapped faults.
     pub clusters: Clusters,
+    /// A read out of order of just so many bytes is not a program's, but what another cache in front reads around a fault of a
+    /// mapped page, as the kernel does on a mount. It counts as a fault, and so do the reads in order that follow. 0, the
+    /// default, if there is no such cache.
+    pub fault_bytes: u64,
 }
 
 /// What is done about clusters of mapped faults.
@@ -105,6 +109,7 @@ impl Default for RangeConfig {
             whole_bytes: 4 << 20,
             file_bytes_max: 256 << 20,
             clusters: Clusters::Mended,
+            fault_bytes: 0,
         }
     }
 }

@@ -25,10 +25,13 @@ pub(super) struct State {
     whole: u64,
     fast: u64,
     clusters: Clusters,
+    fault_pages: u64,
     // The reader.
     requests: u64,
     /// Behind the last access.
     last_end: u64,
+    /// Reads are faults, as another cache tells of them.
+    reads_are_faults: bool,
     /// Pages mapped from there on, whose touches are not seen.
     unseen: u64,
     in_order_requests: u64,
@@ -75,8 +78,10 @@ impl State {
             whole: pages(range.whole_bytes),
             fast: pages(FAST_BYTES),
             clusters: range.clusters,
+            fault_pages: pages(range.fault_bytes),
             requests: 0,
             last_end: 0,
+            reads_are_faults: false,
             unseen: 0,
             in_order_requests: 0,
             in_order_pages: 0,
@@ -110,7 +115,16 @@ impl State {
             self.window = self.file_max.min(self.whole);
             return;
         }
-        let stride_found = self.detect(request.start.0, request.count().0, plans);
+        let (page, count) = (request.start.0, request.count().0);
+        if self.fault_pages > 0 && !self.is_near(page, LOOSE_PAGES) {
+            self.reads_are_faults = count == self.fault_pages;
+        }
+        if self.reads_are_faults {
+            self.touch(page, count);
+            self.fault(page, count, plans);
+            return;
+        }
+        let stride_found = self.detect(page, count, plans);
         self.grows = self.in_order_requests > 1 || stride_found;
     }
 
@@ -129,8 +143,10 @@ impl State {
             return self.set(page, missing, page + 1);
         }
         if mapped.is_some() {
-            self.touch(page);
-            self.fault(page, plans);
+            self.touch(page, 1);
+            self.fault(page, 1, plans);
+        }
+        if mapped.is_some() || self.reads_are_faults {
             let in_clusters = !self.grows && self.window <= self.range;
             if in_clusters
                 && missing
@@ -227,11 +243,11 @@ impl State {
         }
     }
 
-    /// A mapped page is touched that nobody used before; the window grows after so many in order.
-    fn fault(&mut self, page: u64, plans: &mut Plans) {
+    /// Mapped pages are touched that nobody used before; the window grows after so many in order.
+    fn fault(&mut self, page: u64, count: u64, plans: &mut Plans) {
         let before = self.in_order_pages;
         self.infer(page);
-        let stride_found = self.detect(page, 1, plans);
+        let stride_found = self.detect(page, count, plans);
         let step =
             if self.clusters == Clusters::Before { STEP_BEFORE } else { self.range.max(self.range_min) };
         self.grows |= self.in_order_pages / step > before / step || stride_found;
@@ -311,12 +327,13 @@ impl State {
     }
 
     /// Follows the clusters of faults.
-    fn touch(&mut self, page: u64) {
+    fn touch(&mut self, page: u64, count: u64) {
+        let end = page.saturating_add(count.max(1) - 1);
         let known = self.cluster.filter(|&(_, last)| last > 0 || self.clusters != Clusters::Literal);
         let (first, last) = known.unwrap_or_default();
         if known.is_some() && self.is_near(page, self.range) {
             self.cluster_requests = self.cluster_requests.saturating_add(1);
-            let (first, last) = (first.min(page), last.max(page));
+            let (first, last) = (first.min(page), last.max(end));
             self.cluster = Some((first, last));
             if last - first < self.range {
                 return;
@@ -328,7 +345,7 @@ impl State {
         }
         self.learned.entered = page;
         self.cluster_requests = 0;
-        self.cluster = Some((page, page));
+        self.cluster = Some((page, end));
     }
 
     /// Whether a page is no more than so many from where the last access ended.

@@ -182,6 +182,35 @@ fn touches_in_no_order_teach_nothing() {
 }
 
 #[test]
+fn reads_of_a_cache_in_front_tell_clusters_of_faults_from_streams() {
+    let with = |fault_bytes| {
+        let range = RangeConfig { fault_bytes, whole_bytes: 0, ..clusters(Clusters::Learned) };
+        Bench::new(
+            Config { policy: crate::Policy::Range, ra_pages: 4096, range, ..Config::default() },
+            1 << 20,
+        )
+    };
+    // What the kernel reads for a fault and what follows it: 64 pages around, and 64 more in order, twice.
+    let cluster = |bench: &mut Bench, start: u64| -> u64 {
+        (0..3).flat_map(|step| bench.read(start + step * 64, 64)).map(|decided| decided.2).sum()
+    };
+    let mut bench = with(64 << 12);
+    let pages: Vec<u64> = [10_000, 50_000, 30_000, 90_000].map(|start| cluster(&mut bench, start)).into();
+    assert!(pages.iter().all(|&pages| (192..=384).contains(&pages)), "{pages:?}");
+    // The same reads of a program are a stream each time.
+    let pages = cluster(&mut with(0), 10_000);
+    assert!(pages > 1024, "{pages}");
+    // And so is what begins with a short read, or goes on and on.
+    let mut bench = with(64 << 12);
+    bench.read(9_996, 4);
+    let pages = cluster(&mut bench, 10_000);
+    assert!(pages > 1024, "{pages}");
+    let mut bench = with(64 << 12);
+    let most = (0..20).flat_map(|step| bench.read(10_000 + step * 64, 64)).map(|decided| decided.2).max();
+    assert!(most > Some(1024), "{most:?}");
+}
+
+#[test]
 fn before_document_003_each_fault_was_single_until_four_came_in_order() {
     let mut bench = Bench::with(clusters(Clusters::Before));
     for page in [1000, 1010, 1025, 1060] {
