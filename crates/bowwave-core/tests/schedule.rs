@@ -344,3 +344,29 @@ fn impossible_knobs_and_names_are_refused_with_their_bounds() {
     }
     assert!("cfq".parse::<Algorithm>().unwrap_err().contains("deadline-rw"));
 }
+
+#[test]
+fn write_back_does_not_join_who_waits_at_a_device_with_an_order_of_its_own_but_for_its_turn() {
+    let config =
+        SchedulerConfig { write_back_waits: true, sync_slowdown_max: u32::MAX, ..of(Algorithm::Deadline) };
+    let mut bench = Bench::new(config);
+    let mut at_device = Vec::new();
+    let mut go = |bench: &mut Bench, script: &str| {
+        bench.play(script);
+        let sent = std::iter::from_fn(|| bench.scheduler.dispatch(Instant(bench.now)));
+        let sent: Vec<_> = sent.map(|it| (it.request.start, it.id)).collect();
+        at_device.extend(sent.iter().copied());
+        sent.into_iter().map(|(start, _)| start).collect::<Vec<_>>()
+    };
+    assert_eq!(go(&mut bench, "w10 w20"), [10, 20], "nobody waits");
+    assert_eq!(go(&mut bench, "s1 w30 w40"), [1], "it would go before in the order of places");
+    assert_eq!(go(&mut bench, "r3"), [3, 30], "after two it is its turn, once");
+    assert_eq!(go(&mut bench, "s5"), [5]);
+    assert_eq!(go(&mut bench, "+6s"), [40], "past its deadline it goes whoever waits");
+    assert_eq!(go(&mut bench, "w60"), []);
+    for (_, id) in at_device {
+        assert!(bench.scheduler.complete(Instant(bench.now), id));
+    }
+    let next = bench.scheduler.dispatch(Instant(bench.now)).map(|it| it.request.start);
+    assert_eq!(next, Some(60), "who waited is served");
+}

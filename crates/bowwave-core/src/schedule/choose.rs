@@ -80,11 +80,10 @@ impl Scheduler {
             let item = lane.head(0)?;
             return Some(Choice { lane: index, item, reason: Reason::Arrival, batch: Some(0) });
         }
-        let crowded = self.config.algorithm == Algorithm::Deadline
-            && self.at_device() >= self.config.async_beside_max as usize;
-        let next = lane
-            .next
-            .filter(|&(item, _)| (may_async && !crowded) || self.group(&self.items[item].request) == 0);
+        let next = lane.next.filter(|&(item, _)| {
+            let request = &self.items[item].request;
+            (may_async && !self.is_crowded(request)) || self.group(request) == 0
+        });
         if let Some((item, reason)) = next
             && lane.batched < self.config.batch_requests
             && !(self.config.batch_contiguous && self.items[item].request.start != lane.position)
@@ -95,7 +94,8 @@ impl Scheduler {
         let floor = both && lane.starved >= self.config.starved_max;
         let group = usize::from(head(0).is_none() || floor);
         let first = head(group)?;
-        if group == 1 && crowded && !floor && self.items[first].deadline >= now {
+        let crowded = group == 1 && self.is_crowded(&self.items[first].request);
+        if crowded && !floor && self.items[first].deadline >= now {
             return None;
         }
         let expired = self.items[first].deadline < now;
@@ -117,6 +117,19 @@ impl Scheduler {
             None => (first, Reason::Oldest),
         };
         Some(Choice { lane: index, item, reason, batch: Some(group) })
+    }
+
+    /// Whether the device has so much that an async request is to wait.
+    fn is_crowded(&self, request: &Request) -> bool {
+        let config = &self.config;
+        if config.algorithm != Algorithm::Deadline {
+            return false;
+        }
+        let waits = config.write_back_waits
+            && request.direction == Direction::Write
+            && self.at_device() > self.async_at_device as usize
+            && self.sync_in_a_row < config.starved_max.max(1);
+        waits || self.at_device() >= config.async_beside_max as usize
     }
 
     /// Hands an item to the device and finds out what its batch goes on with.
@@ -143,6 +156,11 @@ impl Scheduler {
         self.at_device[index] += 1;
         let alone = self.async_at_device <= 1;
         self.async_at_device += u32::from(counts_async);
+        if class == Class::Sync {
+            self.sync_in_a_row = self.sync_in_a_row.saturating_add(1);
+        } else if request.direction == Direction::Write {
+            self.sync_in_a_row = 0;
+        }
         let taken = &mut self.items[item];
         taken.state = State::AtDevice(AtDevice { since: now, counts_async, alone });
         let deadline = (self.config.algorithm != Algorithm::Noop).then_some(taken.deadline);

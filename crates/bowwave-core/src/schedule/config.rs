@@ -52,6 +52,10 @@ pub struct SchedulerConfig {
     /// Async requests go only while fewer than so many requests of any class are at the device, so that the last slots are
     /// there for who comes and waits; unless one has expired, or its turn has come by `starved_max`. At least 1.
     pub async_beside_max: u32,
+    /// While a sync request is at the device, write-back does not join it, unless it has expired, or as many sync requests have
+    /// gone there since its last one as `starved_max` says. For devices that put what they have in an order of their own: a
+    /// stream of writes would go before whoever waits, however few of them are there at once.
+    pub write_back_waits: bool,
     /// While sync requests take longer at the device than so many times what they take nearly alone, fewer async ones go there. At
     /// least 1; [`u32::MAX`] for no such limit.
     pub sync_slowdown_max: u32,
@@ -80,6 +84,7 @@ impl SchedulerConfig {
             aging_ns: 10_000_000_000,
             async_depth_max: 64,
             async_beside_max: u32::MAX,
+            write_back_waits: false,
             sync_slowdown_max: 2,
             sync_fast_ns: 0,
         }

@@ -63,6 +63,8 @@ pub struct Scheduler {
     /// Items at the device, by priority.
     at_device: [usize; Priority::ALL.len()],
     async_at_device: u32,
+    /// Sync requests that went to the device since the last of write-back.
+    sync_in_a_row: u32,
     depth: AsyncDepth,
     stats: SchedulerStats,
 }
@@ -108,6 +110,7 @@ impl Scheduler {
             waiting: 0,
             at_device: [0; Priority::ALL.len()],
             async_at_device: 0,
+            sync_in_a_row: 0,
             depth: AsyncDepth::new(max, slowdown, fast_ns),
             stats: SchedulerStats::default(),
         })

@@ -52,6 +52,7 @@ impl Shape {
             seeks: profile.seeks,
             async_depth_max: room,
             async_beside_max: room,
+            write_back_waits: profile.seeks,
             sync_slowdown_max: if profile.seeks || profile.latency <= NEAR { 2 } else { u32::MAX },
             sync_fast_ns: u64::try_from((2 * profile.latency).max(2 * NEAR).as_nanos()).unwrap_or(u64::MAX),
             ..of
