@@ -91,6 +91,40 @@ impl CacheArgs {
     }
 }
 
+/// What is written and not in the store yet.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[command(next_help_heading = "Writing")]
+pub struct WriteArgs {
+    /// How much may be written and not in the store before writers wait; without it, a fifth of the cache
+    ///
+    /// Never more than half of the cache. Linux's dirty_bytes.
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    dirty_limit: Option<u64>,
+
+    /// From how much on it goes to the store by itself; without it, half of --dirty-limit
+    ///
+    /// Linux's dirty_background_bytes. Below --dirty-limit.
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    dirty_background: Option<u64>,
+
+    /// After how long it goes to the store by itself, however little it is
+    ///
+    /// Linux's dirty_expire_centisecs.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
+    dirty_expire: Duration,
+}
+
+impl WriteArgs {
+    fn add_to(self, options: Options) -> Options {
+        Options {
+            dirty_bytes: self.dirty_limit,
+            dirty_background_bytes: self.dirty_background,
+            dirty_expire: self.dirty_expire,
+            ..options
+        }
+    }
+}
+
 /// The finer points of the policy `range`, named after Lustre's settings.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct RangeArgs {
@@ -164,7 +198,25 @@ impl Opened {
     /// # Errors
     /// As the store or the options have it.
     pub fn new(url: &str, policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Result<Self, Failure> {
-        let Settings { options, ra_pages } = settings(policy, cache, store);
+        Self::with(url, settings(policy, cache, store))
+    }
+
+    /// The same, for writing, too.
+    ///
+    /// # Errors
+    /// As the store or the options have it.
+    pub fn for_writing(
+        url: &str,
+        policy: Policy,
+        (cache, store): (&CacheArgs, &StoreArgs),
+        write: WriteArgs,
+    ) -> Result<Self, Failure> {
+        let settings = settings(policy, cache, store);
+        Self::with(url, Settings { options: write.add_to(settings.options), ..settings })
+    }
+
+    fn with(url: &str, settings: Settings) -> Result<Self, Failure> {
+        let Settings { options, ra_pages } = settings;
         let backend = bowwave_backend::open_url(url, &options.store).map_err(|error| of_store(&error))?;
         Self::over(backend, options, ra_pages)
     }

@@ -33,6 +33,7 @@ pub struct Checker {
     fills: BTreeMap<FillId, Fill>,
     /// Their frames, for those that end as lost.
     frames: BTreeMap<FillId, Vec<FrameId>>,
+    frames_out: BTreeMap<WriteOutId, Vec<FrameId>>,
     /// Pages in flight, less those invalidated since.
     in_flight: BTreeMap<(FileId, PageIndex), FillId>,
     /// Pages of fills that were invalidated since: only readers who waited already get them, so another fill may have
@@ -74,6 +75,9 @@ impl Checker {
             if let Action::Fill(fill) = action {
                 self.frames.insert(fill.id, cache.fill_frames(fill.id).collect());
             }
+            if let Action::WriteOut(write) = action {
+                self.frames_out.insert(write.id, cache.write_out_frames(write.id).to_vec());
+            }
             self.act(action, &mut decision)?;
         }
         if let Some(fill) = failed {
@@ -114,7 +118,11 @@ impl Checker {
             Event::Write { write, .. } if write.range.is_empty() => {
                 return Err(Violation("driver: nothing is written".into()));
             }
-            Event::WrittenOut { id, .. } => {
+            Event::WrittenOut { id, result } => {
+                let frames = self.frames_out.remove(id).unwrap_or_default();
+                if *result == Err(FillError::LOST) {
+                    frames.into_iter().for_each(|frame| *self.pinned.entry(frame).or_default() += 1);
+                }
                 let ended = self.write_outs.remove(id);
                 ensure(ended.is_some(), || format!("I9: write-out {} ended twice", id.0))?;
             }

@@ -274,8 +274,9 @@ impl FillError {
     pub const TOO_LARGE: Self = Self(u16::MAX);
     /// The handle was closed while a read through it waited for frames.
     pub const CLOSED: Self = Self(u16::MAX - 1);
-    /// The fill has ended, yet somebody may still write to its frames. The cache lets go of their pages and pins each
-    /// frame once for the driver, who unpins them when nobody can write to them any more, or never.
+    /// The fill has ended, yet somebody may still write to its frames; or the write-out, yet somebody may still read them. The cache pins each
+    /// frame once for the driver, who unpins them when nobody can use them any more, or never; it lets go of the pages of
+    /// a fill.
     pub const LOST: Self = Self(u16::MAX - 2);
 }
 

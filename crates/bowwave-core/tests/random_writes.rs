@@ -372,7 +372,16 @@ impl Run {
             }
             file[page as usize] = bytes;
         }
-        let result = if failed { Err(FillError(5)) } else { Ok(()) };
+        let lost = failed && self.rng.chance(20);
+        if lost {
+            // Given back at some time, as any frames.
+            self.held.push(frames);
+        }
+        let result = match (failed, lost) {
+            (true, true) => Err(FillError::LOST),
+            (true, false) => Err(FillError(5)),
+            (false, _) => Ok(()),
+        };
         self.step(Event::WrittenOut { id: out.id, result })
     }
 

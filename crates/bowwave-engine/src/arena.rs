@@ -114,6 +114,11 @@ impl Arena {
         }
     }
 
+    /// Bytes of a frame.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.page_size.bytes()
+    }
+
     /// Frames that `len` bytes fill, from the start of the first.
     pub(crate) fn frames_for(&self, len: usize) -> usize {
         len.div_ceil(self.page_size.bytes() as usize)

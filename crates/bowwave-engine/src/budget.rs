@@ -35,8 +35,10 @@ impl Budget {
         needy: usize,
         mut perform: impl FnMut(usize, Vec<Effect>),
     ) {
-        let short =
-            shards[needy].with_cache(|cache| cache.frames_used() + self.lot / 4 >= cache.frame_limit());
+        let short = shards[needy].with_cache(|cache| {
+            // Half of what is lent may be dirty.
+            cache.writes_stalled() > 0 || cache.frames_used() + self.lot / 4 >= cache.frame_limit()
+        });
         if !short {
             return;
         }

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, Profile, open_url};
-use bowwave_core::{FillError, FillId, FrameId, PageSize};
+use bowwave_core::{FillError, FillId, FrameId, PageSize, WriteOutId};
 
 use crate::budget::Budget;
 use crate::entry::FileEntry;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::journal::Journal;
 use crate::options::Options;
-use crate::queue::{Queue, QueuedFill};
+use crate::queue::{Piece, Queue};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     /// Files of stores that are gone, with requests still on their way.
     orphans: Mutex<Vec<Arc<FileEntry>>>,
     has_orphans: AtomicBool,
+    /// The timer will look for what has been dirty for long.
+    watches_dirty: AtomicBool,
     next_shard: AtomicUsize,
     next_uid: AtomicU64,
     chance: AtomicU64,
@@ -79,6 +81,7 @@ impl Engine {
             budget: Budget::new(plan.frames - share * count, lot, floor),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
+            watches_dirty: AtomicBool::new(false),
             past_stores: Mutex::default(),
             timer: Arc::default(),
             room: Room::new(u64::from(plan.frames) * plan.page_size.bytes() / 2),
@@ -269,9 +272,49 @@ impl Inner {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, queue));
     }
 
-    /// Sends a fill again at `due`.
-    pub(crate) fn later(&self, due: Instant, fill: QueuedFill) {
-        self.timer.add(due, Job::Fill(fill));
+    /// Answers write-outs and carries out what follows.
+    pub(crate) fn written_out(
+        self: &Arc<Self>,
+        shard: usize,
+        answers: Vec<(WriteOutId, std::result::Result<(), FillError>)>,
+    ) {
+        let mut effects = Vec::new();
+        self.shards[shard].written_out(answers, &mut effects);
+        self.perform(shard, effects);
+        if self.has_orphans.load(Ordering::Relaxed) {
+            self.adopt(Vec::new());
+        }
+    }
+
+    /// Sends a fill or a write-out again at `due`.
+    pub(crate) fn later(&self, due: Instant, piece: Piece) {
+        self.timer.add(due, Job::Send(piece));
+    }
+
+    /// Something is dirty: sees to it that it is written back when it is old.
+    pub(crate) fn watch_dirty(&self) {
+        if !self.watches_dirty.swap(true, Ordering::AcqRel) {
+            self.timer.add(Instant::now() + self.look_at_dirty_every(), Job::WriteBack);
+        }
+    }
+
+    /// Writes back what has been dirty for long; comes again while anything is dirty.
+    pub(crate) fn write_back_old(self: &Arc<Self>) {
+        // Before looking: who makes something dirty meanwhile has the next look.
+        self.watches_dirty.store(false, Ordering::Release);
+        let mut is_dirty = false;
+        for shard in 0..self.shards.len() {
+            let mut effects = Vec::new();
+            is_dirty |= self.shards[shard].expire(&mut effects);
+            self.perform(shard, effects);
+        }
+        if is_dirty {
+            self.watch_dirty();
+        }
+    }
+
+    fn look_at_dirty_every(&self) -> Duration {
+        (self.options.dirty_expire / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
     }
 
     /// The object behind a file is another one now: nothing cached of it counts any more.
@@ -290,12 +333,12 @@ impl Inner {
             let mut unwanted = Vec::new();
             for effect in effects.drain(..) {
                 match effect {
-                    Effect::Fill(fill) => {
-                        if !touched.iter().any(|queue| Arc::ptr_eq(queue, &fill.entry.queue)) {
-                            touched.push(Arc::clone(&fill.entry.queue));
+                    Effect::Send(piece) => {
+                        let queue = Arc::clone(&piece.entry().queue);
+                        queue.push(piece);
+                        if !touched.iter().any(|other| Arc::ptr_eq(other, &queue)) {
+                            touched.push(queue);
                         }
-                        let queue = Arc::clone(&fill.entry.queue);
-                        queue.push(fill);
                     }
                     Effect::Promote(entry, key) => entry.queue.promote(key),
                     Effect::Cancel(entry, key) => {

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
 
-use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object, WriteObject};
+use bowwave_backend::{Entry, Error as StoreError, ErrorKind, Identity, Object, WriteObject};
 use bowwave_core::{FileId, FillError};
 
 use crate::files::Key;
@@ -22,6 +23,8 @@ pub(crate) struct FileEntry {
     pub(crate) queue: Arc<Queue>,
     /// Bytes that the file has now.
     size: AtomicU64,
+    /// Bytes that the store has of it: pages behind that were never there.
+    stored: AtomicU64,
     /// As of the last agreement with the store.
     identity: Mutex<Identity>,
     /// What names it. Changes only under the lock of [`Files`](crate::files::Files).
@@ -53,6 +56,12 @@ pub(crate) struct Writing {
     pub(crate) writers: AtomicU32,
     /// What they write to, while there are any.
     object: Mutex<Option<Arc<dyn WriteObject>>>,
+    /// Write-outs that failed for good so far, and why the last did.
+    errors: Mutex<(u64, Option<StoreError>)>,
+    /// When it was written to last.
+    at: Mutex<Option<SystemTime>>,
+    /// It has no name any more: what is written goes with the last handle.
+    nameless: AtomicBool,
 }
 
 impl FileEntry {
@@ -69,6 +78,7 @@ impl FileEntry {
             file,
             queue,
             size: AtomicU64::new(identity.size),
+            stored: AtomicU64::new(identity.size),
             key: Mutex::new(Key::new(path, &identity)),
             identity: Mutex::new(identity),
             path: Mutex::new(path.to_owned()),
@@ -121,6 +131,67 @@ impl FileEntry {
     /// calls this.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
+    }
+
+    /// Bytes that the store has at least.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+
+    /// The store has bytes up to here now.
+    pub(crate) fn has_stored(&self, end: u64) {
+        self.stored.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// The store has the file cut, or made longer.
+    pub(crate) fn set_stored(&self, len: u64) {
+        self.stored.store(len, Ordering::Release);
+    }
+
+    /// A write-out has failed for good.
+    pub(crate) fn note_write_error(&self, error: &StoreError) {
+        let mut errors = lock(&self.writing.errors);
+        errors.0 += 1;
+        errors.1 = Some(error.clone());
+    }
+
+    /// How many write-outs have failed for good so far, and why the last did.
+    pub(crate) fn write_errors(&self) -> (u64, Option<StoreError>) {
+        lock(&self.writing.errors).clone()
+    }
+
+    /// Somebody writes now.
+    pub(crate) fn note_write(&self) {
+        *lock(&self.writing.at) = Some(SystemTime::now());
+    }
+
+    /// When it was written to last.
+    pub(crate) fn written_at(&self) -> Option<SystemTime> {
+        *lock(&self.writing.at)
+    }
+
+    /// Makes times that the store tells of the file no earlier than its last write.
+    pub(crate) fn overlay_times(&self, entry: &mut Entry) {
+        let Some(at) = self.written_at() else { return };
+        entry.modified = entry.modified.map(|modified| modified.max(at));
+        if let Some(unix) = &mut entry.unix {
+            unix.changed = unix.changed.max(at);
+        }
+    }
+
+    /// The time of the last write no longer counts: the store has a later one.
+    pub(crate) fn forget_write(&self) {
+        *lock(&self.writing.at) = None;
+    }
+
+    /// Its last name is gone.
+    pub(crate) fn set_nameless(&self) {
+        self.writing.nameless.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has no name any more.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.writing.nameless.load(Ordering::Relaxed)
     }
 
     /// Whether pages of this file are those of an object with this identity. A size alone, or a weak tag, proves nothing:

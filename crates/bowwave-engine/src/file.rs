@@ -8,6 +8,7 @@ mod write;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bowwave_backend::Identity;
 use bowwave_core::{Advice, FillError, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::shard::{Effect, Found};
 use crate::store::StoreInner;
 use crate::wait::{Outcome, Slot};
+pub(crate) use write::ALL;
 
 /// An open handle of an object, with its own readahead state. Any number of threads may read through it; streams that
 /// should be told apart want handles of their own.
@@ -28,6 +30,8 @@ pub struct File {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) handle: HandleId,
     access: Access,
+    /// Write-outs of the file that had failed when this handle was last told of them.
+    errors_told: AtomicU64,
 }
 
 /// What a handle was opened for.
@@ -77,7 +81,8 @@ impl File {
         handle: HandleId,
         access: Access,
     ) -> Self {
-        Self { engine, store, entry, handle, access }
+        let errors_told = AtomicU64::new(entry.write_errors().0);
+        Self { engine, store, entry, handle, access, errors_told }
     }
 
     /// A handle more, to read the same version of the object, with a readahead state of its own.
@@ -85,7 +90,7 @@ impl File {
         let (engine, store, entry) =
             (Arc::clone(&self.engine), Arc::clone(&self.store), Arc::clone(&self.entry));
         let handle = store.another_handle(&entry);
-        Self { engine, store, entry, handle, access: Access::Read }
+        Self::new(engine, store, entry, handle, Access::Read)
     }
 
     /// Size in bytes, now: as of the opening, and as writers have changed it since.
@@ -296,7 +301,8 @@ impl File {
 
 impl Drop for File {
     /// Closes the handle. The last one that writes first writes out what is left to, so that the store has it; errors that
-    /// nobody has heard of by [`flush`](Self::flush) are counted, and told by [`Store::lost_writes`](crate::Store::lost_writes).
+    /// nobody has heard of by [`flush`](Self::flush) are counted
+    /// ([`StoreStats::pages_lost`](crate::StoreStats::pages_lost)).
     fn drop(&mut self) {
         match self.entry.whole.get() {
             Some(whole) => self.store.close_whole(whole, &self.entry, self.handle),

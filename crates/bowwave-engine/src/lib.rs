@@ -48,6 +48,7 @@ mod store;
 mod timer;
 mod wait;
 mod whole;
+mod write_out;
 
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;

@@ -1,7 +1,9 @@
 //! Options of an engine, checked once.
 
+use std::time::Duration;
+
 use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
-use bowwave_core::{Config, PageSize, Policy, RangeConfig};
+use bowwave_core::{Config, PageSize, Policy, RangeConfig, WriteBackConfig};
 
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
@@ -30,6 +32,13 @@ pub struct Options {
     /// ([`Profile::slots`](bowwave_backend::Profile::slots)) if `None`. A store that is given more than that lets them
     /// wait, too, in its own order.
     pub device_depth: Option<u32>,
+    /// Bytes that may be dirty or on their way to a store, before writers wait; a fifth of the cache if `None`, and never
+    /// more than half of it. Shared out evenly among the shards, as files are.
+    pub dirty_bytes: Option<u64>,
+    /// Dirty bytes from which on the engine writes back; half of [`dirty_bytes`](Self::dirty_bytes) if `None`.
+    pub dirty_background_bytes: Option<u64>,
+    /// How long bytes may be dirty before they are written back, however few.
+    pub dirty_expire: Duration,
     /// How often a failed request is tried again, where that may help.
     pub retries: u32,
     /// Seed of the jitter in the pauses between tries.
@@ -52,6 +61,9 @@ impl Default for Options {
             scheduler: Algorithm::Deadline,
             scheduler_knobs: None,
             device_depth: None,
+            dirty_bytes: None,
+            dirty_background_bytes: None,
+            dirty_expire: Duration::from_secs(30),
             retries: 6,
             seed: 0,
             store: bowwave_backend::Options::default(),
@@ -73,6 +85,11 @@ pub(crate) struct Plan {
 /// Bookkeeping of a frame, in the worst case of single pages far apart: its entry, its leaf in the page table, the shadow of
 /// a page that it held before. Counted against the cache, so that it stays within its bytes.
 const METADATA_BYTES: u64 = 320;
+/// Bytes of a write-out; the queue joins neighbours.
+const WRITE_OUT_BYTES: u64 = 1 << 20;
+/// Bytes that each shard has on their way to stores for write-back: as many as the queue of a disk in Linux holds, 128
+/// requests of 512 KiB.
+const WRITE_BACK_BYTES: u64 = 64 << 20;
 /// Bytes of a fill: readers wake when theirs is done, and the queue joins neighbours again.
 const FILL_BYTES: u64 = 256 << 10;
 
@@ -118,7 +135,9 @@ impl Options {
             Some(0) => return Err(Error::Options("shards is 0, but must be at least 1".into())),
             shards => shards.unwrap_or(processors).min(roomy),
         };
-        let plan = Plan { page_size, frames, shards, config: config(frames) };
+        let mut config = config(frames);
+        config.write_back = self.write_back(cache_bytes, page_size, shards)?;
+        let plan = Plan { page_size, frames, shards, config };
         plan.config.validate().map_err(|error| Error::Options(error.to_string()))?;
         Ok(plan)
     }
@@ -127,6 +146,32 @@ impl Options {
 /// Sets knobs, if there are any.
 pub(crate) fn turn(config: &mut SchedulerConfig, knobs: Option<&str>) -> std::result::Result<(), KnobError> {
     knobs.map_or(Ok(()), |knobs| config.turn(knobs))
+}
+
+impl Options {
+    /// How much each shard may have dirty.
+    fn write_back(&self, cache_bytes: u64, page_size: PageSize, shards: usize) -> Result<WriteBackConfig> {
+        let pages = |bytes: u64| u32::try_from(bytes / page_size.bytes() / shards as u64).unwrap_or(u32::MAX);
+        let dirty_bytes = self.dirty_bytes.unwrap_or(cache_bytes / 5);
+        let background_bytes = self.dirty_background_bytes.unwrap_or(dirty_bytes / 2);
+        if self.dirty_bytes == Some(0) {
+            return Err(Error::Options("dirty_bytes is 0, but must be at least 1".into()));
+        }
+        if background_bytes >= dirty_bytes && background_bytes > 0 {
+            return Err(Error::Options(format!(
+                "dirty_background_bytes is {background_bytes}, but must be below dirty_bytes, which is {dirty_bytes}"
+            )));
+        }
+        let dirty_max = pages(dirty_bytes).max(1);
+        let at_least_one = |bytes: u64| u32::try_from(bytes / page_size.bytes()).unwrap_or(u32::MAX).max(1);
+        Ok(WriteBackConfig {
+            dirty_max,
+            background: pages(background_bytes).min(dirty_max - 1),
+            expire_ns: u64::try_from(self.dirty_expire.as_nanos()).unwrap_or(u64::MAX),
+            out_pages_max: at_least_one(WRITE_OUT_BYTES),
+            in_flight_max: at_least_one(WRITE_BACK_BYTES),
+        })
+    }
 }
 
 /// Frames set aside for demand: a sixteenth, at most 1024.

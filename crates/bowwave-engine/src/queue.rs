@@ -2,10 +2,11 @@
 //! serves.
 //!
 //! ```text
-//!   fills ──push──► Scheduler (merge, order, deadlines) ──pump──► request::send ──► store
-//!      promote, cancel ──┘                                            └── ended ──► pump
+//!   fills, write-outs ──push──► Scheduler (merge, order, deadlines) ──pump──► request::send ──► store
+//!             promote, cancel ──┘                                                └── ended ──► pump
 //! ```
 
+mod piece;
 mod pumping;
 mod shape;
 
@@ -16,18 +17,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::Profile;
-use bowwave_core::schedule::{self, Direction, DispatchId, Priority, RequestId, Scheduler};
-use bowwave_core::{FillId, FrameId, Instant, PageRange, Urgency};
+use bowwave_core::schedule::{self, DispatchId, Priority, RequestId, Scheduler};
+use bowwave_core::{Instant, PageRange};
 
+pub(crate) use self::piece::{FillKey, Key, Piece, QueuedFill, QueuedWrite};
 use self::pumping::Pumping;
 use self::shape::Shape;
-use crate::arena::Arena;
 use crate::clock;
 use crate::engine::Inner;
-use crate::entry::FileEntry;
 use crate::options::Options;
 use crate::request;
-use crate::stats::{Latencies, StoreStats, Work};
+use crate::stats::{Latencies, StoreStats};
 
 /// Requests that a queue holds before it counts as full, as Linux's `BLKDEV_MAX_RQ`; congested at 7/8 (paper 002, 3.2).
 const QUEUE_REQUESTS: u64 = 128;
@@ -42,30 +42,6 @@ pub(crate) struct Queue {
     congested: AtomicBool,
 }
 
-/// Which fill of which shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FillKey {
-    pub(crate) shard: usize,
-    pub(crate) fill: FillId,
-}
-
-/// A fill that waits to be sent.
-#[derive(Debug)]
-pub(crate) struct QueuedFill {
-    pub(crate) key: FillKey,
-    pub(crate) entry: Arc<FileEntry>,
-    pub(crate) range: PageRange,
-    pub(crate) urgency: Urgency,
-    /// Set when a reader comes to wait for it, wherever it is then: here, between two tries, or not here yet.
-    pub(crate) demanded: Arc<AtomicBool>,
-    pub(crate) frames: Vec<FrameId>,
-    pub(crate) arena: Arc<Arena>,
-    /// How often it was sent in vain.
-    pub(crate) tries: u32,
-    /// Bytes at its start that an earlier request has brought.
-    pub(crate) have_bytes: u64,
-}
-
 /// What goes to the store as one request.
 #[derive(Debug)]
 pub(crate) struct Batch {
@@ -73,19 +49,29 @@ pub(crate) struct Batch {
     pub(crate) id: DispatchId,
     /// When it was taken from the queue.
     pub(crate) sent: Instant,
-    /// In page order; at least one.
-    pub(crate) fills: Vec<QueuedFill>,
+    pub(crate) parts: Parts,
+}
+
+/// What a request is made of: neighbours of one file in page order, at least one.
+#[derive(Debug)]
+pub(crate) enum Parts {
+    /// It reads these.
+    Fills(Vec<QueuedFill>),
+    /// It writes these.
+    Writes(Vec<QueuedWrite>),
 }
 
 #[derive(Debug)]
 struct State {
     scheduler: Scheduler,
     /// What waits, by [`RequestId::slot`], and since when.
-    waiting: Vec<Option<(QueuedFill, Instant)>>,
-    ids: HashMap<FillKey, RequestId>,
+    waiting: Vec<Option<(Piece, Instant)>>,
+    ids: HashMap<Key, RequestId>,
     /// Requests so far that were to be merged with nothing.
     loners: u64,
     queued_pages: u64,
+    /// Of these, pages to be read.
+    queued_fill_pages: u64,
     in_flight_pages: u64,
     stats: StoreStats,
     latencies: Latencies,
@@ -100,6 +86,7 @@ impl Queue {
             ids: HashMap::new(),
             loners: 0,
             queued_pages: 0,
+            queued_fill_pages: 0,
             in_flight_pages: 0,
             stats: StoreStats::default(),
             latencies: Latencies::default(),
@@ -118,49 +105,53 @@ impl Queue {
         self.congested.load(Ordering::Relaxed)
     }
 
-    /// Adds a fill.
-    pub(crate) fn push(&self, fill: QueuedFill) {
-        let mut fill = fill;
+    /// Adds a fill or a write-out.
+    pub(crate) fn push(&self, piece: Piece) {
+        let mut piece = piece;
         let mut state = self.lock();
-        if fill.demanded.load(Ordering::Relaxed) && self.shape.promotes() {
-            fill.urgency = Urgency::Demand;
+        if self.shape.promotes() && piece.is_demanded() {
+            piece.set_demand();
         }
+        let urgency = piece.urgency();
         let now = clock::precise();
-        let object = if fill.is_left_over() { state.loner() } else { fill.entry.uid };
-        let bytes = fill.range.start.0 * self.page_bytes..fill.range.end.0 * self.page_bytes;
-        let Range { start, end } = self.shape.address(&fill.entry, bytes);
-        let (direction, priority) = (Direction::Read, Priority::default());
-        let request = schedule::Request { start, end, direction, object, urgency: fill.urgency, priority };
+        let object = if piece.is_left_over() { state.loner() } else { piece.entry().uid };
+        let PageRange { start, end } = piece.range();
+        let bytes = start.0 * self.page_bytes..end.0 * self.page_bytes;
+        let Range { start, end } = self.shape.address(piece.entry(), bytes);
+        let (direction, priority) = (piece.direction(), Priority::default());
+        let request = schedule::Request { start, end, direction, object, urgency, priority };
         let added = state.scheduler.add(now, request);
-        state.queued_pages += fill.range.count().0;
-        state.ids.insert(fill.key, added.id);
-        state.keep(added.id, (fill, now));
+        state.ids.insert(piece.key(), added.id);
+        state.keep(added.id, (piece, now));
         let waiting = state.scheduler.waiting() as u64;
         state.stats.waiting_max = state.stats.waiting_max.max(waiting);
         self.note_congestion(&state);
     }
 
-    /// Someone waits for a fill now: if it still waits itself, it goes before those that nobody waits for.
-    pub(crate) fn promote(&self, key: FillKey) {
+    /// Someone waits for a fill or a write-out now: if it still waits itself, it goes before those that nobody waits for.
+    pub(crate) fn promote(&self, key: Key) {
         let mut state = self.lock();
         let state = &mut *state;
-        let Some(id) = state.ids.get_mut(&key) else { return };
-        let Some((mut fill, since)) = state.waiting[id.slot()].take() else { return };
-        fill.urgency = Urgency::Demand;
+        let Some(&id) = state.ids.get(&key) else { return };
+        let (mut piece, since) = state.take(id);
+        piece.set_demand();
         // Without promotion it keeps its place.
-        *id = self.shape.promote(&mut state.scheduler, *id).unwrap_or(*id);
-        let id = *id;
-        state.keep(id, (fill, since));
+        let id = self.shape.promote(&mut state.scheduler, id).unwrap_or(id);
+        state.ids.insert(key, id);
+        state.keep(id, (piece, since));
     }
 
     /// Takes a fill out, if it still waits.
     pub(crate) fn cancel(&self, key: FillKey) -> Option<QueuedFill> {
         let mut state = self.lock();
-        let id = *state.ids.get(&key)?;
+        let id = *state.ids.get(&Key::Fill(key))?;
         state.scheduler.cancel(id).expect("what is kept here waits");
-        let (fill, _) = state.take(id);
+        let (piece, _) = state.take(id);
         self.note_congestion(&state);
-        Some(fill)
+        match piece {
+            Piece::Fill(fill) => Some(fill),
+            Piece::Write(_) => None,
+        }
     }
 
     /// Sends what the store has room for.
@@ -191,6 +182,21 @@ impl Queue {
         state.stats.bytes_fetched += bytes;
         for fill in fills {
             state.latencies.record_device(fill.work(), took);
+        }
+    }
+
+    /// The store has refused so many pages for good.
+    pub(crate) fn lost(&self, pages: u64) {
+        self.lock().stats.pages_lost += pages;
+    }
+
+    /// The store has taken bytes of write-outs that were sent at a time.
+    pub(crate) fn taken(&self, bytes: u64, sent: Instant, writes: &[QueuedWrite]) {
+        let took = clock::precise().0.saturating_sub(sent.0);
+        let mut state = self.lock();
+        state.stats.bytes_written += bytes;
+        for write in writes {
+            state.latencies.record_device(write.work(), took);
         }
     }
 
@@ -234,45 +240,34 @@ impl Queue {
         let now = clock::precise();
         let dispatch = state.scheduler.dispatch_up_to(now, |_| self.shape.enough(pending))?;
         let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
-        let mut fills = Vec::with_capacity(ids.len());
+        let (mut fills, mut writes) = (Vec::new(), Vec::new());
         for id in ids {
-            let (fill, since) = state.take(id);
-            state.latencies.record_queue(fill.work(), now.0.saturating_sub(since.0));
-            fills.push(fill);
+            let (piece, since) = state.take(id);
+            state.latencies.record_queue(piece.work(), now.0.saturating_sub(since.0));
+            state.in_flight_pages += piece.range().count().0;
+            match piece {
+                Piece::Fill(fill) => fills.push(fill),
+                Piece::Write(write) => writes.push(write),
+            }
         }
-        state.in_flight_pages += pages_of(&fills);
+        // Only what goes the same way is merged.
+        let parts = if writes.is_empty() { Parts::Fills(fills) } else { Parts::Writes(writes) };
         state.stats.requests += 1;
         let at_device = state.scheduler.at_device() as u64;
         state.stats.in_flight_max = state.stats.in_flight_max.max(at_device);
         state.stats.in_flight_total += at_device;
         state.stats.waiting_total += state.scheduler.waiting() as u64;
         self.note_congestion(state);
-        Some(Batch { id: dispatch.id, sent: now, fills })
+        Some(Batch { id: dispatch.id, sent: now, parts })
     }
 
     fn note_congestion(&self, state: &State) {
-        let requests = self.shape.requests_of(state.queued_pages * self.page_bytes);
+        let requests = self.shape.requests_of(state.queued_fill_pages * self.page_bytes);
         self.congested.store(requests >= QUEUE_REQUESTS * 7 / 8, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl QueuedFill {
-    /// Whether a request has failed it or left it half done. It is then sent by itself, so that one bad page does not
-    /// fail its neighbours again.
-    fn is_left_over(&self) -> bool {
-        self.tries > 0 || self.have_bytes > 0
-    }
-
-    /// What it counts as.
-    fn work(&self) -> Work {
-        match self.urgency {
-            Urgency::Demand => Work::DemandRead,
-            Urgency::Readahead => Work::Readahead,
-        }
     }
 }
 
@@ -288,18 +283,23 @@ impl State {
         u64::MAX - self.loners
     }
 
-    fn keep(&mut self, id: RequestId, fill: (QueuedFill, Instant)) {
+    fn keep(&mut self, id: RequestId, piece: (Piece, Instant)) {
+        let pages = piece.0.range().count().0;
+        self.queued_pages += pages;
+        self.queued_fill_pages += if matches!(piece.0, Piece::Fill(_)) { pages } else { 0 };
         if self.waiting.len() <= id.slot() {
             self.waiting.resize_with(id.slot() + 1, || None);
         }
-        self.waiting[id.slot()] = Some(fill);
+        self.waiting[id.slot()] = Some(piece);
     }
 
     /// Forgets what waited under a name.
-    fn take(&mut self, id: RequestId) -> (QueuedFill, Instant) {
-        let (fill, since) = self.waiting[id.slot()].take().expect("what waits is kept here");
-        self.ids.remove(&fill.key);
-        self.queued_pages -= fill.range.count().0;
-        (fill, since)
+    fn take(&mut self, id: RequestId) -> (Piece, Instant) {
+        let (piece, since) = self.waiting[id.slot()].take().expect("what waits is kept here");
+        self.ids.remove(&piece.key());
+        let pages = piece.range().count().0;
+        self.queued_pages -= pages;
+        self.queued_fill_pages -= if matches!(piece, Piece::Fill(_)) { pages } else { 0 };
+        (piece, since)
     }
 }

@@ -11,8 +11,9 @@ use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::lease::{Lease, Loan};
-use crate::queue::{Batch, Queue, QueuedFill, pages_of};
+use crate::queue::{Batch, Parts, Piece, Queue, QueuedFill, pages_of};
 use crate::shard::Effect;
+use crate::write_out;
 
 /// The first pause before a request is tried again; doubles from try to try.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -44,17 +45,33 @@ struct Sink {
     ended: bool,
 }
 
-/// Sends fills as one read. They are of one file and follow each other.
+/// Sends a request to its store.
 pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, batch: Batch) {
-    let Batch { id, sent, fills: parts } = batch;
+    match batch.parts {
+        Parts::Fills(fills) => read(engine, queue, (batch.id, batch.sent), fills),
+        Parts::Writes(writes) => write_out::send(engine, queue, (batch.id, batch.sent), writes),
+    }
+}
+
+/// Sends fills as one read. They are of one file and follow each other.
+fn read(
+    engine: &Arc<Inner>,
+    queue: &Arc<Queue>,
+    (id, sent): (DispatchId, CoreInstant),
+    parts: Vec<QueuedFill>,
+) {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
     let entry = Arc::clone(&first.entry);
     let page_size = engine.page_size();
     let have = first.have_bytes;
     let offset = (first.range.start.0 << page_size.shift()) + have;
     let end = last.range.end.0 << page_size.shift();
-    let wanted = entry.size().min(end).saturating_sub(offset);
-    let (buf, loan) = lend(engine, &parts);
+    // What was written behind the store's end and is not here was never written: zeros.
+    let wanted = entry.stored().min(end).saturating_sub(offset);
+    // No more than that, as far as the store can be asked for so little: what is behind the end now may be written before
+    // the store is done with the buffer.
+    let room = wanted.next_multiple_of(queue.alignment());
+    let (buf, loan) = lend(engine, &parts, usize::try_from(room).expect("a request fits into memory"));
     clear_tail(&parts, have + wanted);
     let object = entry.object();
     let sink = Box::new(Sink {
@@ -73,15 +90,16 @@ pub(crate) fn send(engine: &Arc<Inner>, queue: &Arc<Queue>, batch: Batch) {
         ended: false,
     });
     match object {
+        Some(_) if wanted == 0 => sink.done(buf, Ok(0)),
         Some(object) => object.read(offset, buf, sink),
         // The last handle has been closed while this fill waited.
         None => sink.done(buf, Err(StoreError::new(ErrorKind::Io, "the file was closed").retryable(false))),
     }
 }
 
-/// The frames of the fills as one buffer.
+/// The frames of the fills, or their first `room` bytes that are still to come, as one buffer.
 #[allow(unsafe_code, reason = "lends frames to the backend")]
-fn lend(engine: &Arc<Inner>, parts: &[QueuedFill]) -> (ReadBuf, Loan) {
+fn lend(engine: &Arc<Inner>, parts: &[QueuedFill], room: usize) -> (ReadBuf, Loan) {
     let mut segments: Vec<(*mut u8, usize)> = Vec::new();
     for (arena, frame) in parts.iter().flat_map(|part| part.frames.iter().map(|&frame| (&part.arena, frame)))
     {
@@ -101,6 +119,12 @@ fn lend(engine: &Arc<Inner>, parts: &[QueuedFill]) -> (ReadBuf, Loan) {
         *len -= skip;
         *len > 0
     });
+    let mut left = room;
+    segments.retain_mut(|(_, len)| {
+        *len = left.min(*len);
+        left -= *len;
+        *len > 0
+    });
     let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].key.shard);
     // SAFETY: segments lie in the arena, which the lease keeps mapped (it holds the engine; all parts are of one file, so
     // of one shard and arena). Frames of a fill in flight belong to that fill alone until it is answered, and it is
@@ -109,21 +133,23 @@ fn lend(engine: &Arc<Inner>, parts: &[QueuedFill]) -> (ReadBuf, Loan) {
     (unsafe { ReadBuf::from_raw_segments(segments, Arc::new(lease)) }, loan)
 }
 
-/// Makes the bytes behind the end of the file zeros: who makes the file longer later finds a hole there. `wanted` bytes,
-/// from the first fill's start on, come from the store.
+/// Makes the bytes behind the end of what the store has zeros: who makes the file longer later finds a hole there, and who
+/// has made it longer already. `wanted` bytes, from the first fill's start on, come from the store.
 #[allow(unsafe_code, reason = "writes to page frames")]
 fn clear_tail(parts: &[QueuedFill], wanted: u64) {
-    let Some(last) = parts.last() else { return };
-    let before: usize = parts[..parts.len() - 1].iter().map(|part| part.frames.len()).sum();
-    let bytes = last.arena.segment(last.frames[0]).1;
-    let skip = usize::try_from(wanted).expect("a request fits into memory").saturating_sub(before * bytes);
-    // SAFETY: the frames are those of a fill in flight that was not sent yet: nobody else's.
-    unsafe { last.arena.zero_from(&last.frames, skip) };
+    let mut left = usize::try_from(wanted).expect("a request fits into memory");
+    for part in parts {
+        let bytes: usize = part.frames.iter().map(|&frame| part.arena.segment(frame).1).sum();
+        let skip = left.min(bytes);
+        left -= skip;
+        // SAFETY: the frames are those of a fill in flight that was not sent yet: nobody else's.
+        unsafe { part.arena.zero_from(&part.frames, skip) };
+    }
 }
 
 impl ReadSink for Sink {
     fn progress(&mut self, bytes: usize) {
-        self.answer_through(bytes);
+        self.answer_through(bytes, false);
     }
 
     fn done(mut self: Box<Self>, buf: ReadBuf, result: bowwave_backend::Result<usize>) {
@@ -131,7 +157,7 @@ impl ReadSink for Sink {
         drop(buf);
         let outcome = match result {
             Ok(bytes) => {
-                self.answer_through(bytes);
+                self.answer_through(bytes, true);
                 if bytes >= self.wanted { Outcome::Done } else { Outcome::Short(self.wanted - bytes) }
             }
             Err(error) => Outcome::Failed(error),
@@ -251,8 +277,9 @@ impl Sink {
         kept
     }
 
-    /// Answers the fills whose bytes are among the first `bytes` of the buffer.
-    fn answer_through(&mut self, bytes: usize) {
+    /// Answers the fills whose bytes are among the first `bytes` of the buffer. The fill at the end of the file only when
+    /// the request is `done`: until then the store may write behind the end, where a program writes meanwhile.
+    fn answer_through(&mut self, bytes: usize, done: bool) {
         let mut answered = Vec::new();
         self.final_bytes = self.final_bytes.max(bytes.min(self.wanted));
         let before = self.answered_bytes;
@@ -260,7 +287,7 @@ impl Sink {
             let fill_bytes = part.frames.len() * self.engine.page_size().bytes() as usize;
             let have = usize::try_from(part.have_bytes).expect("a fill fits into memory");
             let end = self.answered_bytes + fill_bytes - have;
-            if bytes < end.min(self.wanted) {
+            if bytes < end.min(self.wanted) || !done && end > self.wanted {
                 break;
             }
             self.answered_bytes = end;
@@ -292,7 +319,7 @@ fn retry_or_fail(
             let pause = if at_once { Duration::ZERO } else { pause(engine, part.tries, error.retry_after()) };
             part.tries += 1;
             retries += 1;
-            engine.later(Instant::now() + pause, part);
+            engine.later(Instant::now() + pause, Piece::Fill(part));
         } else {
             failed.push((part.key.fill, Err(entry.note_error(error))));
         }

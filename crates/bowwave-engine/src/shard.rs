@@ -1,7 +1,8 @@
 //! One shard: a cache under a lock, its memory, and the translation of actions into things to do outside the lock.
-#![allow(unsafe_code, reason = "reads page frames")]
+#![allow(unsafe_code, reason = "reads and writes page frames")]
 
 mod mapped;
+mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
-    PageRange, ReadOutcome, Request, Waiter,
+    PageRange, ReadOutcome, Request, Target, Waiter, WriteOutId,
 };
 
 use crate::arena::Arena;
@@ -18,8 +19,9 @@ use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::lock::{Guard, OwnedLock};
-use crate::queue::{FillKey, QueuedFill};
+use crate::queue::{FillKey, Key, Piece, QueuedFill};
 use crate::wait::{Outcome, Slot};
+pub(crate) use write::Written;
 
 /// A shard of the cache.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct State {
     files: Vec<Option<Arc<FileEntry>>>,
     /// Fills in flight, whose they are, and whether a reader waits for them.
     fills: HashMap<FillId, (Arc<FileEntry>, Arc<AtomicBool>)>,
+    /// Write-outs in flight, whose they are, and whether a sync waits for them.
+    write_outs: HashMap<WriteOutId, (Arc<FileEntry>, Arc<AtomicBool>)>,
     free_files: Vec<FileId>,
     free_handles: Vec<HandleId>,
     next_handle: u32,
@@ -50,18 +54,20 @@ pub(crate) struct State {
     actions: Vec<Action>,
     /// Of a read that is copied under the lock.
     frames: Vec<FrameId>,
+    /// Of a write, likewise.
+    targets: Vec<Target>,
 }
 
 /// Something to do outside the lock.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Ask the store.
-    Fill(QueuedFill),
+    /// Ask the store, or give it.
+    Send(Piece),
     /// Someone waits for this one now.
-    Promote(Arc<FileEntry>, FillKey),
+    Promote(Arc<FileEntry>, Key),
     /// Nobody needs this one.
     Cancel(Arc<FileEntry>, FillKey),
-    /// Tell a reader.
+    /// Tell a reader, a writer or who syncs.
     Wake(Arc<Slot>, Outcome),
 }
 
@@ -95,11 +101,13 @@ impl Shard {
                 files: Vec::new(),
                 free_files: Vec::new(),
                 fills: HashMap::new(),
+                write_outs: HashMap::new(),
                 free_handles: Vec::new(),
                 next_handle: 0,
                 journal,
                 actions: Vec::new(),
                 frames: Vec::new(),
+                targets: Vec::new(),
             }),
             accesses_seen: AtomicU64::new(0),
         })
@@ -256,7 +264,8 @@ impl Shard {
     /// Forgets a file, unless requests for it are on their way; tells whether it did.
     pub(crate) fn close_file(&self, file: FileId) -> bool {
         let mut state = self.lock();
-        if state.fills.values().any(|(entry, _)| entry.file == file) {
+        let mut on_their_way = state.fills.values().chain(state.write_outs.values());
+        if on_their_way.any(|(entry, _)| entry.file == file) {
             return false;
         }
         state.step(Event::CloseFile { file });
@@ -330,11 +339,11 @@ impl Shard {
         for action in actions.drain(..) {
             match action {
                 Action::Decided(_) => {}
-                Action::Fill(fill) => effects.push(Effect::Fill(self.queued(state, fill))),
+                Action::Fill(fill) => effects.push(Effect::Send(Piece::Fill(self.queued(state, fill)))),
                 Action::Promote { fill } => {
                     if let Some((entry, demanded)) = state.fills.get(&fill) {
                         demanded.store(true, Ordering::Relaxed);
-                        effects.push(Effect::Promote(Arc::clone(entry), self.key(fill)));
+                        effects.push(Effect::Promote(Arc::clone(entry), Key::Fill(self.key(fill))));
                     }
                 }
                 Action::Cancel { fill } => {
@@ -353,9 +362,16 @@ impl Shard {
                 // is given away.
                 Action::Retired { frames } => self.arena.release(&frames),
                 Action::Unmap { .. } | Action::Released { .. } => unreachable!("settled above"),
-                Action::Took { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
-                    unreachable!("nobody writes to pages")
+                Action::WriteOut(write) => {
+                    effects.push(Effect::Send(Piece::Write(self.queued_write(state, write))));
                 }
+                Action::PromoteWrite { id } => {
+                    if let Some((entry, demanded)) = state.write_outs.get(&id) {
+                        demanded.store(true, Ordering::Relaxed);
+                        effects.push(Effect::Promote(Arc::clone(entry), Key::Write(self.number, id)));
+                    }
+                }
+                Action::Took { .. } => unreachable!("only `step` answers with it"),
             }
         }
         state.actions = actions;

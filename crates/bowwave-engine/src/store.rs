@@ -76,6 +76,7 @@ impl Store {
                     && file.is_written()
                 {
                     entry.size = file.size();
+                    file.overlay_times(&mut entry);
                 }
                 Ok(entry)
             }

@@ -1,4 +1,4 @@
-//! What waits for its time: fills for their next try, tasks' frames for being taken back.
+//! What waits for its time: fills and write-outs for their next try, tasks' frames for being taken back.
 
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::engine::Inner;
-use crate::queue::QueuedFill;
+use crate::queue::Piece;
 use crate::wait::Slot;
 use crate::whole::Part;
 
@@ -36,8 +36,10 @@ struct Waiting {
 /// What to do then.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Hand the fill back to its queue.
-    Fill(QueuedFill),
+    /// Hand a fill or a write-out back to its queue.
+    Send(Piece),
+    /// Write back what has been dirty for long, and come again.
+    WriteBack,
     /// Send the part again.
     Part(Part),
     /// Take the frames back that a task has not come for.
@@ -52,12 +54,13 @@ pub(crate) enum Job {
 impl Job {
     fn carry_out(self, engine: &Arc<Inner>) {
         match self {
-            Self::Fill(fill) => {
-                let queue = Arc::clone(&fill.entry.queue);
-                queue.push(fill);
+            Self::Send(piece) => {
+                let queue = Arc::clone(&piece.entry().queue);
+                queue.push(piece);
                 queue.pump(engine);
             }
             Self::Part(part) => part.send(),
+            Self::WriteBack => engine.write_back_old(),
             Self::TakeBack { shard, slot } => {
                 if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {
                     engine.unpin(shard, &frames);

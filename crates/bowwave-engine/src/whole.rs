@@ -502,11 +502,13 @@ impl Whole {
             shard.set_pages(entry.file, pages);
         } else {
             entry.set_size(identity.size);
+            entry.set_stored(identity.size);
         }
         let all = PageRange { start: PageIndex(0), end: PageIndex(u64::MAX) };
         shard.invalidate_pages(entry.file, all);
         if is_longer {
             entry.set_size(identity.size);
+            entry.set_stored(identity.size);
         } else {
             shard.set_pages(entry.file, pages);
         }

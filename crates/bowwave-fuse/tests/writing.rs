@@ -381,10 +381,12 @@ fn ranges_are_copied_between_files_and_within_one() {
         let mut want = vec![0; 77];
         want.extend_from_slice(&bytes[1234..2_001_234]);
         want[0] = bytes[2_999_999];
+        to.sync_data().expect("synced");
         check(store, "to", &want);
         let file = writer(&store.at("to"));
         assert_eq!(copy(&file, 0, &file, 1_000_000, 500_000), 500_000);
         want.copy_within(0..500_000, 1_000_000);
+        file.sync_data().expect("synced");
         check(store, "to", &want);
         drop((to, file));
         check(store, "to", &want);

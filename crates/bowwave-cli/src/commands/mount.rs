@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 use crate::commands::uploads;
 use crate::mounted::complaints;
 use crate::output::{self, Output};
-use crate::setup::{self, CacheArgs, Opened, StoreArgs};
+use crate::setup::{self, CacheArgs, Opened, StoreArgs, WriteArgs};
 use crate::{Failure, values};
 
 /// Arguments of `bowwave mount`.
@@ -109,6 +109,9 @@ pub struct Args {
     cache: CacheArgs,
 
     #[command(flatten)]
+    write: WriteArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 
     /// We are the process in the background: say on standard output when the mount is ready
@@ -135,7 +138,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.daemon && !args.tell_ready {
         return background::start(&args.url, &args.dir);
     }
-    let opened = Opened::new(&background::url(args), args.policy, &args.cache(), &args.store)?;
+    let url = background::url(args);
+    let opened = Opened::for_writing(&url, args.policy, (&args.cache(), &args.store), args.write)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
     if let Some(age) = args.abort_uploads {

@@ -94,7 +94,8 @@ impl WriteBack {
 impl Cache {
     /// A write-out has ended: the store has the bytes that its frames held, or it failed; then the pages are dirty still, and
     /// tried again by a sync or after [`expire_ns`](crate::WriteBackConfig::expire_ns). Retrying for the store's sake is
-    /// the driver's business.
+    /// the driver's business. After [`FillError::LOST`] the frames hold what they held until the driver unpins them; who
+    /// writes to their pages gets others.
     ///
     /// An answer to a write-out that is not in flight is ignored.
     pub fn written_out(
@@ -120,6 +121,9 @@ impl Cache {
             }
         }
         for (&frame, page) in state.frames.iter().zip(state.range.start.0..) {
+            if result == Err(FillError::LOST) {
+                self.frames.pin(frame);
+            }
             self.come_back(state.file, PageIndex(page), frame, result.is_err());
         }
         if let Some(unwritten) = self.unwritten_mut(state.file) {

@@ -4,6 +4,7 @@ use bowwave_backend::{Allocate, Error as StoreError, ErrorKind};
 use bowwave_core::{PageIndex, PageRange};
 
 use super::File;
+use super::write::ALL;
 use crate::error::Result;
 
 impl File {
@@ -20,7 +21,15 @@ impl File {
             let message = format!("{}: no file has {len} bytes", self.entry.name());
             return Err(StoreError::new(ErrorKind::TooLarge, message).into());
         }
-        self.write_object()?.set_len(len)?;
+        let object = self.write_object()?;
+        let page = self.engine.page_size();
+        self.discard_pages(PageRange { start: PageIndex(page.count_for(len).0), end: ALL.end });
+        if len < self.entry.size() {
+            // The page that is cut is read anew.
+            self.flush_pages(page.range_of(len, 1))?;
+        }
+        object.set_len(len)?;
+        self.entry.set_stored(len);
         self.has_length(len, len);
         Ok(())
     }
@@ -44,6 +53,7 @@ impl File {
             };
             return Err(StoreError::new(kind, format!("{}: {what} to allocate", self.entry.name())).into());
         };
+        self.flush_pages(ALL)?;
         self.write_object()?.allocate(offset, len, how)?;
         let size = self.entry.size();
         let size = match how {
@@ -52,6 +62,7 @@ impl File {
             Allocate::Collapse => size.saturating_sub(len),
             Allocate::Insert => size + len,
         };
+        self.entry.set_stored(size);
         self.has_length(size, offset.min(size));
         Ok(())
     }

@@ -1,18 +1,19 @@
-//! Writing, through the cache to the store: what returns, the store has.
-//!
-//! The pages that a write touches are dropped when the store has its bytes, so that who reads them next asks the store.
+//! Writing: bytes go to pages of the cache and from there to the store, when there are many, when they are old, for a sync
+//! and when the file is closed.
 
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use bowwave_backend::{Error as StoreError, ErrorKind, WriteBuf, WriteObject, WriteSink};
+use bowwave_backend::{Error as StoreError, ErrorKind, WriteObject};
+use bowwave_core::{PageIndex, PageRange, Write};
 
-use super::{Access, File};
+use super::{Access, File, with_scratch};
 use crate::error::Result;
+use crate::shard::Written;
 use crate::whole::Writer;
 
-/// Bytes of one write to the store.
-const WRITE_BYTES: usize = 1 << 20;
+/// Bytes that are copied at a time, under the lock of the file's shard.
+const COPY_BYTES: usize = 256 << 10;
 
 impl File {
     /// Whether it was opened for writing.
@@ -24,8 +25,12 @@ impl File {
     /// Writes `buf` at `offset`, or at the end of the file if it was opened to append; returns how many bytes it took.
     /// That is all of them, unless an error came half-way; the next write then tells it.
     ///
+    /// Who reads from now on sees them; the store has them after [`flush`](Self::flush), or some time before. While there
+    /// are too many that it has not ([`Options::dirty_bytes`](crate::Options::dirty_bytes)) this waits.
+    ///
     /// # Errors
-    /// `ReadOnly` if it was not opened for writing; `TooLarge` past 2^63 bytes; as the store says.
+    /// `ReadOnly` if it was not opened for writing; `TooLarge` past 2^63 bytes; as the store says of a page that is changed
+    /// in part and must be read before, or when it takes nothing of what there is to write.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         if let Some((whole, writer)) = self.whole() {
             return Ok(whole.write(writer, offset, buf)?.1);
@@ -52,16 +57,25 @@ impl File {
     /// Whether something was written to the file that is not in the store yet.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.entry.whole.get().is_some_and(|whole| whole.is_draft())
+        self.entry.whole.get().is_some_and(|whole| whole.is_draft()) || self.store.is_dirty(&self.entry)
     }
 
-    /// Returns when the store has what was written to the file so far, through any handle.
+    /// Returns when the store has what was written to the file so far, through any handle. Of a file without a name there
+    /// is nothing to keep: then only [`sync`](Self::sync) writes.
     ///
     /// # Errors
-    /// Errors of writes that this handle was not told of.
+    /// As the store says, of any write-out of the file that failed since this handle was last told, or was opened. What
+    /// the store has refused is kept, and tried again by the next flush or sync, or after
+    /// [`Options::dirty_expire`](crate::Options::dirty_expire).
     pub fn flush(&self) -> Result<()> {
         if let Some((whole, writer)) = self.whole() {
             return whole.flush(writer);
+        }
+        if self.is_writable() {
+            if !self.entry.is_nameless() {
+                self.store.write_out(&self.entry, ALL);
+            }
+            self.tell_errors()?;
         }
         Ok(())
     }
@@ -75,7 +89,20 @@ impl File {
         if let Some((whole, writer)) = self.whole() {
             return whole.sync(writer);
         }
-        self.store.sync_entry(&self.entry, data_only)
+        self.store.write_out(&self.entry, ALL);
+        let synced = self.store.sync_entry(&self.entry, data_only);
+        self.tell_errors()?;
+        synced
+    }
+
+    /// Tells a failure to write out, once.
+    fn tell_errors(&self) -> Result<()> {
+        let (count, error) = self.entry.write_errors();
+        let told = self.errors_told.swap(count, Ordering::AcqRel);
+        match error {
+            Some(error) if count != told => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until nobody else changes the file.
@@ -95,40 +122,75 @@ impl File {
             let message = format!("{}: no file has bytes beyond 2^63", self.entry.name());
             return Err(StoreError::new(ErrorKind::TooLarge, message).into());
         }
-        if buf.is_empty() {
-            return Ok(0);
-        }
-        let object = self.write_object()?;
+        // Before it is dirty, so that nobody takes what it has for what the store says.
+        self.entry.note_write();
         let mut done = 0;
+        let mut woken = false;
         while done < buf.len() {
-            let part = &buf[done..buf.len().min(done + WRITE_BYTES)];
-            match self.write_part(&*object, offset + done as u64, part) {
-                Ok(count) if count > 0 => done += count,
-                Err(error) if done == 0 => return Err(error),
-                _ => break,
+            let part = &buf[done..];
+            match self.write_part(offset + done as u64, part, woken) {
+                Ok(Written::Bytes(count)) => (done, woken) = (done + count, false),
+                Ok(Written::Wait(slot)) => {
+                    self.engine.relieve(self.entry.shard);
+                    match slot.wait() {
+                        Ok(_) => woken = true,
+                        Err(_) if done > 0 => break,
+                        Err(error) => return Err(self.refusal(error).into()),
+                    }
+                }
+                Ok(Written::Read(page)) => match self.fetch(page) {
+                    Err(_) if done > 0 => break,
+                    read => read?,
+                },
+                Ok(Written::Failed(_)) if done > 0 => break,
+                Ok(Written::Failed(error)) => return Err(self.refusal(error).into()),
+                Err(error) => return Err(error),
             }
         }
+        self.engine.watch_dirty();
         Ok(done)
     }
 
-    fn write_part(&self, object: &dyn WriteObject, offset: u64, part: &[u8]) -> Result<usize> {
-        let (sink, answer) = sync_channel(1);
-        object.write(offset, WriteBuf::from_vec(part.to_vec()), Box::new(Answer(sink)));
-        let dropped = || StoreError::new(ErrorKind::Io, "the store dropped a write");
-        let result = answer.recv().unwrap_or_else(|_| Err(dropped()));
-        // Whatever became of it: the pages may not be what the store has.
-        let count = *result.as_ref().unwrap_or(&part.len()) as u64;
+    /// Writes the first bytes of a part that fit into as many pages as are copied at a time.
+    fn write_part(&self, offset: u64, part: &[u8], woken: bool) -> Result<Written> {
         let page = self.engine.page_size();
-        let shard = self.engine.shard(self.entry.shard);
-        let end = offset + count;
-        if result.is_ok() && end > self.entry.size() {
-            shard.set_pages(self.entry.file, page.count_for(end));
-        }
-        shard.invalidate_pages(self.entry.file, page.range_of(offset, count));
-        if result.is_ok() && end > self.entry.size() {
-            self.entry.set_size(end);
-        }
-        Ok(result?)
+        let skip = (offset & (page.bytes() - 1)) as usize;
+        let most = COPY_BYTES.max(page.bytes() as usize) - skip;
+        let part = &part[..part.len().min(most)];
+        let end = offset + part.len() as u64;
+        let write = Write {
+            file: self.entry.file,
+            range: page.range_of(offset, part.len() as u64),
+            keeps_head: skip > 0,
+            keeps_tail: end & (page.bytes() - 1) > 0 && end < self.entry.size(),
+            woken,
+        };
+        let mut effects = Vec::new();
+        let written = self.engine.shard(self.entry.shard).write(&self.entry, write, skip, part, &mut effects);
+        self.engine.perform(self.entry.shard, effects);
+        Ok(written)
+    }
+
+    /// Has a page read that is about to be changed in part.
+    fn fetch(&self, page: PageIndex) -> Result<()> {
+        let offset = page.0 << self.engine.page_size().shift();
+        let mut byte = [0];
+        with_scratch(|scratch| self.read_chunks(offset, &mut byte, scratch)).map(drop)
+    }
+
+    /// Why a write found no room.
+    fn refusal(&self, error: bowwave_core::FillError) -> StoreError {
+        let (_, own) = self.entry.write_errors();
+        own.unwrap_or_else(|| match error {
+            bowwave_core::FillError::CLOSED => self.entry.error(error),
+            _ => StoreError::new(
+                ErrorKind::Io,
+                format!(
+                    "{}: there is no room for dirty pages, because stores refuse those of other files",
+                    self.entry.name()
+                ),
+            ),
+        })
     }
 
     pub(super) fn write_object(&self) -> Result<Arc<dyn WriteObject>> {
@@ -137,14 +199,18 @@ impl File {
             StoreError::new(ErrorKind::ReadOnly, message).into()
         })
     }
-}
 
-/// Hands the end of a write to who waits for it.
-struct Answer(SyncSender<bowwave_backend::Result<usize>>);
+    /// As [`flush`](Self::flush), of some pages.
+    pub(super) fn flush_pages(&self, range: PageRange) -> Result<()> {
+        self.store.write_out(&self.entry, range);
+        self.tell_errors()
+    }
 
-impl WriteSink for Answer {
-    fn done(self: Box<Self>, buf: WriteBuf, result: bowwave_backend::Result<usize>) {
-        drop(buf);
-        let _nobody_waits = self.0.send(result);
+    /// Does away with pages that were written and are not in the store, and waits for those that are on their way there.
+    pub(super) fn discard_pages(&self, range: PageRange) {
+        self.store.discard(&self.entry, range);
     }
 }
+
+/// Every page of a file.
+pub(crate) const ALL: PageRange = PageRange::new(0, u64::MAX);

@@ -1,10 +1,13 @@
-//! Having the store make what was written last.
+//! Having the store take what was written, and make it last.
 
 use std::sync::Arc;
+
+use bowwave_core::PageRange;
 
 use super::{Store, StoreInner};
 use crate::entry::FileEntry;
 use crate::error::Result;
+use crate::file::ALL;
 
 impl Store {
     /// Returns when the bytes of files open for writing are safe from a loss of power. Goes on after an error.
@@ -14,7 +17,15 @@ impl Store {
     pub fn sync(&self) -> Result<()> {
         let settled = self.settle_wholes();
         let written = self.inner.files().written();
-        written.iter().map(|entry| self.inner.sync_entry(entry, false)).fold(settled, Result::and)
+        let sync = |entry: &Arc<FileEntry>| {
+            let (before, _) = entry.write_errors();
+            self.inner.write_out(entry, ALL);
+            let (after, error) = entry.write_errors();
+            let failed = error.filter(|_| after != before).map_or(Ok(()), |error| Err(error.into()));
+            let synced = self.inner.sync_entry(entry, false);
+            failed.and(synced)
+        };
+        written.iter().map(sync).fold(settled, Result::and)
     }
 }
 
@@ -23,5 +34,48 @@ impl StoreInner {
     pub(crate) fn sync_entry(&self, entry: &Arc<FileEntry>, data_only: bool) -> Result<()> {
         let Some(object) = entry.write_object() else { return Ok(()) };
         Ok(object.sync(data_only)?)
+    }
+
+    /// Returns when the store has the pages that were written so far, or has refused them; the entry counts the refusals.
+    pub(crate) fn write_out(&self, entry: &Arc<FileEntry>, range: PageRange) {
+        let mut effects = Vec::new();
+        let slot = self.engine.shard(entry.shard).sync(entry.file, range, &mut effects);
+        self.engine.perform(entry.shard, effects);
+        if let Some(slot) = slot {
+            // The entry has noted errors.
+            let _noted = slot.wait();
+        }
+    }
+
+    /// Returns when nothing of these pages is dirty or on its way to the store. What was written to them is lost.
+    pub(crate) fn discard(&self, entry: &Arc<FileEntry>, range: PageRange) {
+        let mut effects = Vec::new();
+        let slot = self.engine.shard(entry.shard).discard(entry.file, range, &mut effects);
+        self.engine.perform(entry.shard, effects);
+        if let Some(slot) = slot {
+            let _not_wanted = slot.wait();
+        }
+    }
+
+    /// Whether the store lacks something of a file.
+    pub(crate) fn is_dirty(&self, entry: &FileEntry) -> bool {
+        self.engine.shard(entry.shard).with_cache(|cache| cache.unwritten_pages(entry.file).0 > 0)
+    }
+
+    /// The last handle that writes goes, and nobody can open another now: the store gets what it lacks. What it refuses even now is lost, and
+    /// counted.
+    pub(super) fn settle(&self, entry: &Arc<FileEntry>) {
+        if !entry.is_nameless() {
+            self.write_out(entry, ALL);
+        }
+        if !self.is_dirty(entry) {
+            return;
+        }
+        if !entry.is_nameless() {
+            let shard = self.engine.shard(entry.shard);
+            let pages = shard.with_cache(|cache| cache.unwritten_pages(entry.file).0);
+            self.queue.lost(pages);
+        }
+        self.discard(entry, ALL);
     }
 }

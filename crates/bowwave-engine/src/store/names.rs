@@ -9,6 +9,7 @@ use bowwave_backend::{Entry, EntryKind, Identity, Owner, Rename, SetAttributes, 
 use super::{Store, StoreInner};
 use crate::entry::FileEntry;
 use crate::error::Result;
+use crate::file::ALL;
 use crate::files::Key;
 
 impl Store {
@@ -99,6 +100,9 @@ impl Store {
         let Some(Known { entry, stat }) = known else {
             return Ok(self.inner.backend.set_attributes(path, attributes)?);
         };
+        // So that the time stays.
+        self.inner.write_out(&entry, ALL);
+        entry.forget_write();
         self.inner.backend.set_attributes(path, attributes)?;
         let before = stat.identity.unwrap_or_default();
         self.inner.touched(&entry, &before, path);
@@ -173,6 +177,7 @@ impl StoreInner {
     fn removed(&self, gone: Option<Known>) {
         let Some(Known { entry, stat }) = gone else { return };
         if stat.unix.is_none_or(|unix| unix.links <= 1) {
+            entry.set_nameless();
             self.files().detach(&entry, &self.engine);
         }
     }

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bowwave_backend::{Error as StoreError, ErrorKind, OpenWrite, Owner, WriteObject, Writes};
 
 use super::{Store, StoreInner, check_size};
 use crate::entry::FileEntry;
 use crate::error::Result;
-use crate::file::{Access, File};
+use crate::file::{ALL, Access, File};
 use crate::files::{Files, Key};
 
 /// How [`Store::open_with`] opens a file. The default opens what is there for reading.
@@ -121,12 +122,18 @@ impl StoreInner {
 
     /// A handle that writes is being closed. The last one leaves a file that is as the store has it.
     pub(crate) fn close_writer(&self, entry: &Arc<FileEntry>) {
+        // Most of it not with the lock held, since it may take long.
+        if entry.writing.writers.load(Ordering::Relaxed) == 1 && !entry.is_nameless() {
+            self.write_out(entry, ALL);
+        }
         let mut files = self.files();
         if !files.closed_writer(entry) {
             return;
         }
+        self.settle(entry);
         let Some(object) = entry.write_object() else { return };
         entry.drop_write_object();
+        entry.forget_write();
         match object.finish() {
             Ok(identity) if identity.size == entry.size() => {
                 entry.set_identity(identity);

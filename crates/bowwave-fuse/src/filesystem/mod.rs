@@ -233,7 +233,7 @@ impl<T: Tree> Filesystem for Requests<T> {
             offset,
             append: has(flags.0, OFlags::APPEND),
             unprivileged: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| request.gid()),
-            sync: match (has(flags.0, OFlags::SYNC), has(flags.0, OFlags::DSYNC)) {
+            sync: match (has(flags.0, OFlags::SYNC), flags.0 & O_DSYNC != 0) {
                 // What the kernel writes of its cache is made safe by the fsync that follows.
                 _ if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) => None,
                 (true, _) => Some(Sync::All),
@@ -568,6 +568,9 @@ impl<T: Tree> Filesystem for Requests<T> {
         });
     }
 }
+
+/// As most architectures number it; what `rustix` calls so is `O_SYNC`.
+const O_DSYNC: i32 = 0o10000;
 
 /// Whether the flags of an open file have this one.
 fn has(flags: i32, flag: OFlags) -> bool {

@@ -1,0 +1,158 @@
+//! What waits in a queue: fills to be read, write-outs to be written.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bowwave_core::schedule::Direction;
+use bowwave_core::{FillId, FrameId, PageRange, Urgency, WriteOutId};
+
+use crate::arena::Arena;
+use crate::entry::FileEntry;
+use crate::stats::Work;
+
+/// Which fill of which shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FillKey {
+    pub(crate) shard: usize,
+    pub(crate) fill: FillId,
+}
+
+/// Which fill or write-out of which shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Key {
+    Fill(FillKey),
+    Write(usize, WriteOutId),
+}
+
+/// A fill that waits to be sent.
+#[derive(Debug)]
+pub(crate) struct QueuedFill {
+    pub(crate) key: FillKey,
+    pub(crate) entry: Arc<FileEntry>,
+    pub(crate) range: PageRange,
+    pub(crate) urgency: Urgency,
+    /// Set when a reader comes to wait for it, wherever it is then: here, between two tries, or not here yet.
+    pub(crate) demanded: Arc<AtomicBool>,
+    pub(crate) frames: Vec<FrameId>,
+    pub(crate) arena: Arc<Arena>,
+    /// How often it was sent in vain.
+    pub(crate) tries: u32,
+    /// Bytes at its start that an earlier request has brought.
+    pub(crate) have_bytes: u64,
+}
+
+/// A write-out that waits to be sent.
+#[derive(Debug)]
+pub(crate) struct QueuedWrite {
+    pub(crate) shard: usize,
+    pub(crate) id: WriteOutId,
+    pub(crate) entry: Arc<FileEntry>,
+    pub(crate) range: PageRange,
+    pub(crate) urgency: Urgency,
+    /// Set when a sync comes to wait for it, wherever it is then.
+    pub(crate) demanded: Arc<AtomicBool>,
+    pub(crate) frames: Vec<FrameId>,
+    pub(crate) arena: Arc<Arena>,
+    /// How often it was sent in vain.
+    pub(crate) tries: u32,
+}
+
+/// One or the other.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Fill(QueuedFill),
+    Write(QueuedWrite),
+}
+
+impl QueuedFill {
+    /// Whether a request has failed it or left it half done. It is then sent by itself, so that one bad page does not
+    /// fail its neighbours again.
+    fn is_left_over(&self) -> bool {
+        self.tries > 0 || self.have_bytes > 0
+    }
+
+    /// What it counts as.
+    pub(crate) fn work(&self) -> Work {
+        match self.urgency {
+            Urgency::Demand => Work::DemandRead,
+            Urgency::Readahead => Work::Readahead,
+        }
+    }
+}
+
+impl QueuedWrite {
+    /// What it counts as.
+    pub(crate) fn work(&self) -> Work {
+        match self.urgency {
+            Urgency::Demand => Work::SyncWrite,
+            Urgency::Readahead => Work::WriteBack,
+        }
+    }
+}
+
+impl Piece {
+    pub(crate) fn entry(&self) -> &Arc<FileEntry> {
+        match self {
+            Self::Fill(fill) => &fill.entry,
+            Self::Write(write) => &write.entry,
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Fill(fill) => Key::Fill(fill.key),
+            Self::Write(write) => Key::Write(write.shard, write.id),
+        }
+    }
+
+    pub(super) fn range(&self) -> PageRange {
+        match self {
+            Self::Fill(fill) => fill.range,
+            Self::Write(write) => write.range,
+        }
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        match self {
+            Self::Fill(_) => Direction::Read,
+            Self::Write(_) => Direction::Write,
+        }
+    }
+
+    pub(super) fn urgency(&self) -> Urgency {
+        match self {
+            Self::Fill(fill) => fill.urgency,
+            Self::Write(write) => write.urgency,
+        }
+    }
+
+    /// Whether somebody has come to wait for it.
+    pub(super) fn is_demanded(&self) -> bool {
+        match self {
+            Self::Fill(fill) => fill.demanded.load(Ordering::Relaxed),
+            Self::Write(write) => write.demanded.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn set_demand(&mut self) {
+        match self {
+            Self::Fill(fill) => fill.urgency = Urgency::Demand,
+            Self::Write(write) => write.urgency = Urgency::Demand,
+        }
+    }
+
+    /// Whether it goes alone, because it was sent in vain.
+    pub(super) fn is_left_over(&self) -> bool {
+        match self {
+            Self::Fill(fill) => fill.is_left_over(),
+            Self::Write(write) => write.tries > 0,
+        }
+    }
+
+    pub(super) fn work(&self) -> Work {
+        match self {
+            Self::Fill(fill) => fill.work(),
+            Self::Write(write) => write.work(),
+        }
+    }
+}

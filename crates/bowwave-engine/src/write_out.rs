@@ -1,0 +1,211 @@
+//! One request to a store: neighbouring write-outs in one write.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bowwave_backend::{Error as StoreError, ErrorKind, WriteBuf, WriteObject, WriteSink};
+use bowwave_core::schedule::DispatchId;
+use bowwave_core::{FillError, Instant as CoreInstant, WriteOutId};
+
+use crate::clock;
+use crate::engine::Inner;
+use crate::entry::FileEntry;
+use crate::lease::{Lease, Loan};
+use crate::queue::{Piece, Queue, QueuedWrite};
+use crate::request::pause;
+use crate::shard::Effect;
+
+/// Hears how the request goes.
+struct Sink {
+    engine: Arc<Inner>,
+    queue: Arc<Queue>,
+    id: DispatchId,
+    entry: Arc<FileEntry>,
+    object: Option<Arc<dyn WriteObject>>,
+    /// Of the frames of all write-outs.
+    loan: Loan,
+    /// Not answered, in page order.
+    parts: Vec<QueuedWrite>,
+    pages: u64,
+    /// Up to where the store has taken the bytes.
+    offset: u64,
+    /// Bytes that the store has taken so far.
+    taken: u64,
+    sent: CoreInstant,
+    /// It has been seen to its end.
+    ended: bool,
+}
+
+/// Sends write-outs as one write. They are of one file and follow each other.
+pub(crate) fn send(
+    engine: &Arc<Inner>,
+    queue: &Arc<Queue>,
+    (id, sent): (DispatchId, CoreInstant),
+    parts: Vec<QueuedWrite>,
+) {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
+    let entry = Arc::clone(&first.entry);
+    let page_size = engine.page_size();
+    let offset = first.range.start.0 << page_size.shift();
+    // What lies behind the end of the file is no part of it.
+    let end = (last.range.end.0 << page_size.shift()).min(entry.size());
+    let len = usize::try_from(end.saturating_sub(offset)).expect("a request fits into memory");
+    let (buf, loan) = lend(engine, &parts, len);
+    let object = entry.write_object();
+    let sink = Box::new(Sink {
+        engine: Arc::clone(engine),
+        queue: Arc::clone(queue),
+        id,
+        entry,
+        object: object.clone(),
+        loan,
+        pages: parts.iter().map(|part| part.range.count().0).sum(),
+        parts,
+        offset,
+        taken: 0,
+        sent,
+        ended: false,
+    });
+    match object {
+        // The file was cut meanwhile.
+        Some(_) if len == 0 => sink.done(buf, Ok(0)),
+        Some(object) => object.write(offset, buf, sink),
+        None => sink.done(buf, Err(StoreError::new(ErrorKind::Io, "the file was closed").retryable(false))),
+    }
+}
+
+/// The first `len` bytes of the frames of the write-outs as one buffer.
+#[allow(unsafe_code, reason = "lends frames to the backend")]
+fn lend(engine: &Arc<Inner>, parts: &[QueuedWrite], len: usize) -> (WriteBuf, Loan) {
+    let mut segments: Vec<(*const u8, usize)> = Vec::new();
+    let mut left = len;
+    let frames = parts.iter().flat_map(|part| part.frames.iter().map(move |&frame| (&part.arena, frame)));
+    for (arena, frame) in frames {
+        if left == 0 {
+            break;
+        }
+        let (base, bytes) = arena.segment(frame);
+        let bytes = bytes.min(left);
+        left -= bytes;
+        match segments.last_mut() {
+            // Frames side by side become one segment.
+            Some((last, last_len)) if last.wrapping_add(*last_len) == base.cast_const() => *last_len += bytes,
+            _ => segments.push((base.cast_const(), bytes)),
+        }
+    }
+    let (lease, loan) = Lease::new(Arc::clone(engine), parts[0].shard);
+    // SAFETY: segments lie in the arena, which the lease keeps mapped (it holds the engine; all parts are of one file, so
+    // of one shard and arena). The frames of a write-out in flight hold their page's bytes and are pinned, and the cache
+    // lets nobody write to them, until it is answered; that happens when the buffer is back, or as lost: then the frames
+    // stay pinned, and unchanged, until the lease is dropped.
+    (unsafe { WriteBuf::from_raw_segments(segments, Arc::new(lease)) }, loan)
+}
+
+impl WriteSink for Sink {
+    fn done(mut self: Box<Self>, buf: WriteBuf, result: bowwave_backend::Result<usize>) {
+        let mut buf = buf;
+        let result = match result {
+            Ok(count) if count < buf.len() && count > 0 => {
+                // The store has stopped early: the rest, from there.
+                let rest = buf.split_off(count);
+                drop(buf);
+                self.offset += count as u64;
+                self.taken += count as u64;
+                if let Some(object) = self.object.clone() {
+                    return object.write(self.offset, rest, self);
+                }
+                buf = rest;
+                Err(StoreError::new(ErrorKind::Io, "the file was closed"))
+            }
+            Ok(count) if count < buf.len() => {
+                let message = format!("{}: the store takes no more bytes", self.entry.name());
+                Err(StoreError::new(ErrorKind::Io, message))
+            }
+            Ok(count) => {
+                self.offset += count as u64;
+                self.taken += count as u64;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        // Before its frames can be used for anything else.
+        drop(buf);
+        self.end(result);
+    }
+}
+
+/// A backend that panics, or loses the request in another way, must not leave syncs waiting for ever. The buffer may go
+/// before or after the sink.
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if !self.ended {
+            let message = format!("{}: the store dropped a request", self.entry.name());
+            self.end(Err(StoreError::new(ErrorKind::Io, message).retryable(true)));
+        }
+    }
+}
+
+impl Sink {
+    /// Answers the write-outs, or tries them again, and makes room for the next request.
+    fn end(&mut self, result: bowwave_backend::Result<()>) {
+        self.ended = true;
+        let failed = result.is_err();
+        let mut retries = 0;
+        if !self.is_back(&result) {
+            // Answered there.
+        } else if let Err(error) = result {
+            retries = self.retry_or_fail(&error);
+        } else {
+            // Before who waits wakes, so that they find themselves counted.
+            self.queue.taken(self.taken, self.sent, &self.parts);
+            self.entry.has_stored(self.offset);
+            let answers = self.parts.drain(..).map(|part| (part.id, Ok(()))).collect();
+            self.engine.written_out(self.entry.shard, answers);
+        }
+        let latency = clock::precise().0.saturating_sub(self.sent.0);
+        self.queue.ended(self.id, self.pages, |stats| {
+            stats.requests_failed += u64::from(failed);
+            stats.retries += retries;
+            stats.latency_ns_total += latency;
+        });
+        self.queue.pump(&self.engine);
+    }
+
+    /// Whether the memory is back; if not, the write-outs end here, and their frames stay as they are.
+    fn is_back(&mut self, result: &bowwave_backend::Result<()>) -> bool {
+        let Self { engine, entry, loan, parts, .. } = self;
+        let mut effects: Vec<Effect> = Vec::new();
+        let is_back = loan.is_back_or(|| {
+            if let Err(error) = result {
+                entry.note_write_error(error);
+            }
+            let frames = parts.iter().flat_map(|part| part.frames.iter().copied()).collect();
+            let lost = parts.drain(..).map(|part| (part.id, Err(FillError::LOST)));
+            engine.shard(entry.shard).written_out(lost, &mut effects);
+            frames
+        });
+        engine.perform(entry.shard, effects);
+        is_back
+    }
+
+    /// Tries again where that may help, and fails the others. Returns how many are tried again.
+    fn retry_or_fail(&mut self, error: &StoreError) -> u64 {
+        let mut failed: Vec<(WriteOutId, Result<(), FillError>)> = Vec::new();
+        let mut retries = 0;
+        for mut part in std::mem::take(&mut self.parts) {
+            if error.is_retryable() && part.tries < self.engine.retries() {
+                let pause = pause(&self.engine, part.tries, error.retry_after());
+                part.tries += 1;
+                retries += 1;
+                self.engine.later(Instant::now() + pause, Piece::Write(part));
+            } else {
+                failed.push((part.id, Err(FillError(0))));
+            }
+        }
+        if !failed.is_empty() {
+            self.entry.note_write_error(error);
+            self.engine.written_out(self.entry.shard, failed);
+        }
+        retries
+    }
+}

@@ -1,0 +1,284 @@
+//! When what was written goes to the store, in which order, and what happens if the store refuses it.
+
+mod common;
+#[path = "common/gate.rs"]
+mod gate;
+#[path = "common/moody.rs"]
+mod moody;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bowwave_engine::backend::{Profile, Writes, open_url};
+use bowwave_engine::{Algorithm, Engine, ErrorKind, File, OpenOptions, Options, Store, Work};
+
+use common::{Folder, folder_store, small};
+use gate::{Bench, Gate, MIB};
+use moody::{Mood, Moody};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A device that serves one request at a time, with a head.
+fn disk() -> Profile {
+    Profile { slots: 1, seeks: true, writes: Writes::Anywhere, ..Profile::read_only("gate") }
+}
+
+/// 8 MiB may be dirty, 4 MiB go by themselves.
+fn options(scheduler: Algorithm) -> Options {
+    Options {
+        scheduler,
+        dirty_bytes: Some(8 * MIB),
+        dirty_background_bytes: Some(4 * MIB),
+        ..Bench::options()
+    }
+}
+
+fn until(what: &str, happened: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < PATIENCE, "not yet: {what}");
+        thread::yield_now();
+    }
+}
+
+/// Keeps the gate open for what is in the way when files are closed.
+fn close(gate: &Gate, files: Vec<File>) {
+    let closing = thread::spawn(move || drop(files));
+    while !closing.is_finished() {
+        gate.drain(0);
+        thread::yield_now();
+    }
+    closing.join().expect("no panic");
+}
+
+#[test]
+fn an_fsync_overtakes_a_bulk_writer_with_the_deadline_scheduler_only() {
+    for scheduler in [Algorithm::Deadline, Algorithm::Noop] {
+        let mut bench = Bench::with(options(scheduler), disk());
+        let (bulk, small) = (bench.open_write("a"), bench.open_write("b"));
+        bulk.write_at(0, &vec![1; 7 << 20]).expect("room");
+        small.write_at(0, &[2; 4096]).expect("room");
+        bench.start(move || small.sync(true).expect("the store takes it"));
+        bench.gate.came(1);
+        let gate = bench.gate.clone();
+        let order = bench.end(1);
+        let place = order.iter().position(|request| request.0 == 'B').expect("it was written");
+        match scheduler {
+            Algorithm::Noop => assert!(place > 0, "{order:?}"),
+            _ => assert_eq!(place, 0, "{order:?}"),
+        }
+        close(&gate, vec![bulk]);
+    }
+}
+
+#[test]
+fn a_bulk_writer_waits_for_the_store_and_memory_does_not_grow() {
+    let mut bench = Bench::with(options(Algorithm::Deadline), disk());
+    let bulk = bench.open_write("a");
+    bench.start(move || {
+        assert_eq!(bulk.write_at(0, &vec![1; 24 << 20]).expect("room"), 24 << 20);
+        bulk.sync(true).expect("the store takes it");
+    });
+    let engine = bench.engine.clone();
+    until("the writer waits", || engine.stats().cache.writes_throttled > 0);
+    let dirty = engine.stats().cache.pages_dirtied;
+    assert_eq!(dirty, 2048, "8 MiB and no more");
+    bench.end(0);
+    let stats = engine.stats();
+    assert_eq!((stats.cache.pages_written, stats.store.bytes_written), (6144, 24 << 20));
+    assert!(stats.store.requests <= 6144 / 256, "in large requests: {}", stats.store.requests);
+    assert!(engine.latencies().device(Work::WriteBack).count > 0);
+    assert!(engine.latencies().device(Work::SyncWrite).count > 0);
+}
+
+#[test]
+fn who_syncs_waits_for_what_is_on_its_way_and_makes_it_urgent() {
+    let mut bench = Bench::with(options(Algorithm::Deadline), disk());
+    let file = Arc::new(bench.open_write("a"));
+    file.write_at(0, &vec![1; 5 << 20]).expect("room");
+    bench.gate.came(1);
+    let syncing = Arc::clone(&file);
+    let worker = thread::spawn(move || syncing.sync(true).expect("the store takes it"));
+    bench.workers.push(worker);
+    let store = bench.store.clone();
+    until("the rest is asked for", || store.stats().scheduler.added >= 5);
+    assert!(!bench.workers[0].is_finished());
+    let gate = bench.gate.clone();
+    bench.end(0);
+    assert!(!file.is_dirty());
+    close(&gate, vec![Arc::into_inner(file).expect("nobody else has it")]);
+}
+
+#[test]
+fn a_page_that_is_on_its_way_is_written_to_without_waiting_and_goes_again() {
+    let bench = Bench::with(options(Algorithm::Deadline), disk());
+    let file = bench.open_write("a");
+    file.write_at(0, &vec![1; 5 << 20]).expect("room");
+    bench.gate.came(1);
+    file.write_at(10, b"new").expect("no wait");
+    let mut bytes = [0; 13];
+    file.read_at(0, &mut bytes).expect("it is there");
+    assert_eq!(&bytes, b"\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01new");
+    let gate = bench.gate.clone();
+    close(&gate, vec![file]);
+    let log = gate.held().log.clone();
+    let first = log.iter().filter(|request| request.1 == 0).count();
+    assert_eq!(first, 2, "the first page went twice: {log:?}");
+}
+
+#[test]
+fn what_is_old_goes_to_the_store_by_itself() {
+    let folder = Folder::new();
+    let options = Options { dirty_expire: Duration::from_millis(20), ..small() };
+    let engine = Engine::new(options).expect("valid");
+    let store = engine.store(&folder.url()).expect("a folder");
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    file.write_at(0, b"some bytes").expect("room");
+    until("the folder has it", || folder.bytes("a") == b"some bytes");
+    until("it is clean", || !file.is_dirty());
+    file.write_at(5, b"BYTES").expect("room");
+    until("again", || folder.bytes("a") == b"some BYTES");
+}
+
+#[test]
+fn what_is_removed_while_it_is_open_is_not_written() {
+    let (folder, engine, store) = folder_store(small());
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    file.write_at(0, &[1; 10_000]).expect("room");
+    store.remove_file(Path::new("a")).expect("it is there");
+    file.write_at(10_000, &[2; 10_000]).expect("room");
+    file.flush().expect("nothing to do");
+    let mut bytes = vec![0; 20_000];
+    assert_eq!(file.read_at(0, &mut bytes).expect("it lives on"), 20_000);
+    assert!(bytes[..10_000].iter().all(|&byte| byte == 1) && bytes[10_000..].iter().all(|&byte| byte == 2));
+    drop(file);
+    assert_eq!(engine.stats().store.bytes_written, 0);
+    assert!(!folder.path().join("a").exists());
+}
+
+/// An engine over a folder that can be told to fail.
+fn moody_store(options: Options) -> (Folder, Engine, Store, Arc<Mood>) {
+    let folder = Folder::new();
+    let inner = open_url(&folder.url(), &options.store).expect("a folder");
+    let mood = Arc::new(Mood::default());
+    let engine = Engine::new(options).expect("valid");
+    let store = engine.store_of(Arc::new(Moody { inner, mood: Arc::clone(&mood) }));
+    (folder, engine, store, mood)
+}
+
+#[test]
+fn what_the_store_refuses_is_kept_told_once_to_each_and_written_when_there_is_room() {
+    let (folder, engine, store, mood) = moody_store(Options { dirty_bytes: Some(1 << 19), ..small() });
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    let options = OpenOptions { write: true, ..OpenOptions::default() };
+    let other = store.open_with(Path::new("a"), &options).expect("it is there");
+    mood.fail_writes(Some(ErrorKind::NoSpace));
+    file.write_at(0, &[1; 100_000]).expect("dirty pages have room");
+    let error = file.flush().expect_err("the store is full");
+    assert_eq!(error.kind(), Some(ErrorKind::NoSpace), "{error}");
+    // It tries, too, so it may be told of two.
+    let error = other.flush().expect_err("the store is full");
+    assert_eq!(error.kind(), Some(ErrorKind::NoSpace), "{error}");
+    let mut bytes = vec![0; 100_000];
+    assert_eq!(file.read_at(0, &mut bytes).expect("nothing is lost"), 100_000);
+    assert!(bytes.iter().all(|&byte| byte == 1) && file.is_dirty());
+    let taken = file.write_at(100_000, &vec![2; 4 << 20]).expect("some of it has room");
+    assert!(taken < 4 << 20, "writers do not wait in vain");
+    let error = file.write_at(8 << 20, &vec![2; 4 << 20]).expect_err("there is no room");
+    assert_eq!(error.kind(), Some(ErrorKind::NoSpace), "{error}");
+    mood.fail_writes(None);
+    let _heard_before = file.flush();
+    file.flush().expect("there is room now");
+    let expected = [vec![1; 100_000], vec![2; taken]].concat();
+    assert!(folder.bytes("a") == expected);
+    drop((file, other));
+    assert_eq!(engine.stats().store.pages_lost, 0);
+}
+
+#[test]
+fn an_error_that_comes_while_nobody_waits_is_told_at_the_next_flush() {
+    let options = Options { dirty_expire: Duration::from_millis(20), ..small() };
+    let (folder, _engine, store, mood) = moody_store(options);
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    mood.fail_writes(Some(ErrorKind::Io));
+    file.write_at(0, b"bytes").expect("room");
+    until("it was tried", || mood.asked.load(Ordering::Relaxed) > 0);
+    mood.fail_writes(None);
+    until("it was tried again", || !file.is_dirty());
+    assert_eq!(file.flush().expect_err("the first try failed").kind(), Some(ErrorKind::Io));
+    file.flush().expect("told once");
+    assert_eq!(folder.bytes("a"), b"bytes");
+}
+
+#[test]
+fn what_the_store_refuses_to_the_end_is_counted() {
+    let (folder, engine, store, mood) = moody_store(small());
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    mood.fail_writes(Some(ErrorKind::NoSpace));
+    file.write_at(0, &[1; 3 * 4096]).expect("dirty pages have room");
+    drop(file);
+    assert_eq!(engine.stats().store.pages_lost, 3);
+    mood.fail_writes(None);
+    let again = store.open(Path::new("a")).expect("it is there");
+    assert_eq!((again.size(), folder.bytes("a").len()), (0, 0), "it is what the store has");
+}
+
+#[test]
+fn short_writes_go_on_where_the_store_stopped() {
+    let (folder, _engine, store, mood) = moody_store(small());
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    mood.short.store(5, Ordering::Relaxed);
+    let bytes: Vec<u8> = (0..200_001u32).map(|at| (at * 7 / 5) as u8).collect();
+    file.write_at(0, &bytes).expect("room");
+    file.sync(false).expect("the store takes it");
+    assert!(folder.bytes("a") == bytes);
+}
+
+/// What broke: a read of the last page was answered when the bytes of the file were there, while the store went on to look
+/// for more; what it found there after the file had grown went over what had been written meanwhile.
+#[test]
+fn a_read_at_the_end_of_a_file_does_not_go_over_what_is_written_behind_it() {
+    for _ in 0..200 {
+        let (folder, _engine, store) = folder_store(small());
+        std::fs::write(folder.path().join("a"), [9; 3000]).expect("writable");
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let file = store.open_with(Path::new("a"), &options).expect("it is there");
+        file.write_at(3000, &[61; 44]).expect("room");
+        file.set_len(8000).expect("room");
+        file.flush().expect("room");
+        let mut bytes = [0; 44];
+        file.read_at(3000, &mut bytes).expect("it is there");
+        assert_eq!(bytes, [61; 44]);
+    }
+}
+
+#[test]
+fn a_flush_of_the_store_that_fails_is_told_by_the_sync_that_asked_for_it() {
+    let (folder, _engine, store, mood) = moody_store(small());
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    file.write_at(0, b"bytes").expect("room");
+    mood.fail_syncs(Some(ErrorKind::Io));
+    assert_eq!(file.sync(true).expect_err("told to fail").kind(), Some(ErrorKind::Io));
+    file.flush().expect("the store has the bytes");
+    assert_eq!(folder.bytes("a"), b"bytes");
+    mood.fail_syncs(None);
+    file.sync(true).expect("no longer");
+}
+
+/// What broke: of several fills in one request, only the last was cleared behind the end of what the store has, so that a
+/// gap that had just been written over showed what its frames had held before.
+#[test]
+fn a_gap_that_the_store_does_not_have_yet_reads_as_zeros_whatever_was_in_memory() {
+    let (_folder, _engine, store) = folder_store(small());
+    let other = store.create(Path::new("other"), 0o644).expect("a new file");
+    other.write_at(0, &vec![0xAB; 4 << 20]).expect("room");
+    other.flush().expect("room");
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    file.write_at(900_000, b"end").expect("room");
+    let mut bytes = vec![1; 900_003];
+    assert_eq!(file.read_at(0, &mut bytes).expect("it is there"), bytes.len());
+    assert!(bytes[..900_000].iter().all(|&byte| byte == 0));
+}
