@@ -34,11 +34,12 @@ test: lint
 	@tools/setup.sh browser
 	$(CARGO) test --locked --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
-	@tools/setup.sh python fuzz verify
+	@tools/setup.sh python fuzz verify programs
 	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/test_setup.py --quiet
 	python3 -B tools/test_verify.py --quiet
 	python3 -B tools/verify.py --bowwave $(TARGET)/debug/bowwave
+	python3 -B tools/programs.py --bowwave $(TARGET)/debug/bowwave
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
@@ -50,8 +51,8 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
 bench:
-	@tools/setup.sh build fuse python
-	$(CARGO) build --locked --release --package bowwave-cli
+	@tools/setup.sh build fuse python programs
+	$(CARGO) build --locked --release --package bowwave-cli --package bowwave-capi
 	$(CARGO) run --locked --release --package bowwave-trace --example read_speed
 	$(CARGO) run --locked --release --package bowwave-trace --example binary_speed
 	$(CARGO) bench --locked --package bowwave-core --bench decide
@@ -61,6 +62,7 @@ bench:
 	$(CARGO) bench --locked --package bowwave-engine --bench warm
 	$(CARGO) bench --locked --package bowwave-region --bench faults
 	$(CARGO) bench --locked --package bowwave-backend --bench stores
+	python3 -B tools/programs.py --bowwave $(TARGET)/release/bowwave --whole
 	python3 -B tools/bench.py --bowwave $(TARGET)/release/bowwave
 	python3 -B tools/bench_maps.py --bowwave $(TARGET)/release/bowwave
 

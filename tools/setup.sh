@@ -2,7 +2,7 @@
 # Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
 # what is missing, and says which package to install where it may not.
 #
-#   tools/setup.sh PART...      parts: build, fuse, fuzz, python, browser, verify
+#   tools/setup.sh PART...      parts: build, fuse, fuzz, python, browser, verify, programs
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -83,9 +83,25 @@ verify() {
         say "'fio' is missing and could not be installed (try: apt-get install fio, as root)"
 }
 
+# What tools/programs.py runs: Python with packages of its own, below the target directory, and ripgrep. Each is left out
+# there if it is missing, so this never fails.
+programs() {
+    local folder=${CARGO_TARGET_DIR:-target}/tools/programs
+    if ! [ -x "$folder/bin/python3" ] || ! "$folder/bin/python3" -c 'import numpy, pyarrow, safetensors' 2>/dev/null; then
+        say "installing safetensors, numpy and pyarrow in $folder"
+        python3 -m venv "$folder" >&2 &&
+            "$folder/bin/pip" install --quiet --disable-pip-version-check safetensors==0.8.0 numpy==2.4.6 pyarrow==26.0.1 >&2 || {
+            say "they could not be installed (try: apt-get install python3-venv, as root, and a network)"
+            rm -rf "$folder"
+        }
+    fi
+    command -v rg >/dev/null || install ripgrep ||
+        say "'rg' is missing and could not be installed (try: apt-get install ripgrep, as root)"
+}
+
 for part in "$@"; do
     case $part in
-        build | fuse | fuzz | python | browser | verify) "$part" ;;
-        *) say "error: unknown part '$part' (one of build, fuse, fuzz, python, browser, verify)"; exit 2 ;;
+        build | fuse | fuzz | python | browser | verify | programs) "$part" ;;
+        *) say "error: unknown part '$part' (one of build, fuse, fuzz, python, browser, verify, programs)"; exit 2 ;;
     esac
 done

@@ -179,8 +179,8 @@ pub fn suitable_ra_pages(profile: &Profile, page_bytes: u64, cache_bytes: u64) -
     u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
 
-const KEYS: &str = "cache, page_size, ra_pages, policy, range_bytes, range_whole, range_max, range_clusters, shards, scheduler, device_depth, \
-                    retries, connections, timeout, endpoint, region, allow_http, anonymous";
+const KEYS: &str = "cache, page_size, ra_pages, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
+                    scheduler, device_depth, retries, connections, timeout, endpoint, region, allow_http, anonymous";
 /// What `range` makes of clusters, by name.
 const CLUSTERS: [(&str, Clusters); 4] = [
     ("mended", Clusters::Mended),

@@ -238,7 +238,7 @@ fn preload() -> Result<OsString, Failure> {
     Ok(list)
 }
 
-/// The library: where the environment says, beside the program, where it is installed, or where cargo builds it for tests.
+/// The library: where the environment says, where cargo builds it, beside the program, or where it is installed.
 fn library() -> Result<PathBuf, Failure> {
     if let Some(path) = env::var_os(LIBRARY) {
         return fs::canonicalize(&path).map_err(|error| {
@@ -249,7 +249,8 @@ fn library() -> Result<PathBuf, Failure> {
         |error: io::Error| Failure::failed(format_args!("cannot tell where this program is: {error}"));
     let own = env::current_exe().map_err(failed)?;
     let folder = own.parent().unwrap_or_else(|| Path::new("/"));
-    let places = ["", "../lib/bowwave", "../lib", "deps"].map(|place| folder.join(place).join(NAME));
+    // Cargo renews what is in `deps` with the program; what lies beside may be of an earlier build.
+    let places = ["deps", "", "../lib/bowwave", "../lib"].map(|place| folder.join(place).join(NAME));
     let found = places.into_iter().find_map(|place| fs::canonicalize(place).ok());
     found.ok_or_else(|| {
         Failure::failed(format_args!("{NAME} is missing: it belongs beside {}", own.display()))

@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+"""Has programs that people use read stores, by every way there is, and compares what they read with the file itself.
+
+    tools/programs.py [--bowwave target/debug/bowwave] [--whole] [--store emulate:lustre] [--json FILE] [PROGRAM...]
+
+The programs:
+
+    safetensors  opens a file of tensors, which it maps, and takes each of them
+    numpy        numpy.memmap: a block of 256 KiB of each 2 MiB, in no order
+    sqlite       a database with mmap_size: rows by key here and there, and an index from end to end
+    pyarrow      pyarrow.memory_map: an Arrow file, two of its columns
+    rg-mmap      ripgrep --mmap, for a word that is rare
+    rg-read      ripgrep --no-mmap, the same
+
+The ways: a mount (of the store, with the kernel's cache), `bowwave run`, and for the first two a region, by the C library
+through ctypes. With `--policy range`, on small files, for the test suite. With --whole at full size (500 MB of tensors), and with
+`--policy none` beside it, where the kernel does not read ahead either: times (of the reading; of ripgrep all of it), requests and
+bytes.
+
+Ends with 1 if anything read differs. tools/setup.sh programs brings what is wanted; a program that is missing is left out,
+and said so. A mount that cannot be made is left out, too.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from mounts import can_mount, end_mounts_when_stopped, mounted
+
+MIB = 1 << 20
+
+# What makes the files, in the folder given: made from a seed, so that nothing but the program differs.
+MAKE = """
+import sqlite3, sys
+import numpy, pyarrow, safetensors.numpy
+folder, size = sys.argv[1], int(sys.argv[2])
+random = numpy.random.default_rng(7)
+tensors = {f"layer{i}": random.integers(0, 255, size // 20, dtype=numpy.uint8).view(numpy.float32) for i in range(20)}
+safetensors.numpy.save_file(tensors, f"{folder}/tensors")
+random.integers(0, 255, size // 2, dtype=numpy.uint8).tofile(f"{folder}/array")
+rows = size // 4 // 64
+table = pyarrow.table({name: random.integers(0, 1 << 60, rows) for name in "abcdefgh"})
+with pyarrow.OSFile(f"{folder}/arrow", "wb") as sink, pyarrow.ipc.new_file(sink, table.schema) as writer:
+    writer.write_table(table, max_chunksize=65536)
+base = sqlite3.connect(f"{folder}/base")
+base.execute("create table t (id integer primary key, k integer, body blob)")
+base.executemany("insert into t values (?, ?, ?)",
+                 ((i, i * 7919 % 100003, random.bytes(400)) for i in range(size // 4 // 420)))
+base.execute("create index by_k on t (k)")
+base.commit()
+words = numpy.array(["wave", "bow", "ship", "keel", "mast", "sail", "hull", "deck"])
+with open(f"{folder}/text", "w") as text:
+    for start in range(0, size // 4, 60):
+        text.write(" ".join(words[random.integers(0, 8, 10)]) + (" needle\\n" if start % 60000 == 0 else "\\n"))
+"""
+
+# Prints the seconds, and then what was read.
+CLOCK = """
+import time
+began = 0
+def begin():
+    global began
+    began = time.monotonic()
+def end(digest):
+    print(time.monotonic() - began)
+    print(digest)
+"""
+
+SAFETENSORS = CLOCK + """
+import hashlib, sys
+import safetensors, numpy
+begin()
+digest = hashlib.sha256()
+with safetensors.safe_open(sys.argv[1] + "/tensors", framework="np") as file:
+    for name in sorted(file.keys()):
+        digest.update(memoryview(file.get_tensor(name)).cast("B"))
+end(digest.hexdigest())
+"""
+
+BLOCKS = CLOCK + """
+import hashlib, random
+def blocks(array):
+    digest, starts = hashlib.sha256(), list(range(0, len(array) - (256 << 10) + 1, 2 << 20))
+    random.Random(7).shuffle(starts)
+    for start in starts:
+        digest.update(memoryview(array[start:start + (256 << 10)]))
+    end(digest.hexdigest())
+"""
+
+NUMPY = BLOCKS + """
+import sys
+import numpy
+begin()
+blocks(numpy.memmap(sys.argv[1] + "/array", dtype=numpy.uint8, mode="r"))
+"""
+
+SQLITE = CLOCK + """
+import hashlib, sqlite3, sys
+begin()
+base = sqlite3.connect(f"file:{sys.argv[1]}/base?mode=ro", uri=True)
+assert base.execute("pragma mmap_size=2000000000").fetchone()[0] > 0
+digest, count = hashlib.sha256(), base.execute("select max(id) from t").fetchone()[0]
+for start in range(0, count, max(count // 20, 1)):
+    for row in base.execute("select * from t where id between ? and ?", (start, start + 200)):
+        digest.update(repr(row).encode())
+digest.update(repr(base.execute("select count(*), sum(k) from t indexed by by_k where k > 0").fetchall()).encode())
+end(digest.hexdigest())
+"""
+
+PYARROW = CLOCK + """
+import hashlib, sys
+import numpy, pyarrow
+begin()
+digest = hashlib.sha256()
+with pyarrow.memory_map(sys.argv[1] + "/arrow") as source:
+    reader = pyarrow.ipc.open_file(source)
+    for index in range(reader.num_record_batches):
+        batch = reader.get_batch(index)
+        for name in "bg":
+            digest.update(batch.column(name).to_numpy().tobytes())
+end(digest.hexdigest())
+"""
+
+# The C library by ctypes: what it maps is an array. The tensors are found as their file's head says.
+REGION = BLOCKS + """
+import ctypes, json, sys
+import numpy
+library, url, options, what = sys.argv[1:]
+begin()
+bow = ctypes.CDLL(library)
+text, pointer = ctypes.c_char_p, ctypes.c_void_p
+for name, result, arguments in [
+    ("open", pointer, [text, text]), ("map", pointer, [pointer, text, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint]),
+    ("region_address", pointer, [pointer]), ("region_size", ctypes.c_size_t, [pointer]), ("last_error", text, []),
+    ("store_counters", ctypes.c_int, [pointer, pointer, ctypes.c_size_t]), ("unmap", None, [pointer]), ("close", None, [pointer]),
+]:
+    function = getattr(bow, "bowwave_" + name)
+    function.restype, function.argtypes = result, arguments
+store = bow.bowwave_open(url.encode(), options.encode())
+region = store and bow.bowwave_map(store, what.encode(), 0, 0, 0)
+if not region:
+    raise SystemExit(bow.bowwave_last_error().decode())
+size = bow.bowwave_region_size(region)
+array = numpy.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(bow.bowwave_region_address(region)))
+if what == "array":
+    blocks(array)
+else:
+    head = int.from_bytes(array[:8].tobytes(), "little")
+    entries = json.loads(array[8:8 + head].tobytes())
+    digest = hashlib.sha256()
+    for name in sorted(name for name in entries if name != "__metadata__"):
+        start, stop = entries[name]["data_offsets"]
+        digest.update(memoryview(array[8 + head + start:8 + head + stop]))
+    end(digest.hexdigest())
+counters = (ctypes.c_uint64 * 16)()
+bow.bowwave_store_counters(store, counters, ctypes.sizeof(counters))
+print(json.dumps({"requests": counters[12], "bytes_fetched": counters[15]}), file=sys.stderr)
+bow.bowwave_unmap(region)
+bow.bowwave_close(store)
+"""
+
+
+def programs(python):
+    """Programs by name, each as a command for a folder; none for what is missing."""
+    script = {"safetensors": SAFETENSORS, "numpy": NUMPY, "sqlite": SQLITE, "pyarrow": PYARROW}
+    commands = {name: (lambda folder, text=text: [python, "-c", text, folder]) for name, text in script.items()}
+    ripgrep = shutil.which("rg")
+    for name, flag in (("rg-mmap", "--mmap"), ("rg-read", "--no-mmap")):
+        commands[name] = ripgrep and (lambda folder, flag=flag: [ripgrep, "-n", flag, "needle", f"{folder}/text"])
+    return commands
+
+
+class Trial:
+    """Programs, ways and what came of them."""
+
+    def __init__(self, options, folder, python):
+        self.options, self.folder, self.python = options, folder, python
+        self.files = os.path.join(folder, "files")
+        self.url = f"{options.store}:{self.files}"
+        self.rows, self.differ = [], []
+
+    def child(self, command):
+        """Runs a command: what it printed, its counters if it has any, seconds."""
+        start = time.monotonic()
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        seconds = time.monotonic() - start
+        if done.returncode:
+            raise SystemExit(f"programs: {' '.join(command)[:200]}: ended with {done.returncode}: {done.stderr[-2000:]}")
+        printed = done.stdout
+        if command[0] == self.python or self.python in command:
+            took, printed = printed.split("\n", 1)
+            seconds = float(took)
+        last = (done.stderr.strip().splitlines() or ["{}"])[-1]
+        return printed, json.loads(last) if last.startswith("{") else {}, seconds
+
+    def mount(self, command, policy, _name):
+        # Without readahead of the kernel, either, where there is to be none.
+        kernel = ["--kernel-cache", "on"] + (["--kernel-readahead", "0"] if policy == "none" else [])
+        with mounted(self.options.bowwave, self.url, self.folder, "--policy", policy, *kernel,
+                     "--cache", self.cache()) as (at, counters):
+            printed, _, seconds = self.child(command(at))
+        return printed, counters, seconds
+
+    def run(self, command, policy, _name):
+        shown = "/bowwave-programs"
+        served = [self.options.bowwave, "run", "--map", f"{self.url}={shown}", "--policy", policy, "--stats-on-exit",
+                  "--json", "--cache", self.cache(), "--", *command(shown)]
+        return self.child(served)
+
+    def region(self, _command, policy, name):
+        options = f"policy={policy} cache={self.cache()}"
+        what = {"safetensors": "tensors", "numpy": "array"}[name]
+        return self.child([self.python, "-c", REGION, self.library(), self.url, options, what])
+
+    def library(self):
+        """The C library: where cargo keeps it, for tests, too, or beside the program."""
+        folder = os.path.dirname(os.path.abspath(self.options.bowwave))
+        known = [os.path.join(folder, place, "libbowwave.so") for place in ("deps", "")]
+        return next((path for path in known if os.path.exists(path)), None)
+
+    def cache(self):
+        """Room for all of the largest file, as a user would give it who has the memory."""
+        return "1GiB" if self.options.whole else "64MiB"
+
+    def ways(self, name):
+        if can_mount():
+            yield "mount", self.mount
+        yield "run", self.run
+        if name in ("safetensors", "numpy"):
+            if self.library():
+                yield "region", self.region
+            else:
+                say("libbowwave.so is missing: no region (try: cargo build -p bowwave-capi)")
+
+    def trial(self, name, command):
+        wanted, _, plain = self.child(command(self.files))
+        for way, go in self.ways(name):
+            for policy in ("none", "range") if self.options.whole else ("range",):
+                printed, counters, seconds = go(command, policy, name)
+                printed = printed.replace("/bowwave-programs", self.files)
+                if printed != wanted:
+                    self.differ.append(f"{name}, {way}, {policy}: {printed[:200]!r} is not {wanted[:200]!r}")
+                self.rows.append({"program": name, "way": way, "policy": policy, "seconds": seconds, "plain": plain,
+                                  "requests": counters.get("requests"), "bytes_fetched": counters.get("bytes_fetched"),
+                                  "same": printed == wanted})
+        self.show(name)
+
+    def show(self, name):
+        rows = [row for row in self.rows if row["program"] == name]
+        first = {row["way"]: row for row in reversed(rows)}
+        for row in rows:
+            if not self.options.whole:
+                print(f"{name} by {row['way']}: {'same' if row['same'] else 'DIFFERENT'}", flush=True)
+                continue
+            beside = first[row["way"]]
+            print(f"| {name} | {row['way']} | {row['policy']} | {row['seconds']:.2f} s "
+                  f"| {beside['seconds'] / row['seconds']:.1f} | {row['requests']} | {row['bytes_fetched'] / 1e6:.1f} MB "
+                  f"| {row['bytes_fetched'] / max(beside['bytes_fetched'], 1):.2f} "
+                  f"| {'same' if row['same'] else 'DIFFERENT'} |", flush=True)
+
+
+def say(text):
+    print(f"programs: {text}", file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bowwave", default="target/debug/bowwave")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--size", type=int, help="bytes of tensors; other files are a half and a quarter")
+    parser.add_argument("--store", default=None, help="what is put before the folder")
+    parser.add_argument("--json")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    options = parser.parse_args()
+    options.store = options.store or ("emulate:lustre" if options.whole else "emulate:nvme")
+    end_mounts_when_stopped()
+    target = os.environ.get("CARGO_TARGET_DIR", "target")
+    python = os.path.abspath(os.path.join(target, "tools", "programs", "bin", "python3"))
+    if not os.path.exists(python):
+        return say(f"left out: {python} is missing (try: tools/setup.sh programs)")
+    known = programs(python)
+    unknown = set(options.programs) - set(known)
+    if unknown:
+        parser.error(f"no such program: {', '.join(sorted(unknown))} (one of {', '.join(known)})")
+    folder = tempfile.mkdtemp(prefix="bowwave-programs-")
+    try:
+        trial = Trial(options, folder, python)
+        os.mkdir(trial.files)
+        size = options.size or (500_000_000 if options.whole else 8 * MIB)
+        subprocess.run([python, "-c", MAKE, trial.files, str(size)], check=True)
+        if options.whole:
+            print("| program | way | policy | time | faster than `none` | requests | fetched | of what `none` fetched | read |")
+            print("|---|---|---|---|---|---|---|---|---|", flush=True)
+        for name in options.programs or known:
+            if known[name]:
+                trial.trial(name, known[name])
+            else:
+                say(f"{name} left out: rg is missing (try: tools/setup.sh programs)")
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(trial.rows, file, indent=1)
+        for one in trial.differ:
+            say(f"error: {one}")
+        return 1 if trial.differ else 0
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
