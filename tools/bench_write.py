@@ -9,8 +9,9 @@ turns within a round. The parts:
     file    a new file in writes of 1 MiB, to the end of its fsync, and to the end of its close without one: through a
             mount of a folder, and in the folder itself. The folder lies in --folder (the temporary folder), or in
             memory (/dev/shm), where no disk hides what the mount costs
-    s3      a new object in writes of 1 MiB to the end of its close, through a mount of emulate:s3 (30 ms, 90 MB/s a
-            connection, 1.25 GB/s in all), as a share of min(1.25 GB/s, connections * 90 MB/s)
+    s3      a new object in writes of 1 MiB to the end of its close, through a mount of emulate:s3 (60 ms a write, 90 MB/s
+            a connection, 1.25 GB/s in all, or less), as a share of what that can take: the rate in all, or with few
+            connections theirs, with parts of 8 MiB
 """
 
 import argparse
@@ -92,9 +93,15 @@ class Bench:
         shutil.rmtree(store)
 
     def s3(self):
-        for url, connections, mib in (("emulate:s3,slots=4", 4, 1024), ("emulate:s3,slots=8", 8, 2048), ("emulate:s3", 64, 4096)):
+        part = 8 * MIB
+        connection = part / (0.060 + part / CONNECTION)
+        for url, limit, mib in (
+            ("emulate:s3,slots=4", 4 * connection, 1024),
+            ("emulate:s3,write_total=100MB/s", 100e6, 1024),
+            ("emulate:s3,write_total=300MB/s", 300e6, 2048),
+            ("emulate:s3", TOTAL, 4096),
+        ):
             mib = mib // 8 if self.options.quick else mib
-            limit = min(TOTAL, connections * CONNECTION)
             shares = []
             for _ in range(self.rounds):
                 store = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder)
@@ -105,7 +112,7 @@ class Bench:
                     shutil.rmtree(store)
             # A short object is mostly its first and last round trip, so there the bar says nothing.
             bar = None if self.options.quick else 0.85
-            self.table.add(f"{url}, {mib} MiB written to close, of {limit / 1e9:.2f} GB/s", "share", shares, bar)
+            self.table.add(f"{url}, {mib} MiB written to close, of {limit / 1e6:.0f} MB/s", "share", shares, bar)
 
 
 def main():

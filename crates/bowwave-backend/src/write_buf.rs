@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
-use crate::ReadBuf;
+use crate::{PartMemory, ReadBuf};
 
 /// Memory lent to a write: segments, written in order as if they were one.
 ///
@@ -32,9 +32,9 @@ impl WriteBuf {
     /// # Panics
     /// If there are not that many.
     #[must_use]
-    pub fn from_shared(bytes: Arc<Vec<u8>>, len: usize) -> Self {
+    pub fn from_shared(bytes: Arc<PartMemory>, len: usize) -> Self {
         let base = bytes[..len].as_ptr();
-        // SAFETY: the vector lives in the owner, and as long as that is shared nobody has it mutably.
+        // SAFETY: the memory lives in the owner, and as long as that is shared nobody has it mutably.
         unsafe { Self::from_raw_segments([(base, len)], bytes) }
     }
 
@@ -190,12 +190,13 @@ mod tests {
 
     #[test]
     fn shared_bytes_are_their_owners_again_when_the_buffer_is_gone() {
-        let mut bytes = Arc::new(b"abcdef".to_vec());
+        let mut bytes = Arc::new(PartMemory::new(7).expect("there is memory"));
+        Arc::get_mut(&mut bytes).expect("new").extend(b"abcdef");
         let buf = WriteBuf::from_shared(Arc::clone(&bytes), 4);
         assert_eq!(buf.to_vec(), b"abcd");
         assert!(Arc::get_mut(&mut bytes).is_none());
         drop(buf);
-        Arc::get_mut(&mut bytes).expect("nobody else has it").push(b'g');
+        Arc::get_mut(&mut bytes).expect("nobody else has it").extend(b"g");
     }
 
     #[test]

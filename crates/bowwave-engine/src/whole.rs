@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use bowwave_backend::{Error as StoreError, ErrorKind, Identity, WriteObject, read_once};
+use bowwave_backend::{Error as StoreError, ErrorKind, Identity, PartMemory, WriteObject, read_once};
 use bowwave_core::{HandleId, PageIndex, PageRange};
 
 use crate::engine::Inner;
@@ -280,17 +280,21 @@ impl Whole {
             Some(buffer) => buffer,
             None => {
                 let spare = self.state().spare.pop();
-                let mut buffer = spare.unwrap_or_else(|| Buffer::new(&self.engine, self.part));
+                let mut buffer = spare.map_or_else(|| Buffer::new(&self.engine, self.part), Ok)?;
                 if have > 0 {
                     // What is published ends within a part, which is written again.
-                    buffer.extend(&self.published(at - have as u64, have)?, self.part);
+                    buffer.extend(&self.published(at - have as u64, have)?, self.part)?;
                 }
                 buffer
             }
         };
         debug_assert_eq!(buffer.len(), have, "the buffer holds what is behind the last full part");
         let count = bytes.len().min(self.part - have);
-        buffer.extend(&bytes[..count], self.part);
+        if let Err(error) = buffer.extend(&bytes[..count], self.part) {
+            // What was there is still.
+            turn.buffer = Some(buffer);
+            return Err(error.into());
+        }
         let mut state = self.state();
         state.end = at + count as u64;
         state.is_draft = true;
@@ -304,7 +308,7 @@ impl Whole {
     }
 
     /// Sends a part when it is its turn; waits for that.
-    fn send(self: &Arc<Self>, offset: u64, bytes: Arc<Vec<u8>>, buffer: Option<Buffer>) {
+    fn send(self: &Arc<Self>, offset: u64, bytes: Arc<PartMemory>, buffer: Option<Buffer>) {
         let slot = self.slots.take();
         let mut buffer = buffer;
         if let Some(buffer) = &mut buffer {

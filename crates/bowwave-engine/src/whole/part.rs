@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bowwave_backend::{Error as StoreError, ErrorKind, Result, WriteBuf, WriteSink};
+use bowwave_backend::{Error as StoreError, ErrorKind, PartMemory, Result, WriteBuf, WriteSink};
 
 use super::Whole;
 use super::room::{Buffer, Slot};
@@ -15,7 +15,7 @@ use crate::timer::Job;
 pub(crate) struct Part {
     whole: Arc<Whole>,
     offset: u64,
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<PartMemory>,
     /// The memory, if nobody else is to go on with it.
     buffer: Option<Buffer>,
     tries: u32,
@@ -27,7 +27,7 @@ impl Part {
     pub(super) fn new(
         whole: &Arc<Whole>,
         offset: u64,
-        bytes: Arc<Vec<u8>>,
+        bytes: Arc<PartMemory>,
         buffer: Option<Buffer>,
         turn: Slot,
     ) -> Self {

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use bowwave_backend::{PartMemory, Result};
+
 use crate::engine::Inner;
 
 /// Bytes that the parts of all objects may take together.
@@ -78,15 +80,17 @@ impl Room {
 #[derive(Debug)]
 pub(crate) struct Buffer {
     engine: Arc<Inner>,
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<PartMemory>,
     leased: u64,
     leaving: bool,
 }
 
 impl Buffer {
-    pub(crate) fn new(engine: &Arc<Inner>, part: usize) -> Self {
-        let bytes = Arc::new(Vec::with_capacity(part));
-        Self { engine: Arc::clone(engine), bytes, leased: 0, leaving: false }
+    /// # Errors
+    /// If there is no memory.
+    pub(crate) fn new(engine: &Arc<Inner>, part: usize) -> Result<Self> {
+        let bytes = Arc::new(PartMemory::new(part)?);
+        Ok(Self { engine: Arc::clone(engine), bytes, leased: 0, leaving: false })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -94,12 +98,15 @@ impl Buffer {
     }
 
     /// The bytes, to be sent; they cannot change until all who share them are gone.
-    pub(crate) fn share(&self) -> Arc<Vec<u8>> {
+    pub(crate) fn share(&self) -> Arc<PartMemory> {
         Arc::clone(&self.bytes)
     }
 
     /// Adds bytes, waiting for room; `part` is what the whole buffer will hold at most.
-    pub(crate) fn extend(&mut self, bytes: &[u8], part: usize) {
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(crate) fn extend(&mut self, bytes: &[u8], part: usize) -> Result<()> {
         let len = (self.len() + bytes.len()) as u64;
         if len > self.leased {
             let want = len.next_power_of_two().max(LEASE_BYTES_MIN).min((part as u64).max(len));
@@ -108,11 +115,12 @@ impl Buffer {
         }
         if Arc::get_mut(&mut self.bytes).is_none() {
             // A store that has lost a part may have the memory for ever.
-            let mut copy = Vec::with_capacity(part);
-            copy.extend_from_slice(&self.bytes);
+            let mut copy = PartMemory::new(part)?;
+            copy.extend(&self.bytes);
             self.bytes = Arc::new(copy);
         }
-        Arc::get_mut(&mut self.bytes).expect("not shared, see above").extend_from_slice(bytes);
+        Arc::get_mut(&mut self.bytes).expect("not shared, see above").extend(bytes);
+        Ok(())
     }
 
     /// The store has it from now on: its memory comes back by itself.
