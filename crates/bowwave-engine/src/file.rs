@@ -302,7 +302,7 @@ impl File {
 impl Drop for File {
     /// Closes the handle. The last one that writes first writes out what is left to, so that the store has it; errors that
     /// nobody has heard of by [`flush`](Self::flush) are counted
-    /// ([`StoreStats::pages_lost`](crate::StoreStats::pages_lost)).
+    /// ([`StoreStats::pages_lost`](crate::StoreStats::pages_lost), and [`objects_lost`](crate::StoreStats::objects_lost)).
     fn drop(&mut self) {
         match self.entry.whole.get() {
             Some(whole) => self.store.close_whole(whole, &self.entry, self.handle),

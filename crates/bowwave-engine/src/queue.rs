@@ -27,7 +27,7 @@ use crate::clock;
 use crate::engine::Inner;
 use crate::options::Options;
 use crate::request;
-use crate::stats::{Latencies, StoreStats};
+use crate::stats::{Latencies, StoreStats, Work};
 
 /// Requests that a queue holds before it counts as full, as Linux's `BLKDEV_MAX_RQ`; congested at 7/8 (paper 002, 3.2).
 const QUEUE_REQUESTS: u64 = 128;
@@ -198,6 +198,26 @@ impl Queue {
         for write in writes {
             state.latencies.record_device(write.work(), took);
         }
+    }
+
+    /// A part of an object that was sent at a time has ended: the store has taken so many bytes, or it failed, and may be
+    /// tried again.
+    pub(crate) fn part_ended(&self, sent: Instant, taken: Option<u64>, is_tried_again: bool) {
+        let took = clock::precise().0.saturating_sub(sent.0);
+        let mut state = self.lock();
+        state.stats.requests += 1;
+        state.stats.latency_ns_total += took;
+        state.stats.requests_failed += u64::from(taken.is_none());
+        state.stats.retries += u64::from(is_tried_again);
+        if let Some(bytes) = taken {
+            state.stats.bytes_written += bytes;
+            state.latencies.record_device(Work::WriteBack, took);
+        }
+    }
+
+    /// An object could not be published, and nobody was left to be told.
+    pub(crate) fn lost_object(&self) {
+        self.lock().stats.objects_lost += 1;
     }
 
     /// A request for so many pages has ended.

@@ -36,10 +36,12 @@ pub struct StoreStats {
     pub retries: u64,
     /// Bytes that arrived.
     pub bytes_fetched: u64,
-    /// Bytes that the store has taken by write-back and for syncs.
+    /// Bytes that the store has taken by write-back and for syncs, and in parts of objects.
     pub bytes_written: u64,
     /// Pages that the store refused even when the last handle that wrote was closed: what they held is lost.
     pub pages_lost: u64,
+    /// Objects that could not be published when they were closed by being dropped, which tells nobody.
+    pub objects_lost: u64,
     /// Nanoseconds from sending to the end, summed over requests.
     pub latency_ns_total: u64,
     /// Most requests that were in flight at once.
@@ -64,6 +66,7 @@ impl std::ops::AddAssign for StoreStats {
         self.bytes_fetched += other.bytes_fetched;
         self.bytes_written += other.bytes_written;
         self.pages_lost += other.pages_lost;
+        self.objects_lost += other.objects_lost;
         self.latency_ns_total += other.latency_ns_total;
         self.in_flight_max = self.in_flight_max.max(other.in_flight_max);
         self.waiting_max = self.waiting_max.max(other.waiting_max);

@@ -28,6 +28,7 @@ use bowwave_core::{HandleId, PageIndex, PageRange};
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::error::Result;
+use crate::queue::Queue;
 use crate::request::pause;
 
 pub(crate) use part::Part;
@@ -39,6 +40,7 @@ pub(crate) use room::{Room, Slots};
 pub(crate) struct Whole {
     engine: Arc<Inner>,
     object: Arc<dyn WriteObject>,
+    queue: Arc<Queue>,
     slots: Arc<Slots>,
     /// Bytes of a part.
     part: usize,
@@ -119,7 +121,7 @@ impl Whole {
     pub(crate) fn new(
         engine: &Arc<Inner>,
         object: Arc<dyn WriteObject>,
-        slots: &Arc<Slots>,
+        (queue, slots): (&Arc<Queue>, &Arc<Slots>),
         part: usize,
         (path, name): (&Path, String),
     ) -> Self {
@@ -144,6 +146,7 @@ impl Whole {
         Self {
             engine: Arc::clone(engine),
             object,
+            queue: Arc::clone(queue),
             slots: Arc::clone(slots),
             part,
             path: path.to_owned(),

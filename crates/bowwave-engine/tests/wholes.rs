@@ -306,6 +306,11 @@ fn of_two_who_make_one_object_exclusively_one_hears_that_it_is_there() {
     assert_eq!(kind(file.flush()), Some(ErrorKind::Exists));
     assert_eq!(kind(file.flush()), None, "each handle hears of it once");
     drop(file);
+    assert_eq!(objects.engine.stats().store.objects_lost, 0, "it was told");
+    let file = objects.open("z", OpenOptions { create: true, exclusive: true, ..WRITE });
+    std::fs::write(objects.folder.path().join("z"), b"theirs").expect("writable");
+    drop(file);
+    assert_eq!(objects.engine.stats().store.objects_lost, 1);
     assert_eq!(objects.seen("x").as_deref(), Some(&b"theirs"[..]));
     assert_eq!(objects.uploads(), 0);
 }
@@ -336,6 +341,10 @@ fn passing_failures_are_not_noticed() {
     for name in ["a", "b", "c", "d"] {
         assert!(objects.seen(name).expect("published") == bytes, "{name}");
     }
+    let stats = objects.engine.stats().store;
+    assert!(stats.bytes_written >= 4 * bytes.len() as u64, "{stats:?}");
+    assert!(stats.retries > 0 && stats.retries <= stats.requests_failed, "{stats:?}");
+    assert_eq!(stats.objects_lost, 0);
 }
 
 #[test]

@@ -161,7 +161,13 @@ impl StoreInner {
         }
         let entry = self.new_entry(path, object.identity().clone());
         let (wholes, name) = (&self.wholes, entry.name());
-        let whole = Whole::new(&self.engine, Arc::clone(&object), &wholes.slots, wholes.part, (path, name));
+        let whole = Whole::new(
+            &self.engine,
+            Arc::clone(&object),
+            (&self.queue, &wholes.slots),
+            wholes.part,
+            (path, name),
+        );
         let whole = Arc::new(whole);
         entry.whole.set(whole).expect("it is new");
         entry.set_object(Some(object as _));
@@ -185,7 +191,9 @@ impl StoreInner {
             // Who knows whether that was all.
             whole.abandon(handle);
         }
-        let _nobody_is_left_to_tell = whole.end(Writer { entry, handle, appends: false });
+        if whole.end(Writer { entry, handle, appends: false }).is_err() {
+            self.queue.lost_object();
+        }
         let mut written = self.wholes.lock();
         let known = written.get(whole.path()).and_then(|entry| entry.whole.get());
         // With the table locked nobody joins.

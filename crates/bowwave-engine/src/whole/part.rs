@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bowwave_backend::{Error as StoreError, ErrorKind, PartMemory, Result, WriteBuf, WriteSink};
+use bowwave_core::Instant as CoreInstant;
 
 use super::Whole;
 use super::room::{Buffer, Slot};
+use crate::clock;
 use crate::request::pause;
 use crate::timer::Job;
 
@@ -19,6 +21,7 @@ pub(crate) struct Part {
     /// The memory, if nobody else is to go on with it.
     buffer: Option<Buffer>,
     tries: u32,
+    sent: CoreInstant,
     _turn: Slot,
 }
 
@@ -31,11 +34,13 @@ impl Part {
         buffer: Option<Buffer>,
         turn: Slot,
     ) -> Self {
-        Self { whole: Arc::clone(whole), offset, bytes, buffer, tries: 0, _turn: turn }
+        let sent = clock::precise();
+        Self { whole: Arc::clone(whole), offset, bytes, buffer, tries: 0, sent, _turn: turn }
     }
 
     /// Asks the store to take it, now or again.
-    pub(crate) fn send(self) {
+    pub(crate) fn send(mut self) {
+        self.sent = clock::precise();
         let buf = WriteBuf::from_shared(Arc::clone(&self.bytes), self.bytes.len());
         let (object, offset) = (Arc::clone(&self.whole.object), self.offset);
         object.write(offset, buf, Box::new(Sink(Some(self))));
@@ -52,10 +57,13 @@ impl Part {
             Err(error) => Some(error),
         };
         let engine = Arc::clone(&self.whole.engine);
+        let again = error.as_ref().is_some_and(StoreError::is_retryable)
+            && self.tries < engine.retries()
+            && self.whole.is_wanted();
+        let taken = error.is_none().then_some(self.bytes.len() as u64);
+        self.whole.queue.part_ended(self.sent, taken, again);
         match error {
-            Some(error)
-                if error.is_retryable() && self.tries < engine.retries() && self.whole.is_wanted() =>
-            {
+            Some(error) if again => {
                 let due = Instant::now() + pause(&engine, self.tries, error.retry_after());
                 self.tries += 1;
                 engine.at(due, Job::Part(self));
