@@ -189,6 +189,11 @@ impl FileEntry {
         self.writing.nameless.store(true, Ordering::Relaxed);
     }
 
+    /// Whether somebody can still read it when the handle is gone that is being closed: by a name, or by another handle.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.is_nameless() || self.handles() > 1
+    }
+
     /// Whether it has no name any more.
     pub(crate) fn is_nameless(&self) -> bool {
         self.writing.nameless.load(Ordering::Relaxed)

@@ -282,3 +282,17 @@ fn a_gap_that_the_store_does_not_have_yet_reads_as_zeros_whatever_was_in_memory(
     assert_eq!(file.read_at(0, &mut bytes).expect("it is there"), bytes.len());
     assert!(bytes[..900_000].iter().all(|&byte| byte == 0));
 }
+
+#[test]
+fn a_removed_file_keeps_what_was_written_for_those_who_read_it() {
+    let (_folder, _engine, store) = folder_store(small());
+    let writer = store.create(Path::new("a"), 0o644).expect("made");
+    let reader = store.open(Path::new("a")).expect("it is there");
+    writer.write_at(100_000, &[7; 5000]).expect("written");
+    store.remove_file(Path::new("a")).expect("removed");
+    assert!(writer.is_dirty(), "nothing has gone to the store yet");
+    drop(writer);
+    let mut bytes = vec![1; 105_000];
+    assert_eq!(reader.read_at(0, &mut bytes).expect("the reader has it"), 105_000);
+    assert!(bytes[..100_000].iter().all(|&byte| byte == 0) && bytes[100_000..].iter().all(|&byte| byte == 7));
+}

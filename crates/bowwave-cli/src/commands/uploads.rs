@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use bowwave_backend::{Backend, ErrorKind, Upload, open_url};
+use bowwave_backend::{Backend, Upload, open_url};
 use bowwave_engine::Store;
 use serde::Serialize;
 
@@ -60,9 +60,11 @@ pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> 
     let now = SystemTime::now();
     uploads.retain(|upload| is_old(upload, now, age));
     for upload in &uploads {
-        match store.abort_upload(upload) {
-            Err(bowwave_engine::Error::Store(error)) if error.kind() == ErrorKind::NotFound => {}
-            aborted => aborted.map_err(|error| setup::of_engine(&error))?,
+        if let Err(error) = store.abort_upload(upload) {
+            let left = store.stray_uploads().map_err(|error| setup::of_engine(&error))?;
+            if left.contains(upload) {
+                return Err(setup::of_engine(&error));
+            }
         }
     }
     Ok(uploads.len())
@@ -95,12 +97,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Aborts the upload, if so asked. One that has ended by itself in the meantime is as good as aborted.
+/// Aborts the upload, if so asked. One that has ended by itself in the meantime is as good as aborted; not every server says so by
+/// the same error, so the list tells.
 fn abort(backend: &dyn Backend, upload: &Upload, asked: bool) -> Result<(), Failure> {
-    match asked.then(|| backend.abort_upload(upload)) {
-        Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(setup::of_store(&error)),
-        _ => Ok(()),
-    }
+    let Some(Err(error)) = asked.then(|| backend.abort_upload(upload)) else { return Ok(()) };
+    let left = backend.stray_uploads().map_err(|error| setup::of_store(&error))?;
+    if left.contains(upload) { Err(setup::of_store(&error)) } else { Ok(()) }
 }
 
 /// How long ago it was begun, where the store tells; nothing for clocks that differ.

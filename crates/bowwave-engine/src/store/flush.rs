@@ -65,13 +65,14 @@ impl StoreInner {
     /// The last handle that writes goes, and nobody can open another now: the store gets what it lacks. What it refuses even now is lost, and
     /// counted.
     pub(super) fn settle(&self, entry: &Arc<FileEntry>) {
-        if !entry.is_nameless() {
+        let is_kept = entry.is_kept();
+        if is_kept {
             self.write_out(entry, ALL);
         }
         if !self.is_dirty(entry) {
             return;
         }
-        if !entry.is_nameless() {
+        if is_kept {
             let shard = self.engine.shard(entry.shard);
             let pages = shard.with_cache(|cache| cache.unwritten_pages(entry.file).0);
             self.queue.lost(pages);

@@ -123,7 +123,7 @@ impl StoreInner {
     /// A handle that writes is being closed. The last one leaves a file that is as the store has it.
     pub(crate) fn close_writer(&self, entry: &Arc<FileEntry>) {
         // Most of it not with the lock held, since it may take long.
-        if entry.writing.writers.load(Ordering::Relaxed) == 1 && !entry.is_nameless() {
+        if entry.writing.writers.load(Ordering::Relaxed) == 1 && entry.is_kept() {
             self.write_out(entry, ALL);
         }
         let mut files = self.files();
