@@ -181,7 +181,9 @@ impl Service<Request<Incoming>> for Keys {
         let answer: Self::Future = if reads && uri.query().is_none() && self.is_folder(uri.path()) {
             Box::pin(ready(Ok(plain(StatusCode::NOT_FOUND, ""))))
         } else if matches!(trouble, None | Some(S3Trouble::AnswerLost)) {
-            Service::call(&self.inner, request)
+            // To its end, whatever becomes of the client: what it asked for is done, or not, and not half.
+            let task = tokio::spawn(Service::call(&self.inner, request));
+            Box::pin(async move { task.await.unwrap_or_else(|error| Err(HttpError::new(error.into()))) })
         } else {
             Box::pin(ready(Err(HttpError::new("the connection breaks".into()))))
         };

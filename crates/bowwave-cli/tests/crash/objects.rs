@@ -179,7 +179,17 @@ impl Objects {
     }
 
     fn mount(&self, at: &Path) -> Served {
-        Served::of(self.command("mount").arg(at).args(["--cache", "64MiB", "--abort-uploads", "0s"]), at)
+        Served::of(
+            self.command("mount").arg(at).args([
+                "--cache",
+                "32MiB",
+                "--ra-pages",
+                "64",
+                "--abort-uploads",
+                "0s",
+            ]),
+            at,
+        )
     }
 
     /// What was begun and not finished.

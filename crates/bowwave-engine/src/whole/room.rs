@@ -62,11 +62,6 @@ impl Room {
         self.freed.notify_all();
     }
 
-    /// Whether somebody waits.
-    fn is_short(&self) -> bool {
-        self.lock().waiting > 0
-    }
-
     fn frames(&self, engine: &Inner, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(engine.page_size().bytes())).unwrap_or(u32::MAX)
     }
@@ -134,16 +129,16 @@ impl Buffer {
 
     /// The store is done with it: to be used again, unless somebody waits for the memory or the store has lost it.
     pub(crate) fn reuse(mut self) -> Option<Self> {
-        let room = self.engine.room();
-        if room.is_short() {
-            return None;
-        }
         Arc::get_mut(&mut self.bytes)?.clear();
-        if self.leaving {
-            room.lock().leaving -= self.leased;
+        let mut state = self.engine.room().lock();
+        // In one look: who comes to wait from now on does not count on this memory.
+        let keep = state.waiting == 0;
+        if keep && self.leaving {
+            state.leaving -= self.leased;
             self.leaving = false;
         }
-        Some(self)
+        drop(state);
+        keep.then_some(self)
     }
 }
 

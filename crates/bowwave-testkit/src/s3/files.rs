@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use futures_util::StreamExt as _;
 use s3s::dto::*;
-use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use s3s_fs::FileSystem;
 
 /// Unfinished uploads by key and id, as the list of them is ordered.
@@ -139,9 +139,13 @@ impl S3 for Files {
     ) -> Answer<AbortMultipartUploadOutput> {
         let place = (request.input.key.clone(), request.input.upload_id.clone());
         self.known(&place.0, &place.1)?;
-        let answer = self.inner.abort_multipart_upload(request).await?;
+        let answer = self.inner.abort_multipart_upload(request).await;
         self.uploads().remove(&place);
-        Ok(answer)
+        // It has been completed between the two looks.
+        answer.map_err(|error| match error.code() {
+            S3ErrorCode::AccessDenied => s3_error!(NoSuchUpload),
+            _ => error,
+        })
     }
 
     async fn list_multipart_uploads(
