@@ -1,0 +1,143 @@
+//! `bowwave run`: programs of this machine on files that are not there.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use bowwave_backend::pattern;
+use common::{bowwave, failure, output_with_input, run};
+
+/// `bowwave run OPTIONS -- sh -c SCRIPT`.
+fn shell(options: &[&str], script: &str) -> Command {
+    let mut command = bowwave();
+    command.arg("run").args(options).args(["--cache", "16MiB", "--", "sh", "-c", script]);
+    command
+}
+
+fn made_up(size: &str, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    pattern::fill(pattern::seed(Path::new(size)), 0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn programs_and_their_children_read_stores_by_path_and_by_url() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    let script = format!("cat /shown/300001 > {}; cat < pattern:/300001 > {}", one.display(), two.display());
+    run(&mut shell(&["--map", "pattern:/=/shown", "--map", "pattern:/"], &script));
+    let wanted = made_up("300001", 300_001);
+    assert!(fs::read(one).expect("written") == wanted);
+    assert!(fs::read(two).expect("written") == wanted);
+}
+
+#[test]
+fn the_program_ends_as_it_ends_and_the_counters_of_its_processes_are_added_up() {
+    let options = ["--map", "emulate:nvme:pattern:/=/shown", "--stats-on-exit", "--json"];
+    let output = output_with_input(
+        &mut shell(&options, "wc -c /shown/1MiB /shown/1MiB-b; tail -c 9 /shown/2MiB | wc -c; exit 7"),
+        b"",
+    );
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(7), "{stderr}");
+    assert!(stdout.ends_with("total\n9\n"), "{stdout}");
+    let counters: serde_json::Value =
+        serde_json::from_str(stderr.lines().last().expect("counters")).expect("JSON");
+    // wc asks for sizes only; tail reads the end.
+    assert_eq!(counters["processes"], 2, "{stderr}");
+    assert!(
+        counters["bytes_read"].as_u64() >= Some(9) && counters["bytes_fetched"].as_u64() < Some(2 << 20),
+        "{stderr}"
+    );
+    let table = output_with_input(&mut shell(&options[..3], "cat /shown/1MiB > /dev/null"), b"");
+    assert!(String::from_utf8_lossy(&table.stderr).contains("requests to the store"));
+    let killed = output_with_input(&mut shell(&options, "kill -9 $$"), b"");
+    assert_eq!(killed.status.code(), Some(137));
+}
+
+#[test]
+fn what_cannot_be_done_is_an_error_number_and_never_zeros() {
+    let options = ["--map", "fault:errors=1:pattern:/=/bad", "--map", "pattern:/=/shown", "--retries", "0"];
+    let script =
+        "cat /bad/1MiB; echo $?; echo x > /shown/new; cat /shown/none; cat /shown/1MiB/x; touch /shown/1KiB";
+    let output = output_with_input(&mut shell(&options, script), b"");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout, "1\n", "{stderr}");
+    for said in ["Input/output error", "Read-only file system", "No such file or directory"] {
+        assert!(stderr.contains(said), "{said}: {stderr}");
+    }
+    assert!(
+        stderr.contains("bowwave run: ") && stderr.contains("fault read 1"),
+        "the cause is said: {stderr}"
+    );
+    // A read that goes past the C library finds nothing to read, and no zeros.
+    let script = "import ctypes, os\n\
+        libc = ctypes.CDLL(None, use_errno=True)\n\
+        fd, buf = os.open('/shown/1MiB', os.O_RDONLY), ctypes.create_string_buffer(10)\n\
+        print(libc.syscall(0, fd, buf, 10), ctypes.get_errno())\n\
+        print(libc.syscall(9, 0, 4096, 1, 1, fd, 0), ctypes.get_errno())\n\
+        print(os.read(fd, 10) == open('/shown/1MiB', 'rb').read(10))\n";
+    if cfg!(target_arch = "x86_64") && Command::new("python3").arg("-V").output().is_ok() {
+        let said = run(bowwave().args(["run", "--map", "pattern:/=/shown", "--", "python3", "-c", script]));
+        assert_eq!(said, "-1 9\n-1 13\nTrue\n", "EBADF, EACCES, and as it should be");
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_served_are_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused =
+        |program: &Path| failure(bowwave().args(["run", "--map", "pattern:/=/shown", "--"]).arg(program));
+    let script = folder.path().join("script");
+    let write = |text: &[u8]| {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::write(&script, text).expect("room");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+    };
+    write(b"#!/no/such/interpreter\n");
+    assert!(refused(&script).1.contains("cannot read /no/such/interpreter"));
+    write(b"just text\n");
+    assert!(refused(&script).1.contains("neither a program (ELF) nor a script"));
+    write(b"\x7fELF\x01\x01\x01");
+    assert!(refused(&script).1.contains("another machine"));
+    assert!(refused(Path::new("no-such-program-anywhere")).1.contains("no such program"));
+    // Ours own, but without its linker: linked statically.
+    let mut own = fs::read("/proc/self/exe").expect("it is there");
+    let word = |at: usize| usize::from(u16::from_ne_bytes([own[at], own[at + 1]]));
+    let (table, size, count) =
+        (own[32..40].try_into().map(u64::from_ne_bytes).expect("eight") as usize, word(54), word(56));
+    for index in 0..count {
+        let at = table + index * size;
+        if own[at..at + 4] == 3u32.to_ne_bytes() {
+            own[at] = 0;
+        }
+    }
+    own.truncate(1 << 20);
+    write(&own);
+    let (code, said) = refused(&script);
+    assert!(code == 1 && said.contains("is linked statically") && said.contains("bowwave mount"), "{said}");
+}
+
+#[test]
+fn bad_maps_are_said_before_anything_runs() {
+    for (map, code, said) in [
+        ("pattern:/=/", 2, "all of / cannot be served"),
+        ("nowhere://x=/shown", 2, "unknown scheme"),
+        ("/no/such/folder=/shown", 1, "No such file"),
+        ("pattern:/a\tb=/shown", 2, "tabulators"),
+    ] {
+        let (got, text) = failure(bowwave().args(["run", "--map", map, "--", "true"]));
+        assert!(got == code && text.contains(said), "{map}: {got} {text}");
+    }
+    let (code, text) =
+        failure(bowwave().args(["run", "--map", "pattern:/=/shown", "--cache", "1KiB", "--", "true"]));
+    assert!(code == 2 && text.contains("smaller than one readahead window"), "{text}");
+    let (code, text) = failure(bowwave().args(["run", "--", "true"]));
+    assert!(code == 2 && text.contains("--map"), "{text}");
+    let (code, text) = failure(
+        bowwave().args(["run", "--map", "pattern:/=/shown", "--", "true"]).env("BOWWAVE_PRELOAD", "/none"),
+    );
+    assert!(code == 1 && text.contains("BOWWAVE_PRELOAD=/none"), "{text}");
+}
