@@ -23,4 +23,5 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
+pub mod swap;
 pub mod sweep;

@@ -14,6 +14,7 @@ pub mod overheads;
 mod overlapped;
 mod patterns;
 mod script;
+mod swap;
 mod sysbench;
 mod testbed;
 pub mod thrashing;
@@ -79,11 +80,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     lustre::EXPERIMENT,
     fsync_tester::EXPERIMENT,
     tiotest::EXPERIMENT,
+    swap::EXPERIMENT,
 ];
 
 /// The source documents by number, and the experiments that have figures of each.
 pub const DOCUMENTS: &[(&str, &[&str])] = &[
     ("000", &["overheads", "iozone", "aio-stress", "sysbench-fileio", "oltp", "thrashing"]),
+    ("001", &["swap"]),
     ("002", &["patterns", "overheads", "overlapped", "iozone", "thrashing"]),
     ("003", &["lustre-mmap"]),
     ("004", &["fsync-tester", "tiotest"]),

@@ -1,0 +1,462 @@
+//! Memory larger than memory in virtual time: processes that touch anonymous pages, a [`Pager`] as in production, and a
+//! device that holds what does not fit.
+//!
+//! ```text
+//!   processes ──touch──► Pager ──Read, Write──► queue ──► device model
+//!       ▲                  │ Map, Wake                        │
+//!       └──────────────────┴────────────◄─────────────────────┘
+//! ```
+//!
+//! What the model has: a fault's cost by its kind, the work of sending reads (in the fault, as Linux does it, or behind it),
+//! one reclaimer beside the processes, and the device. What it has not: contention for locks and processors, and
+//! whatever else lives in a machine's memory.
+
+mod workload;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use bowwave_core::swap::pager::{
+    PageId, Pager, PagerAction, PagerConfig, PagerFault, ReadId, RegionId, SwapStats, Touch, TouchOutcome,
+    Tracking, WriteId,
+};
+use bowwave_core::{ConfigError, Instant, PageCount, PageIndex, PageRange, Urgency, Waiter};
+
+use hdrhistogram::Histogram;
+
+use crate::device::{Direction, Request, RequestId};
+use crate::queue::{Completed, Queue};
+pub use workload::{copy, pass, random, sequential};
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// A touch of a page by a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Which page.
+    pub page: PageId,
+    /// Whether it changes it.
+    pub touch: Touch,
+    /// What the process does with it, in nanoseconds, once it has it.
+    pub work_ns: u64,
+    /// Among which touches it counts.
+    pub class: usize,
+}
+
+/// What things cost, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// A fault that finds its page in memory.
+    pub minor_ns: u64,
+    /// One that finds nothing, and gets a page of zeroes.
+    pub zero_ns: u64,
+    /// One that must read, without what follows.
+    pub major_ns: u64,
+    /// Each page that is read, for a frame and its part of a request.
+    pub read_page_ns: u64,
+    /// Whether reads that nobody waits for are sent by someone other than who touched.
+    pub ahead_beside: bool,
+    /// Each page that the reclaimer unmaps.
+    pub unmap_page_ns: u64,
+}
+
+impl Costs {
+    /// Linux's, on processors of the day. A fault that finds its page, 1.7 us, and one that zeroes it, 1.9 us, as measured;
+    /// the others are what is left of measured swap-ins without their device, and of reclaim.
+    pub const LINUX: Self = Self {
+        minor_ns: 1_700,
+        zero_ns: 1_900,
+        major_ns: 4_000,
+        read_page_ns: 1_000,
+        ahead_beside: false,
+        unmap_page_ns: 500,
+    };
+}
+
+/// A process.
+struct Process {
+    source: Box<dyn Iterator<Item = Access> + Send>,
+    /// What it waits for, and since when.
+    waits: Option<(Access, Instant)>,
+    /// What it waits for will not go on before this time, whatever the device does.
+    busy_until: Instant,
+    ended: bool,
+}
+
+/// What a class of processes did.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// Touches that are done.
+    pub touches: u64,
+    /// Touches of pages that readahead had brought and that nobody had touched before.
+    pub ahead_hits: u64,
+    /// Nanoseconds from a touch to its end, work included, to three digits.
+    pub latencies: Histogram<u64>,
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        let latencies = Histogram::new(3).expect("three digits are among those that it knows");
+        Self { touches: 0, ahead_hits: 0, latencies }
+    }
+}
+
+/// What happens at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Unmapped { region: u32, start: u64, end: u64 },
+    Submit(u64),
+    Step(usize),
+    Expire,
+}
+
+/// The machine.
+pub struct Machine {
+    pager: Pager,
+    costs: Costs,
+    queue: Queue,
+    now: Instant,
+    agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    planned: u64,
+    processes: Vec<Process>,
+    running: usize,
+    classes: Vec<Class>,
+    /// Requests that are not submitted yet.
+    requests: HashMap<u64, Request>,
+    /// Pages that readahead brought and that nobody has touched since.
+    ahead: HashMap<RegionId, Vec<bool>>,
+    /// Pages that readahead asked for.
+    ahead_pages: u64,
+    reclaimer_free: Instant,
+    out: Vec<PagerAction>,
+    completed: Vec<Completed>,
+}
+
+impl Machine {
+    /// A machine without regions and processes.
+    ///
+    /// # Errors
+    /// A field of the configuration that is out of bounds.
+    pub fn new(config: PagerConfig, costs: Costs, queue: Queue) -> Result<Self, ConfigError> {
+        Ok(Self {
+            pager: Pager::new(config)?,
+            costs,
+            queue,
+            now: Instant(0),
+            agenda: BinaryHeap::new(),
+            planned: 0,
+            processes: Vec::new(),
+            running: 0,
+            classes: Vec::new(),
+            requests: HashMap::new(),
+            ahead: HashMap::new(),
+            ahead_pages: 0,
+            reclaimer_free: Instant(0),
+            out: Vec::new(),
+            completed: Vec::new(),
+        })
+    }
+
+    /// Adds a region of so many pages.
+    ///
+    /// # Errors
+    /// If there is no name or no room for it.
+    pub fn add_region(&mut self, pages: u64) -> Result<RegionId, ConfigError> {
+        let region = RegionId(self.ahead.len() as u32);
+        // Each begins where a page table does, with one between.
+        let base = u64::from(region.0 + 1) << 30;
+        self.pager.add_region(region, PageIndex(base), PageCount(pages))?;
+        self.ahead.insert(region, vec![false; pages as usize]);
+        Ok(region)
+    }
+
+    /// Adds a process, which begins now.
+    pub fn add_process(&mut self, source: impl Iterator<Item = Access> + Send + 'static) {
+        let process = self.processes.len();
+        let source = Box::new(source);
+        self.processes.push(Process { source, waits: None, busy_until: self.now, ended: false });
+        self.running += 1;
+        self.plan(self.now, Event::Step(process));
+    }
+
+    /// Runs until every process has ended, or until a time; the time then.
+    pub fn run(&mut self, until: Instant) -> Instant {
+        while self.running > 0 {
+            let planned = self.agenda.peek().map(|Reverse((at, ..))| *at);
+            let Some(next) = planned.into_iter().chain(self.queue.next_event()).min() else { break };
+            if next > until {
+                self.now = until;
+                break;
+            }
+            self.now = next;
+            // Of two things at one time the device's comes first.
+            if self.queue.next_event().is_some_and(|at| at <= next) {
+                self.completions();
+            } else if let Some(Reverse((_, _, event))) = self.agenda.pop() {
+                self.happen(event);
+            }
+        }
+        self.now
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// What classes of processes did.
+    #[must_use]
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// The pager's counters.
+    #[must_use]
+    pub fn stats(&self) -> &SwapStats {
+        self.pager.stats()
+    }
+
+    /// The pager.
+    #[must_use]
+    pub fn pager(&self) -> &Pager {
+        &self.pager
+    }
+
+    /// The queue before the device.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Share of the pages that readahead brought that were touched, from 0 to 1, whether or not the pager could see it;
+    /// none if there was no readahead.
+    #[must_use]
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let hits: u64 = self.classes.iter().map(|class| class.ahead_hits).sum();
+        (self.ahead_pages > 0).then(|| hits as f64 / self.ahead_pages as f64)
+    }
+
+    /// Whether the pager's invariants hold.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), PagerFault> {
+        self.pager.check()
+    }
+
+    fn plan(&mut self, at: Instant, event: Event) {
+        self.planned += 1;
+        self.agenda.push(Reverse((at, self.planned, event)));
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Step(process) => self.step(process),
+            Event::Submit(id) => {
+                if let Some(request) = self.requests.remove(&id) {
+                    self.queue.submit(self.now, request);
+                }
+            }
+            Event::Unmapped { region, start, end } => {
+                let (region, pages) = (RegionId(region), PageRange::new(start, end));
+                self.pager.unmapped(self.now, region, pages, None, &mut self.out);
+                self.act(None);
+            }
+            Event::Expire => {
+                self.pager.expire(self.now, &mut self.out);
+                self.act(None);
+            }
+        }
+    }
+
+    fn completions(&mut self) {
+        let mut completed = std::mem::take(&mut self.completed);
+        self.queue.advance(self.now, &mut completed);
+        for done in completed.drain(..) {
+            let id = done.id.0;
+            if done.direction == Direction::Write {
+                self.pager.written(self.now, WriteId(id), Ok(()), &[], &mut self.out);
+            } else {
+                self.pager.read_done(self.now, ReadId(id), Ok(()), &mut self.out);
+            }
+            self.act(None);
+        }
+        self.completed = completed;
+    }
+
+    /// A process goes on: touches pages until one makes it wait, or something else happens first.
+    fn step(&mut self, process: usize) {
+        loop {
+            let Some(access) = self.processes[process].source.next() else {
+                self.processes[process].ended = true;
+                self.running -= 1;
+                return;
+            };
+            let (begun, before) = (self.now, *self.pager.stats());
+            let seen = self.pager.config().tracking == Tracking::Accessed;
+            let mut cost = 0;
+            if seen || !self.pager.is_mapped(access.page, access.touch) {
+                let waiter = Waiter(process as u64);
+                let outcome = self.pager.touch(self.now, waiter, access.page, access.touch, &mut self.out);
+                cost = self.cost_since(&before);
+                if outcome == TouchOutcome::Wait {
+                    self.processes[process].waits = Some((access, begun));
+                    self.processes[process].busy_until = Instant(begun.0 + cost);
+                    self.act(Some(process));
+                    return;
+                }
+                cost += self.act(Some(process));
+            }
+            let end = self.finish(access, begun, Instant(begun.0 + cost));
+            // Whatever is due before that comes first.
+            let next = self
+                .agenda
+                .peek()
+                .map(|Reverse((at, ..))| *at)
+                .into_iter()
+                .chain(self.queue.next_event())
+                .min();
+            if next.is_some_and(|next| next <= end) {
+                self.plan(end, Event::Step(process));
+                return;
+            }
+            self.now = end;
+        }
+    }
+
+    /// A process has its page at `at`: when it is done with it.
+    fn finish(&mut self, access: Access, begun: Instant, at: Instant) -> Instant {
+        let end = Instant(at.0 + access.work_ns);
+        if self.classes.len() <= access.class {
+            self.classes.resize_with(access.class + 1, Class::default);
+        }
+        let class = &mut self.classes[access.class];
+        class.touches += 1;
+        // It grows as it must, and any number fits.
+        _ = class.latencies.record(end.0 - begun.0);
+        if let Some(ahead) = self
+            .ahead
+            .get_mut(&access.page.region)
+            .and_then(|ahead| ahead.get_mut(access.page.page.0 as usize))
+        {
+            class.ahead_hits += u64::from(std::mem::take(ahead));
+        }
+        end
+    }
+
+    /// What the fault itself costs, by what the pager counted.
+    fn cost_since(&self, before: &SwapStats) -> u64 {
+        let (now, costs) = (self.pager.stats(), &self.costs);
+        let zeroed = now.zero_in - before.zero_in;
+        let minor =
+            now.minor_faults - before.minor_faults - zeroed.min(now.minor_faults - before.minor_faults);
+        let major = now.major_faults - before.major_faults;
+        // A touch of a page on its way costs as much as one that finds it.
+        let late = now.late - before.late;
+        zeroed * costs.zero_ns + (minor + late) * costs.minor_ns + major * costs.major_ns
+    }
+
+    /// Carries out what the pager wants; what it costs whoever touched.
+    fn act(&mut self, toucher: Option<usize>) -> u64 {
+        let mut charged = 0;
+        let mut actions = std::mem::take(&mut self.out);
+        for action in actions.drain(..) {
+            match action {
+                PagerAction::Read(read) => {
+                    let cost = self.costs.read_page_ns * read.pages.len() as u64;
+                    let beside = self.costs.ahead_beside && read.urgency == Urgency::Readahead;
+                    charged += if beside { 0 } else { cost };
+                    let at = self.start_of(toucher, if beside { charged + cost } else { charged });
+                    self.note_ahead(toucher, &read.pages);
+                    let bytes = read.pages.len() as u64 * PAGE;
+                    self.send(at, read.id.0, Direction::Read, read.slot.0 * PAGE, bytes, read.urgency);
+                }
+                PagerAction::Write(write) => {
+                    let bytes = write.pages.len() as u64 * PAGE;
+                    self.send(
+                        self.now,
+                        write.id.0,
+                        Direction::Write,
+                        write.slot.0 * PAGE,
+                        bytes,
+                        write.urgency,
+                    );
+                }
+                PagerAction::Promote { id } => match self.requests.get_mut(&id.0) {
+                    Some(request) => request.urgency = Urgency::Demand,
+                    None => self.queue.promote(RequestId(id.0)),
+                },
+                PagerAction::Unmap { region, pages } => {
+                    let cost = pages.count().0 * self.costs.unmap_page_ns;
+                    self.reclaimer_free = Instant(self.reclaimer_free.max(self.now).0 + cost);
+                    let (start, end) = (pages.start.0, pages.end.0);
+                    self.plan(self.reclaimer_free, Event::Unmapped { region: region.0, start, end });
+                }
+                PagerAction::Drop { region, pages } => {
+                    if let Some(ahead) = self.ahead.get_mut(&region) {
+                        ahead[pages.start.0 as usize..pages.end.0 as usize].fill(false);
+                    }
+                }
+                PagerAction::Wake { waiter, .. } => self.wake(waiter.0 as usize),
+                PagerAction::Map { .. }
+                | PagerAction::Zero { .. }
+                | PagerAction::Retired { .. }
+                | PagerAction::Decided(_) => {}
+            }
+        }
+        self.out = actions;
+        if let Some(at) = self.pager.next_deadline() {
+            self.plan(at, Event::Expire);
+        }
+        if let Some(toucher) = toucher {
+            self.processes[toucher].busy_until.0 += charged;
+        }
+        charged
+    }
+
+    /// When what a toucher sends is sent.
+    fn start_of(&self, toucher: Option<usize>, cost: u64) -> Instant {
+        let waiting = toucher.filter(|&process| self.processes[process].waits.is_some());
+        let begun = waiting.map_or(self.now, |process| self.processes[process].busy_until.max(self.now));
+        Instant(begun.0 + cost)
+    }
+
+    /// Marks what is read ahead: all that nobody waits for.
+    fn note_ahead(&mut self, toucher: Option<usize>, pages: &[PageId]) {
+        let wanted = toucher.and_then(|process| self.processes[process].waits).map(|(access, _)| access.page);
+        for &page in pages {
+            if Some(page) != wanted && !self.is_waited_for(page) {
+                self.ahead_pages += 1;
+                if let Some(ahead) = self.ahead.get_mut(&page.region) {
+                    ahead[page.page.0 as usize] = true;
+                }
+            }
+        }
+    }
+
+    fn is_waited_for(&self, page: PageId) -> bool {
+        self.processes.iter().any(|process| process.waits.is_some_and(|(access, _)| access.page == page))
+    }
+
+    fn send(&mut self, at: Instant, id: u64, direction: Direction, start: u64, bytes: u64, urgency: Urgency) {
+        let request = Request { id: RequestId(id), direction, start, bytes, urgency, owner: 0, object: 0 };
+        if at <= self.now {
+            self.queue.submit(self.now, request);
+        } else {
+            self.requests.insert(id, request);
+            self.plan(at, Event::Submit(id));
+        }
+    }
+
+    fn wake(&mut self, process: usize) {
+        let Some((access, begun)) = self.processes[process].waits.take() else { return };
+        let at = self.now.max(self.processes[process].busy_until);
+        let end = self.finish(access, begun, at);
+        self.plan(end, Event::Step(process));
+    }
+}
+
+#[cfg(test)]
+mod tests;
