@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
-use bowwave_backend::{Entry, Error as StoreError, ErrorKind, Identity, Object, WriteObject};
+use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object, WriteObject};
 use bowwave_core::{FileId, FillError};
 
 use crate::files::Key;
@@ -58,8 +57,6 @@ pub(crate) struct Writing {
     object: Mutex<Option<Arc<dyn WriteObject>>>,
     /// Write-outs that failed for good so far, and why the last did.
     errors: Mutex<(u64, Option<StoreError>)>,
-    /// When it was written to last.
-    at: Mutex<Option<SystemTime>>,
     /// It has no name any more: what is written goes with the last handle.
     nameless: AtomicBool,
 }
@@ -158,30 +155,6 @@ impl FileEntry {
     /// How many write-outs have failed for good so far, and why the last did.
     pub(crate) fn write_errors(&self) -> (u64, Option<StoreError>) {
         lock(&self.writing.errors).clone()
-    }
-
-    /// Somebody writes now.
-    pub(crate) fn note_write(&self) {
-        *lock(&self.writing.at) = Some(SystemTime::now());
-    }
-
-    /// When it was written to last.
-    pub(crate) fn written_at(&self) -> Option<SystemTime> {
-        *lock(&self.writing.at)
-    }
-
-    /// Makes times that the store tells of the file no earlier than its last write.
-    pub(crate) fn overlay_times(&self, entry: &mut Entry) {
-        let Some(at) = self.written_at() else { return };
-        entry.modified = entry.modified.map(|modified| modified.max(at));
-        if let Some(unix) = &mut entry.unix {
-            unix.changed = unix.changed.max(at);
-        }
-    }
-
-    /// The time of the last write no longer counts: the store has a later one.
-    pub(crate) fn forget_write(&self) {
-        *lock(&self.writing.at) = None;
     }
 
     /// Its last name is gone.

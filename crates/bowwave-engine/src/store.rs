@@ -76,7 +76,6 @@ impl Store {
                     && file.is_written()
                 {
                     entry.size = file.size();
-                    file.overlay_times(&mut entry);
                 }
                 Ok(entry)
             }

@@ -18,17 +18,23 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// A file was written just now. If the store has it all already, it has stamped it, too.
-    pub(crate) fn stamp_if(&self, inode: u64, dirty: bool) {
-        if dirty {
-            self.lock().insert(inode, now());
+    /// A file was written just now. If the store has it all already, it has stamped it, too. Of one that was not behind so
+    /// far, `before` asks for the store's time of its last modification: since Linux 6.13 that may be finer than the tick
+    /// that is still going on, and a later write shows a later time.
+    pub(crate) fn stamp_if(&self, inode: u64, dirty: bool, before: impl FnOnce() -> Option<SystemTime>) {
+        if !dirty {
+            return;
         }
+        let last = self.get(inode).or_else(before);
+        let time = now();
+        let time = if last.is_some_and(|last| time <= last) { SystemTime::now() } else { time };
+        self.lock().insert(inode, time);
     }
 
     /// A file was changed just now, and the store has stamped that: if there is an older time to tell it, that is now.
     pub(crate) fn restamp(&self, inode: u64) {
         if let Some(time) = self.lock().get_mut(&inode) {
-            *time = now();
+            *time = now().max(*time);
         }
     }
 
@@ -103,9 +109,9 @@ mod tests {
         let stamps = Stamps::default();
         stamps.restamp(7);
         assert_eq!(stamps.shown(7, entry.clone()), entry, "nothing is behind");
-        stamps.stamp_if(7, false);
+        stamps.stamp_if(7, false, || None);
         assert_eq!(stamps.shown(7, entry.clone()), entry);
-        stamps.stamp_if(7, true);
+        stamps.stamp_if(7, true, || Some(old));
         let shown = stamps.shown(7, entry.clone());
         let time = shown.modified.expect("known");
         assert!(time > old);
@@ -116,5 +122,8 @@ mod tests {
         assert_eq!(stamps.get(7), Some(time), "written again meanwhile");
         stamps.told(7, time);
         assert_eq!(stamps.shown(7, entry.clone()), entry);
+        let fine = SystemTime::now();
+        stamps.stamp_if(7, true, || Some(fine));
+        assert!(stamps.get(7) > Some(fine), "a finer clock than ours stamped it last");
     }
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr;
 use std::thread;
+use std::time::Duration;
 
 use bowwave_fuse::{KernelCache, MountOptions};
 use common::writable::{Writable, errno};
@@ -243,6 +244,9 @@ fn shared_maps_write_to_the_file_also_after_it_was_closed() {
         map.bytes()[250_000] = 78;
         want[250_000] = 78;
         drop(map);
+        // Nobody waits for what is handed over when the last map goes.
+        let handed_over = || fs::read(store.beneath("f")).expect("readable") == want;
+        (0..1000).take_while(|_| !handed_over()).for_each(|_| thread::sleep(Duration::from_millis(10)));
         check(store, "f", &want);
     });
 }

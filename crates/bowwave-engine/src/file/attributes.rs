@@ -24,7 +24,6 @@ impl File {
             None => Entry { identity: Some(self.identity()), ..Entry::new("", EntryKind::File) },
         };
         entry.size = size();
-        self.entry.overlay_times(&mut entry);
         Ok(entry)
     }
 
@@ -38,7 +37,6 @@ impl File {
             return self.with_attributes(|object| object.set(attributes));
         }
         self.flush()?;
-        self.entry.forget_write();
         let before = self.entry.identity();
         self.with_attributes(|object| object.set(attributes))?;
         self.store.touched(&self.entry, &before, &self.entry.path());

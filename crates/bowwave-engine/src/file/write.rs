@@ -122,8 +122,6 @@ impl File {
             let message = format!("{}: no file has bytes beyond 2^63", self.entry.name());
             return Err(StoreError::new(ErrorKind::TooLarge, message).into());
         }
-        // Before it is dirty, so that nobody takes what it has for what the store says.
-        self.entry.note_write();
         let mut done = 0;
         let mut woken = false;
         while done < buf.len() {

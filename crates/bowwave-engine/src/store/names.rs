@@ -102,7 +102,6 @@ impl Store {
         };
         // So that the time stays.
         self.inner.write_out(&entry, ALL);
-        entry.forget_write();
         self.inner.backend.set_attributes(path, attributes)?;
         let before = stat.identity.unwrap_or_default();
         self.inner.touched(&entry, &before, path);

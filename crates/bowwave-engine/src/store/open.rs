@@ -133,7 +133,6 @@ impl StoreInner {
         self.settle(entry);
         let Some(object) = entry.write_object() else { return };
         entry.drop_write_object();
-        entry.forget_write();
         match object.finish() {
             Ok(identity) if identity.size == entry.size() => {
                 entry.set_identity(identity);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bowwave_engine::backend::{Allocate, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::Errno;
@@ -115,7 +116,7 @@ impl<T: Tree> Operations<T> {
         let count = written.map_err(|error| self.fail(&open.path, &error))?;
         open.closing.goes_on();
         self.note_change();
-        self.stamps.stamp_if(open.inode, open.file.is_dirty());
+        self.stamps.stamp_if(open.inode, open.file.is_dirty(), || modified(&open.file));
         if let Some(sync) = write.sync {
             self.sync_open(&open, sync)?;
         }
@@ -228,7 +229,8 @@ impl<T: Tree> Operations<T> {
             match copied {
                 Ok(0) => break,
                 Ok(count) => {
-                    self.stamps.stamp_if(target.inode, target.file.is_dirty());
+                    let dirty = target.file.is_dirty();
+                    self.stamps.stamp_if(target.inode, dirty, || modified(&target.file));
                     done += count as u64;
                 }
                 // What was copied counts; the error comes back with the next call.
@@ -253,6 +255,11 @@ impl<T: Tree> Operations<T> {
     fn writer(&self, handle: u64) -> Result<Arc<OpenHandle<T::File>>, Errno> {
         self.files.find(handle).filter(|open| open.writes).ok_or(Errno::EBADF)
     }
+}
+
+/// When the store saw a file modified last.
+fn modified(file: &impl OpenFile) -> Option<SystemTime> {
+    file.attributes().ok()?.modified
 }
 
 /// Fills `buffer`; says how many bytes there were before the end of the file, which may be cut meanwhile.
