@@ -1,8 +1,10 @@
 //! Accepting connections, on a runtime of the server's own.
 
 use std::error::Error;
+use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
@@ -22,8 +24,8 @@ pub(crate) struct Serving {
 pub(crate) fn start<S, B>(service: S) -> io::Result<Serving>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -35,7 +37,7 @@ where
     runtime.spawn(async move {
         // Ends with the runtime, or when the system has no descriptors left: then tests see a refused connection.
         while let Ok((socket, _)) = listener.accept().await {
-            let service = service.clone();
+            let service = ToTheEnd(service.clone());
             // Head and body go out as two writes; the second must not wait for the first's acknowledgement.
             socket.set_nodelay(true).ok();
             tokio::spawn(async move {
@@ -46,6 +48,27 @@ where
         }
     });
     Ok(Serving { address, runtime: Some(runtime) })
+}
+
+/// Does what it has been asked for also if the client goes away meanwhile, as a server that is far away does. Otherwise an
+/// upload that is being completed would be left half of one.
+struct ToTheEnd<S>(S);
+
+impl<S, B> Service<Request<Incoming>> for ToTheEnd<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let answer = tokio::spawn(self.0.call(request));
+        Box::pin(async move { answer.await?.map_err(Into::into) })
+    }
 }
 
 impl Drop for Serving {

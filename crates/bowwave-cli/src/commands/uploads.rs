@@ -1,5 +1,6 @@
 //! `bowwave uploads`: what writers that died have left at an object store.
 
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{Backend, Upload, open_url};
@@ -61,8 +62,8 @@ pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> 
     uploads.retain(|upload| is_old(upload, now, age));
     for upload in &uploads {
         if let Err(error) = store.abort_upload(upload) {
-            let left = store.stray_uploads().map_err(|error| setup::of_engine(&error))?;
-            if left.contains(upload) {
+            let list = || store.stray_uploads().map_err(|error| setup::of_engine(&error));
+            if stays(upload, list)? {
                 return Err(setup::of_engine(&error));
             }
         }
@@ -101,9 +102,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// the same error, so the list tells.
 fn abort(backend: &dyn Backend, upload: &Upload, asked: bool) -> Result<(), Failure> {
     let Some(Err(error)) = asked.then(|| backend.abort_upload(upload)) else { return Ok(()) };
-    let left = backend.stray_uploads().map_err(|error| setup::of_store(&error))?;
-    if left.contains(upload) { Err(setup::of_store(&error)) } else { Ok(()) }
+    let list = || backend.stray_uploads().map_err(|error| setup::of_store(&error));
+    if stays(upload, list)? { Err(setup::of_store(&error)) } else { Ok(()) }
 }
+
+/// Whether an upload that could not be aborted is still there a moment later: the server may be about to make an object of it.
+fn stays(upload: &Upload, list: impl Fn() -> Result<Vec<Upload>, Failure>) -> Result<bool, Failure> {
+    for _ in 0..LOOKS {
+        if !list()?.contains(upload) {
+            return Ok(false);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(true)
+}
+
+/// How often to look for that, and how long to wait after each: a second in all.
+const LOOKS: u32 = 10;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long ago it was begun, where the store tells; nothing for clocks that differ.
 fn age(upload: &Upload, now: SystemTime) -> Option<Duration> {

@@ -42,9 +42,10 @@ impl<T: Tree> Operations<T> {
     fn attributes_of_open(&self, inode: u64) -> Result<Option<Entry>, Errno> {
         // Of object stores only what we write is ours to describe.
         let file_system = self.is_file_system();
-        let Some(open) = self.files.find_of(inode, |open| open.writes || file_system) else {
-            return Ok(None);
-        };
+        // Who writes knows best: what a reader has open may be of before.
+        let writer = self.files.find_of(inode, |open| open.writes);
+        let reader = || file_system.then(|| self.files.find_of(inode, |_| true)).flatten();
+        let Some(open) = writer.or_else(reader) else { return Ok(None) };
         match open.file.attributes() {
             Ok(entry) => {
                 self.inodes.settle(inode, entry.clone());
