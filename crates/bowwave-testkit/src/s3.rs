@@ -8,7 +8,7 @@ use std::future::{Future, ready};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
@@ -37,6 +37,8 @@ pub struct S3Server {
     root: PathBuf,
     script: Script,
     uploads: Uploads,
+    /// Held once more by each request that is not done.
+    busy: Arc<()>,
 }
 
 impl S3Server {
@@ -73,9 +75,16 @@ impl S3Server {
         if signed {
             builder.set_auth(SimpleAuth::from_single(Self::ACCESS_KEY_ID, Self::SECRET_ACCESS_KEY));
         }
-        let service =
-            Keys { inner: builder.build(), root: folder.to_owned(), script: script.clone(), signed };
-        Ok(Self { serving: serve::start(service)?, root: folder.to_owned(), script, uploads })
+        let busy = Arc::new(());
+        let held = Arc::downgrade(&busy);
+        let service = Keys {
+            busy: held,
+            inner: builder.build(),
+            root: folder.to_owned(),
+            script: script.clone(),
+            signed,
+        };
+        Ok(Self { serving: serve::start(service)?, root: folder.to_owned(), script, uploads, busy })
     }
 
     /// Makes requests to come go wrong. Faults are tried in the order in which they were added.
@@ -87,6 +96,12 @@ impl S3Server {
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.script.requests()
+    }
+
+    /// Requests that came and are not done yet, whether or not somebody waits for the answer.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        Arc::strong_count(&self.busy) - 1
     }
 
     /// Keys and ids of the uploads that were begun and neither completed nor aborted.
@@ -140,6 +155,7 @@ struct Keys {
     root: PathBuf,
     script: Script,
     signed: bool,
+    busy: Weak<()>,
 }
 
 impl Keys {
@@ -182,7 +198,12 @@ impl Service<Request<Incoming>> for Keys {
             Box::pin(ready(Ok(plain(StatusCode::NOT_FOUND, ""))))
         } else if matches!(trouble, None | Some(S3Trouble::AnswerLost)) {
             // To its end, whatever becomes of the client: what it asked for is done, or not, and not half.
-            let task = tokio::spawn(Service::call(&self.inner, request));
+            let (call, busy) = (Service::call(&self.inner, request), self.busy.upgrade());
+            let task = tokio::spawn(async move {
+                let answer = call.await;
+                drop(busy);
+                answer
+            });
             Box::pin(async move { task.await.unwrap_or_else(|error| Err(HttpError::new(error.into()))) })
         } else {
             Box::pin(ready(Err(HttpError::new("the connection breaks".into()))))

@@ -89,6 +89,10 @@ impl Writer {
                 self.objects[index].answered();
             }
         }
+        if whole.is_empty() {
+            // What nothing was written to is published only after its closing.
+            file.sync_all()?;
+        }
         close(file)?;
         self.objects[index].answered();
         Ok(())
@@ -217,6 +221,15 @@ fn crash_at(folder: &Place, seed: u64) -> (Vec<String>, usize) {
         thread::sleep(wait);
         served.kill();
     });
+    // A server goes on with what it was asked for, and its folder is only its own meanwhile.
+    if let Some(server) = &objects.server {
+        let mut idle = 0;
+        while idle < 2 {
+            // Twice: what lies in a socket still has not come.
+            idle = if server.in_flight() == 0 { idle + 1 } else { 0 };
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
     let mut faults: Vec<String> = actors.iter().flat_map(|actor| actor.faults(&objects.root)).collect();
     faults.extend(worked.err());
     let left = objects.uploads();
