@@ -6,7 +6,7 @@ use bowwave_backend::{
     Attributes, Entry, EntryKind, Error as StoreError, ErrorKind, Object, SetAttributes, SetXattr,
 };
 
-use super::File;
+use super::{ALL, File};
 use crate::error::Result;
 
 impl File {
@@ -36,7 +36,8 @@ impl File {
         if attributes.modified.is_none() {
             return self.with_attributes(|object| object.set(attributes));
         }
-        self.flush()?;
+        // Through whichever handle: any may have written it.
+        self.store.write_out(&self.entry, ALL);
         let before = self.entry.identity();
         self.with_attributes(|object| object.set(attributes))?;
         self.store.touched(&self.entry, &before, &self.entry.path());
