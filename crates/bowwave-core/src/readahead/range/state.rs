@@ -248,8 +248,12 @@ impl State {
         let before = self.in_order_pages;
         self.infer(page);
         let stride_found = self.detect(page, count, plans);
-        let step =
-            if self.clusters == Clusters::Before { STEP_BEFORE } else { self.range.max(self.range_min) };
+        let step = match self.clusters {
+            Clusters::Before => STEP_BEFORE,
+            _ => self.range.max(self.range_min),
+        };
+        // A cache in front reads ahead of its reader, too: by a window, and half a window before the first page.
+        let step = if self.reads_are_faults { step + 2 * self.fault_pages } else { step };
         self.grows |= self.in_order_pages / step > before / step || stride_found;
     }
 
