@@ -15,6 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     times: Mutex<HashMap<u64, SystemTime>>,
+    /// Held while a store is told a time.
+    telling: Mutex<()>,
 }
 
 impl Stamps {
@@ -36,6 +38,12 @@ impl Stamps {
         if let Some(time) = self.lock().get_mut(&inode) {
             *time = now().max(*time);
         }
+    }
+
+    /// Waits until nobody else tells a store a time. Who does looks again at what it is to be told: a program may have set
+    /// another meanwhile.
+    pub(crate) fn turn_to_tell(&self) -> MutexGuard<'_, ()> {
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time that the store is to be told.

@@ -106,10 +106,12 @@ impl<T: Tree> Operations<T> {
     }
 
     fn set_rest(&self, inode: u64, changes: &SetAttributes) -> Result<(), Errno> {
-        if changes.modified.is_some() {
+        let _turn = changes.modified.is_some().then(|| {
             // The store gets what was written, and then this time.
+            let turn = self.stamps.turn_to_tell();
             self.stamps.drop(inode);
-        }
+            turn
+        });
         if let Some(open) = self.files.find_of(inode, |_| true) {
             match open.file.set_attributes(changes) {
                 Ok(()) => return Ok(()),

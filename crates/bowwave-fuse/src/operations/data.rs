@@ -141,7 +141,8 @@ impl<T: Tree> Operations<T> {
     fn hand_over(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
         open.file.flush().map_err(|error| self.fail_to_write(open, &error))?;
-        if let Some(time) = time {
+        let _turn = self.stamps.turn_to_tell();
+        if let Some(time) = time.filter(|&time| self.stamps.get(open.inode) == Some(time)) {
             let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
             let _best_effort = open.file.set_attributes(&modified);
             self.stamps.told(open.inode, time);
