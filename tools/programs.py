@@ -240,7 +240,7 @@ class Trial:
     def trial(self, name, command):
         wanted, _, plain = self.child(command(self.files))
         for way, go in self.ways(name):
-            for policy in ("none", "range") if self.options.whole else ("range",):
+            for policy in self.options.policies.split(","):
                 printed, counters, seconds = go(command, policy, name)
                 printed = printed.replace("/bowwave-programs", self.files)
                 if printed != wanted:
@@ -274,10 +274,12 @@ def main():
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--size", type=int, help="bytes of tensors; other files are a half and a quarter")
     parser.add_argument("--store", default=None, help="what is put before the folder")
+    parser.add_argument("--policies", help="compared with the first; none,range with --whole")
     parser.add_argument("--json")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     options = parser.parse_args()
     options.store = options.store or ("emulate:lustre" if options.whole else "emulate:nvme")
+    options.policies = options.policies or ("none,range" if options.whole else "range")
     end_mounts_when_stopped()
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     python = os.path.abspath(os.path.join(target, "tools", "programs", "bin", "python3"))
