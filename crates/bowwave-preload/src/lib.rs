@@ -8,7 +8,7 @@
 //!
 //! A descriptor of ours is a real one, a sealed memory object that cannot be read: what the program does with descriptors in
 //! general (dup, poll, close on exec, inheriting) is the kernel's business, and its offset is the file's. What reaches the
-//! kernel by another way than the C library fails there, rather than read zeros ([`placeholder`]).
+//! kernel by another way than the C library fails there, rather than read zeros (`placeholder`).
 //!
 //! | module | what it is |
 //! |---|---|
