@@ -14,6 +14,7 @@ use super::{OpenOptions, Store, StoreInner, check_size};
 use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::file::{Access, File};
+use crate::files::Files;
 use crate::queue::Queue;
 use crate::whole::{Gone, Slots, Whole, Writer};
 
@@ -150,14 +151,14 @@ impl StoreInner {
     fn join(self: &Arc<Self>, path: &Path, access: Access) -> Option<File> {
         let written = self.wholes.lock();
         let entry = Arc::clone(written.get(path)?);
-        Some(self.open_writer_of(&entry, path, access))
+        Some(self.open_writer_of(&self.files(), &entry, path, access))
     }
 
     /// The first handle that writes an object; if another has come before it, one more.
     fn begin(self: &Arc<Self>, path: &Path, object: Arc<dyn WriteObject>, access: Access) -> (File, bool) {
         let mut written = self.wholes.lock();
         if let Some(entry) = written.get(path).cloned() {
-            return (self.open_writer_of(&entry, path, access), false);
+            return (self.open_writer_of(&self.files(), &entry, path, access), false);
         }
         let entry = self.new_entry(path, object.identity().clone());
         let (wholes, name) = (&self.wholes, entry.name());
@@ -171,14 +172,22 @@ impl StoreInner {
         let whole = Arc::new(whole);
         entry.whole.set(whole).expect("it is new");
         entry.set_object(Some(object as _));
-        self.files().insert_detached(Arc::clone(&entry));
         written.insert(path.to_owned(), Arc::clone(&entry));
-        (self.open_writer_of(&entry, path, access), true)
+        // With one hold of the table: a detached entry that nobody has open is forgotten by whoever looks.
+        let mut files = self.files();
+        files.insert_detached(Arc::clone(&entry));
+        (self.open_writer_of(&files, &entry, path, access), true)
     }
 
     /// The caller has the table of what is written locked.
-    fn open_writer_of(self: &Arc<Self>, entry: &Arc<FileEntry>, path: &Path, access: Access) -> File {
-        let file = self.open_handle(&self.files(), path, Arc::clone(entry), access);
+    fn open_writer_of(
+        self: &Arc<Self>,
+        files: &Files,
+        entry: &Arc<FileEntry>,
+        path: &Path,
+        access: Access,
+    ) -> File {
+        let file = self.open_handle(files, path, Arc::clone(entry), access);
         if let Some(whole) = entry.whole.get() {
             whole.opened(file.handle);
         }
