@@ -14,6 +14,7 @@ import pathlib
 import sys
 
 import models
+import vectors_swap
 from model_ondemand import HEADER, PAGE
 
 FOLDER = pathlib.Path(__file__).parent.parent / "crates" / "bowwave-cli" / "tests" / "vectors"
@@ -186,6 +187,7 @@ def files():
         yield f"{name}.csv", trace_of(rows)
         for policy in policies_of(name):
             yield f"{name}.{policy}.jsonl", expected_of(policy, ra_pages, file_pages, rows)
+    yield from vectors_swap.files()
 
 
 def main():

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bowwave_core::Policy;
 use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
+use bowwave_core::swap::SwapPolicy;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// A size in bytes: `4096`, `64k`, `1MiB`, `2GB`.
@@ -40,6 +41,27 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 pub fn policy() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name))
         .map(|name| name.parse().expect("the names are those of the policies"))
+}
+
+/// What `explain` explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Explained {
+    /// Readahead of files.
+    Files(Policy),
+    /// Readahead of swapped memory.
+    Swap(SwapPolicy),
+}
+
+/// A readahead policy of files or of swap, by name.
+pub fn explained() -> impl TypedValueParser<Value = Explained> {
+    let swap = SwapPolicy::ALL.into_iter().filter(|&policy| policy != SwapPolicy::None);
+    let swap: Vec<_> = swap.map(|policy| (policy.name(), Explained::Swap(policy))).collect();
+    let files = Policy::ALL.map(|policy| (policy.name(), Explained::Files(policy)));
+    let all: Vec<_> = files.into_iter().chain(swap).collect();
+    PossibleValuesParser::new(all.iter().map(|&(name, _)| name)).map(move |name| {
+        let known = all.iter().find(|(known, _)| *known == name);
+        known.expect("the names are those of the policies").1
+    })
 }
 
 /// A scheduler with knobs turned: `deadline`, `deadline:starved=4,batch=8`.

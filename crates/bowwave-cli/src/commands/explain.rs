@@ -6,6 +6,7 @@
 mod decisions;
 mod lines;
 mod served;
+mod swap;
 
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,11 @@ it were not mapped. With the policy stream, a file has one state for all, and JS
 detectors has foretold the reads so far, from 0 to 15. Memory is unlimited and the device instant: \
 only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded; other rows only count.
 
+The policies cluster, vma and adaptive are of swap: each (pid, file) is a region of anonymous memory, and an offset an \
+address in it. The first 'load' or 'store' of a page makes it, 'evict' rows write pages out to the next free slots of a \
+store, and each line is a fault on a page that is out: its slot, the window (pages of the region, for cluster slots) and what is \
+read. 'dontneed' gives pages up.
+
 With --scheduler a simulated device serves the trace, each row at its time, and each line is a dispatch: what went to the device and why, how long it had waited, and how many sync and async requests still wait. Reads are sync, readahead is async, and sync from when a read wants it; a 'write' is written back async at once; 'fsync' makes what waits of its file sync. Stores through mappings are read and not written back, for a trace does not tell when. Files lie one behind the other, and end with their last access or at --file-pages. Reasons:
 
   arrival   it had come first (noop)
@@ -49,6 +55,7 @@ Knobs: sync_expire_ms, async_expire_ms, batch, starved, contiguous, front_merges
 Examples:
   bowwave explain trace.csv --policy ondemand
   bowwave explain trace.csv --policy stream --json
+  bowwave explain memory.csv --policy vma --page-cluster 5
   bowwave explain app.strace --scheduler deadline
   bowwave explain app.strace --scheduler deadline-rw:batch=4 --policy ondemand --device hdd --device-depth 4 --json
   bowwave explain app.strace --scheduler deadline --priority 17=idle --priority 18=real-time
@@ -60,8 +67,11 @@ pub struct Args {
     trace: PathBuf,
 
     /// The readahead policy; with --scheduler, none if it is not given
-    #[arg(long, value_name = "POLICY", value_parser = values::policy(), required_unless_present = "scheduler")]
-    policy: Option<Policy>,
+    #[arg(long, value_name = "POLICY", value_parser = values::explained(), required_unless_present = "scheduler")]
+    policy: Option<values::Explained>,
+
+    #[command(flatten)]
+    swap: swap::Knobs,
 
     #[command(flatten)]
     served: served::Served,
@@ -70,7 +80,7 @@ pub struct Args {
     #[arg(long, value_name = "PAGES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ra_pages: u32,
 
-    /// Pages of every file; without it, files have no end
+    /// Pages of every file or region; without it, they have no end
     #[arg(long, value_name = "PAGES")]
     file_pages: Option<u64>,
 
@@ -96,7 +106,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     // clap asks for a policy if there is no scheduler.
-    let policy = args.policy.unwrap_or(Policy::None);
+    let policy = match args.policy {
+        Some(values::Explained::Swap(policy)) => return swap::run(args, policy),
+        Some(values::Explained::Files(policy)) => policy,
+        None => Policy::None,
+    };
     let explainer = Explainer::new(policy, args.ra_pages, args.file_pages)?;
     let mut output = Output::stdout();
     let outcome = Input::open(&args.trace, args.format).and_then(|input| {

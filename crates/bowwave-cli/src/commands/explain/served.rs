@@ -14,6 +14,7 @@ use super::Input;
 use crate::Failure;
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::values::Explained;
 use layout::Layout;
 use lines::Lines;
 use server::{Server, Setup};
@@ -93,7 +94,14 @@ pub(super) fn run(args: &super::Args, scheduler: &str) -> Result<u64, Failure> {
     let mut input = Input::open(&args.trace, args.format)?;
     let layout = Layout::read(&mut input, args.file_pages)?;
     let mut server = Server::new(Setup {
-        policy: args.policy.unwrap_or(Policy::None),
+        policy: match args.policy {
+            Some(Explained::Files(policy)) => policy,
+            Some(Explained::Swap(policy)) => {
+                let wrong = format!("--policy {} is of swap, and --scheduler serves files", policy.name());
+                return Err(Failure::usage(wrong));
+            }
+            None => Policy::None,
+        },
         ra_pages: args.ra_pages,
         device: spec.build(0),
         scheduler,
