@@ -65,8 +65,8 @@ pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, T
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use readahead::{
-    Access, Account, Clusters, Detector, LinuxConfig, LustreStat, Plan, Plans, Policy, RangeConfig,
-    Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
+    Access, Account, Clusters, Detector, FillReport, LinuxConfig, LustreStat, Plan, Plans, Policy, Pressure,
+    RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
 };
 pub use request::{Fault, Part, Pattern, Request};
 pub use stats::Stats;

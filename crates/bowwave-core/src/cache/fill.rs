@@ -32,7 +32,10 @@ impl Cache {
             return;
         };
         match result {
-            Ok(()) => self.succeed(&state, out),
+            Ok(()) => {
+                self.report_fill(&state);
+                self.succeed(&state, out);
+            }
             Err(error) => {
                 self.stats_mut(state.file).fills_failed += 1;
                 self.fail(state, error, out);

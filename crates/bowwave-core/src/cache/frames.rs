@@ -304,6 +304,23 @@ impl Frames {
         }
     }
 
+    /// Moves an inactive frame to the tail of its list, where it is the next to go.
+    pub(crate) fn move_to_tail(&mut self, id: FrameId) {
+        if self.inactive.tail == id.0 {
+            return;
+        }
+        self.list_del(id);
+        let tail = self.inactive.tail;
+        let pinned = self.get(id).pins > 0;
+        self.pinned += u32::from(pinned);
+        let frame = self.get_mut(id);
+        (frame.state, frame.prev, frame.next) = (State::Inactive, tail, NONE);
+        // There is another one, or this would have been the tail.
+        self.frames[tail as usize].next = id.0;
+        self.inactive.tail = id.0;
+        self.inactive.len += 1;
+    }
+
     /// The coldest frame of a list.
     pub(crate) fn tail(&self, state: State) -> Option<FrameId> {
         let list = if state == State::Active { self.active } else { self.inactive };

@@ -11,6 +11,7 @@
 //! | `plan` | from a policy's plan to fills |
 //! | `instant` | a read whose device takes no time |
 //! | `fill` | the end of a fill: wake, or fail |
+//! | `feedback` | what policies of files are told of their readahead, and pages that they are done with |
 //! | `reclaim` | room: eviction, shadows, grants |
 //! | `advise` | what users say about ranges; invalidation |
 //! | `write` | which frames the bytes of a write go to, and who waits |
@@ -21,6 +22,7 @@
 mod advise;
 mod check;
 mod fault;
+mod feedback;
 mod fill;
 mod frames;
 mod hit;
@@ -135,6 +137,10 @@ struct FillState {
     exact: bool,
     /// The driver was asked to drop it.
     cancelled: bool,
+    /// When it was asked for.
+    begun: Instant,
+    /// When the first reader came to wait for it, if it was readahead until then.
+    overtaken: Option<Instant>,
 }
 
 /// A read that waits for fills.

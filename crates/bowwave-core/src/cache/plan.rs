@@ -71,6 +71,9 @@ impl Cache {
         let req_pages = walk.request().end - page;
         let mut decision = Decision { handle, file, page, req_pages, trigger, plan, mark: None };
         let place = sink.begin(&decision);
+        if let Some(done) = plan.done {
+            self.let_go(file, done);
+        }
         let window = plan.window.range().clip(PageIndex(self.file(file).pages.0));
         let stats = self.stats_mut(file);
         stats.decisions[plan.reason as usize] += 1;
@@ -111,7 +114,10 @@ impl Cache {
                 self.frames.get_mut(frame).set(Flag::Mark);
                 decision.mark = decision.mark.or(Some(page));
             }
-            if run.as_ref().is_some_and(|run| run.len >= u64::from(self.config.fill_pages_max)) {
+            // From one mark to the next is a request: the reader that comes to one need not wait for what is behind the next.
+            if plan.parts(page)
+                || run.as_ref().is_some_and(|run| run.len >= u64::from(self.config.fill_pages_max))
+            {
                 self.submit(walk, run.take(), sink);
             }
             let run = run.get_or_insert(Run { start: page, len: 0, first: frame, last: frame });
@@ -175,6 +181,8 @@ impl Cache {
             waits: Vec::new(),
             exact,
             cancelled: false,
+            begun: self.now,
+            overtaken: None,
         });
         let mut frame = Some(first);
         while let Some(current) = frame {

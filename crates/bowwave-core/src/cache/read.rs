@@ -10,7 +10,7 @@ use crate::config::Eviction;
 use crate::event::{Action, Decision, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Access, Account, Limits, Plan, Plans, Readahead, Reason, View};
+use crate::readahead::{Access, Account, Limits, Plan, Plans, Pressure, Readahead, Reason, View};
 use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
@@ -458,7 +458,12 @@ impl Cache {
             mapped: walk.mapped,
         };
         let limits = Limits { ra_pages, file_pages: pages, free, frames: self.limit.into() };
-        let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested).with(account);
+        let pressure = Pressure {
+            evictions: self.reclaim.clock,
+            cold: u64::from(self.limit.saturating_sub(self.frames.active_len())),
+        };
+        let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested);
+        let view = view.with(account, pressure);
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
         (access, view, &mut **policy.expect("a handle has a readahead state, or its file has"))
     }
@@ -478,6 +483,7 @@ impl Cache {
         }
         if fill.urgency == Urgency::Readahead {
             fill.urgency = Urgency::Demand;
+            fill.overtaken = Some(self.now);
             let file = fill.file;
             out.push(Action::Promote { fill: FillId(fill_id) });
             self.stats_mut(file).fills_promoted += 1;

@@ -28,7 +28,7 @@ const SCAN_MAX: u32 = 128;
 #[derive(Debug, Default)]
 pub(super) struct Reclaim {
     /// Evictions and activations so far: the clock of refault distances (`nonresident_age`).
-    clock: u32,
+    pub(super) clock: u32,
     /// Shadows in the page table, oldest first; no more of them than frames. An entry whose page has a different slot by
     /// now is stale.
     shadows: VecDeque<(FileId, PageIndex, Slot)>,

@@ -74,6 +74,9 @@ pub trait Readahead: fmt::Debug + Send {
         Plan::new(range.start, range.count().0, 0, Reason::Forced)
     }
 
+    /// A fill of the file has ended well. Told only to policies of files.
+    fn on_fill(&mut self, _report: &FillReport) {}
+
     /// A fault in a mapping so advised found its page: up to date, or in flight.
     fn on_mapped_hit(&mut self, _pattern: Pattern, _in_flight: bool) {}
 
@@ -111,6 +114,8 @@ pub struct View<'a> {
     file: FileId,
     /// What readahead has done for this file so far.
     pub account: Account,
+    /// How short memory is.
+    pub pressure: Pressure,
     /// Most pages of a window now (advice included).
     pub ra_pages: u64,
     /// Pages of the file.
@@ -130,6 +135,26 @@ pub struct Account {
     pub consumed: u64,
     /// Pages read ahead that no reader has used: still cached, in flight, or gone.
     pub unread: u64,
+}
+
+/// How short memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// Pages that have left the inactive list so far, modulo 2^32: the clock that refault distances are told by.
+    pub evictions: u32,
+    /// Frames that pages read once go through: all but those of active pages.
+    pub cold: u64,
+}
+
+/// How a fill went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillReport {
+    /// Its pages.
+    pub range: PageRange,
+    /// Nanoseconds from when it was asked for.
+    pub took_ns: u64,
+    /// If it was readahead that a reader came to wait for: nanoseconds for which it did.
+    pub waited_ns: Option<u64>,
 }
 
 /// The limits of a [`View`].
@@ -165,12 +190,15 @@ pub struct Plan {
     pub window: Window,
     /// The page to mark, if it is new: the first of the asynchronous part, unless a policy knows better.
     pub mark: Option<PageIndex>,
-    /// If not 0, every page of the window that lies a multiple of so many pages from `mark` is marked, too.
+    /// If not 0, every page of the window that lies a multiple of so many pages from `mark` is marked, too, and a request
+    /// begins with it. Without a mark they only begin there, counted from the window's start.
     pub mark_every: u64,
     /// Which pages of the window, if not all.
     pub stride: Option<Stride>,
     /// Why.
     pub reason: Reason,
+    /// Pages that readers are done with: among those read once they are the next to go.
+    pub done: Option<PageRange>,
     /// How well the policy's detectors have foretold what this file's readers did, if it has any.
     pub scores: Option<Scores>,
 }
@@ -261,11 +289,13 @@ impl<'a> View<'a> {
     ) -> Self {
         let Limits { ra_pages, file_pages, free, frames } = limits;
         let account = Account::default();
-        Self { table, frames_of, file, account, ra_pages, file_pages, free, frames, congested }
+        let pressure = Pressure { evictions: 0, cold: frames };
+        Self { table, frames_of, file, account, pressure, ra_pages, file_pages, free, frames, congested }
     }
 
-    pub(crate) fn with(self, account: Account) -> Self {
-        Self { account, ..self }
+    /// The same of a file with this account, with memory so short.
+    pub(crate) fn with(self, account: Account, pressure: Pressure) -> Self {
+        Self { account, pressure, ..self }
     }
 
     /// A view of an endless file of which nothing is cached: to try a policy by itself.
@@ -344,14 +374,20 @@ impl Plan {
     #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
-        Self { window, mark: window.mark(), mark_every: 0, stride: None, reason, scores: None }
+        Self { window, mark: window.mark(), mark_every: 0, stride: None, reason, done: None, scores: None }
+    }
+
+    /// Whether a request begins with a page of the window, whatever lies before it.
+    #[must_use]
+    pub fn parts(&self, page: PageIndex) -> bool {
+        let origin = self.mark.unwrap_or(self.window.start);
+        self.mark_every > 0 && page.0.abs_diff(origin.0).is_multiple_of(self.mark_every)
     }
 
     /// Whether a page of the window is to be marked, if it is new.
     #[must_use]
     pub fn marks(&self, page: PageIndex) -> bool {
-        let Some(mark) = self.mark else { return false };
-        page == mark || self.mark_every > 0 && page.0.abs_diff(mark.0) % self.mark_every == 0
+        self.mark == Some(page) || self.mark.is_some() && self.parts(page)
     }
 }
 

@@ -21,12 +21,14 @@
 //! **What it may cost.** The promise has two accounts. That of each stream: what is ahead of its readers is at most
 //! [`waste_percent`](StreamConfig::waste_percent) of what they have used, and two windows. And that of the file, which the
 //! cache keeps to the page: whatever the readers do, what was ever read ahead and not used is at most as much of what was
-//! used, two windows for each stream that is remembered, and sixteen. Readahead gets all of a window or none of it.
+//! used, two windows for each stream that is remembered, and sixteen. Readahead gets what it wants, or whole windows, or at
+//! least a request worth making, or nothing.
 //!
 //! **Who is right.** Each detector's predictions are held against what happens, whether or not anything was read for them
 //! ([`Scores`]); only those trusted are acted on.
 
 mod config;
+mod pace;
 mod plan;
 mod runs;
 mod scores;
@@ -41,15 +43,19 @@ use alloc::boxed::Box;
 
 use self::runs::Runs;
 use self::table::{Entry, Join, Table, Way};
-use super::{Access, Plan, Readahead, Reason, View};
+use super::{Access, FillReport, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
+use crate::page::{PageIndex, PageRange};
 use crate::request::Pattern;
+use crate::time::Instant;
 use crate::window::{initial_size, next_size};
 
 /// Windows that may be ahead of a stream, or wasted, before it has used anything.
 const STREAM_WINDOWS: u64 = 2;
 /// Windows that may be read ahead in a file, or wasted, before anything of it was used.
 const FILE_WINDOWS: u64 = 16;
+/// Fewer pages than these are not worth a request of their own.
+const SPECULATION_MIN: u64 = 16;
 /// A file of at most so many windows is read whole.
 const WHOLE_WINDOWS: u64 = 4;
 /// Pages at the end of a file where its index may be.
@@ -79,6 +85,7 @@ struct Wanted {
     end: u64,
     /// Where the request begins.
     first: u64,
+    now: Instant,
     /// Most pages of a window.
     max: u64,
 }
@@ -91,8 +98,13 @@ impl Readahead for Stream {
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
         self.more = None;
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
-        let wanted =
-            Wanted { page: access.page.0, end, first: access.request.start.0, max: view.ra_pages.max(1) };
+        let wanted = Wanted {
+            page: access.page.0,
+            end,
+            first: access.request.start.0,
+            now: access.now,
+            max: view.ra_pages.max(1),
+        };
         if access.mapped == Some(Pattern::Random) {
             return wanted.alone();
         }
@@ -102,6 +114,17 @@ impl Readahead for Stream {
             Trigger::Mark | Trigger::Advice => self.marked(wanted, view),
         };
         Plan { scores: Some(self.scores), ..plan }
+    }
+
+    fn on_fill(&mut self, report: &FillReport) {
+        let (lo, hi) = (report.range.start.0, report.range.end.0);
+        // Devices that take no time tell nothing.
+        if report.took_ns > 0
+            && let Some(entry) = self.table.filled(lo, hi)
+        {
+            entry.pace.filled(report.took_ns, report.waited_ns);
+            entry.waited |= report.waited_ns.is_some_and(|waited| waited > 0);
+        }
     }
 
     fn more(&mut self, _access: Access, _view: View<'_>) -> Option<Plan> {
@@ -205,16 +228,17 @@ impl Stream {
         }
         let began = entry.window == 0;
         let lost = page < entry.edge;
-        let history = page.saturating_sub(entry.lo);
         entry.way = Way::Up;
         entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
         entry.hi = end.max(entry.hi);
         let (size, reason) = if lost {
-            // Never more ahead than the history that survived behind (Wu, 2009).
-            entry.distance = (entry.distance.min(history) * 3 / 4).max(1);
+            entry.pace.thrashed(entry.window);
             ((entry.edge - page).min(entry.window), Reason::Thrash)
         } else if began {
             (initial_size(end - page, max), Reason::Miss)
+        } else if entry.consumed < entry.expected.saturating_mul(4) {
+            // A run that is longer than expected will not be so by much.
+            (end - page + (entry.expected / 4).max(SPECULATION_MIN), Reason::Range)
         } else {
             entry.waited = true;
             (next_size(entry.window, max), Reason::Readahead)
@@ -238,7 +262,7 @@ impl Stream {
         entry.consumed = entry.consumed.saturating_add(end - page);
         entry.lo = page;
         let (size, reason) = if lost {
-            entry.distance = (entry.distance * 3 / 4).max(1);
+            entry.pace.thrashed(entry.window);
             ((end - entry.edge).min(entry.window), Reason::Thrash)
         } else if began {
             (initial_size(end - page, max), Reason::Backward)
@@ -300,11 +324,14 @@ impl Stream {
         let entry = self.table.get(at);
         match entry.way {
             Way::New | Way::Up => {
+                let before = entry.hi;
                 entry.consumed = entry.consumed.saturating_add(read);
                 entry.hi = entry.hi.max(end.min(entry.edge)).max(page);
+                entry.consumed = entry.consumed.saturating_add(entry.hi - page.max(before).min(entry.hi));
                 entry.way = Way::Up;
                 let size = next_size(entry.window, max);
-                self.window_up(at, wanted, size, Reason::Lookahead, view)
+                let plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
+                Plan { done: self.done(at, before, page), ..plan }
             }
             Way::Down => {
                 entry.consumed = entry.consumed.saturating_add(read);
@@ -328,6 +355,13 @@ impl Stream {
                 self.more.take().unwrap_or_else(|| wanted.nothing(Reason::Jumps))
             }
         }
+    }
+
+    /// The pages between where a stream was and `page`, if memory is short and nobody comes behind.
+    fn done(&mut self, at: usize, before: u64, page: u64) -> Option<PageRange> {
+        let limit = self.table.get(at).pace.limit;
+        let followed = || self.table.any_up_to(at, page.saturating_sub(limit.saturating_mul(4)), page);
+        (limit < u64::MAX && before < page && !followed()).then(|| PageRange::new(before, page))
     }
 
     /// A run begins that belongs to nothing known.
@@ -362,6 +396,7 @@ impl Stream {
             return self.tail(at, wanted, view);
         }
         if self.scores.trusts(Detector::Cluster) && expected > end - page {
+            self.table.get(at).expected = expected;
             return self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
         }
         self.jump(view, wanted);
@@ -374,8 +409,9 @@ impl Stream {
         if !matches!(last.way, Way::New | Way::Up) {
             return;
         }
-        let (pages, alone) = (last.hi.saturating_sub(last.lo), last.way == Way::New);
-        if let Some(right) = self.runs.ended(pages) {
+        let (pages, alone) = (last.hi.saturating_sub(last.lo), last.way == Way::New && last.window == 0);
+        // One request says how long requests are, and not how long runs.
+        if let Some(right) = self.runs.ended(if alone { 1 } else { pages }) {
             self.scores.count(Detector::Cluster, right);
         }
         if alone {
@@ -427,7 +463,7 @@ impl Stream {
     fn jump(&mut self, view: View<'_>, wanted: Wanted) {
         self.foretold = self.runs.next_jump();
         let Some(next) = self.foretold.filter(|_| self.scores.trusts(Detector::Jumps)) else { return };
-        let pages = self.runs.length().clamp(1, wanted.max);
+        let pages = (wanted.end - wanted.page).min(wanted.max);
         let clipped = pages.min(view.file_pages.0.saturating_sub(next));
         if clipped == 0 || !self.allows(clipped, view) {
             return;
@@ -435,7 +471,7 @@ impl Stream {
         let (hi, edge) = (next, next + clipped);
         let entry =
             Entry { way: Way::Expected, edge, window: clipped, mark: Some(next), ..Entry::new(next, hi) };
-        let mut plan = Plan::new(crate::PageIndex(next), clipped, clipped, Reason::Jumps);
+        let mut plan = Plan::new(PageIndex(next), clipped, clipped, Reason::Jumps);
         plan.window.async_size.0 = clipped;
         self.enter(entry);
         self.more = Some(plan);

@@ -4,6 +4,7 @@
 //! what it sees into [`Figure`]s. A figure that cannot be had says so in its note and does not hold; none is left out.
 
 mod aio_stress;
+mod beyond;
 mod figure;
 mod fsync_tester;
 mod iozone;
@@ -81,6 +82,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     fsync_tester::EXPERIMENT,
     tiotest::EXPERIMENT,
     swap::EXPERIMENT,
+    beyond::EXPERIMENT,
 ];
 
 /// The source documents by number, and the experiments that have figures of each.
@@ -90,6 +92,7 @@ pub const DOCUMENTS: &[(&str, &[&str])] = &[
     ("002", &["patterns", "overheads", "overlapped", "iozone", "thrashing"]),
     ("003", &["lustre-mmap"]),
     ("004", &["fsync-tester", "tiotest"]),
+    ("future", &["beyond"]),
 ];
 
 impl fmt::Display for ReproduceError {

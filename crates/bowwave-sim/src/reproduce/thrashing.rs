@@ -102,6 +102,40 @@ fn variant(read_bytes: u64, elevator: Option<Elevator>) -> Result<String, Reprod
     ))
 }
 
+/// What a policy makes of the experiment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pressed {
+    /// Most bytes delivered in a second, smoothed, and those of the last seconds on average.
+    pub(super) peak: f64,
+    pub(super) last: f64,
+    /// Deviation of the last seconds from their mean, as a share of it.
+    pub(super) swing: f64,
+    /// Share of the pages read that were evicted unread.
+    pub(super) lost: f64,
+    /// Bytes of a request in the last seconds, in KB.
+    pub(super) io_kb: f64,
+}
+
+/// The experiment with a policy of today.
+pub(super) fn pressed(policy: Policy) -> Result<Pressed, ReproduceError> {
+    const LAST: usize = 20;
+    let run = thrash(policy, READ_BYTES, None)?;
+    let delivered = delivered(&run.samples);
+    let last = &delivered[delivered.len().saturating_sub(LAST)..];
+    let mean = last.iter().sum::<f64>() / last.len().max(1) as f64;
+    let variance = last.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / last.len().max(1) as f64;
+    let sizes = io_sizes(&run.samples);
+    let sizes = &sizes[sizes.len().saturating_sub(LAST)..];
+    let pages = run.row.bytes_fetched as f64 / 4096.0;
+    Ok(Pressed {
+        peak: peak(&delivered),
+        last: mean,
+        swing: variance.sqrt() / mean,
+        lost: run.row.pages_thrashed as f64 / pages,
+        io_kb: sizes.iter().sum::<f64>() / sizes.len().max(1) as f64 / 1e3,
+    })
+}
+
 /// One run of the experiment.
 fn thrash(policy: Policy, read_bytes: u64, elevator: Option<Elevator>) -> Result<Run, ReproduceError> {
     let record = RecordOptions { sample_ns: 1_000_000_000, samples_max: 4096, ..RecordOptions::default() };

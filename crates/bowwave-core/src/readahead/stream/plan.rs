@@ -1,6 +1,6 @@
 //! How much: windows upward, downward and at an even distance, within the accounts.
 
-use super::{FILE_WINDOWS, STREAM_WINDOWS, Stream, TAIL_PAGES, Wanted, Way};
+use super::{FILE_WINDOWS, SPECULATION_MIN, STREAM_WINDOWS, Stream, TAIL_PAGES, Wanted, Way};
 use crate::page::{PageCount, PageIndex};
 use crate::readahead::{Plan, Reason, Stride, View, Window};
 
@@ -8,8 +8,10 @@ use crate::readahead::{Plan, Reason, Stride, View, Window};
 const SAMPLES: u64 = 4;
 /// No more than one in so many frames is ahead of one stream.
 const MEMORY_SHARE: u64 = 4;
-/// A distance of several windows is filled in so many steps.
-const STEPS: u64 = 8;
+/// A distance of more than two windows is filled in so many steps, each from a quarter of a window to four of them: a long
+/// request keeps its reader waiting, and short ones can be served side by side.
+const STEPS: u64 = 32;
+const STEP_WINDOWS: u64 = 4;
 
 impl Wanted {
     fn pages(&self) -> u64 {
@@ -64,9 +66,16 @@ impl Stream {
             (page, from)
         };
         let last = start + pages;
+        // Where memory is short, what is ahead should be no more than it takes to read the next.
+        let mark = if entry.pace.limit < max * STREAM_WINDOWS && ahead > 1 {
+            mark.max(last.saturating_sub(entry.pace.lead()))
+        } else {
+            mark
+        };
         // A run is not expected to be longer than the ones before; if it is, its reader comes to the end.
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
+        entry.mark_every = if last - mark > every { every } else { 0 };
         // Another reader has been between: what it left out is nobody's wish.
         let apart = !async_only && from > end;
         let first = if apart { from } else { first };
@@ -74,8 +83,8 @@ impl Stream {
         if marked {
             plan.window.async_size = PageCount(last - mark);
             plan.mark = Some(PageIndex(mark));
-            plan.mark_every = if last - mark > every { every } else { 0 };
         }
+        plan.mark_every = if last - mark > every { every } else { 0 };
         if apart {
             self.more = (ahead > 0).then_some(plan);
             return Plan::new(PageIndex(page), end - page, 0, reason);
@@ -154,6 +163,7 @@ impl Stream {
             mark_every: every,
             stride: Some(Stride { offset: PageIndex(lo % length), length, data: block }),
             reason: Reason::Stride,
+            done: None,
             scores: None,
         }
     }
@@ -201,33 +211,47 @@ impl Stream {
     fn wish(&mut self, at: usize, size: u64, wanted: Wanted, async_only: bool, view: View<'_>) -> u64 {
         let most = (view.frames / MEMORY_SHARE).min(self.config.distance_pages_max);
         let entry = self.table.get(at);
-        let floor = wanted.max.saturating_mul(2);
+        entry.pace.look(wanted.now, entry.consumed, view.pressure);
+        let floor = wanted.max.saturating_mul(STREAM_WINDOWS);
         entry.distance = entry.distance.max(1);
         if entry.waited && entry.window >= wanted.max {
-            entry.distance = entry.distance.max(floor).saturating_mul(2).min(most.max(floor));
+            // Twice what is read while a fill is under way is enough; if that is not known, one has to try.
+            let enough = entry.pace.pages_a_fill().map_or(u64::MAX, |pages| pages.saturating_mul(2));
+            let grown = entry.distance.max(floor).saturating_mul(2).min(enough).min(most);
+            entry.distance = entry.distance.max(grown).max(floor);
         }
         entry.waited = false;
+        let room = entry.pace.limit.saturating_sub(entry.ahead());
         if async_only {
-            return size.max(entry.distance.saturating_sub(entry.ahead()));
+            return size.max(entry.distance.saturating_sub(entry.ahead())).min(room);
         }
         let beyond = size.saturating_sub(wanted.pages());
-        if beyond > 0 { beyond } else { size.min(wanted.max) }
+        if beyond > 0 { beyond.min(room) } else { size.min(wanted.max).min(room) }
     }
 
-    /// As many of `pages` as may be read ahead of a stream now: all of them, or whole windows, or none.
+    /// As many of `pages` as may be read ahead of a stream now: all of them, or whole windows, or at least a request worth
+    /// making, or none.
     fn grant(&mut self, at: usize, pages: u64, max: u64, view: View<'_>) -> u64 {
         if view.congested || pages == 0 {
             return 0;
         }
         let share = |pages: u64| pages.saturating_mul(self.config.waste_percent.into()) / 100;
-        let first = max * STREAM_WINDOWS;
         let entry = self.table.get(at);
+        // What other runs have shown is as good as what this one has used.
+        let block = if let Way::Stride { block, .. } = entry.way { block } else { 0 };
+        let first = (max * STREAM_WINDOWS).max(entry.expected).max(block).min(max * FILE_WINDOWS);
         let (ahead, credit) = (entry.ahead(), first + share(entry.consumed));
         let file = self.file_credit(view, pages);
         // Of what is granted, this stream's first windows are on nobody's account, unless too much was lost already.
-        let file = if file > 0 { file.saturating_add(first.saturating_sub(ahead)) } else { 0 };
+        let own = (max * STREAM_WINDOWS).saturating_sub(ahead);
+        let file = if file > 0 { file.saturating_add(own) } else { 0 };
         let most = credit.saturating_sub(ahead).min(file).min(view.free);
-        if pages <= most { pages } else { most / max * max }
+        match most {
+            most if pages <= most => pages,
+            most if most >= max => most / max * max,
+            most if most >= SPECULATION_MIN => most,
+            _ => 0,
+        }
     }
 
     /// Whether so many pages may be read ahead for a detector that is no stream.
@@ -269,7 +293,10 @@ impl Stream {
 
 /// Pages from one mark to the next.
 fn step(distance: u64, max: u64) -> u64 {
-    max.max(distance / STEPS)
+    if distance <= max.saturating_mul(STREAM_WINDOWS) {
+        return max;
+    }
+    (distance / STEPS).clamp((max / STEP_WINDOWS).max(1), max * STEP_WINDOWS)
 }
 
 fn first_absent(from: u64, pages: u64, view: View<'_>) -> u64 {

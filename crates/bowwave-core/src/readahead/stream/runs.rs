@@ -8,7 +8,7 @@ const STARTS: usize = 32;
 /// Starts among which an even distance is looked for; so many strided readers may take turns.
 const NEAR: usize = 8;
 /// Run lengths remembered (postings on adaptive readahead, 2005: "seek N pages, read M").
-const LENGTHS: usize = 3;
+const LENGTHS: usize = 4;
 
 /// What began where, the newest last.
 #[derive(Clone, Copy, Debug)]
@@ -33,17 +33,20 @@ impl Runs {
         self.len += 1;
     }
 
-    /// A run has ended; tells whether it was as long as [`length`](Self::length) had it, if that said anything.
+    /// A run has ended; tells whether it was at least half as long as [`length`](Self::length) had it, if that said
+    /// anything.
     pub(super) fn ended(&mut self, pages: u64) -> Option<bool> {
         let expected = self.length();
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
-        (expected > 0).then_some(pages * 4 >= expected * 3)
+        (expected > 0).then_some(pages.saturating_mul(2) >= expected)
     }
 
-    /// The pages that a run has at least: the shortest of the last ones. 0 if there were too few.
+    /// The pages that a run is expected to have: the middle of the last four. 0 if there were too few.
     pub(super) fn length(&self) -> u64 {
-        self.lengths.into_iter().min().unwrap_or(0)
+        let mut lengths = self.lengths;
+        lengths.sort_unstable();
+        if lengths[0] == 0 { 0 } else { lengths[1].midpoint(lengths[2]) }
     }
 
     /// The distance from an earlier start to `start`, if there was one just as far before that. Not found for `start` if
@@ -107,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_as_long_as_the_shortest_of_the_last() {
+    fn runs_are_as_long_as_the_middle_of_the_last_four() {
         let mut runs = Runs::new();
-        assert_eq!([runs.ended(9), runs.ended(8), runs.ended(10)], [None; 3]);
-        assert_eq!(runs.length(), 8);
-        assert_eq!((runs.ended(6), runs.length()), (Some(true), 6));
+        assert_eq!([runs.ended(9), runs.ended(8), runs.ended(10), runs.ended(11)], [None; 4]);
+        assert_eq!(runs.length(), 9);
+        assert_eq!((runs.ended(5), runs.length()), (Some(true), 9));
         assert_eq!(runs.ended(4), Some(false));
     }
 }

@@ -15,6 +15,8 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::pace::Pace;
+
 /// Most pages between two reads of one stream.
 const SLACK_MAX: u64 = 64;
 /// For each stream of the table, so many that are remembered only by the page that they are expected at.
@@ -51,8 +53,9 @@ pub(super) struct Entry {
     pub(super) distance: u64,
     /// Pages that its readers have used, as far as it knows.
     pub(super) consumed: u64,
-    /// The first mark ahead.
+    /// The first mark that was set ahead, and how far apart the others are; 0 if there are none.
     pub(super) mark: Option<u64>,
+    pub(super) mark_every: u64,
     /// Downward reads in a row, or strides that came as foretold.
     pub(super) proven: u8,
     /// Where the last read that left something out began, and how far behind the one before.
@@ -60,6 +63,10 @@ pub(super) struct Entry {
     pub(super) apart: i64,
     /// Its reader came back after others had read.
     pub(super) returned: bool,
+    /// When it was looked at last ([`Pace::look`]), and how fast it goes.
+    pub(super) pace: Pace,
+    /// Pages that it was expected to have when it began; 0 if nothing was.
+    pub(super) expected: u64,
     /// It was no stride after all.
     pub(super) over: bool,
     /// Its reader has waited for what was read ahead, or overtaken it.
@@ -102,10 +109,13 @@ impl Entry {
             distance: 0,
             consumed: hi - lo,
             mark: None,
+            mark_every: 0,
             proven: 0,
             piece: lo,
             apart: 0,
             returned: false,
+            pace: Pace::default(),
+            expected: 0,
             over: false,
             waited: false,
             used: 0,
@@ -122,6 +132,15 @@ impl Entry {
                 blocks.saturating_mul(block)
             }
         }
+    }
+
+    /// The mark that the reader comes to next, as far as it is known where that is.
+    fn next_mark(&self) -> Option<u64> {
+        let mark = self.mark?;
+        if self.mark_every == 0 || mark >= self.hi || !matches!(self.way, Way::New | Way::Up) {
+            return Some(mark);
+        }
+        Some(self.hi.saturating_add((self.mark_every - (self.hi - mark) % self.mark_every) % self.mark_every))
     }
 
     /// Strides from the block reached last to that of `page`, and how far behind its begin that is. More than 2^63 pages
@@ -221,6 +240,11 @@ impl Table {
         })
     }
 
+    /// The stream that pages `lo..hi` were read ahead for.
+    pub(super) fn filled(&mut self, lo: u64, hi: u64) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.window > 0 && (entry.covers(lo) || entry.covers(hi - 1)))
+    }
+
     /// The stream that a mark at `page` is of: one in the table, or one that only its mark remembers.
     pub(super) fn marked(&mut self, page: u64) -> Option<usize> {
         let exact = self.entries.iter().position(|entry| entry.mark == Some(page));
@@ -234,6 +258,12 @@ impl Table {
     pub(super) fn unpark(&mut self, page: u64) -> Option<usize> {
         let parked = self.parked.remove(&page)?;
         Some(self.insert(Entry { returned: true, ..parked }).0)
+    }
+
+    /// Whether a stream other than that at `at` has come to somewhere in `lo..hi`.
+    pub(super) fn any_up_to(&self, at: usize, lo: u64, hi: u64) -> bool {
+        let mut others = self.entries.iter().enumerate().filter(|&(other, _)| other != at);
+        others.any(|(_, entry)| (lo..hi).contains(&entry.hi))
     }
 
     /// The place of the stream that begins or began at `lo`.
@@ -317,7 +347,7 @@ impl Table {
 
     fn park(&mut self, entry: Entry) {
         let upward = matches!(entry.way, Way::New | Way::Up);
-        let expected = if entry.ahead() > 0 { entry.mark } else { upward.then_some(entry.hi) };
+        let expected = if entry.ahead() > 0 { entry.next_mark() } else { upward.then_some(entry.hi) };
         let Some(page) = expected else { return };
         if self.order.len() >= self.max * PARKED
             && let Some(oldest) = self.order.pop_front()

@@ -1,0 +1,131 @@
+//! What the documents leave as future work, and what users have today: `stream` beside the other policies.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `workloads` | twelve workloads on an object store |
+//! | `streams` | interleaved streams, how many requests |
+//! | `pressure` | the thrashing experiment of 000, with `stream` |
+//!
+//! Nothing of this was published, so the columns of published figures are empty. The baseline is on-demand readahead, if
+//! the row does not say otherwise, and `stream` is what improves it. The notes have all policies.
+
+mod pressure;
+mod streams;
+mod workloads;
+
+use bowwave_core::{Config, Instant, Policy};
+
+use self::workloads::Workload;
+use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
+use crate::device::DeviceSpec;
+use crate::faults::Faults;
+use crate::machine::{Host, Machine, Process, Setup, Walk};
+use crate::queue::Queue;
+use crate::record::Row;
+
+/// The experiment.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "beyond",
+    what: "stream beside the others: twelve workloads on an object store, interleaved streams, thrashing",
+    run,
+};
+
+/// No connection of the store is slower or faster than another: 30 ms, 90 MB/s.
+const STORE: &str = "s3-steady";
+/// 1 MiB.
+const RA_PAGES: u32 = 256;
+const POLICIES: [Policy; 5] = [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream];
+/// A call, a wake-up and a copy of a machine of today.
+const HOST: Host = Host { call_ns: 1_000, wait_ns: 5_000, copy_ns_a_kib: 100.0 };
+
+fn run(_: &Options) -> Result<Outcome, ReproduceError> {
+    let mut outcome = Outcome::default();
+    twelve(&mut outcome)?;
+    streams::fill(&mut outcome)?;
+    pressure::fill(&mut outcome)?;
+    Ok(outcome)
+}
+
+/// The twelve workloads, each with each policy.
+fn twelve(outcome: &mut Outcome) -> Result<(), ReproduceError> {
+    for workload in workloads::all() {
+        let rows = POLICIES.map(|policy| measure(&workload, policy));
+        let mut seconds = Vec::new();
+        for (policy, row) in POLICIES.into_iter().zip(rows) {
+            let row = row?;
+            let late = row.latency_ns.max > workloads::PERIOD_NS;
+            outcome.notes.push(format!(
+                "{} {:<42} {:<9} {:>8.3} s {:>7.2} times the bytes, {:>6} requests, {} pages unread{}",
+                workload.id,
+                workload.what,
+                policy.name(),
+                row.seconds,
+                row.amplification,
+                row.requests,
+                row.pages_wasted,
+                if workload.id == "k" && late { ", deadlines missed" } else { "" },
+            ));
+            seconds.push(row);
+        }
+        let [on_demand, stream] = [&seconds[1], &seconds[4]];
+        let place = ("beyond", "object store");
+        let times = if workload.id == "k" {
+            let worst = |row: &Row| row.latency_ns.max as f64 / 1e9;
+            let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, workloads::PERIOD_NS as f64 / 1e9));
+            let ours = Pair::new(worst(on_demand), worst(stream));
+            let row = format!("{}: {}, longest read", workload.id, workload.what);
+            Figure::new(place, row, "s", Pair::default(), ours, bar)
+        } else {
+            let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, workload.seconds));
+            let ours = Pair::new(on_demand.seconds, stream.seconds);
+            let row = format!("{}: {}", workload.id, workload.what);
+            Figure::new(place, row, "s", Pair::default(), ours, bar)
+        };
+        outcome.figures.push(times);
+        let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, workload.amplification));
+        let ours = Pair::new(on_demand.amplification, stream.amplification);
+        let row = format!("{}: bytes fetched for each wanted", workload.id);
+        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar));
+    }
+    Ok(())
+}
+
+/// One workload with one policy.
+fn measure(workload: &Workload, policy: Policy) -> Result<Row, ReproduceError> {
+    let device = match workload.link_mb_s {
+        0 => STORE.to_owned(),
+        link => format!("{STORE}:total_mb_s={link}"),
+    };
+    let mut machine = machine(policy, &device, workload.cache_bytes, RA_PAGES)?;
+    for (number, reader) in workload.readers.iter().enumerate() {
+        let address = number as u64 * (workload.file_bytes.next_multiple_of(1 << 20) + (1 << 20));
+        let file = machine.add_file(&format!("{}-{number}", workload.id), workload.file_bytes, address);
+        machine.add_process(Process {
+            start: Instant(0),
+            source: reader.source(file),
+            pace: reader.pace,
+            depth: 1,
+        });
+    }
+    machine.run(None)?;
+    Ok(machine.summary().row)
+}
+
+/// A machine of today; with a cache of 0 bytes, of one without end.
+fn machine(policy: Policy, device: &str, cache_bytes: u64, ra_pages: u32) -> Result<Machine, ReproduceError> {
+    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
+    let device = DeviceSpec::open(device).map_err(|error| failed(&error))?;
+    let queue = Queue::new(device.build(0), device.queue().clone()).map_err(|error| failed(&error))?;
+    let frames = u32::try_from(cache_bytes >> 12).ok().filter(|&frames| frames > 0);
+    let frames = frames.unwrap_or(Config::UNLIMITED);
+    let config = Config { frames, ra_pages, policy, reserve_frames: 64, ..Config::default() };
+    Ok(Machine::new(Setup {
+        config,
+        host: HOST,
+        queue,
+        walk: Walk::AtOnce,
+        faults: Faults::NONE,
+        check: false,
+        record: None,
+    })?)
+}

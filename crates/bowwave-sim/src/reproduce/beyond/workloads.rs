@@ -1,0 +1,162 @@
+//! Twelve workloads on an object store that users have, and on which mounts of today were measured.
+//!
+//! Each is a list of readers. Sizes are those of the measurement; where it used programs (a parquet reader, a loader of
+//! tensors), their accesses are here as they reach the file system: in pieces of 128 KiB at most, or as touches of pages.
+
+use std::sync::Arc;
+
+use bowwave_core::{FileId, Instant};
+use bowwave_trace::generate::Random;
+
+use crate::machine::{Access, AccessOp, Pace};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// One of the twelve.
+pub(super) struct Workload {
+    pub(super) id: &'static str,
+    pub(super) what: &'static str,
+    /// Most seconds that it may take, and most bytes fetched for each byte wanted.
+    pub(super) seconds: f64,
+    pub(super) amplification: f64,
+    /// Bytes a second of the link, if it is not the store's own; and of the cache.
+    pub(super) link_mb_s: u64,
+    pub(super) cache_bytes: u64,
+    pub(super) file_bytes: u64,
+    /// Each with a file of its own.
+    pub(super) readers: Vec<Reader>,
+}
+
+/// A reader: its accesses, as offset and bytes, in order.
+#[derive(Clone)]
+pub(super) struct Reader {
+    pub(super) op: AccessOp,
+    pub(super) pace: Pace,
+    reads: Arc<Vec<(u64, u64)>>,
+}
+
+impl Reader {
+    fn new(reads: Vec<(u64, u64)>) -> Self {
+        Self { op: AccessOp::Read, pace: Pace::Closed { think_ns: 0 }, reads: Arc::new(reads) }
+    }
+
+    /// It touches mapped pages.
+    fn mapped(self) -> Self {
+        Self { op: AccessOp::Load, ..self }
+    }
+
+    pub(super) fn source(&self, file: FileId) -> Box<dyn Iterator<Item = Access> + Send> {
+        let (op, reads) = (self.op, Arc::clone(&self.reads));
+        Box::new((0..reads.len()).map(move |at| {
+            let (offset, bytes) = reads[at];
+            Access { at: Instant(0), op, file, offset, bytes }
+        }))
+    }
+}
+
+/// The twelve, in the order of their letters.
+pub(super) fn all() -> Vec<Workload> {
+    vec![
+        one("a", "1 GiB in order, 128 KiB reads", (1.5, 1.01), GIB, Reader::new(pieces(0, GIB))),
+        Workload {
+            readers: vec![Reader::new(pieces(0, 256 * MIB)); 8],
+            ..one("b", "8 readers of 256 MiB each", (2.5, 1.01), 256 * MIB, Reader::new(Vec::new()))
+        },
+        one("c", "500 random 4 KiB in 1 GiB", (15.8, 1.05), GIB, random(500, GIB, 4 * KIB)),
+        one("d", "300 random 128 KiB in 1 GiB", (9.8, 1.05), GIB, random(300, GIB, 128 * KIB)),
+        one("e", "two streams by turns on one descriptor", (0.8, 1.5), 512 * MIB, by_turns()),
+        one("f", "128 KiB of each MiB, 512 MiB", (0.8, 1.5), 512 * MIB, strided()),
+        one("g", "100 clusters in no order, mapped", (4.2, 2.0), GIB, clusters()),
+        one("h", "128 MiB backward, 64 KiB reads", (1.6, 1.5), 128 * MIB, backward()),
+        one("i", "3 of 20 columns of 480 MB, parquet", (0.6, 2.0), 480_000_000, columns()),
+        one("j", "500 MB of tensors, mapped", (1.2, 1.05), 500_000_000, tensors()),
+        Workload {
+            link_mb_s: 60,
+            cache_bytes: 256 * MIB,
+            readers: vec![player(); 64],
+            ..one("k", "64 players of 256 KB/s, 60 MB/s, 256 MiB", (0.0, 1.5), 16 * MIB, player())
+        },
+        one("l", "100 random 4 KiB in 64 GiB", (3.2, 1.05), 64 * GIB, random(100, 64 * GIB, 4 * KIB)),
+    ]
+}
+
+fn one(
+    id: &'static str,
+    what: &'static str,
+    (seconds, amplification): (f64, f64),
+    file_bytes: u64,
+    reader: Reader,
+) -> Workload {
+    let (link_mb_s, cache_bytes) = (0, 4 * GIB);
+    Workload { id, what, seconds, amplification, link_mb_s, cache_bytes, file_bytes, readers: vec![reader] }
+}
+
+/// A range in pieces of 128 KiB.
+fn pieces(start: u64, bytes: u64) -> Vec<(u64, u64)> {
+    (0..bytes.div_ceil(128 * KIB))
+        .map(|n| (start + n * 128 * KIB, (bytes - n * 128 * KIB).min(128 * KIB)))
+        .collect()
+}
+
+fn random(count: u64, file: u64, bytes: u64) -> Reader {
+    let mut random = Random::new(1);
+    Reader::new((0..count).map(|_| (random.below(file / bytes) * bytes, bytes)).collect())
+}
+
+fn by_turns() -> Reader {
+    let read = |n: u64| [(n * 64 * KIB, 64 * KIB), (300 * MIB + n * 64 * KIB, 64 * KIB)];
+    Reader::new((0..1024).flat_map(read).collect())
+}
+
+fn strided() -> Reader {
+    Reader::new((0..512).map(|n| (n * MIB, 128 * KIB)).collect())
+}
+
+/// Clusters of 256 to 1024 KiB, one in each tenth of 100 MiB, so that none overlap.
+fn clusters() -> Reader {
+    let mut random = Random::new(2);
+    let mut order: Vec<u64> = (0..100).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let touches = order.into_iter().flat_map(|cluster| {
+        let bytes = (256 + random.below(769)) * KIB / (4 * KIB) * (4 * KIB);
+        let start = cluster * 10 * MIB + random.below(8 * MIB / (4 * KIB)) * (4 * KIB);
+        (0..bytes / (4 * KIB)).map(move |page| (start + page * 4 * KIB, 4 * KIB)).collect::<Vec<_>>()
+    });
+    Reader::new(touches.collect()).mapped()
+}
+
+fn backward() -> Reader {
+    Reader::new((0..2048).rev().map(|n| (n * 64 * KIB, 64 * KIB)).collect())
+}
+
+/// The footer, then of each of ten row groups the first, the eighth and the fifteenth of twenty columns.
+fn columns() -> Reader {
+    let (file, group, column) = (480_000_000, 48_000_000, 2_400_000);
+    let mut reads = vec![(file - 8, 8), (file - 40_000, 39_992)];
+    for at in 0..10 {
+        for one in [0, 7, 14] {
+            reads.extend(pieces(at * group + one * column, column));
+        }
+    }
+    Reader::new(reads)
+}
+
+/// A header of 64 KiB, then every page in order.
+fn tensors() -> Reader {
+    let header = [(0, 8), (8, 65_528)];
+    let pages = (16..500_000_000 / (4 * KIB)).map(|page| (page * 4 * KIB, 4 * KIB));
+    Reader::new(header.into_iter().chain(pages).collect()).mapped()
+}
+
+/// 64 KiB four times a second, for half a minute.
+fn player() -> Reader {
+    let reads = (0..120).map(|n| (n * 64_000, 64_000)).collect();
+    Reader { pace: Pace::Every { period_ns: PERIOD_NS }, ..Reader::new(reads) }
+}
+
+/// Nanoseconds from one read of a player to the next: what comes later is a missed deadline.
+pub(super) const PERIOD_NS: u64 = 250_000_000;
