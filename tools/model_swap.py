@@ -153,7 +153,7 @@ class Model:
             else:
                 reason, start = "centred", number - (size - 1) // 2
             table = number // TABLE * TABLE
-            end = min(max(start, 0) + size, self.region_pages, table + TABLE)
+            end = min(start + size, self.region_pages, table + TABLE)
             start = max(start, 0, table)
         plan = {"reason": reason, "unit": "pages", "start": start, "stride": 1, "count": end - start, "size": size}
         return plan, range(start, end)

@@ -40,7 +40,7 @@ import sqlite3, sys
 import numpy, pyarrow, safetensors.numpy
 folder, size = sys.argv[1], int(sys.argv[2])
 random = numpy.random.default_rng(7)
-tensors = {f"layer{i}": random.integers(0, 255, size // 20, dtype=numpy.uint8).view(numpy.float32) for i in range(20)}
+tensors = {f"layer{i}": random.integers(0, 255, size // 80 * 4, dtype=numpy.uint8).view(numpy.float32) for i in range(20)}
 safetensors.numpy.save_file(tensors, f"{folder}/tensors")
 random.integers(0, 255, size // 2, dtype=numpy.uint8).tofile(f"{folder}/array")
 rows = size // 4 // 64
@@ -215,9 +215,9 @@ class Trial:
     def region(self, _command, policy, name):
         options = f"policy={policy} cache={self.cache()}"
         what = {"safetensors": "tensors", "numpy": "array"}[name]
-        return self.child([self.python, "-c", REGION, self.library(), self.url, options, what])
+        return self.child([self.python, "-c", REGION, self.shared_object(), self.url, options, what])
 
-    def library(self):
+    def shared_object(self):
         """The C library: where cargo keeps it, for tests, too, or beside the program."""
         folder = os.path.dirname(os.path.abspath(self.options.bowwave))
         known = [os.path.join(folder, place, "libbowwave.so") for place in ("deps", "")]
@@ -232,7 +232,7 @@ class Trial:
             yield "mount", self.mount
         yield "run", self.run
         if name in ("safetensors", "numpy"):
-            if self.library():
+            if self.shared_object():
                 yield "region", self.region
             else:
                 say("libbowwave.so is missing: no region (try: cargo build -p bowwave-capi)")

@@ -59,15 +59,16 @@ impl Vma {
         if size == 1 {
             return alone(1);
         }
-        let (start, reason) = if page.0 == last.0 + 1 {
-            (page.0, SwapReason::Forward)
+        let (before, reason) = if page.0 == last.0 + 1 {
+            (0, SwapReason::Forward)
         } else if last.0 == page.0 + 1 {
-            (page.0.saturating_sub(size - 1), SwapReason::Backward)
+            (size - 1, SwapReason::Backward)
         } else {
-            (page.0.saturating_sub((size - 1) / 2), SwapReason::Centred)
+            ((size - 1) / 2, SwapReason::Centred)
         };
         let table = page.0 & !(config.table_pages - 1);
-        let range = PageRange::new(start, start + size)
+        // What lies below page 0 is cut off like what lies below the region: it does not move the window up.
+        let range = PageRange::new(page.0.saturating_sub(before), page.0 + size - before)
             .intersect(region)
             .intersect(PageRange::new(table, table + config.table_pages));
         VmaPlan { range, size, reason }
@@ -124,6 +125,20 @@ mod tests {
     fn windows_stay_in_the_region_and_under_one_page_table() {
         assert_eq!(windows(&[(1000, 0)]), [(1000, 5, "centred")], "the region begins at 1000");
         assert_eq!(windows(&[(2047, 0)]), [(2044, 4, "centred")], "the table ends at 2048");
+    }
+
+    #[test]
+    fn a_window_that_would_begin_below_page_0_is_cut_and_not_moved() {
+        let (config, region) = (SwapConfig::default(), PageRange::new(0, 100_000));
+        let centred = Vma::default().on_fault(PageIndex(2), region, &config);
+        assert_eq!(
+            (centred.range, centred.size),
+            (PageRange::new(0, 7), 8),
+            "three below would be one below page 0"
+        );
+        let mut vma = Vma { last: PageIndex(2), ..Vma::default() };
+        let backward = vma.on_fault(PageIndex(1), region, &config);
+        assert_eq!((backward.range, backward.reason), (PageRange::new(0, 2), SwapReason::Backward));
     }
 
     #[test]
