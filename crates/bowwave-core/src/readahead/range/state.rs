@@ -252,8 +252,9 @@ impl State {
             Clusters::Before => STEP_BEFORE,
             _ => self.range.max(self.range_min),
         };
-        // A cache in front reads ahead of its reader, too: by a window, and half a window before the first page.
-        let step = if self.reads_are_faults { step + 2 * self.fault_pages } else { step };
+        // A cache in front reads half a window before the first page, and is up to two windows ahead of its reader: the one
+        // that the reader has come to, and the next.
+        let step = if self.reads_are_faults { step + 5 * self.fault_pages / 2 } else { step };
         self.grows |= self.in_order_pages / step > before / step || stride_found;
     }
 
