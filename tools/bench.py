@@ -203,6 +203,28 @@ def machine():
             "kernel": platform.release(), "load_before": load}
 
 
+def begin(parser, check=lambda options: None):
+    """What every bench begins with: the options, checked, and the machine, which it prints."""
+    options = parser.parse_args()
+    check(options)
+    if not os.access(options.bowwave, os.X_OK):
+        parser.error(f"{options.bowwave} is not there; build it with 'cargo build --release'")
+    options.bowwave = os.path.abspath(options.bowwave)
+    end_mounts_when_stopped()
+    on = machine()
+    print(f"{on['processors']} x {on['model']}, {on['memory_gib']} GiB, Linux {on['kernel']}, load {on['load_before']:.1f}")
+    if on["load_before"] > 0.5:
+        print("bench: note: the machine is busy; its figures will be low and scattered", file=sys.stderr)
+    return options, on
+
+
+def end(options, on, rows):
+    """Writes all samples down, if that was asked for."""
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": on, "load_after": os.getloadavg()[0], "rows": rows}, file, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bowwave", default="target/release/bowwave", help="the program to measure")
@@ -212,18 +234,12 @@ def main():
     short = parser.add_mutually_exclusive_group()
     short.add_argument("--quick", action="store_true", help="smaller files and two rounds: shows that it runs")
     short.add_argument("--whole", action="store_true", help="md5sum the whole file with neither readahead nor the kernel's cache, too")
-    options = parser.parse_args()
-    if options.rounds is not None and options.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if not os.access(options.bowwave, os.X_OK):
-        parser.error(f"{options.bowwave} is not there; build it with 'cargo build --release'")
-    options.bowwave = os.path.abspath(options.bowwave)
-    end_mounts_when_stopped()
 
-    on = machine()
-    print(f"{on['processors']} x {on['model']}, {on['memory_gib']} GiB, Linux {on['kernel']}, load {on['load_before']:.1f}")
-    if on["load_before"] > 0.5:
-        print("bench: note: the machine is busy; its figures will be low and scattered", file=sys.stderr)
+    def check(options):
+        if options.rounds is not None and options.rounds < 1:
+            parser.error("--rounds must be at least 1")
+
+    options, on = begin(parser, check)
     with tempfile.TemporaryDirectory(prefix="bowwave-bench-") as folder:
         bench = Bench(options, folder)
         parts = {"s3": bench.s3, "mount": bench.warm_mount, "md5sum": bench.md5sum, "hdd": bench.hdd}
@@ -234,9 +250,7 @@ def main():
                 print(f"bench: note: {name} left out: /dev/fuse cannot be opened", file=sys.stderr)
                 continue
             part()
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": on, "load_after": os.getloadavg()[0], "rows": bench.table.rows}, file, indent=1)
+    end(options, on, bench.table.rows)
 
 
 if __name__ == "__main__":

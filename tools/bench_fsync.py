@@ -19,7 +19,6 @@ is what it has written, to the end of each of its syncs.
 import argparse
 import contextlib
 import ctypes
-import json
 import multiprocessing
 import os
 import shutil
@@ -27,8 +26,8 @@ import statistics
 import tempfile
 import time
 
-from bench import MIB, machine
-from mounts import can_mount, end_mounts_when_stopped, mounted
+from bench import MIB, begin, end
+from mounts import can_mount, mounted
 
 BLOCK = 8 * MIB
 # Of the reader, and what it waits for: not the kernel's cache, nor its readahead.
@@ -214,25 +213,20 @@ def main():
     parser.add_argument("--count", type=int, default=64, help="blocks of 8 MiB that the writer writes before it syncs (64)")
     parser.add_argument("--cache", default="256MiB", help="the mount's cache (256MiB)")
     parser.add_argument("--json", metavar="FILE", help="write all samples there")
-    options = parser.parse_args()
-    if options.rounds < 1 or options.count < 1 or any(depth < 1 for depth in options.depth or ()):
-        parser.error("--rounds, --count and --depth must be at least 1")
-    if not os.access(options.bowwave, os.X_OK):
-        parser.error(f"{options.bowwave} is not there; build it with 'cargo build --release'")
-    if not can_mount():
-        parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
-    options.bowwave = os.path.abspath(options.bowwave)
-    end_mounts_when_stopped()
-    on = machine()
-    print(f"{on['processors']} x {on['model']}, {on['memory_gib']} GiB, Linux {on['kernel']}, load {on['load_before']:.1f}")
+
+    def check(options):
+        if options.rounds < 1 or options.count < 1 or any(depth < 1 for depth in options.depth or ()):
+            parser.error("--rounds, --count and --depth must be at least 1")
+        if not can_mount():
+            parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
+
+    options, on = begin(parser, check)
     with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.folder) as folder:
         bench = Bench(options, folder)
         for part in ("fsync", "read"):
             if not options.only or part in options.only:
                 getattr(bench, part)()
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": on, "load_after": os.getloadavg()[0], "rows": bench.rows}, file, indent=1)
+    end(options, on, bench.rows)
 
 
 if __name__ == "__main__":

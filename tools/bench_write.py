@@ -15,14 +15,13 @@ turns within a round. The parts:
 """
 
 import argparse
-import json
 import os
 import shutil
 import tempfile
 import time
 
-from bench import CONNECTION, MIB, TOTAL, Table, machine
-from mounts import can_mount, end_mounts_when_stopped, mounted
+from bench import CONNECTION, MIB, TOTAL, Table, begin, end
+from mounts import can_mount, mounted
 
 # What is written: bytes that nobody can leave out or make smaller, a different MiB each time.
 PIECES = [os.urandom(MIB) for _ in range(16)]
@@ -123,25 +122,20 @@ def main():
     parser.add_argument("--rounds", type=int, help="rounds (7; with --quick 2)")
     parser.add_argument("--quick", action="store_true", help="shorter files and two rounds: shows that it runs")
     parser.add_argument("--json", metavar="FILE", help="write all samples there")
-    options = parser.parse_args()
-    if options.rounds is not None and options.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if not os.access(options.bowwave, os.X_OK):
-        parser.error(f"{options.bowwave} is not there; build it with 'cargo build --release'")
-    if not can_mount():
-        parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
-    options.bowwave = os.path.abspath(options.bowwave)
-    end_mounts_when_stopped()
-    on = machine()
-    print(f"{on['processors']} x {on['model']}, {on['memory_gib']} GiB, Linux {on['kernel']}, load {on['load_before']:.1f}")
+
+    def check(options):
+        if options.rounds is not None and options.rounds < 1:
+            parser.error("--rounds must be at least 1")
+        if not can_mount():
+            parser.error("/dev/fuse cannot be opened, so nothing can be mounted")
+
+    options, on = begin(parser, check)
     with tempfile.TemporaryDirectory(prefix="bowwave-bench-", dir=options.folder) as folder:
         bench = Bench(options, folder)
         for part in ("file", "s3"):
             if not options.only or part in options.only:
                 getattr(bench, part)()
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": on, "load_after": os.getloadavg()[0], "rows": bench.table.rows}, file, indent=1)
+    end(options, on, bench.table.rows)
 
 
 if __name__ == "__main__":

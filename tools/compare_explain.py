@@ -49,6 +49,11 @@ def explain(bowwave, policy, options, text):
     command = [bowwave, "explain", "-", "--json", "--policy", policy, "--ra-pages", str(ra_pages)]
     if file_pages is not None:
         command += ["--file-pages", str(file_pages)]
+    return decisions(command, text)
+
+
+def decisions(command, text):
+    """What a call of explain prints for a trace, or exits with what it says."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
@@ -83,12 +88,12 @@ def main():
         sys.stdout.write(csv_of(rows_of(options.seed, policies[0] in models.MAPPED)))
         return
     print(f"comparing {options.n} traces from seed {options.seed} for {', '.join(policies)}", file=sys.stderr)
-    decisions = 0
+    count = 0
     seeds = range(options.seed, options.seed + options.n)
     for _, group in itertools.groupby(seeds, key=lambda seed: seed // BATCH):
         batch = list(group)
-        decisions += sum(compare(options.bowwave, policy, batch) for policy in policies)
-    print(f"{options.n} traces, {decisions} decisions, no difference", file=sys.stderr)
+        count += sum(compare(options.bowwave, policy, batch) for policy in policies)
+    print(f"{options.n} traces, {count} decisions, no difference", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ import argparse
 import itertools
 import json
 import random
-import subprocess
 import sys
 
 import model_swap
-from compare_explain import csv_of
+from compare_explain import csv_of, decisions
 from model_swap import PAGE
 
 
@@ -52,10 +51,7 @@ def explain(bowwave, policy, options, text):
                "--slots", str(options["slots"])]
     if options["pages"] is not None:
         command += ["--file-pages", str(options["pages"])]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return decisions(command, text)
 
 
 def compare(bowwave, policy, seed):
@@ -84,8 +80,8 @@ def main():
     policies = options.policy or model_swap.POLICIES
     print(f"comparing {options.n} traces from seed {options.seed} for {', '.join(policies)}", file=sys.stderr)
     seeds = range(options.seed, options.seed + options.n)
-    decisions = sum(compare(options.bowwave, policy, seed) for seed in seeds for policy in policies)
-    print(f"{options.n} traces, {decisions} decisions, no difference", file=sys.stderr)
+    count = sum(compare(options.bowwave, policy, seed) for seed in seeds for policy in policies)
+    print(f"{options.n} traces, {count} decisions, no difference", file=sys.stderr)
 
 
 if __name__ == "__main__":

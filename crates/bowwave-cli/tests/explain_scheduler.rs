@@ -2,10 +2,10 @@
 
 mod common;
 
+use common::explained::{self, HEADER};
 use common::{bowwave, failure, output_with_input, run, run_with_input};
 use serde_json::Value;
 
-const HEADER: &str = "time_ns,pid,op,file,offset,length\n";
 /// One request at once, 10 ms each.
 const DEVICE: &str = "lustre:rpc_us=10000,page_us_min=0,page_us_max=0,slow_share=0,queue_seeks=1";
 
@@ -17,8 +17,7 @@ fn explain(scheduler: &str, more: &[&str], rows: &str) -> String {
 
 fn lines(scheduler: &str, more: &[&str], rows: &str) -> Vec<Value> {
     let more = [more, &["--json"]].concat();
-    let text = explain(scheduler, &more, rows);
-    text.lines().map(|line| serde_json::from_str(line).expect("a line is an object of JSON")).collect()
+    explained::lines(&explain(scheduler, &more, rows))
 }
 
 /// Row, class and reason of each dispatch.

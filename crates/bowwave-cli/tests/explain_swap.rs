@@ -3,21 +3,11 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::explained::{HEADER, lines, vectors};
 use common::{bowwave, output_with_input, run, run_with_input};
 use serde_json::Value;
-
-const HEADER: &str = "time_ns,pid,op,file,offset,length\n";
-
-fn vectors() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
-}
-
-fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).expect("a line is an object of JSON")).collect()
-}
 
 #[test]
 fn golden_vectors_of_swap_are_met_decision_by_decision() {

@@ -10,7 +10,7 @@ use bowwave_core::{
     PageCount, PageIndex, PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Request, Urgency,
     Waiter,
 };
-use rng::Rng;
+use rng::{Rng, seeds};
 
 const SEEDS: u64 = 160;
 const EVENTS: u32 = 1_500;
@@ -20,13 +20,9 @@ const FILE_PAGES: u64 = 500;
 
 #[test]
 fn an_instant_read_is_a_read_whose_fills_are_answered_at_once() {
-    let seeds: Vec<u64> = match std::env::var("BOWWAVE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("BOWWAVE_SEED is a whole number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
     let mut total = bowwave_core::Stats::default();
     let mut hits = 0;
-    for seed in seeds {
+    for seed in seeds(SEEDS) {
         let mut run = Run::new(seed);
         for event in 0..EVENTS {
             run.step(event);

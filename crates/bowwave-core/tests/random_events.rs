@@ -12,7 +12,7 @@ use bowwave_core::{
     HandleId, Instant, LinuxConfig, PageCount, PageIndex, PageRange, Part, Pattern, Policy, RangeConfig,
     Reason, Request, Waiter,
 };
-use rng::Rng;
+use rng::{Rng, seeds};
 
 const SEEDS: u64 = 240;
 const EVENTS: u32 = 5_000;
@@ -21,12 +21,8 @@ const FULL_CHECK_EVERY: u32 = 16;
 
 #[test]
 fn a_million_random_events_keep_every_invariant() {
-    let seeds: Vec<u64> = match std::env::var("BOWWAVE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("BOWWAVE_SEED is a whole number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
     let mut total = bowwave_core::Stats::default();
-    for seed in seeds {
+    for seed in seeds(SEEDS) {
         let mut run = Run::new(seed);
         if let Err(problem) = run.go() {
             panic!("BOWWAVE_SEED={seed}, event {}: {problem}", run.log.len());

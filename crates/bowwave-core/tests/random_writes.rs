@@ -12,7 +12,7 @@ use bowwave_core::{
     Action, Base, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
     PageIndex, PageRange, Policy, Stats, Target, Waiter, Write, WriteBackConfig, WriteOut, WriteOutcome,
 };
-use rng::Rng;
+use rng::{Rng, seeds};
 
 const SEEDS: u64 = 200;
 const STEPS: u32 = 3_000;
@@ -24,12 +24,8 @@ type Page = [u64; 2];
 
 #[test]
 fn what_is_read_is_what_was_written_and_what_is_synced_is_in_the_store() {
-    let seeds: Vec<u64> = match std::env::var("BOWWAVE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("BOWWAVE_SEED is a whole number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
     let (mut total, mut failures) = (Stats::default(), 0);
-    for seed in seeds {
+    for seed in seeds(SEEDS) {
         let mut run = Run::new(seed);
         if let Err(problem) = run.go() {
             panic!("BOWWAVE_SEED={seed}, event {}: {problem}", run.log.len());

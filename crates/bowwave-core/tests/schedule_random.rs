@@ -13,7 +13,7 @@ use bowwave_core::schedule::{
     SchedulerConfig,
 };
 use bowwave_core::{Instant, Urgency};
-use rng::Rng;
+use rng::{Rng, seeds};
 use schedule_model::Model;
 
 const SEEDS: u64 = 800;
@@ -23,10 +23,7 @@ const BLOCK: u64 = 4096;
 
 #[test]
 fn a_million_steps_of_each_kind_follow_the_rules_and_the_model() {
-    let seeds: Vec<u64> = match std::env::var("BOWWAVE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("BOWWAVE_SEED is a whole number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
+    let seeds = seeds(SEEDS);
     let alone = seeds.len() == 1;
     let mut reached = BTreeMap::new();
     for seed in seeds {

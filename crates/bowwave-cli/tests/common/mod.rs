@@ -4,6 +4,7 @@
 
 pub(crate) mod cells;
 pub(crate) mod close;
+pub(crate) mod explained;
 pub(crate) mod place;
 pub(crate) mod rng;
 pub(crate) mod served;

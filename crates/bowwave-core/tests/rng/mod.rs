@@ -33,3 +33,11 @@ impl Rng {
         self.index(from.len()).map(|index| &from[index])
     }
 }
+
+/// The seeds of a test: so many, or the one that `BOWWAVE_SEED` names.
+pub(crate) fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("BOWWAVE_SEED") {
+        Ok(seed) => vec![seed.parse().expect("BOWWAVE_SEED is a whole number")],
+        Err(_) => (0..count).collect(),
+    }
+}
