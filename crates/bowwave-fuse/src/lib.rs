@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   program --read()---> kernel's page cache --FUSE read---> receiver or worker --> OpenFile::read_at
-//!           --write()--> kernel's page cache --FUSE write--> the same, at once --> OpenFile::write_at
+//!           --write()--> past it, who only writes -FUSE write-> the same, at once --> OpenFile::write_at
 //! ```
 //!
 //! [`Mount::new`] shows a [`Tree`] at a directory until it is unmounted from either side. The kernel's page cache
 //! keeps what was read for as long as the object stays the same; its readahead is kept small, so that what to
-//! read ahead is decided beneath. Which of the kernel's switches are used, and why, with figures: ADR 3.
+//! read ahead is decided beneath. Which of the kernel's switches are used, and why, with figures: ADR 3 and 19.
 //!
 //! The mount speaks FUSE by the system calls of the kernel; no C library is linked. Where the process may not
 //! mount, `fusermount3` does.
@@ -22,6 +22,7 @@ mod filesystem;
 mod finish;
 mod handles;
 mod inodes;
+mod kernel;
 mod lanes;
 mod layout;
 mod mount;

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -115,6 +116,46 @@ fn what_is_written_is_read_at_once_through_every_handle() {
             }
         }
     }
+}
+
+#[test]
+fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
+    if !available() {
+        return;
+    }
+    const WORDS: usize = 4096;
+    Writable::each("beside", |store| {
+        let name = store.at("f");
+        fs::write(&name, [0; WORDS * 8]).expect("made");
+        let written = AtomicU64::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = OpenOptions::new().write(true).open(&name).expect("there");
+                for round in 1..=300u64 {
+                    // Some a page, some across pages, some all of it.
+                    let (start, len) = [(0, 4096), (4000, 9000), (8, 16), (0, WORDS * 8)][round as usize % 4];
+                    let bytes = round.to_ne_bytes().repeat(len / 8);
+                    file.write_all_at(&bytes, start).expect("room");
+                    written.store(round, Ordering::SeqCst);
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let file = File::open(&name).expect("there");
+                    let mut bytes = vec![0; WORDS * 8];
+                    let mut last = 0;
+                    while last < 300 {
+                        // Every fourth write is of all words: none may be older than the last such that had ended.
+                        last = written.load(Ordering::SeqCst);
+                        file.read_exact_at(&mut bytes, 0).expect("readable");
+                        let oldest = bytes.chunks_exact(8).map(|word| word.try_into().expect("eight"));
+                        let oldest = oldest.map(u64::from_ne_bytes).min().expect("words");
+                        assert!(oldest + 4 > last, "{oldest} is read after {last} was written");
+                    }
+                });
+            }
+        });
+    });
 }
 
 #[test]

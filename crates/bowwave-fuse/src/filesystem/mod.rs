@@ -20,6 +20,7 @@ use rustix::fs::OFlags;
 
 use crate::attributes::set_time;
 use crate::inodes::ROOT;
+use crate::kernel;
 use crate::lanes::Lanes;
 use crate::operations::{Caller, Changes, Found, Open, Operations, Pages, Sync, Write};
 use crate::options::{KernelCache, REQUEST_BYTES_MAX};
@@ -93,9 +94,14 @@ fn unprivileged(request: &Request) -> Option<u32> {
 }
 
 /// What the kernel's page cache may do with an open file.
-fn open_flags<T: Tree>(operations: &Operations<T>, pages: Pages, writes: bool) -> FopenFlags {
+///
+/// Who only writes goes past it: each of these writes is a request either way, and the kernel need not make pages first
+/// and copy to them (ADR 19).
+fn open_flags<T: Tree>(operations: &Operations<T>, pages: Pages, writes: bool, flags: i32) -> FopenFlags {
+    let only_writes = OpenFlags(flags).acc_mode() == OpenAccMode::O_WRONLY;
     let cache = match (operations.options.kernel_cache, pages) {
         (KernelCache::Off, _) | (_, Pages::None) => FopenFlags::FOPEN_DIRECT_IO,
+        _ if only_writes && kernel::drops_pages_after_direct_writes() => FopenFlags::FOPEN_DIRECT_IO,
         (KernelCache::On, Pages::Keep) => FopenFlags::FOPEN_KEEP_CACHE,
         // The kernel drops what it has of other bytes.
         (KernelCache::On, Pages::Drop) => FopenFlags::empty(),
@@ -188,7 +194,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         let how = Open { writes, truncate, process: request.pid() };
         self.run(move |operations| match operations.open(inode.0, how) {
             Ok((handle, pages)) => {
-                reply.opened(FileHandle(handle), open_flags(operations, pages, writes));
+                reply.opened(FileHandle(handle), open_flags(operations, pages, writes, flags.0));
             }
             Err(error) => reply.error(error),
         });
@@ -422,7 +428,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         let process = request.pid();
         self.run(move |operations| match operations.create(parent.0, &name, caller, exclusive, process) {
             Ok((found, handle)) => {
-                let flags = open_flags(operations, operations.pages(true, Pages::Keep), true);
+                let flags = open_flags(operations, operations.pages(true, Pages::Keep), true, flags);
                 reply.created(&found.ttl, &found.attributes, Generation(0), FileHandle(handle), flags);
             }
             Err(error) => reply.error(error),
