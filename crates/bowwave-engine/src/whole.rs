@@ -376,6 +376,24 @@ impl Whole {
         self.tell(who.handle)
     }
 
+    /// As [`flush`](Self::flush), and publishes a draft that nobody has written to, too.
+    pub(crate) fn flush_untouched(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
+        let mut turn = self.turn()?;
+        let is_done = self.is_done_writing(who.handle);
+        if (is_done || self.is_untouched())
+            && let Err(error) = self.publish(&mut turn, who.entry)
+        {
+            self.fail(&mut turn, &error);
+        }
+        self.tell(who.handle)
+    }
+
+    /// Whether nobody has written to this draft and is not done.
+    fn is_untouched(&self) -> bool {
+        let state = self.state();
+        !state.handles.values().any(|mine| mine.has_written && mine.draft == state.draft)
+    }
+
     /// Publishes what all have written.
     pub(crate) fn sync(self: &Arc<Self>, who: Writer<'_>) -> Result<()> {
         let mut turn = self.turn()?;

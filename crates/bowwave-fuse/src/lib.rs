@@ -15,6 +15,7 @@
 mod attributes;
 mod buffers;
 mod checks;
+mod descriptors;
 mod device;
 mod errno;
 mod error;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
+    /// Its number in the table.
+    pub(crate) id: u64,
     /// Major and minor number of the device.
     pub(crate) device: (u32, u32),
     /// Where it is mounted.
@@ -23,14 +25,22 @@ pub(crate) fn find(point: &Path) -> io::Result<Option<MountEntry>> {
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).rfind(|entry| entry.point == point))
 }
 
+/// The mount with this number, as a process sees it.
+pub(crate) fn find_of(process: u32, id: u64) -> io::Result<Option<MountEntry>> {
+    let table = fs::read(format!("/proc/{process}/mountinfo"))?;
+    Ok(table.split(|&byte| byte == b'\n').filter_map(parse).find(|entry| entry.id == id))
+}
+
 /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw`
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = std::str::from_utf8(fields.nth(1)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let point = unescape(fields.nth(1)?);
     let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
     Some(MountEntry {
+        id,
         device: (major.parse().ok()?, minor.parse().ok()?),
         point: PathBuf::from(OsString::from_vec(point)),
         fs_type: OsString::from_vec(unescape(fs_type)),
@@ -84,6 +94,7 @@ mod tests {
     fn lines_of_the_table_are_understood() {
         let line = br"71 28 0:45 / /tmp/a\040b\134 ro,nosuid shared:5 master:1 - fuse.bowwave file:///x ro,user_id=0";
         let want = MountEntry {
+            id: 71,
             device: (0, 45),
             point: PathBuf::from(r"/tmp/a b\"),
             fs_type: "fuse.bowwave".into(),

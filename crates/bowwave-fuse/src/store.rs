@@ -174,6 +174,10 @@ impl OpenFile for File {
         Ok(Self::flush(self)?)
     }
 
+    fn flush_untouched(&self) -> Result<()> {
+        Ok(Self::flush_untouched(self)?)
+    }
+
     fn sync(&self, data_only: bool) -> Result<()> {
         Ok(Self::sync(self, data_only)?)
     }

@@ -268,6 +268,15 @@ pub trait OpenFile: Send + Sync + 'static {
         Ok(())
     }
 
+    /// As [`flush`](Self::flush); with [`Writes::Whole`] publishes an object that nobody has written to, too: whoever opened
+    /// it to have it so will not.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    fn flush_untouched(&self) -> Result<()> {
+        self.flush()
+    }
+
     /// Nothing more will be written; with [`Writes::Whole`] publishes an object that nothing was written to, too. Does
     /// nothing the second time.
     ///

@@ -89,10 +89,7 @@ impl Writer {
                 self.objects[index].answered();
             }
         }
-        if whole.is_empty() {
-            // What nothing was written to is published only after its closing.
-            file.sync_all()?;
-        }
+        // Also what nothing was written to is published by its closing.
         close(file)?;
         self.objects[index].answered();
         Ok(())

@@ -15,6 +15,17 @@ impl File {
         self.entry.whole.get().is_some_and(|whole| whole.is_new())
     }
 
+    /// As [`flush`](Self::flush); and publishes an object that was begun, or cut to no bytes, and that nobody has written to.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_untouched(&self) -> Result<()> {
+        match self.whole() {
+            Some((whole, writer)) => whole.flush_untouched(writer),
+            None => self.flush(),
+        }
+    }
+
     /// Writes no more through this handle, as closing it does, and tells what went wrong. Dropping the handle then does
     /// nothing more.
     ///

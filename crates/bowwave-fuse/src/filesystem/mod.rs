@@ -75,6 +75,20 @@ fn entry<T: Tree>(operations: &Operations<T>, reply: ReplyEntry, found: &Found) 
     reply.entry_with_ttls(&found.ttl, &operations.options.ttl, &found.attributes, Generation(0));
 }
 
+/// Tells the kernel an inode's attributes, and for how long to trust them.
+fn attributes<T: Tree>(
+    operations: &Operations<T>,
+    reply: ReplyAttr,
+    inode: u64,
+    ask: impl FnOnce(&Operations<T>, u64) -> Result<FileAttr, Errno>,
+) {
+    let ttl = operations.trust(inode);
+    match ask(operations, inode) {
+        Ok(attributes) => reply.attr(&ttl, &attributes),
+        Err(error) => reply.error(error),
+    }
+}
+
 fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
     match result {
         Ok(()) => reply.ok(),
@@ -171,10 +185,7 @@ impl<T: Tree> Filesystem for Requests<T> {
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.run(move |operations| match operations.attributes(inode.0) {
-            Ok(attributes) => reply.attr(&operations.options.ttl, &attributes),
-            Err(error) => reply.error(error),
-        });
+        self.run(move |operations| attributes(operations, reply, inode.0, Operations::attributes));
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
@@ -404,9 +415,10 @@ impl<T: Tree> Filesystem for Requests<T> {
             handle: handle.map(|handle| handle.0),
             unprivileged: unprivileged(request),
         };
-        self.run(move |operations| match operations.set_attributes(inode.0, &changes) {
-            Ok(attributes) => reply.attr(&operations.options.ttl, &attributes),
-            Err(error) => reply.error(error),
+        self.run(move |operations| {
+            attributes(operations, reply, inode.0, |operations, inode| {
+                operations.set_attributes(inode, &changes)
+            });
         });
     }
 

@@ -45,6 +45,19 @@ pub(crate) enum Opened {
     Apart,
     /// Not what the inode stands for.
     Stale,
+    /// Opened before we changed the object, and compared after: it has to be opened once more.
+    Again,
+}
+
+/// What became of a description of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Described {
+    /// It is of what the inode stands for, and kept.
+    Same,
+    /// It is of something else, and the inode has no name any more.
+    Other,
+    /// Asked for before we changed the object, and compared after: the store has to be asked once more.
+    Again,
 }
 
 /// What is known of a file that was opened.
@@ -79,6 +92,23 @@ impl Inodes {
             return Some(ROOT);
         }
         self.lock().nodes.get(&number)?.names.last().map(|(parent, _)| *parent)
+    }
+
+    /// How often we have changed what an inode stands for. Asked for before the store is: its answer may be of before a
+    /// change that the table knows of already, and is then not somebody else's change.
+    pub(crate) fn changes(&self, number: u64) -> u64 {
+        self.lock().nodes.get(&number).map_or(0, |node| node.changes)
+    }
+
+    /// As [`changes`](Self::changes), of what stands at a name.
+    pub(crate) fn changes_at(&self, parent: u64, name: &OsStr) -> u64 {
+        let table = self.lock();
+        table.child(parent, name).and_then(|number| table.nodes.get(&number)).map_or(0, |node| node.changes)
+    }
+
+    /// Whether handles are open that write.
+    pub(crate) fn has_writers(&self, number: u64) -> bool {
+        self.lock().nodes.get(&number).is_some_and(|node| node.writers > 0)
     }
 
     /// The last known description of an inode.
@@ -132,30 +162,41 @@ impl Inodes {
         Some(number)
     }
 
-    /// Takes note of a fresh description. `false`: it is of something else, and the inode has no name any more.
-    pub(crate) fn refresh(&self, number: u64, entry: &Entry) -> bool {
+    /// Takes note of a fresh description, asked for when the inode had been changed `since` times.
+    pub(crate) fn refresh(&self, number: u64, entry: &Entry, since: u64) -> Described {
         let mut table = self.lock();
         match table.nodes.get_mut(&number) {
             Some(node) if number == ROOT || is_same(Some(node), entry) => {
                 node.describe(entry.clone());
-                true
+                Described::Same
             }
+            Some(node) if node.changes != since => Described::Again,
             _ => {
                 table.unbind_all(number);
-                false
+                Described::Other
             }
         }
     }
 
-    /// Takes a description as it is, because what has changed, we have changed.
-    pub(crate) fn settle(&self, number: u64, entry: Entry) {
-        if let Some(node) = self.lock().nodes.get_mut(&number) {
+    /// Whether a description of what was found at a name, asked for when that had been changed `since` times, is of before
+    /// a change of ours.
+    pub(crate) fn is_outrun(&self, parent: u64, name: &OsStr, entry: &Entry, since: u64) -> bool {
+        let table = self.lock();
+        let node = table.child(parent, name).and_then(|number| table.nodes.get(&number));
+        node.is_some_and(|node| node.changes != since && !is_same(Some(node), entry))
+    }
+
+    /// Takes a description as it is, because what has changed, we have changed; but not one from before what was changed
+    /// after that.
+    pub(crate) fn settle(&self, number: u64, entry: Entry, since: u64) {
+        if let Some(node) = self.lock().nodes.get_mut(&number).filter(|node| node.changes == since) {
             node.describe(entry);
         }
     }
 
-    /// Compares a newly opened file with the inode, and unless that is [`Opened::Stale`] counts it as open.
-    pub(crate) fn opened(&self, number: u64, file: &Opening) -> Opened {
+    /// Compares a newly opened file with the inode, which had been changed `since` times before it was opened, and if it is
+    /// that, or the published version of that, counts it as open.
+    pub(crate) fn opened(&self, number: u64, file: &Opening, since: u64) -> Opened {
         let mut table = self.lock();
         let Some(node) = table.nodes.get_mut(&number) else { return Opened::Stale };
         let same = node
@@ -179,29 +220,42 @@ impl Inodes {
             None => Opened::Stale,
         };
         if found == Opened::Stale {
+            if node.changes != since {
+                return Opened::Again;
+            }
             table.unbind_all(number);
             return found;
         }
         node.holds += 1;
         node.writers += u64::from(file.writes);
+        node.changes += u64::from(file.writes);
         node.opened = Some((file.identity.clone(), file.version));
         found
     }
 
-    /// A file that was counted as open is closed, as this version. Tells whether it was the last one that writes.
-    pub(crate) fn closed(&self, number: u64, file: &Opening) -> bool {
+    /// A file that was counted as open is closed. What it is then, `file` tells while nobody else changes the table: from
+    /// when its last writer is not counted any more, an object is compared with what that has left. Of that a fresh
+    /// description is wanted: for [`settle`](Self::settle) with the number that is returned.
+    pub(crate) fn closed(&self, number: u64, file: impl FnOnce() -> Opening) -> Option<u64> {
         let mut table = self.lock();
-        let mut last_writer = false;
+        let mut left = None;
         if let Some(node) = table.nodes.get_mut(&number) {
+            let file = file();
             node.holds = node.holds.saturating_sub(1);
             if file.writes {
                 node.writers = node.writers.saturating_sub(1);
-                last_writer = node.writers == 0;
-                node.opened = Some((file.identity.clone(), file.version));
+                node.opened = Some((file.identity, file.version));
+                node.changes += 1;
+                if node.writers == 0 && node.key.is_none() {
+                    // The time is the store's to say.
+                    let entry = Entry { size: file.size, modified: None, ..node.entry.clone() };
+                    node.describe(entry);
+                    left = Some(node.changes);
+                }
             }
         }
         table.sweep(number);
-        last_writer
+        left
     }
 
     /// Whether a file is still the version that was opened last.

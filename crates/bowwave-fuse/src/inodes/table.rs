@@ -45,6 +45,8 @@ pub(super) struct Node {
     pub(super) holds: u64,
     /// Open handles that write: until they are closed, and are asked about once more, sizes and times change by us.
     pub(super) writers: u64,
+    /// How often it was opened or closed for writing.
+    pub(super) changes: u64,
     /// Look-ups that the kernel has not forgotten yet.
     pub(super) lookups: u64,
 }
@@ -60,6 +62,7 @@ impl Node {
             opened: None,
             holds: 0,
             writers: 0,
+            changes: 0,
             lookups: 0,
         }
     }

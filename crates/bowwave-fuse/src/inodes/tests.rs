@@ -49,6 +49,16 @@ fn opening(etag: &str, version: u64, size: u64) -> Opening {
     Opening { identity, version, size, writes: false }
 }
 
+/// Opens and compares with nothing in between.
+fn open(inodes: &Inodes, number: u64, file: &Opening) -> Opened {
+    inodes.opened(number, file, inodes.changes(number))
+}
+
+/// Asks and compares with nothing in between.
+fn refresh(inodes: &Inodes, number: u64, entry: &Entry) -> Described {
+    inodes.refresh(number, entry, inodes.changes(number))
+}
+
 fn count(inodes: &Inodes) -> usize {
     inodes.lock().nodes.len()
 }
@@ -98,10 +108,10 @@ fn an_open_of_another_identity_unbinds_the_name() {
     let inodes = inodes();
     let file = entry(EntryKind::File, 10, 5);
     let number = look(&inodes, ROOT, "x", &file);
-    assert_eq!(inodes.opened(number, &opening("one", 1, 10)), Opened::Same);
-    assert_eq!(inodes.opened(number, &opening("one", 2, 10)), Opened::Same, "read anew, but the same");
-    assert_eq!(inodes.opened(number, &opening("two", 2, 10)), Opened::Same, "written by us");
-    assert_eq!(inodes.opened(number, &opening("three", 3, 10)), Opened::Stale);
+    assert_eq!(open(&inodes, number, &opening("one", 1, 10)), Opened::Same);
+    assert_eq!(open(&inodes, number, &opening("one", 2, 10)), Opened::Same, "read anew, but the same");
+    assert_eq!(open(&inodes, number, &opening("two", 2, 10)), Opened::Same, "written by us");
+    assert_eq!(open(&inodes, number, &opening("three", 3, 10)), Opened::Stale);
     assert_ne!(look(&inodes, ROOT, "x", &file), number);
 }
 
@@ -110,13 +120,14 @@ fn an_object_that_we_write_keeps_its_inode() {
     let inodes = inodes();
     let number = look(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
     let writing = Opening { writes: true, ..opening("one", 1, 10) };
-    assert_eq!(inodes.opened(number, &writing), Opened::Same);
+    assert_eq!(open(&inodes, number, &writing), Opened::Same);
     assert_eq!(look(&inodes, ROOT, "x", &entry(EntryKind::File, 99, 50)), number);
-    assert!(inodes.refresh(number, &entry(EntryKind::File, 120, 60)));
-    assert!(inodes.closed(number, &Opening { writes: true, ..opening("two", 1, 130) }));
-    inodes.settle(number, entry(EntryKind::File, 130, 70));
-    assert_eq!(inodes.opened(number, &opening("two", 5, 130)), Opened::Same);
-    assert!(!inodes.refresh(number, &entry(EntryKind::File, 131, 70)), "this was somebody else");
+    assert_eq!(refresh(&inodes, number, &entry(EntryKind::File, 120, 60)), Described::Same);
+    let left = inodes.closed(number, || Opening { writes: true, ..opening("two", 1, 130) });
+    inodes.settle(number, entry(EntryKind::File, 130, 70), left.expect("the last that writes"));
+    assert_eq!(open(&inodes, number, &opening("two", 5, 130)), Opened::Same);
+    let other = entry(EntryKind::File, 131, 70);
+    assert_eq!(refresh(&inodes, number, &other), Described::Other, "this was somebody else");
 }
 
 #[test]
@@ -124,22 +135,60 @@ fn the_published_version_of_an_object_that_is_written_is_kept_apart() {
     let inodes = inodes();
     let number = look(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
     let writing = Opening { writes: true, ..opening("two", 2, 0) };
-    assert_eq!(inodes.opened(number, &writing), Opened::Stale, "cut before anybody looked");
+    assert_eq!(open(&inodes, number, &writing), Opened::Stale, "cut before anybody looked");
     let number = look(&inodes, ROOT, "x", &entry(EntryKind::File, 0, 6));
-    assert_eq!(inodes.opened(number, &writing), Opened::Same);
-    assert_eq!(inodes.opened(number, &opening("one", 1, 10)), Opened::Apart);
+    assert_eq!(open(&inodes, number, &writing), Opened::Same);
+    assert_eq!(open(&inodes, number, &opening("one", 1, 10)), Opened::Apart);
     assert!(inodes.is_current(number, 2), "the writer's");
-    assert!(!inodes.closed(number, &opening("one", 1, 10)));
-    assert!(inodes.closed(number, &writing));
-    assert_eq!(inodes.opened(number, &opening("two", 2, 0)), Opened::Same);
+    assert!(inodes.closed(number, || opening("one", 1, 10)).is_none());
+    assert!(inodes.closed(number, || writing.clone()).is_some());
+    assert_eq!(open(&inodes, number, &opening("two", 2, 0)), Opened::Same);
+}
+
+#[test]
+fn an_object_is_what_its_last_writer_has_left_from_the_moment_that_it_is_not_counted_any_more() {
+    let inodes = inodes();
+    let number = look(&inodes, ROOT, "x", &entry(EntryKind::File, 0, 5));
+    let writing = |size| Opening { writes: true, ..opening("new", 1, size) };
+    assert_eq!(open(&inodes, number, &Opening { writes: true, ..opening("old", 1, 0) }), Opened::Same);
+    assert!(inodes.closed(number, || writing(700)).is_some());
+    // Nobody has asked the store yet. Who is shown it, and who opens it, finds what was written.
+    assert_eq!(open(&inodes, number, &opening("new", 2, 700)), Opened::Same);
+    assert_eq!(refresh(&inodes, number, &entry(EntryKind::File, 700, 90)), Described::Same);
+    assert_eq!(open(&inodes, number, &opening("new", 2, 700)), Opened::Same);
+}
+
+#[test]
+fn what_was_found_before_a_change_of_ours_is_no_change_of_others() {
+    let inodes = inodes();
+    let (name, old) = (OsStr::new("x"), entry(EntryKind::File, 10, 5));
+    let number = look(&inodes, ROOT, "x", &old);
+    let (before, reader) = (inodes.changes(number), opening("old", 1, 10));
+    assert_eq!(inodes.changes_at(ROOT, name), before);
+    // Between the opening of a reader and its comparison somebody writes and is done; and the same for who asks.
+    let writer = Opening { writes: true, ..opening("old", 2, 10) };
+    assert_eq!(inodes.opened(number, &writer, before), Opened::Same);
+    assert!(!inodes.is_outrun(ROOT, name, &old, before), "as it is");
+    let left = inodes.closed(number, || Opening { writes: true, ..opening("new", 2, 30) }).expect("the last");
+    assert_eq!(inodes.opened(number, &reader, before), Opened::Again);
+    assert_eq!(inodes.refresh(number, &old, before), Described::Again);
+    assert!(inodes.is_outrun(ROOT, name, &old, before));
+    assert_eq!(inodes.peek(ROOT, name), Some(number), "it has kept its name");
+    // Asked once more.
+    assert_eq!(open(&inodes, number, &opening("new", 3, 30)), Opened::Same);
+    assert!(!inodes.is_outrun(ROOT, name, &entry(EntryKind::File, 30, 9), left));
+    // And an answer that comes late is not what the object is.
+    inodes.settle(number, old.clone(), before);
+    assert_eq!(inodes.last(number).expect("known").size, 30);
+    assert_eq!(refresh(&inodes, number, &old), Described::Other, "nobody of ours was at it");
 }
 
 #[test]
 fn folders_keep_their_inode_when_touched() {
     let inodes = inodes();
     let number = look(&inodes, ROOT, "d", &entry(EntryKind::Directory, 0, 5));
-    assert!(inodes.refresh(number, &entry(EntryKind::Directory, 0, 99)));
-    assert!(!inodes.refresh(number, &entry(EntryKind::File, 0, 99)));
+    assert_eq!(refresh(&inodes, number, &entry(EntryKind::Directory, 0, 99)), Described::Same);
+    assert_eq!(refresh(&inodes, number, &entry(EntryKind::File, 0, 99)), Described::Other);
 }
 
 #[test]
@@ -229,18 +278,18 @@ fn a_file_changed_by_others_is_the_same_file_with_other_bytes() {
         opening.identity.inode = Some(inode);
         opening
     };
-    assert_eq!(inodes.opened(number, &of(20, "one", 1, 10)), Opened::Same);
-    assert_eq!(inodes.opened(number, &of(20, "two", 2, 10)), Opened::Other);
+    assert_eq!(open(&inodes, number, &of(20, "one", 1, 10)), Opened::Same);
+    assert_eq!(open(&inodes, number, &of(20, "two", 2, 10)), Opened::Other);
     assert!(inodes.is_current(number, 2) && !inodes.is_current(number, 1));
     assert_eq!(
-        inodes.opened(number, &of(20, "three", 3, 11)),
+        open(&inodes, number, &of(20, "three", 3, 11)),
         Opened::Other,
         "the size was asked for just now"
     );
     std::thread::sleep(JUST_NOW * 2);
-    assert_eq!(inodes.opened(number, &of(20, "three", 3, 11)), Opened::Stale);
-    assert!(inodes.refresh(number, &Entry { size: 11, ..file }));
-    assert_eq!(inodes.opened(number, &of(20, "three", 3, 11)), Opened::Same);
-    assert_eq!(inodes.opened(number, &of(21, "other", 4, 11)), Opened::Stale, "another file took the name");
+    assert_eq!(open(&inodes, number, &of(20, "three", 3, 11)), Opened::Stale);
+    assert_eq!(refresh(&inodes, number, &Entry { size: 11, ..file }), Described::Same);
+    assert_eq!(open(&inodes, number, &of(20, "three", 3, 11)), Opened::Same);
+    assert_eq!(open(&inodes, number, &of(21, "other", 4, 11)), Opened::Stale, "another file took the name");
     assert_eq!(path(&inodes, number), None);
 }

@@ -5,7 +5,9 @@ use std::time::SystemTime;
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::{Errno, FileAttr, INodeNo};
 
-use super::Operations;
+use super::data::OUTRUN_MAX;
+use super::{Open, Operations};
+use crate::inodes::Described;
 use crate::tree::{OpenFile, Tree};
 
 /// What a program wants changed of an inode.
@@ -27,19 +29,27 @@ impl<T: Tree> Operations<T> {
     /// Asks the store anew about an inode. ESTALE if it holds something else there now: the kernel then looks the
     /// path up again.
     pub(crate) fn attributes(&self, inode: u64) -> Result<FileAttr, Errno> {
-        if let Some(entry) = self.attributes_of_open(inode)? {
-            return Ok(self.shown_as(inode, &entry));
+        for _ in 0..OUTRUN_MAX {
+            let since = self.inodes.changes(inode);
+            if let Some(entry) = self.attributes_of_open(inode, since)? {
+                return Ok(self.shown_as(inode, &entry));
+            }
+            let (path, _turn) = match self.path(inode) {
+                Ok(path) => path,
+                Err(error) => return self.attributes_of_removed(inode).ok_or(error),
+            };
+            let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+            match self.inodes.refresh(inode, &entry, since) {
+                Described::Same => return Ok(self.shown_as(inode, &entry)),
+                Described::Other => break,
+                Described::Again => {}
+            }
         }
-        let (path, _turn) = match self.path(inode) {
-            Ok(path) => path,
-            Err(error) => return self.attributes_of_removed(inode).ok_or(error),
-        };
-        let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
-        if self.inodes.refresh(inode, &entry) { Ok(self.shown_as(inode, &entry)) } else { Err(Errno::ESTALE) }
+        Err(Errno::ESTALE)
     }
 
     /// Attributes through an open handle, where there is one and it knows: that is the file, whatever its names are.
-    fn attributes_of_open(&self, inode: u64) -> Result<Option<Entry>, Errno> {
+    fn attributes_of_open(&self, inode: u64, since: u64) -> Result<Option<Entry>, Errno> {
         // Of object stores only what we write is ours to describe.
         let file_system = self.is_file_system();
         // Who writes knows best: what a reader has open may be of before.
@@ -48,7 +58,7 @@ impl<T: Tree> Operations<T> {
         let Some(open) = writer.or_else(reader) else { return Ok(None) };
         match open.file.attributes() {
             Ok(entry) => {
-                self.inodes.settle(inode, entry.clone());
+                self.inodes.settle(inode, entry.clone(), since);
                 Ok(Some(entry))
             }
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Changed) => Ok(None),
@@ -96,13 +106,22 @@ impl<T: Tree> Operations<T> {
         if let Some(open) = named.or_else(|| self.files.find_of(inode, |open| open.writes)) {
             return open.file.set_len(size).map_err(|error| self.fail(&open.path, &error));
         }
-        let (path, _turn) = self.path(inode)?;
-        self.layout.set_len(&path, size).map_err(|error| self.fail(&path, &error))?;
-        // What the store says of an object that we have cut is not somebody else's change.
-        if let Ok(entry) = self.layout.stat(&path) {
-            self.inodes.settle(inode, entry);
+        if self.writes_objects() {
+            return self.set_size_of_object(inode, size);
         }
-        Ok(())
+        let (path, _turn) = self.path(inode)?;
+        self.layout.set_len(&path, size).map_err(|error| self.fail(&path, &error))
+    }
+
+    /// Opened as by a program, so that what becomes of it is ours for everybody else.
+    fn set_size_of_object(&self, inode: u64, size: u64) -> Result<(), Errno> {
+        let (handle, _) = self.open(inode, Open { writes: true, truncate: false, process: 0 })?;
+        let open = self.files.find(handle).ok_or(Errno::EBADF)?;
+        let cut = open.file.set_len(size).and_then(|()| open.file.sync(false));
+        let cut = cut.map_err(|error| self.fail(&open.path, &error));
+        drop(open);
+        self.release(handle);
+        cut
     }
 
     fn set_rest(&self, inode: u64, changes: &SetAttributes) -> Result<(), Errno> {
@@ -147,7 +166,7 @@ impl<T: Tree> Operations<T> {
         unix.changed = SystemTime::now();
         entry.modified = changes.modified.map(time).or(entry.modified);
         entry.mode = changes.mode.or(entry.mode);
-        self.inodes.settle(inode, entry);
+        self.describe(inode, entry);
         Some(())
     }
 
@@ -183,8 +202,12 @@ impl<T: Tree> Operations<T> {
             return Ok(());
         }
         self.set_rest(inode, &SetAttributes { mode: Some(left), ..SetAttributes::default() })?;
-        self.inodes.settle(inode, Entry { mode: Some(left), ..entry });
+        self.describe(inode, Entry { mode: Some(left), ..entry });
         Ok(())
+    }
+
+    fn describe(&self, inode: u64, entry: Entry) {
+        self.inodes.settle(inode, entry, self.inodes.changes(inode));
     }
 }
 

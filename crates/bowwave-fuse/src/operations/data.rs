@@ -57,29 +57,43 @@ impl<T: Tree> Operations<T> {
     /// Opens a file. ESTALE if it is not what the inode stands for: the kernel then looks the path up again and opens
     /// what it finds.
     pub(crate) fn open(&self, inode: u64, how: Open) -> Result<(u64, Pages), Errno> {
-        let writes = how.writes;
-        let (path, turn) = self.path(inode).map_err(|_| Errno::ESTALE)?;
-        let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
-        let file = opened.map_err(|error| self.fail(&path, &error))?;
-        drop(turn);
-        let closing = self.closing(writes, how.process);
-        let mut open = OpenHandle { inode, path: path.into(), file, writes, closing, apart: false };
-        let pages = match self.inodes.opened(inode, &open.opening()) {
-            Opened::Same => Pages::Keep,
-            Opened::Other => Pages::Drop,
-            Opened::Apart => {
-                open.apart = true;
-                Pages::None
-            }
-            Opened::Stale => return Err(Errno::ESTALE),
-        };
+        let (open, pages) = self.open_current(inode, how)?;
         if how.truncate
             && let Err(error) = open.file.set_len(0)
         {
-            self.inodes.closed(inode, &open.opening());
+            self.inodes.closed(inode, || open.opening());
             return Err(self.fail(&open.path, &error));
         }
-        Ok((self.files.insert(open), self.pages(writes, pages)))
+        Ok((self.files.insert(open), self.pages(how.writes, pages)))
+    }
+
+    /// Opens what an inode stands for, and counts it. Once more, if we have changed that between opening and comparing.
+    fn open_current(&self, inode: u64, how: Open) -> Result<(OpenHandle<T::File>, Pages), Errno> {
+        let writes = how.writes;
+        for _ in 0..OUTRUN_MAX {
+            let since = self.inodes.changes(inode);
+            let (path, turn) = self.path(inode).map_err(|_| Errno::ESTALE)?;
+            let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
+            let file = match opened {
+                // Never published, or removed by others. The kernel looks, and makes it if that is wanted.
+                Err(error) if writes && error.kind() == ErrorKind::NotFound && self.writes_objects() => break,
+                opened => opened.map_err(|error| self.fail(&path, &error))?,
+            };
+            drop(turn);
+            let closing = self.closing(writes, how.process);
+            let mut open = OpenHandle { inode, path: path.into(), file, writes, closing, apart: false };
+            match self.inodes.opened(inode, &open.opening(), since) {
+                Opened::Same => return Ok((open, Pages::Keep)),
+                Opened::Other => return Ok((open, Pages::Drop)),
+                Opened::Apart => {
+                    open.apart = true;
+                    return Ok((open, Pages::None));
+                }
+                Opened::Stale => break,
+                Opened::Again => {}
+            }
+        }
+        Err(Errno::ESTALE)
     }
 
     /// Reads up to `size` bytes and gives them to `reply`. Never fewer than the file has there: the kernel takes
@@ -95,7 +109,9 @@ impl<T: Tree> Operations<T> {
         self.buffers.lend(len, |buffer| match fill(&open.file, offset, buffer) {
             Ok(count) => reply(Ok(&buffer[..count])),
             Err(error) => {
-                if error.kind() == ErrorKind::Changed {
+                // Who reads what was published before does not speak for what is there now.
+                let is_current = || self.inodes.is_current(open.inode, open.file.version());
+                if error.kind() == ErrorKind::Changed && !open.apart && is_current() {
                     self.inodes.outdate(open.inode);
                 }
                 reply(Err(self.fail(&open.path, &error)));
@@ -133,14 +149,21 @@ impl<T: Tree> Operations<T> {
         if !open.closing.is_meant(process) {
             return Ok(());
         }
-        self.hand_over(&open)
+        self.hand_over(&open)?;
+        if self.writes_objects()
+            && open.file.is_dirty()
+            && open.closing.is_last(process, self.inodes.shown(open.inode))
+        {
+            open.file.flush_untouched().map_err(|error| self.fail(&open.path, &error))?;
+        }
+        Ok(())
     }
 
     /// Hands what was written to the store, and tells it when that was. Whoever may write a file, but does not own it, may
     /// not set its time: then the store's has to do.
     fn hand_over(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
-        open.file.flush().map_err(|error| self.fail_to_write(open, &error))?;
+        open.file.flush().map_err(|error| self.fail(&open.path, &error))?;
         let _turn = self.stamps.turn_to_tell();
         if let Some(time) = time.filter(|&time| self.stamps.get(open.inode) == Some(time)) {
             let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
@@ -162,7 +185,7 @@ impl<T: Tree> Operations<T> {
             // The time is to be safe with the bytes, so all are handed over first.
             self.hand_over(open)?;
         }
-        open.file.sync(sync == Sync::Data).map_err(|error| self.fail_to_write(open, &error))
+        open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))
     }
 
     /// Closes a file. What memory maps wrote after the last `close` is handed to the store now; nobody is there to hear
@@ -176,23 +199,30 @@ impl<T: Tree> Operations<T> {
                 false => self.hand_over(&open),
             };
         }
-        let (inode, opening, path) = (open.inode, open.opening(), Arc::clone(&open.path));
-        let has_failed = open.closing.has_failed();
-        drop(open);
-        if self.inodes.closed(inode, &opening) && !self.is_file_system() {
-            self.settle(inode, &path);
-        }
-        if has_failed {
-            self.inodes.outdate(inode);
+        let (inode, path) = (open.inode, Arc::clone(&open.path));
+        let left = if self.writes_objects() {
+            // While it is open, it tells what all who write it have left.
+            let left = self.inodes.closed(inode, || open.opening());
+            drop(open);
+            left
+        } else {
+            let opening = open.opening();
+            drop(open);
+            self.inodes.closed(inode, || opening)
+        };
+        if let Some(since) = left {
+            // Listings may have been taken since it was published, and before that was known here.
+            self.note_change();
+            self.settle(inode, &path, since);
         }
     }
 
     /// What the store now says of an object that we have written is not somebody else's change.
-    fn settle(&self, inode: u64, path: &Path) {
+    fn settle(&self, inode: u64, path: &Path, since: u64) {
         if self.inodes.path(inode).is_some_and(|now| now == path)
             && let Ok(entry) = self.layout.stat(path)
         {
-            self.inodes.settle(inode, entry);
+            self.inodes.settle(inode, entry, since);
         }
     }
 
@@ -290,6 +320,10 @@ const INSERT_RANGE: i32 = 0x20;
 
 /// Most bytes of one copy: a caller comes again for more, and can be interrupted in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// How often something is opened, or asked about, again because we have changed it meanwhile. Each time another writer has
+/// come or gone.
+pub(super) const OUTRUN_MAX: u32 = 100;
 
 /// Bytes that are copied at once: a reply buffer.
 const COPY_PART_BYTES: u64 = 1 << 20;

@@ -33,6 +33,7 @@ use crate::order::{Order, Turn};
 use crate::stamps::Stamps;
 use crate::tree::{OpenFile, Tree};
 
+use data::OUTRUN_MAX;
 use folders::FolderHandle;
 use objects::{Closing, Closings};
 
@@ -126,9 +127,16 @@ impl<T: Tree> Operations<T> {
     /// Finds a name in a folder and counts a look-up.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Found, Errno> {
         let _turn = self.order.look(parent);
-        let path = self.child(parent, name)?;
-        let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
-        self.remember(parent, name, &entry)
+        let mut tries = OUTRUN_MAX;
+        loop {
+            let since = self.inodes.changes_at(parent, name);
+            let path = self.child(parent, name)?;
+            let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
+            tries -= 1;
+            if tries == 0 || !self.inodes.is_outrun(parent, name, &entry, since) {
+                return self.remember(parent, name, &entry);
+            }
+        }
     }
 
     /// Counts a look-up of `entry`, called `name` in a folder.
@@ -136,7 +144,7 @@ impl<T: Tree> Operations<T> {
         let number = self.inodes.remember(parent, name, entry).ok_or(Errno::ESTALE)?;
         let attributes = self.shown(number, entry);
         // The reply has one place for the kernel's number and the one to show: where they differ, `stat` has to ask.
-        let ttl = if self.inodes.shown(number) == number { self.options.ttl } else { Duration::ZERO };
+        let ttl = if self.inodes.shown(number) == number { self.trust(number) } else { Duration::ZERO };
         Ok(Found { attributes, ttl })
     }
 

@@ -45,17 +45,22 @@ impl<T: Tree> Operations<T> {
             Err(error) if error.kind() == ErrorKind::Unsupported => self.layout.stat(&path),
             described => described,
         };
-        let found = self.remember(parent, name, &entry.map_err(|error| self.fail(&path, &error))?)?;
-        let number = found.attributes.ino.0;
+        let entry = entry.map_err(|error| self.fail(&path, &error))?;
         let closing = self.closing(true, process);
-        let open = OpenHandle { inode: number, path: path.into(), file, writes: true, closing, apart: false };
-        match self.inodes.opened(number, &open.opening()) {
-            Opened::Stale => {
-                self.inodes.forget(number, 1);
-                Err(Errno::ESTALE)
+        let mut open = OpenHandle { inode: 0, path: path.into(), file, writes: true, closing, apart: false };
+        // Whatever else the name stood for, which may be gone without our knowing, does so no more at the second look.
+        for _ in 0..2 {
+            let found = self.remember(parent, name, &entry)?;
+            let number = found.attributes.ino.0;
+            match self.inodes.opened(number, &open.opening(), self.inodes.changes(number)) {
+                Opened::Stale | Opened::Again => self.inodes.forget(number, 1),
+                Opened::Same | Opened::Other | Opened::Apart => {
+                    open.inode = number;
+                    return Ok((found, self.files.insert(open)));
+                }
             }
-            Opened::Same | Opened::Other | Opened::Apart => Ok((found, self.files.insert(open))),
         }
+        Err(Errno::ESTALE)
     }
 
     /// Makes a folder.

@@ -4,16 +4,22 @@
 //! the last is closed (RELEASE). Descriptors are closed while a file is still being written: a shell opens a file, has it
 //! inherited by one program after the other, and each closes its copy at its end. So a FLUSH counts when it comes from the
 //! process that opened the file, or from another once that one is gone; everything else is left to RELEASE.
+//!
+//! Descriptors are closed before anything is written, too: a shell that redirects opens a file, makes a second descriptor,
+//! and closes the first. So of an object that nothing was written to a FLUSH counts when the process has no other descriptor
+//! to write it with.
 
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bowwave_engine::backend::{Error, Writes};
+use bowwave_engine::backend::Writes;
 use fuser::Errno;
 
 use super::{OpenHandle, Operations, Pages};
+use crate::descriptors;
 use crate::tree::{OpenFile, Tree};
 
 /// Whose closing of a file is its end.
@@ -23,8 +29,6 @@ pub(super) struct Closing {
     opener: u32,
     /// A descriptor of it was closed, and nothing written since.
     seen: AtomicBool,
-    /// What was written did not reach the store.
-    failed: AtomicBool,
 }
 
 impl Closing {
@@ -38,9 +42,12 @@ impl Closing {
             || !is_alive(self.opener)
     }
 
-    /// Whether something that was written did not reach the store.
-    pub(super) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+    /// Whether the process that closes a descriptor has no other one to write this inode with, so that nothing more will be
+    /// written; not if that cannot be told.
+    pub(super) fn is_last(&self, process: u32, inode: u64) -> bool {
+        let process = if self.opener == 0 { None } else { process_of(process) };
+        // Who ends has nothing open any more.
+        process.is_some_and(|process| descriptors::can_write(process, inode).is_ok_and(|writes| !writes))
     }
 
     /// Something was written.
@@ -104,6 +111,13 @@ impl<T: Tree> Operations<T> {
         if writes && self.writes_objects() { Pages::None } else { pages }
     }
 
+    /// How long the kernel may trust what it is told of an inode. Of an object that is being written not at all: if that
+    /// fails, it is as it was before. To be asked for before the attributes are.
+    pub(crate) fn trust(&self, inode: u64) -> Duration {
+        let is_draft = self.writes_objects() && self.inodes.has_writers(inode);
+        if is_draft { Duration::ZERO } else { self.options.ttl }
+    }
+
     /// Whose closing counts, of a file that `process` opens.
     pub(super) fn closing(&self, writes: bool, process: u32) -> Closing {
         let counts = writes && process != 0 && self.writes_objects();
@@ -119,14 +133,7 @@ impl<T: Tree> Operations<T> {
     /// Publishes an object whose last descriptor is closed.
     pub(super) fn end_writing(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
         self.stamps.drop(open.inode);
-        open.file.end_writing().map_err(|error| self.fail_to_write(open, &error))
-    }
-
-    /// What was written is lost, and the kernel takes it for what is there, as far as it knows sizes: of objects it is to look
-    /// again.
-    pub(super) fn fail_to_write(&self, open: &OpenHandle<T::File>, error: &Error) -> Errno {
-        open.closing.failed.store(true, Ordering::Relaxed);
-        self.fail(&open.path, error)
+        open.file.end_writing().map_err(|error| self.fail(&open.path, &error))
     }
 
     /// For the end of the mount: no half object is published because nobody can go on with it.

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 pub mod direct;
+pub mod gated;
 pub mod writable;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,86 @@
+//! What a process has open, as `/proc` tells.
+
+use std::fs;
+use std::io;
+use std::str::FromStr;
+
+use crate::checks::is_ours;
+use crate::mount_table;
+
+/// Whether a process can write a file with this inode number, of one of our mounts, by some descriptor. Of two mounts whose
+/// files have the same number one may be taken for the other.
+///
+/// # Errors
+/// If the kernel does not tell us, as of processes of other users; `NotFound` if the process is gone.
+pub(crate) fn can_write(process: u32, inode: u64) -> io::Result<bool> {
+    for descriptor in fs::read_dir(format!("/proc/{process}/fdinfo"))? {
+        let told = match fs::read_to_string(descriptor?.path()) {
+            // Closed meanwhile, by another thread.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            told => told?,
+        };
+        let Some(open) = Open::parse(&told) else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel does not tell inode numbers"));
+        };
+        if open.inode == inode && open.writes && is_of_ours(process, open.mount)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_of_ours(process: u32, mount: u64) -> io::Result<bool> {
+    Ok(mount_table::find_of(process, mount)?.is_some_and(|entry| is_ours(&entry.fs_type)))
+}
+
+/// An open file.
+#[derive(Debug, PartialEq, Eq)]
+struct Open {
+    writes: bool,
+    mount: u64,
+    inode: u64,
+}
+
+impl Open {
+    /// From a file of `fdinfo`; `None` before Linux 5.14.
+    fn parse(told: &str) -> Option<Self> {
+        const ACCESS: u32 = 0o3;
+        let flags = u32::from_str_radix(field::<String>(told, "flags:")?.as_str(), 8).ok()?;
+        Some(Self {
+            writes: flags & ACCESS != 0,
+            mount: field(told, "mnt_id:")?,
+            inode: field(told, "ino:")?,
+        })
+    }
+}
+
+fn field<T: FromStr>(told: &str, name: &str) -> Option<T> {
+    told.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn open_files_are_understood() {
+        let told = "pos:\t0\nflags:\t0100001\nmnt_id:\t29\nino:\t135\n";
+        assert_eq!(Open::parse(told), Some(Open { writes: true, mount: 29, inode: 135 }));
+        let told = told.replace("100001", "100000");
+        assert_eq!(Open::parse(&told), Some(Open { writes: false, mount: 29, inode: 135 }));
+        assert_eq!(Open::parse("pos:\t0\nflags:\t02\nmnt_id:\t29\n"), None, "an old kernel");
+        assert_eq!(Open::parse("flags:\tx\nmnt_id:\t29\nino:\t1\n"), None);
+    }
+
+    #[test]
+    fn files_of_other_file_systems_do_not_count() {
+        let path = std::env::temp_dir().join(format!("bowwave-descriptors-{}", std::process::id()));
+        let file = fs::File::create(&path).expect("writable");
+        let inode = file.metadata().expect("open").ino();
+        assert!(!can_write(std::process::id(), inode).expect("our own"));
+        fs::remove_file(&path).expect("writable");
+        let gone = can_write(1 << 30, inode).expect_err("no process has so high a number");
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+}

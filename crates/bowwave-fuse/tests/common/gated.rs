@@ -1,0 +1,109 @@
+//! A store that can be held at its answer to a look at something.
+
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use bowwave_engine::backend::{Entry, Result, Writes};
+use bowwave_engine::{File, Store};
+use bowwave_fuse::{NewFile, Tree};
+
+/// Holds one look at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    /// The next who looks is held.
+    Shut,
+    Held,
+}
+
+impl Gate {
+    pub(crate) fn shut(&self) {
+        *self.lock() = Stage::Shut;
+    }
+
+    /// Waits until somebody is held; all others pass.
+    pub(crate) fn wait(&self) {
+        let mut stage = self.lock();
+        while *stage != Stage::Held {
+            stage = self.changed.wait(stage).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        *self.lock() = Stage::Open;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut stage = self.lock();
+        if *stage != Stage::Shut {
+            return;
+        }
+        *stage = Stage::Held;
+        self.changed.notify_all();
+        while *stage == Stage::Held {
+            stage = self.changed.wait(stage).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The store behind the gate.
+pub(crate) struct Gated {
+    pub(crate) store: Store,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl Tree for Gated {
+    type File = File;
+
+    fn url(&self) -> &str {
+        self.store.url()
+    }
+
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        let answer = Tree::stat(&self.store, path);
+        self.gate.pass();
+        answer
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        Tree::list(&self.store, path)
+    }
+
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        Tree::read_link(&self.store, path)
+    }
+
+    fn open(&self, path: &Path) -> Result<File> {
+        Tree::open(&self.store, path)
+    }
+
+    fn writes(&self) -> Writes {
+        Tree::writes(&self.store)
+    }
+
+    fn open_write(&self, path: &Path, new: Option<NewFile>) -> Result<File> {
+        Tree::open_write(&self.store, path, new)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        Tree::remove_file(&self.store, path)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Tree::sync(&self.store)
+    }
+}

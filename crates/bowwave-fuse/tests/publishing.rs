@@ -1,0 +1,185 @@
+//! What programs find in the moments in which an object is published: at the closing itself, and while the mount still deals
+//! with the closing of the one before.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use bowwave_engine::backend::{ErrorKind, Fault, Faults, WriteFaults, open_url};
+use bowwave_engine::{Engine, Options};
+use bowwave_fuse::{Mount, MountOptions};
+use common::gated::{Gate, Gated};
+use common::writable::{Folder, errno};
+use common::{Dir, available};
+
+const NO_SPACE: i32 = 28;
+const NOT_THERE: i32 = 2;
+
+/// A mounted object store that lies in a folder, behind a gate.
+struct Objects {
+    _mount: Mount,
+    dir: Dir,
+    folder: Folder,
+    gate: Arc<Gate>,
+}
+
+impl Objects {
+    fn new(name: &str, writes: WriteFaults) -> Self {
+        let (folder, dir, gate) = (Folder::new(name), Dir::new(name), Arc::<Gate>::default());
+        let engine = Engine::new(Options { cache_bytes: Some(64 << 20), retries: 2, ..Options::default() });
+        let engine = engine.expect("there is memory");
+        let device = "s3,part=64KiB,latency=0us,metadata=0us,write_latency=0us,bandwidth=none,total=none,\
+                      write_total=none";
+        let url = format!("emulate:{device}:file://{}", folder.path().display());
+        let backend = open_url(&url, &engine.options().store).expect("a folder");
+        let faults = Faults { writes, ..Faults::default() };
+        let store = engine.store_of(Arc::new(Fault::new(backend, faults).expect("chances up to one")));
+        let tree = Gated { store, gate: Arc::clone(&gate) };
+        let mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
+        Self { _mount: mount, dir, folder, gate }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// What everybody else sees of an object.
+    fn seen(&self, path: &str) -> Option<Vec<u8>> {
+        fs::read(self.folder.path().join(path)).ok()
+    }
+
+    fn make(&self, path: &str, bytes: &[u8]) {
+        fs::write(self.folder.path().join(path), bytes).expect("writable");
+    }
+}
+
+impl Drop for Objects {
+    /// A mount that is held does not end.
+    fn drop(&mut self) {
+        self.gate.open();
+    }
+}
+
+#[test]
+fn an_object_is_the_published_one_for_who_opens_or_holds_it_while_its_last_writer_is_still_let_go_of() {
+    if !available() {
+        return;
+    }
+    let objects = Objects::new("publishing-window", WriteFaults::default());
+    let (old, new) = (vec![b'o'; 30_000], vec![b'n'; 100_000]);
+    objects.make("x", &old);
+    let mut writer = File::create(objects.at("x")).expect("begun");
+    let holder = File::open(objects.at("x")).expect("the published one");
+    let mut got = vec![0; old.len()];
+    holder.read_exact_at(&mut got, 0).expect("readable");
+    assert!(got == old);
+    writer.write_all(&new).expect("taken");
+    // The kernel has its answer to the closing, and the mount has let go of the writer, but has not heard yet what the
+    // store makes of the object.
+    objects.gate.shut();
+    drop(writer);
+    objects.gate.wait();
+    let reader = File::open(objects.at("x")).expect("the new one");
+    assert_eq!(reader.metadata().expect("open").len(), 100_000);
+    assert_eq!(holder.metadata().expect("open").len(), 100_000, "of the file that is there");
+    let mut got = vec![0; new.len()];
+    reader.read_exact_at(&mut got, 0).expect("readable");
+    assert!(got == new);
+    assert_eq!(fs::metadata(objects.at("x")).expect("there").len(), 100_000);
+    assert!(fs::read(objects.at("x")).expect("readable") == new);
+    objects.gate.open();
+    assert_eq!(reader.metadata().expect("open").len(), 100_000);
+    assert!(fs::read(objects.at("x")).expect("readable") == new);
+}
+
+#[test]
+fn an_object_is_the_one_before_for_who_opens_or_holds_it_while_a_version_that_failed_is_still_let_go_of() {
+    if !available() {
+        return;
+    }
+    let writes = WriteFaults { errors: vec![(ErrorKind::NoSpace, 1.0)], ..WriteFaults::default() };
+    let objects = Objects::new("publishing-failed", writes);
+    let old = vec![b'o'; 300_000];
+    objects.make("x", &old);
+    let read = |file: &File| {
+        let mut got = vec![0; old.len()];
+        file.read_exact_at(&mut got, 0).expect("readable");
+        assert!(got == old);
+    };
+    let mut writer = File::create(objects.at("x")).expect("begun");
+    writer.write_all(&[b'n'; 1000]).expect("taken");
+    // The kernel hears of a size that will never be.
+    assert_eq!(writer.metadata().expect("open").len(), 1000);
+    let holder = File::open(objects.at("x")).expect("the published one");
+    assert_eq!(errno(writer.sync_all()), NO_SPACE);
+    objects.gate.shut();
+    drop(writer);
+    objects.gate.wait();
+    let reader = File::open(objects.at("x")).expect("the published one");
+    read(&reader);
+    assert_eq!(
+        (reader.metadata().expect("open").len(), holder.metadata().expect("open").len()),
+        (300_000, 300_000)
+    );
+    objects.gate.open();
+    for _ in 0..20 {
+        assert_eq!(holder.metadata().expect("open").len(), 300_000);
+        read(&holder);
+        read(&reader);
+        read(&File::open(objects.at("x")).expect("there"));
+    }
+    // A new one that fails leaves nothing, and the name can be used.
+    for _ in 0..2 {
+        let mut writer = File::create(objects.at("new")).expect("begun");
+        writer.write_all(b"new").expect("taken");
+        assert_eq!(errno(writer.sync_all()), NO_SPACE);
+        drop(writer);
+        assert_eq!(errno(File::open(objects.at("new"))), NOT_THERE);
+    }
+}
+
+#[test]
+fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed() {
+    if !available() {
+        return;
+    }
+    let objects = Objects::new("publishing-empty", WriteFaults::default());
+    for round in 0..50 {
+        let name = format!("made-{round}");
+        drop(File::create(objects.at(&name)).expect("made"));
+        assert_eq!(objects.seen(&name).as_deref(), Some(&b""[..]), "round {round}");
+        assert_eq!(fs::read(objects.at(&name)).expect("readable"), b"");
+        objects.make("cut", b"before");
+        drop(OpenOptions::new().write(true).truncate(true).open(objects.at("cut")).expect("cut"));
+        assert_eq!(objects.seen("cut").as_deref(), Some(&b""[..]), "round {round}");
+        assert_eq!(fs::metadata(objects.at("cut")).expect("there").len(), 0);
+    }
+    // While there is another descriptor, something may still be written.
+    objects.make("x", b"old");
+    let mut one = File::create(objects.at("x")).expect("begun");
+    drop(one.try_clone().expect("a second descriptor"));
+    let other = OpenOptions::new().write(true).open(objects.at("x")).expect("the same draft");
+    drop(other);
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"old"[..]), "not an empty one in between");
+    one.write_all(b"new").expect("taken");
+    drop(one);
+    assert_eq!(objects.seen("x").as_deref(), Some(&b"new"[..]));
+    // Who only reads it does not keep it from being published.
+    let reader = File::open(objects.at("x")).expect("there");
+    File::create(objects.at("x")).expect("cut").set_len(0).expect("as it is");
+    assert_eq!(objects.seen("x").as_deref(), Some(&b""[..]));
+    drop(reader);
+    // A shell opens the file, makes its output of it, and closes the first descriptor.
+    let beneath = objects.folder.path().join("shell");
+    let script =
+        format!("test ! -e {0} && /bin/echo one > shell && : > empty && test -e {0}", beneath.display());
+    let done = Command::new("sh").args(["-ec", &script]).current_dir(objects.dir.path()).output();
+    let done = done.expect("there is a shell");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!((objects.seen("shell"), objects.seen("empty")), (Some(b"one\n".to_vec()), Some(Vec::new())));
+}
