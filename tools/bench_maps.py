@@ -6,9 +6,11 @@
 The same touches (bowwave read --pattern clustered --mmap, each 4 KiB page of clusters of 256 to 1024 KiB once, front to
 back, the clusters in random order) go to
 
-    region none, range, linux   files mapped by this process: no readahead, Lustre's with ranges, Linux's read-around
-    kernel over none            a mount that does nothing but fetch, mapped by the kernel, which reads around by itself
-    kernel over linux, range    a mount that reads ahead, too
+    region none, linux          files mapped by this process: no readahead, Linux's read-around
+    region range, learned       Lustre's readahead with ranges, and with --range-clusters learned
+    kernel over none            a mount that does nothing but fetch, mapped by the kernel, which reads around by itself: with
+                                the kernel's own default of 128 KiB, and with the 256 KiB that the mount sets
+    kernel over linux, ...      a mount that reads ahead, too
 
 These take turns within a round. Printed are, of the rounds, the median time of a touch (whether it was a fault or not: all
 waiting, over all pages touched), of a fault, the longest, the faults and requests of a round and the bytes fetched for a byte touched; then
@@ -34,22 +36,33 @@ QUICK = {
     "lustre": ("emulate:lustre", "1GiB", 32, "64MiB", "32MiB"),
     "s3": ("emulate:s3", "1GiB", 1, "8MiB", "512KiB"),
 }
-WAYS = [("region", "none"), ("region", "range"), ("region", "linux"),
-        ("kernel", "none"), ("kernel", "linux"), ("kernel", "range")]
+# Who maps, and with what.
+WAYS = {
+    "region none": ("region", ["--policy", "none"]),
+    "region range": ("region", ["--policy", "range"]),
+    "region learned": ("region", ["--policy", "range", "--range-clusters", "learned"]),
+    "region linux": ("region", ["--policy", "linux"]),
+    "kernel 128 over none": ("kernel", ["--policy", "none", "--kernel-readahead", "128KiB"]),
+    "kernel over none": ("kernel", ["--policy", "none"]),
+    "kernel over linux": ("kernel", ["--policy", "linux"]),
+    "kernel over range": ("kernel", ["--policy", "range"]),
+    "kernel over learned": ("kernel", ["--policy", "range", "--range-clusters", "learned"]),
+}
 
 
 class Bench:
     def __init__(self, options, folder):
         self.bowwave, self.folder = options.bowwave, folder
 
-    def touch(self, way, policy, case, seed):
+    def touch(self, way, case, seed):
         """One round of one way: its row, with what the store saw."""
         store, name, threads, size, size_of_none = case
+        by, policy = WAYS[way]
         options = ["--pattern", "clustered", "--threads", str(threads), "--seed", str(seed), "--json",
-                   "--size", size_of_none if (way, policy) == ("region", "none") else size]
-        if way == "region":
-            return self.read(f"{store}/{name}", "--mmap", "--policy", policy, *options)
-        with mounted(self.bowwave, f"{store}:pattern:/", self.folder, "--policy", policy, "--kernel-cache", "on",
+                   "--size", size_of_none if way == "region none" else size]
+        if by == "region":
+            return self.read(f"{store}/{name}", "--mmap", *policy, *options)
+        with mounted(self.bowwave, f"{store}:pattern:/", self.folder, *policy, "--kernel-cache", "on",
                      "--read-only") as (at, counters):
             row = self.read(f"{at}/{name}", "--mmap=kernel", *options)
         row["requests"], fetched = counters["requests"], counters["bytes_fetched"]
@@ -63,11 +76,11 @@ class Bench:
 
     def run(self, case, rounds):
         """The rows of all ways, and the ratios of each round."""
-        ways = WAYS if can_mount() else WAYS[:3]
+        ways = [way for way, (by, _) in WAYS.items() if by == "region" or can_mount()]
         rows = {way: [] for way in ways}
         for seed in range(rounds):
             for way in ways:
-                rows[way].append(self.touch(*way, case, seed))
+                rows[way].append(self.touch(way, case, seed))
         return rows
 
 
@@ -78,14 +91,13 @@ def median(rows, value):
 def show(name, case, rows):
     store, file, threads, size, size_of_none = case
     print(f"\n{name}: {store}/{file}, {threads} threads, {size} touched in a round ({size_of_none} without readahead)")
-    print(f"{'':<18} {'a touch':>10} {'a fault':>10} {'longest':>10} {'faults':>8} {'requests':>8} {'fetched/touched':>15}")
-    for (way, policy), of_way in rows.items():
+    print(f"{'':<20} {'a touch':>10} {'a fault':>10} {'longest':>10} {'faults':>8} {'requests':>8} {'fetched/touched':>15}")
+    for way, of_way in rows.items():
         figures = [median(of_way, lambda row: row["latency_ns"]["mean"]) / 1e3,
                    median(of_way, lambda row: row["map"]["fault_ns"]["mean"]) / 1e3,
                    median(of_way, lambda row: row["latency_ns"]["max"]) / 1e3]
         counts = [median(of_way, lambda row: row["map"]["faults"]), median(of_way, lambda row: row["requests"])]
-        label = f"{way} {policy}" if way == "region" else f"{way} over {policy}"
-        print(f"{label:<18} " + " ".join(f"{figure:>7.0f} us" for figure in figures) + " "
+        print(f"{way:<20} " + " ".join(f"{figure:>7.0f} us" for figure in figures) + " "
               + " ".join(f"{count:>8.0f}" for count in counts)
               + f" {median(of_way, lambda row: row['amplification']):>15.2f}", flush=True)
 
@@ -94,13 +106,13 @@ def bars(rows):
     """What was aimed at, as rows of a verdict."""
     mean = {way: [row["latency_ns"]["mean"] for row in of_way] for way, of_way in rows.items()}
     checks = []
-    for other, bar in [(("region", "none"), 9.75), (("kernel", "none"), 3.0), (("kernel", "linux"), 3.0),
-                       (("region", "linux"), 3.0)]:
-        if other in mean:
-            ratios = [theirs / ours for theirs, ours in zip(mean[other], mean["region", "range"])]
-            checks.append((f"a touch, {' '.join(other)} / region range", ratios, bar, statistics.median(ratios) >= bar))
-    fetched = [row["amplification"] for row in rows["region", "range"]]
-    checks.append(("bytes fetched for a byte touched, region range", fetched, 2.0, statistics.median(fetched) <= 2.0))
+    for ours in ("region range", "region learned"):
+        for other, bar in (("region none", 9.75), ("kernel 128 over none", 3.0), ("kernel over none", 3.0)):
+            if other in mean:
+                ratios = [one / two for one, two in zip(mean[other], mean[ours])]
+                checks.append((f"a touch, {other} / {ours}", ratios, bar, statistics.median(ratios) >= bar))
+        fetched = [row["amplification"] for row in rows[ours]]
+        checks.append((f"bytes fetched for a byte touched, {ours}", fetched, 2.0, statistics.median(fetched) <= 2.0))
     for what, samples, bar, holds in checks:
         sense = "<=" if "bytes" in what else ">="
         print(f"{what:<50} {statistics.median(samples):7.2f} ({min(samples):.2f}..{max(samples):.2f})  "
@@ -126,7 +138,7 @@ def main():
             case = (QUICK if options.quick else CASES)[name]
             rows = bench.run(case, 1 if options.quick else options.rounds)
             show(name, case, rows)
-            told[name] = {"rows": {" ".join(way): of_way for way, of_way in rows.items()}, "bars": bars(rows)}
+            told[name] = {"rows": rows, "bars": bars(rows)}
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(told, file, indent=1)
