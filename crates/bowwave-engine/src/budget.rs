@@ -1,6 +1,7 @@
-//! Frames lent to shards in lots: first from the pool, then from whoever makes the least use of theirs.
+//! Frames lent to shards in lots: first from the pool, then from whoever has no use for them, then from whoever makes the
+//! least use of theirs.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::shard::{Effect, Shard};
 
@@ -13,6 +14,8 @@ pub(crate) struct Budget {
     floor: u32,
     /// Counts calls for frames that the pool could not meet.
     calls: AtomicU32,
+    /// Whether the last look found frames that their shard had no use for.
+    spare: AtomicBool,
 }
 
 /// How many unmet calls go by between looks at what each shard is worth.
@@ -20,7 +23,13 @@ const REBALANCE_EVERY: u32 = 16;
 
 impl Budget {
     pub(crate) fn new(pool: u32, lot: u32, floor: u32) -> Self {
-        Self { pool: AtomicU32::new(pool), lot: lot.max(1), floor, calls: AtomicU32::new(0) }
+        Self {
+            pool: AtomicU32::new(pool),
+            lot: lot.max(1),
+            floor,
+            calls: AtomicU32::new(0),
+            spare: AtomicBool::new(true),
+        }
     }
 
     /// Frames that no shard has.
@@ -35,19 +44,25 @@ impl Budget {
         needy: usize,
         mut perform: impl FnMut(usize, Vec<Effect>),
     ) {
-        let short = shards[needy].with_cache(|cache| {
-            // Half of what is lent may be dirty.
-            cache.writes_stalled() > 0 || cache.frames_used() + self.lot / 4 >= cache.frame_limit()
-        });
-        if !short {
+        let (used, limit, stalled) = shards[needy]
+            .with_cache(|cache| (cache.frames_used(), cache.frame_limit(), cache.writes_stalled() > 0));
+        // What nobody has is there for the next window: no policy takes more than a quarter of the frames for one.
+        let room = (used.saturating_mul(4) / 3).saturating_sub(limit);
+        // Half of what is lent may be dirty.
+        let short = stalled || used.saturating_add(self.lot) >= limit;
+        if room == 0 && !short {
             return;
         }
-        let mut got = self.draw();
-        if got == 0
-            && shards.len() > 1
-            && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(REBALANCE_EVERY)
-        {
-            got = self.take_from_idlest(shards, needy, &mut perform);
+        let mut got = self.draw(room.max(self.lot));
+        if got == 0 && short && shards.len() > 1 {
+            let looks = self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(REBALANCE_EVERY);
+            if looks || self.spare.load(Ordering::Relaxed) {
+                got = self.take_unused(shards, needy, room.max(self.lot), &mut perform);
+                self.spare.store(got > 0, Ordering::Relaxed);
+            }
+            if got == 0 && looks {
+                got = self.take_from_idlest(shards, needy, &mut perform);
+            }
         }
         if got > 0 {
             let mut effects = Vec::new();
@@ -81,12 +96,33 @@ impl Budget {
         self.pool.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Takes a lot, or what is left of one, from the pool.
-    fn draw(&self) -> u32 {
+    /// Takes so many frames, or what is left, from the pool.
+    fn draw(&self, frames: u32) -> u32 {
         let taken = self.pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pool| {
-            (pool > 0).then(|| pool.saturating_sub(self.lot))
+            (pool > 0).then(|| pool.saturating_sub(frames))
         });
-        taken.map_or(0, |before| before.min(self.lot))
+        taken.map_or(0, |before| before.min(frames))
+    }
+
+    /// Takes up to so many frames that other shards have no use for.
+    fn take_unused(
+        &self,
+        shards: &[Shard],
+        needy: usize,
+        frames: u32,
+        perform: &mut impl FnMut(usize, Vec<Effect>),
+    ) -> u32 {
+        let mut got = 0;
+        for (number, shard) in shards.iter().enumerate() {
+            if number == needy || got == frames {
+                continue;
+            }
+            let used = shard.with_cache(bowwave_core::Cache::frames_used);
+            let mut effects = Vec::new();
+            got += shard.revoke(frames - got, used.max(self.floor), &mut effects);
+            perform(number, effects);
+        }
+        got
     }
 
     /// Takes a lot from the shard with the fewest accesses a frame of late that has some to give, if the needy one has

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bowwave_engine::backend::{
     Backend, Entry, Identity, MemoryBackend, Object, Profile, ReadBuf, ReadSink, Result,
 };
-use bowwave_engine::{Advice, Engine, Options};
+use bowwave_engine::{Advice, Engine, Options, Policy};
 
 fn engine(cache_bytes: u64, shards: usize) -> Engine {
     let options = Options { cache_bytes: Some(cache_bytes), shards: Some(shards), ..Options::default() };
@@ -214,4 +214,22 @@ fn a_thread_reads_in_its_end() {
     });
     assert_eq!(count.recv_timeout(Duration::from_secs(20)), Ok(9000));
     thread.join().expect("no panic");
+}
+
+/// A shard got more memory in small lots, and only when it had come to its end, and what another shard had no use for stayed
+/// there: what was cached was evicted, while much of the memory lay idle.
+#[test]
+fn nothing_is_evicted_while_memory_is_idle() {
+    for (policy, ra_pages) in [(Policy::OnDemand, 32), (Policy::OnDemand, 4096), (Policy::Range, 512)] {
+        let options =
+            Options { cache_bytes: Some(128 << 20), shards: Some(2), ra_pages, policy, ..Options::default() };
+        let engine = Engine::new(options).expect("valid options");
+        let file = engine.open("pattern:/104MiB").expect("a scheme of ours");
+        let mut buffer = vec![0; 1 << 20];
+        for at in (0..104u64 << 20).step_by(buffer.len()) {
+            file.read_at(at, &mut buffer).expect("readable");
+        }
+        let stats = engine.stats();
+        assert_eq!((stats.cache.pages_evicted, stats.frames_used), (0, 26_624), "{policy:?}: {stats:?}");
+    }
 }
