@@ -8,11 +8,12 @@ use crate::checks::is_ours;
 use crate::mount_table;
 
 /// Whether a process can write a file with this inode number, of one of our mounts, by some descriptor. Of two mounts whose
-/// files have the same number one may be taken for the other.
+/// files have the same number one may be taken for the other; with `has_ended`, what is in no table of mounts for a mount of
+/// ours that is not there any more.
 ///
 /// # Errors
 /// If the kernel does not tell us, as of processes of other users; `NotFound` if the process is gone.
-pub(crate) fn can_write(process: u32, inode: u64) -> io::Result<bool> {
+pub(crate) fn can_write(process: u32, inode: u64, has_ended: bool) -> io::Result<bool> {
     for descriptor in fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let told = match fs::read_to_string(descriptor?.path()) {
             // Closed meanwhile, by another thread.
@@ -22,15 +23,15 @@ pub(crate) fn can_write(process: u32, inode: u64) -> io::Result<bool> {
         let Some(open) = Open::parse(&told) else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel does not tell inode numbers"));
         };
-        if open.inode == inode && open.writes && is_of_ours(process, open.mount)? {
+        if open.inode == inode && open.writes && is_of_ours(process, open.mount, has_ended)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn is_of_ours(process: u32, mount: u64) -> io::Result<bool> {
-    Ok(mount_table::find_of(process, mount)?.is_some_and(|entry| is_ours(&entry.fs_type)))
+fn is_of_ours(process: u32, mount: u64, has_ended: bool) -> io::Result<bool> {
+    Ok(mount_table::find_of(process, mount)?.map_or(has_ended, |entry| is_ours(&entry.fs_type)))
 }
 
 /// An open file.
@@ -78,9 +79,9 @@ mod tests {
         let path = std::env::temp_dir().join(format!("bowwave-descriptors-{}", std::process::id()));
         let file = fs::File::create(&path).expect("writable");
         let inode = file.metadata().expect("open").ino();
-        assert!(!can_write(std::process::id(), inode).expect("our own"));
+        assert!(!can_write(std::process::id(), inode, true).expect("our own"));
         fs::remove_file(&path).expect("writable");
-        let gone = can_write(1 << 30, inode).expect_err("no process has so high a number");
+        let gone = can_write(1 << 30, inode, false).expect_err("no process has so high a number");
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 }

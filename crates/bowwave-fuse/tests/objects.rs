@@ -355,6 +355,8 @@ fn the_end_of_the_mount_publishes_what_was_closed_and_nothing_else() {
     sh(objects.dir.path(), "touch empty; : > other").expect("made");
     let mut file = File::create(objects.at("open")).expect("made");
     file.write_all(&bytes(300_000, 2)).expect("taken");
+    // Which has a descriptor until it runs, and closes it then.
+    sh(Path::new("/"), "true").expect("it ends well");
     let ended = objects.mount.take().expect("mounted").unmount();
     let said = ended.expect_err("one is not written to its end").to_string();
     assert!(said.contains("was being written, and stays as it was: open"), "{said}");

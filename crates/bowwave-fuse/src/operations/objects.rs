@@ -47,7 +47,16 @@ impl Closing {
     pub(super) fn is_last(&self, process: u32, inode: u64) -> bool {
         let process = if self.opener == 0 { None } else { process_of(process) };
         // Who ends has nothing open any more.
-        process.is_some_and(|process| descriptors::can_write(process, inode).is_ok_and(|writes| !writes))
+        process
+            .is_some_and(|process| descriptors::can_write(process, inode, false).is_ok_and(|writes| !writes))
+    }
+
+    /// Whether nobody is known to be able to write more: a descriptor was closed, nothing was written since, and the process
+    /// that opened the file has no other one, as when only a program that it started has closed its own.
+    fn is_over(&self, inode: u64) -> bool {
+        let goes_on =
+            || self.opener != 0 && descriptors::can_write(self.opener, inode, true).unwrap_or(false);
+        self.seen.load(Ordering::Relaxed) && !goes_on()
     }
 
     /// Something was written.
@@ -148,7 +157,7 @@ impl<T: Tree> Operations<T> {
         }
         self.closings.wait();
         for open in self.files.all() {
-            if open.writes && open.closing.seen.load(Ordering::Relaxed) {
+            if open.writes && open.closing.is_over(self.inodes.shown(open.inode)) {
                 let _told_to_the_log = self.end_writing(&open);
             }
         }
