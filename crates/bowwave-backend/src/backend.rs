@@ -245,6 +245,15 @@ pub trait Object: Debug + Send + Sync {
         0
     }
 
+    /// The same object opened anew for reading, with its identity and size as of now, whatever its names are by then; `None`
+    /// where only names lead to objects (the default). Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        None
+    }
+
     /// The file's attributes through the open handle, where the store is a file system.
     fn attributes(&self) -> Option<&dyn Attributes> {
         None

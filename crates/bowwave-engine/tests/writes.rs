@@ -222,6 +222,51 @@ fn a_time_that_is_set_stays_when_what_was_written_before_goes_to_the_store() {
 }
 
 #[test]
+fn a_time_set_through_a_handle_whose_name_is_gone_or_anothers_leaves_the_file_what_it_is() {
+    let (folder, _engine, store) = folder_store(small());
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(700_000_000);
+    let set = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
+    let rename = |from: &str, to: &str, how| store.rename(from.as_ref(), to.as_ref(), how).expect("there");
+    let move_away: [(&str, &dyn Fn(), &str); 4] = [
+        ("removed, with another name left", &|| store.remove_file("a".as_ref()).expect("there"), "link"),
+        ("exchanged, as what is exchanged", &|| rename("other", "a", Rename::Exchange), "other"),
+        ("exchanged, as what it is exchanged for", &|| rename("a", "other", Rename::Exchange), "other"),
+        ("in a folder that is renamed", &|| rename("folder", "moved", Rename::Replace), "moved/b"),
+    ];
+    for (what, act, name) in move_away {
+        fs::create_dir_all(folder.path().join("folder")).expect("writable");
+        for (path, bytes) in
+            [("a", "the file itself"), ("other", "another file"), ("folder/b", "in a folder")]
+        {
+            fs::write(folder.path().join(path), bytes).expect("writable");
+        }
+        fs::hard_link(folder.path().join("a"), folder.path().join("link")).expect("on one file system");
+        let opened = if name == "moved/b" { "folder/b" } else { "a" };
+        let reader = store.open(Path::new(opened)).expect("there");
+        let before = all(&reader);
+        act();
+        reader.set_attributes(&set).expect("allowed");
+        let writer = writable(&store, name);
+        assert_eq!(writer.version(), reader.version(), "{what}: one file, one version");
+        writer.write_at(0, b"THE").expect("room");
+        assert_eq!(all(&reader), [b"THE", &before[3..]].concat(), "{what}");
+        drop(writer);
+        // Who is left hears of others again, whatever it was opened as.
+        reader.set_attributes(&set).expect("allowed");
+        assert_eq!(all(&reader), [b"THE", &before[3..]].concat(), "{what}");
+        fs::write(folder.path().join(name), vec![b'x'; 1 << 20]).expect("writable");
+        let now = store.open(Path::new(name)).expect("there");
+        assert_ne!(now.version(), reader.version(), "{what}");
+        for path in ["folder", "moved"] {
+            let _may_not_be_there = fs::remove_dir_all(folder.path().join(path));
+        }
+        for path in ["a", "other", "link"] {
+            let _may_not_be_there = fs::remove_file(folder.path().join(path));
+        }
+    }
+}
+
+#[test]
 fn writers_and_readers_at_once_see_whole_pages_only() {
     let (folder, _engine, store) = folder_store(small());
     let pages = 1500u64;

@@ -432,3 +432,28 @@ fn the_owner_of_what_is_made_is_who_made_it() {
         });
     }
 }
+
+#[test]
+fn who_reads_a_file_sees_what_is_written_by_another_name_after_its_own_was_exchanged_and_its_time_set() {
+    if !available() {
+        return;
+    }
+    Writable::each("exchanged-time", |store| {
+        store.same("read", |at| {
+            for (name, bytes) in [("a", "one"), ("b", "two")] {
+                fs::write(at.join(name), bytes).expect("made");
+            }
+            let reader = File::open(at.join("a")).expect("there");
+            assert_eq!(rename(&at.join("b"), &at.join("a"), RenameFlags::EXCHANGE), 0);
+            let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(700_000_000);
+            File::open(at.join("b")).and_then(|file| file.set_modified(time)).expect("ours");
+            let writer = OpenOptions::new().write(true).open(at.join("b")).expect("there");
+            writer.write_all_at(b" and more", 3).expect("open");
+            let mut read = [0; 12];
+            reader.read_exact_at(&mut read, 0).expect("it is the same file");
+            writer.set_len(5).expect("open");
+            (read, reader.read_at(&mut [0; 12], 0).expect("it is the same file"))
+        });
+        assert_eq!(fs::read(store.beneath("b")).expect("there"), b"one a");
+    });
+}

@@ -47,6 +47,12 @@ impl Object for EmulatedObject {
         self.inner.seek(offset, what)
     }
 
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        let (address, station) = (self.address, Arc::clone(&self.station));
+        let anew = |inner| Arc::new(Self { inner, address, station, grows: false }) as _;
+        Some(self.inner.opened_anew()?.map(anew))
+    }
+
     fn attributes(&self) -> Option<&dyn Attributes> {
         self.inner.attributes()
     }
@@ -78,6 +84,10 @@ impl Object for EmulatedWriteObject {
 
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
         self.read.seek(offset, what)
+    }
+
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        self.read.opened_anew()
     }
 
     fn attributes(&self) -> Option<&dyn Attributes> {

@@ -92,6 +92,26 @@ impl OpenFile {
         Ok(Self { place, identity, buffered, direct, direct_refused, direct_writes_from, writable: true })
     }
 
+    /// The same file for reading, with the identity of now.
+    fn anew(&self) -> Result<Self> {
+        let flags = self.answer(rustix::fs::fcntl_getfl(&self.buffered))?;
+        let buffered = if flags.contains(OFlags::WRONLY) {
+            self.answer(reopen(&self.buffered, OFlags::RDONLY))?
+        } else {
+            // Who could read it when it was opened goes on, whatever its mode is now.
+            self.buffered.try_clone().map_err(|error| Error::from_os(self.place.display(), &error))?
+        };
+        Ok(Self {
+            identity: identity(&self.answer(rustix::fs::fstat(&buffered))?),
+            place: self.place.clone(),
+            direct: self.direct.as_ref().and_then(|direct| direct.try_clone().ok()),
+            direct_refused: AtomicBool::new(self.direct_refused.load(Ordering::Relaxed)),
+            direct_writes_from: 0,
+            writable: false,
+            buffered,
+        })
+    }
+
     /// The descriptor for I/O at `offset` with memory that is `aligned` or not, and whether it is the direct one.
     pub(super) fn descriptor(&self, offset: u64, aligned: bool) -> (&File, bool) {
         match &self.direct {
@@ -155,6 +175,11 @@ impl Object for FileObject {
         };
         // The descriptor's own position is nobody's matter: all I/O names its offset.
         self.file.answer(rustix::fs::seek(&self.file.buffered, from))
+    }
+
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        let anew = |file| Arc::new(Self { file: Arc::new(file), carrier: Arc::clone(&self.carrier) }) as _;
+        Some(self.file.anew().map(anew))
     }
 
     fn attributes(&self) -> Option<&dyn Attributes> {

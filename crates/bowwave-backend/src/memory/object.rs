@@ -75,6 +75,10 @@ impl Object for MemoryObject {
         found.ok_or_else(|| self.error(libc::ENXIO))
     }
 
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        Some(Ok(Arc::new(Self::new(Arc::clone(&self.held.inode), self.held.place.clone(), false))))
+    }
+
     fn attributes(&self) -> Option<&dyn Attributes> {
         Some(&*self.held)
     }

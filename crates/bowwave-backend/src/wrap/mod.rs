@@ -144,6 +144,13 @@ impl<L: Layer> Object for WrappedObject<L> {
         self.inner.seek(offset, what)
     }
 
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        let anew = |inner| {
+            Arc::new(Self { inner, path: Arc::clone(&self.path), layer: Arc::clone(&self.layer) }) as _
+        };
+        Some(self.inner.opened_anew()?.map(anew))
+    }
+
     fn attributes(&self) -> Option<&dyn Attributes> {
         self.inner.attributes()
     }
@@ -175,6 +182,10 @@ impl<L: Layer> Object for WrappedWriteObject<L> {
 
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
         self.read.seek(offset, what)
+    }
+
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        self.read.opened_anew()
     }
 
     fn attributes(&self) -> Option<&dyn Attributes> {

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
-use bowwave_backend::{Entry, EntryKind, Identity, Owner, Rename, SetAttributes, SetXattr, StatFs};
+use bowwave_backend::{Entry, EntryKind, Identity, Object, Owner, Rename, SetAttributes, SetXattr, StatFs};
 
 use super::{Store, StoreInner};
 use crate::entry::FileEntry;
@@ -45,7 +45,8 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        let replaced = if how == Rename::Replace { self.inner.known_at(to) } else { None };
+        let there = if how == Rename::NoReplace { None } else { self.inner.known_at(to) };
+        let (replaced, back) = if how == Rename::Replace { (there, None) } else { (None, there) };
         let moved = self.inner.known_at(from);
         self.inner.rename_whole(from, to, || self.inner.backend.rename(from, to, how))?;
         let is_same = |a: &Known, b: &Known| Arc::ptr_eq(&a.entry, &b.entry);
@@ -54,8 +55,10 @@ impl Store {
             self.inner.removed(replaced);
         }
         self.inner.renamed(from, to, how);
-        if let Some(moved) = moved {
-            moved.entry.set_path(to);
+        for (known, path) in [(moved, to), (back, from)] {
+            if let Some(known) = known {
+                known.entry.set_path(path);
+            }
         }
         Ok(())
     }
@@ -192,6 +195,13 @@ impl StoreInner {
         }
     }
 
+    /// A file that somebody has open, opened anew for reading: by what is held open, for its names are others by now, or
+    /// where only names lead to files by its name. `None` if that cannot be.
+    pub(super) fn opened_anew(&self, entry: &FileEntry, path: &Path) -> Option<Arc<dyn Object>> {
+        let held = entry.object().and_then(|object| object.opened_anew());
+        held.unwrap_or_else(|| self.backend.open(path)).ok()
+    }
+
     /// We have changed what identifies a file, but not its bytes, where it was as `before`: its pages stay.
     pub(crate) fn touched(&self, entry: &Arc<FileEntry>, before: &Identity, path: &Path) {
         let files = self.files();
@@ -203,7 +213,7 @@ impl StoreInner {
             if let Some(after) = after.filter(|after| after.size == before.size) {
                 entry.set_identity(after);
             }
-        } else if let Ok(object) = self.backend.open(path) {
+        } else if let Some(object) = self.opened_anew(entry, path) {
             let after = object.identity();
             if Key::new(path, after) == entry.key() && after.size == before.size {
                 entry.set_identity(after.clone());

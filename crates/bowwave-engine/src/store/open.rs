@@ -152,8 +152,7 @@ impl StoreInner {
         if entry.handles() <= 1 {
             return;
         }
-        let path = entry.path();
-        let Ok(object) = self.backend.open(&path) else { return };
+        let Some(object) = self.opened_anew(entry, &entry.path()) else { return };
         if *object.identity() == entry.identity() {
             entry.set_object(Some(object));
         }
