@@ -28,6 +28,7 @@
 //! ([`Scores`]); only those trusted are acted on.
 
 mod config;
+mod entry;
 mod pace;
 mod plan;
 mod runs;
@@ -41,8 +42,9 @@ pub use scores::{Detector, Scores};
 
 use alloc::boxed::Box;
 
+use self::entry::{Entry, Join, Way};
 use self::runs::Runs;
-use self::table::{Entry, Join, Table, Way};
+use self::table::Table;
 use super::{Access, FillReport, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
 use crate::page::{PageIndex, PageRange};
@@ -360,8 +362,11 @@ impl Stream {
     /// The pages between where a stream was and `page`, if memory is short and nobody comes behind.
     fn done(&mut self, at: usize, before: u64, page: u64) -> Option<PageRange> {
         let limit = self.table.get(at).pace.limit;
-        let followed = || self.table.any_up_to(at, page.saturating_sub(limit.saturating_mul(4)), page);
-        (limit < u64::MAX && before < page && !followed()).then(|| PageRange::new(before, page))
+        if limit == u64::MAX || before >= page {
+            return None;
+        }
+        let followed = self.table.any_up_to(at, page.saturating_sub(limit.saturating_mul(4)), page);
+        (!followed).then(|| PageRange::new(before, page))
     }
 
     /// A run begins that belongs to nothing known.

@@ -255,12 +255,12 @@ impl Stream {
     }
 
     /// Whether so many pages may be read ahead for a detector that is no stream.
-    pub(super) fn allows(&self, pages: u64, view: View<'_>) -> bool {
+    pub(super) fn allows(&mut self, pages: u64, view: View<'_>) -> bool {
         !view.congested && pages <= self.file_credit(view, pages) && pages <= view.free
     }
 
     /// Pages that may be read ahead on the file's account: what is left, or at least `pages`.
-    fn file_credit(&self, view: View<'_>, pages: u64) -> u64 {
+    fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
         let account = view.account;
         let limit =

@@ -16,11 +16,13 @@ pub(super) struct Runs {
     starts: [u64; STARTS],
     len: usize,
     lengths: [u64; LENGTHS],
+    /// See [`length`](Self::length).
+    expected: u64,
 }
 
 impl Runs {
     pub(super) const fn new() -> Self {
-        Self { starts: [0; STARTS], len: 0, lengths: [0; LENGTHS] }
+        Self { starts: [0; STARTS], len: 0, lengths: [0; LENGTHS], expected: 0 }
     }
 
     /// A run begins.
@@ -36,17 +38,18 @@ impl Runs {
     /// A run has ended; tells whether it was at least half as long as [`length`](Self::length) had it, if that said
     /// anything.
     pub(super) fn ended(&mut self, pages: u64) -> Option<bool> {
-        let expected = self.length();
+        let expected = self.expected;
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
+        let mut lengths = self.lengths;
+        lengths.sort_unstable();
+        self.expected = if lengths[0] == 0 { 0 } else { lengths[1].midpoint(lengths[2]) };
         (expected > 0).then_some(pages.saturating_mul(2) >= expected)
     }
 
     /// The pages that a run is expected to have: the middle of the last four. 0 if there were too few.
     pub(super) fn length(&self) -> u64 {
-        let mut lengths = self.lengths;
-        lengths.sort_unstable();
-        if lengths[0] == 0 { 0 } else { lengths[1].midpoint(lengths[2]) }
+        self.expected
     }
 
     /// The distance from an earlier start to `start`, if there was one just as far before that. Not found for `start` if
@@ -55,11 +58,16 @@ impl Runs {
         let known = &self.starts[..self.len];
         let recent = &known[self.len.saturating_sub(NEAR)..];
         let far = &known[self.len.saturating_sub(2 * NEAR)..];
+        // Most often there is none, and that is seen by a bit for each: a start that was not there hardly has its bit set.
+        let there = far.iter().fold(0, |bits, &start| bits | bit(start));
         recent.iter().rev().find_map(|&before| {
-            let step =
-                i64::try_from(i128::from(start) - i128::from(before)).ok().filter(|&step| step != 0)?;
+            let step = start.wrapping_sub(before).cast_signed();
+            // Further apart than that it is nonsense.
+            if step == 0 || (step > 0) != (start > before) {
+                return None;
+            }
             let first = before.checked_add_signed(step.checked_neg()?)?;
-            far.contains(&first).then_some(step)
+            (there & bit(first) != 0 && far.contains(&first)).then_some(step)
         })
     }
 
@@ -75,6 +83,11 @@ impl Runs {
             .find(|&period| (0..period).all(|back| jump(back) == jump(back + period)))
             .map(|period| known[known.len() - 1].wrapping_add(jump(period - 1)))
     }
+}
+
+/// One of 64 bits, by the page.
+fn bit(page: u64) -> u64 {
+    1 << (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
 #[cfg(test)]
