@@ -40,6 +40,7 @@ test: lint
 	python3 -B tools/test_verify.py --quiet
 	python3 -B tools/verify.py --bowwave $(TARGET)/debug/bowwave
 	python3 -B tools/programs.py --bowwave $(TARGET)/debug/bowwave
+	python3 -B tools/programs_swap.py --bowwave $(TARGET)/debug/bowwave
 	python3 -B tools/vectors.py
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
@@ -64,6 +65,7 @@ bench:
 	$(CARGO) bench --locked --package bowwave-region --bench faults
 	$(CARGO) bench --locked --package bowwave-backend --bench stores
 	python3 -B tools/programs.py --bowwave $(TARGET)/release/bowwave --whole
+	python3 -B tools/programs_swap.py --bowwave $(TARGET)/release/bowwave --whole
 	python3 -B tools/bench.py --bowwave $(TARGET)/release/bowwave
 	python3 -B tools/bench_maps.py --bowwave $(TARGET)/release/bowwave
 
@@ -78,9 +80,9 @@ soak:
 
 install:
 	@tools/setup.sh build
-	$(CARGO) build --locked --release --package bowwave-cli --package bowwave-preload --package bowwave-capi
+	$(CARGO) build --locked --release --package bowwave-cli --package bowwave-preload --package bowwave-heap --package bowwave-capi
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/bowwave
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/bowwave $(TARGET)/release/libbowwave_preload.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/bowwave $(TARGET)/release/libbowwave_preload.so $(TARGET)/release/libbowwave_heap.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libbowwave.so $(TARGET)/release/libbowwave.a
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/bowwave-capi/include/bowwave.h
 

@@ -83,8 +83,8 @@ verify() {
         say "'fio' is missing and could not be installed (try: apt-get install fio, as root)"
 }
 
-# What tools/programs.py runs: Python with packages of its own, below the target directory, and ripgrep. Each is left out
-# there if it is missing, so this never fails.
+# What tools/programs.py and tools/programs_swap.py run: Python with packages of its own, below the target directory, ripgrep and
+# Redis. Each is left out there if it is missing, so this never fails.
 programs() {
     local folder=${CARGO_TARGET_DIR:-target}/tools/programs
     if ! [ -x "$folder/bin/python3" ] || ! "$folder/bin/python3" -c 'import numpy, pyarrow, safetensors' 2>/dev/null; then
@@ -97,6 +97,9 @@ programs() {
     fi
     command -v rg >/dev/null || install ripgrep ||
         say "'rg' is missing and could not be installed (try: apt-get install ripgrep, as root)"
+    # The server's program is in the tools, by another name; its own package would start it.
+    command -v redis-check-rdb >/dev/null || install redis-tools ||
+        say "'redis-check-rdb' is missing and could not be installed (try: apt-get install redis-tools, as root)"
 }
 
 for part in "$@"; do

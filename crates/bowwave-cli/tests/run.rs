@@ -1,5 +1,7 @@
 //! `bowwave run`: programs of this machine on files that are not there.
 
+#![allow(clippy::print_stdout, reason = "a test that was skipped should say so")]
+
 mod common;
 
 use std::fs;
@@ -7,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bowwave_backend::pattern;
+use bowwave_region::uffd::{Delivery, Scope, Uffd};
 use common::{bowwave, failure, output_with_input, run};
 
 /// `bowwave run OPTIONS -- sh -c SCRIPT`.
@@ -140,4 +143,79 @@ fn bad_maps_are_said_before_anything_runs() {
         bowwave().args(["run", "--map", "pattern:/=/shown", "--", "true"]).env("BOWWAVE_PRELOAD", "/none"),
     );
     assert!(code == 1 && text.contains("BOWWAVE_PRELOAD=/none"), "{text}");
+}
+
+#[test]
+fn a_program_sorts_more_than_it_may_have_in_memory() {
+    if let Err(error) = Uffd::open(Scope::All, Delivery::Message) {
+        println!("skipped: no userfaultfd that serves system calls here: {error}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let numbers = folder.path().join("numbers");
+    let mut state = 1u64;
+    let lines = (0..150_000).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{}\n", state >> 20)
+    });
+    fs::write(&numbers, lines.collect::<String>()).expect("room");
+    let sort = ["sort", "--buffer-size=32M", "--parallel=2"];
+    let plain = run(Command::new(sort[0]).args(&sort[1..]).arg(&numbers));
+    let spill = folder.path().to_str().expect("UTF-8");
+    let options =
+        ["run", "--swap", "256MiB", "--spill", spill, "--memory", "6MiB", "--stats", "--json", "--"];
+    let output = output_with_input(bowwave().args(options).args(sort).arg(&numbers), b"");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == plain.as_bytes(), "{said}");
+    let counters: serde_json::Value =
+        serde_json::from_str(said.lines().last().expect("counters")).expect("JSON");
+    let count = |name: &str| counters[name].as_u64().expect("a counter");
+    assert!(count("swap_out") > 500 && count("swap_in") > 500, "{said}");
+    assert!(count("swap_frames_used") <= count("swap_frames") && count("swap_frames") <= 6 << 8, "{said}");
+    assert_eq!(fs::read_dir(&folder).expect("ours").count(), 1, "the spill has no name");
+}
+
+#[test]
+fn what_is_wrong_with_a_swap_is_said_before_anything_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(&file, "somebody's").expect("room");
+    let (file, none) = (file.to_str().expect("UTF-8"), folder.path().join("none/file"));
+    let none = none.to_str().expect("UTF-8");
+    for (options, code, said) in [
+        (&["--swap", "1GiB", "--spill", file][..], 1, "holds something else"),
+        (&["--swap", "1GiB", "--spill", none], 1, "--spill"),
+        (&["--swap", "1GiB", "--memory", "1MiB"], 1, "4194304 at least"),
+        (&["--swap", "much"], 2, "--swap"),
+        (&["--memory", "1GiB"], 2, "--swap"),
+    ] {
+        let (got, text) = failure(bowwave().arg("run").args(options).args(["--", "true"]));
+        assert!(got == code && text.contains(said), "{options:?}: {got} {text}");
+    }
+    assert_eq!(fs::read_to_string(file).expect("there"), "somebody's");
+    let path = folder.path().join("spill");
+    let swap = ["run", "--swap", "1MiB", "--spill", path.to_str().expect("UTF-8"), "--", "true"];
+    let (code, text) = failure(bowwave().args(swap).env("BOWWAVE_HEAP", "/none"));
+    assert!(code == 1 && text.contains("BOWWAVE_HEAP=/none"), "{text}");
+    // Another user's swap would answer only what the program itself touches.
+    use std::os::unix::process::CommandExt as _;
+    if rustix::process::geteuid().is_root() && !may_anybody() {
+        let temporary = std::env::temp_dir();
+        let mut command = bowwave();
+        command.args(["run", "--swap", "1MiB", "--spill"]).arg(&temporary).args(["--", "true"]);
+        match command.uid(65534).gid(65534).current_dir("/").output() {
+            // The folder of the build may be closed to others.
+            Err(error) => println!("skipped: nobody cannot run bowwave: {error}"),
+            Ok(output) => {
+                let text = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.code() == Some(1), "{text}");
+                assert!(text.contains("set the sysctl vm.unprivileged_userfaultfd=1"), "{text}");
+            }
+        }
+    }
+}
+
+/// Whether any user may serve touches of the kernel's.
+fn may_anybody() -> bool {
+    fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|text| text.trim() == "1")
 }

@@ -42,6 +42,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-fuse/src/sys.rs",
     "crates/bowwave-fuse/tests/reading.rs",
     "crates/bowwave-fuse/tests/writing.rs",
+    "crates/bowwave-heap/src/",
     "crates/bowwave-preload/src/",
     "crates/bowwave-region/benches/faults.rs",
     "crates/bowwave-region/examples/swap_beside.rs",
@@ -72,6 +73,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-fuse", &["bowwave-engine"]),
     ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
     ("bowwave-capi", &["bowwave-engine", "bowwave-region"]),
+    ("bowwave-heap", &["bowwave-region"]),
     ("bowwave-preload", &["bowwave-engine", "bowwave-region"]),
     (
         "bowwave-cli",
@@ -82,6 +84,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "bowwave-sim",
             "bowwave-engine",
             "bowwave-fuse",
+            "bowwave-heap",
             "bowwave-preload",
             "bowwave-region",
         ],

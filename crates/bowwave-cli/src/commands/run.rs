@@ -1,10 +1,11 @@
 //! `bowwave run`: runs a program whose calls of the C library on paths of stores are answered by bowwave.
 //!
 //! A library is loaded into the program before all others; what it serves is told by the environment, which children
-//! inherit. The library is `crates/bowwave-preload`.
+//! inherit. The library is `crates/bowwave-preload`. With `--swap`, another one gives the program memory: `crates/bowwave-heap`.
 
 mod program;
 mod stats;
+mod swap;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -33,14 +34,21 @@ the C library's functions, which bowwave answers in the program itself. Nothing 
 Children are served, too. Programs that are linked statically, or make system calls by themselves, are not: mount the store \
 for them. Each process has a cache of its own.
 
+With --swap the program may have more memory than there is: what malloc and mmap give it beyond --memory goes to --spill, and \
+comes back before it is needed. Allocations from --swap-from bytes on, and private maps of memory from 2MiB on, are served. \
+Each process has its own memory and spill; a child after fork does not have its parent's. It needs root, the sysctl \
+vm.unprivileged_userfaultfd=1, or leave to open /dev/userfaultfd.
+
 Examples:
   bowwave run --map s3://bucket/models=/models -- python3 infer.py /models/model.safetensors
   bowwave run --map https://example.org/data/=/data --policy range -- rg needle /data/log.txt
   bowwave run --map /nfs/genomes --stats-on-exit -- samtools view /nfs/genomes/a.bam
-  bowwave run --map emulate:s3:/srv/data=/data -- md5sum /data/file")]
+  bowwave run --map emulate:s3:/srv/data=/data -- md5sum /data/file
+  bowwave run --swap 8GiB --spill /var/tmp --memory 2GiB -- sort --buffer-size 8G big.txt
+  bowwave run --swap 64GiB --spill /scratch --swap-from 1KiB --stats -- redis-server --save ''")]
 pub struct Args {
     /// What the program sees where: a store's URL and an absolute path; without '=PATH', the URL, or a folder's own path
-    #[arg(long = "map", value_name = "URL[=PATH]", required = true)]
+    #[arg(long = "map", value_name = "URL[=PATH]", required_unless_present = "swap")]
     maps: Vec<String>,
 
     /// The readahead policy
@@ -48,7 +56,7 @@ pub struct Args {
     policy: Policy,
 
     /// At the end, print on standard error what the caches did, of all processes together
-    #[arg(long)]
+    #[arg(long, visible_alias = "stats")]
     stats_on_exit: bool,
 
     /// Print that as JSON, on one line
@@ -60,6 +68,9 @@ pub struct Args {
 
     #[command(flatten)]
     store: StoreArgs,
+
+    #[command(flatten)]
+    swap: swap::SwapArgs,
 
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -73,11 +84,23 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let maps = args.maps.iter().map(|text| Map::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let settings = setup::settings(args.policy, &args.cache, &args.store);
-    check(&settings, &maps)?;
+    if !maps.is_empty() {
+        check(&settings, &maps)?;
+    }
     let program = program::find(&args.program[0])?;
     let mut command = Command::new(&program);
     command.arg0(&args.program[0]).args(&args.program[1..]);
-    command.env("LD_PRELOAD", preload()?).env(OPTIONS, settings.to_string()).env(MAPS, Map::lines(&maps)?);
+    let mut libraries = Vec::new();
+    // First in line: what it does not serve the other one may.
+    if let Some(wanted) = args.swap.check()? {
+        command.env(swap::SWAP, wanted);
+        libraries.push(swap::LIBRARY);
+    }
+    if !maps.is_empty() {
+        command.env(OPTIONS, settings.to_string()).env(MAPS, Map::lines(&maps)?);
+        libraries.push(LIBRARY);
+    }
+    command.env("LD_PRELOAD", preload(&libraries)?);
     if args.stats_on_exit {
         return counted(command, args.json);
     }
@@ -223,46 +246,61 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What `LD_PRELOAD` is to be: our library, and what was there before.
-fn preload() -> Result<OsString, Failure> {
-    let mut list = library()?.into_os_string();
-    if list.as_bytes().iter().any(|byte| b" :".contains(byte)) {
-        let message =
-            format!("{}: the dynamic linker takes no path with a space or colon", Path::new(&list).display());
-        return Err(Failure::failed(message).try_this(format!("a copy elsewhere, named by {LIBRARY}")));
+/// What `LD_PRELOAD` is to be: our libraries, and what was there before.
+fn preload(libraries: &[Library]) -> Result<OsString, Failure> {
+    let mut list = Vec::new();
+    for library in libraries {
+        let path = library.find()?.into_os_string();
+        if path.as_bytes().iter().any(|byte| b" :".contains(byte)) {
+            let shown = Path::new(&path).display();
+            let message = format!("{shown}: the dynamic linker takes no path with a space or colon");
+            return Err(
+                Failure::failed(message).try_this(format!("a copy elsewhere, named by {}", library.variable))
+            );
+        }
+        list.push(path);
     }
-    if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
-        list.push(OsStr::new(":"));
-        list.push(before);
-    }
-    Ok(list)
+    list.extend(env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()));
+    Ok(list.join(OsStr::new(":")))
 }
 
-/// The library: where the environment says, where cargo builds it, beside the program, or where it is installed.
-fn library() -> Result<PathBuf, Failure> {
-    if let Some(path) = env::var_os(LIBRARY) {
-        return fs::canonicalize(&path).map_err(|error| {
-            Failure::failed(format_args!("{LIBRARY}={}: {error}", Path::new(&path).display()))
-        });
-    }
-    let failed =
-        |error: io::Error| Failure::failed(format_args!("cannot tell where this program is: {error}"));
-    let own = env::current_exe().map_err(failed)?;
-    let folder = own.parent().unwrap_or_else(|| Path::new("/"));
-    // Cargo renews what is in `deps` with the program; what lies beside may be of an earlier build.
-    let places = ["deps", "", "../lib/bowwave", "../lib"].map(|place| folder.join(place).join(NAME));
-    let found = places.into_iter().find_map(|place| fs::canonicalize(place).ok());
-    found.ok_or_else(|| {
-        Failure::failed(format_args!("{NAME} is missing: it belongs beside {}", own.display()))
-            .try_this(format!("cargo build --release -p bowwave-preload, or {LIBRARY}=PATH"))
-    })
+/// A library that is loaded into programs.
+struct Library {
+    /// Of its file.
+    name: &'static str,
+    /// Says where it is.
+    variable: &'static str,
+    /// What it is built from.
+    package: &'static str,
 }
 
-/// The library's name.
-const NAME: &str = "libbowwave_preload.so";
-/// Says where the library is.
-const LIBRARY: &str = "BOWWAVE_PRELOAD";
-/// What the library reads.
+impl Library {
+    /// Where the environment says, where cargo builds it, beside the program, or where it is installed.
+    fn find(&self) -> Result<PathBuf, Failure> {
+        let Self { name, variable, package } = self;
+        if let Some(path) = env::var_os(variable) {
+            return fs::canonicalize(&path).map_err(|error| {
+                Failure::failed(format_args!("{variable}={}: {error}", Path::new(&path).display()))
+            });
+        }
+        let failed =
+            |error: io::Error| Failure::failed(format_args!("cannot tell where this program is: {error}"));
+        let own = env::current_exe().map_err(failed)?;
+        let folder = own.parent().unwrap_or_else(|| Path::new("/"));
+        // Cargo renews what is in `deps` with the program; what lies beside may be of an earlier build.
+        let places = ["deps", "", "../lib/bowwave", "../lib"].map(|place| folder.join(place).join(name));
+        let found = places.into_iter().find_map(|place| fs::canonicalize(place).ok());
+        found.ok_or_else(|| {
+            Failure::failed(format_args!("{name} is missing: it belongs beside {}", own.display()))
+                .try_this(format!("cargo build --release -p {package}, or {variable}=PATH"))
+        })
+    }
+}
+
+/// Serves files.
+const LIBRARY: Library =
+    Library { name: "libbowwave_preload.so", variable: "BOWWAVE_PRELOAD", package: "bowwave-preload" };
+/// What it reads.
 const MAPS: &str = "BOWWAVE_RUN_MAPS";
 const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";
 const REPORT: &str = "BOWWAVE_RUN_REPORT";

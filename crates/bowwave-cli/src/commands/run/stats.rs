@@ -1,6 +1,6 @@
 //! What the processes of a run have left: lines of counters, added up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::{Failure, setup};
 /// Sums over processes. Pages unless the name says otherwise.
 #[derive(Debug, Default, Serialize, PartialEq, Eq)]
 struct Counters {
-    /// That used a store.
+    /// That used a store, or had swapped memory.
     processes: u64,
     #[serde(flatten)]
     sums: BTreeMap<String, u64>,
@@ -23,8 +23,10 @@ impl Counters {
     /// A line a process: `pid=1 reads=2 …`.
     fn parse(text: &str) -> Self {
         let mut all = Self::default();
+        let mut processes = BTreeSet::new();
         for line in text.lines() {
-            all.processes += 1;
+            // One that has files and memory of us leaves two lines.
+            processes.insert(line.split_whitespace().next());
             let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
             for (name, count) in pairs.filter(|(name, _)| *name != "pid") {
                 let count: u64 = count.parse().unwrap_or(0);
@@ -33,6 +35,7 @@ impl Counters {
                 *sum = if name == "page_bytes" { count } else { *sum + count };
             }
         }
+        all.processes = processes.len() as u64;
         all
     }
 
@@ -44,7 +47,23 @@ impl Counters {
         let page = self.get("page_bytes");
         let mut table = Table::new([("what", Align::Left), ("count", Align::Right), ("bytes", Align::Right)]);
         table.row(["processes".to_owned(), self.processes.to_string(), String::new()]);
-        for (what, name, bytes) in [
+        let swapped = |name| Some(self.get(name) * SWAP_PAGE);
+        let memory = [
+            ("allocations in swapped memory", "swap_allocations", Some(self.get("swap_bytes_allocated"))),
+            ("touches of pages not mapped", "swap_minor_faults", None),
+            ("touches of pages that were out", "swap_major_faults", None),
+            ("pages swapped in", "swap_in", swapped("swap_in")),
+            ("- read ahead", "swap_ra", swapped("swap_ra")),
+            ("- - seen to be used", "swap_ra_hit", swapped("swap_ra_hit")),
+            ("- - mapped before the touch", "swap_mapped_ahead", swapped("swap_mapped_ahead")),
+            ("- - dropped unused", "swap_wasted", swapped("swap_wasted")),
+            ("pages swapped out", "swap_out", swapped("swap_out")),
+            ("pages dropped, unchanged", "swap_dropped", swapped("swap_dropped")),
+            ("pages of zeros, not stored", "swap_zero_out", swapped("swap_zero_out")),
+            ("requests to the spill", "swap_requests", None),
+            ("pages in the spill at the end", "swap_slots_used", swapped("swap_slots_used")),
+        ];
+        let files = [
             ("reads", "reads", Some(self.get("bytes_read"))),
             ("faults", "faults", None),
             ("pages mapped", "pages_mapped", Some(self.get("pages_mapped") * page)),
@@ -60,7 +79,11 @@ impl Counters {
             ("requests to the store", "requests", Some(self.get("bytes_fetched"))),
             ("- failed", "requests_failed", None),
             ("- tried again", "retries", None),
-        ] {
+        ];
+        let has_files = self.sums.contains_key("page_bytes") || self.sums.is_empty();
+        let has_memory = self.sums.contains_key("swap_slots");
+        let rows = files.into_iter().filter(|_| has_files).chain(memory.into_iter().filter(|_| has_memory));
+        for (what, name, bytes) in rows {
             table.row([
                 what.to_owned(),
                 self.get(name).to_string(),
@@ -86,6 +109,9 @@ pub(super) fn print(report: &Path, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Bytes of a page of swapped memory.
+const SWAP_PAGE: u64 = 4096;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +126,10 @@ mod tests {
         );
         assert!(!all.sums.contains_key("pid"));
         assert_eq!(Counters::parse(""), Counters::default());
+        let both = Counters::parse("pid=7 page_bytes=4096 reads=2\npid=7 swap_slots=9 swap_in=3\n");
+        assert_eq!((both.processes, both.get("swap_in")), (1, 3));
+        let shown = both.table().to_string();
+        assert!(shown.contains("pages swapped in") && shown.contains("requests to the store"), "{shown}");
+        assert!(!all.table().to_string().contains("swapped"));
     }
 }

@@ -1,0 +1,66 @@
+//! `bowwave run --swap`: memory larger than memory for the program.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use bowwave_region::uffd::Scope;
+use bowwave_region::{Spill, Swap, SwapOptions};
+
+use super::Library;
+use crate::{Failure, values};
+
+/// Arguments of the swap.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Memory larger than memory")]
+pub(super) struct SwapArgs {
+    /// Give the program memory beyond --memory, so much of it on --spill
+    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    swap: Option<u64>,
+
+    /// Where it goes: a folder, for a file without a name, or a file, which stays and is for one process at a time
+    #[arg(long, value_name = "PATH", default_value = "/var/tmp", requires = "swap")]
+    spill: PathBuf,
+
+    /// How much of the swapped memory of each process may be in memory, from 4MiB; by default half of what is available
+    #[arg(long, value_name = "SIZE", requires = "swap", value_parser = values::positive_size)]
+    memory: Option<u64>,
+
+    /// Allocations from this size on are served, smaller ones are the C library's
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", requires = "swap", value_parser = values::size)]
+    swap_from: u64,
+}
+
+impl SwapArgs {
+    /// What the environment is to say; none without a swap. Tries it, so that what is wrong is said before the program starts.
+    pub(super) fn check(&self) -> Result<Option<OsString>, Failure> {
+        let Some(swap) = self.swap else { return Ok(None) };
+        let path = fs::canonicalize(&self.spill).or_else(|error| match self.spill.parent() {
+            // A file that is yet to be made.
+            Some(folder) if error.kind() == std::io::ErrorKind::NotFound => {
+                let folder = if folder.as_os_str().is_empty() { ".".as_ref() } else { folder };
+                let name = self.spill.file_name().ok_or(error)?;
+                fs::canonicalize(folder).map(|folder| folder.join(name))
+            }
+            _ => Err(error),
+        });
+        let path = path.map_err(|error| {
+            Failure::failed(format_args!("--spill {}: {error}", self.spill.display()))
+                .try_this("a folder on a disk, or a file in one")
+        })?;
+        let memory = self.memory.unwrap_or_else(|| bowwave_engine::available_memory() / 2);
+        let options =
+            SwapOptions { memory_bytes: Some(memory), scope: Some(Scope::All), ..SwapOptions::default() };
+        let made = Swap::new(&Spill::file(&path, swap), &options);
+        made.map_err(|error| Failure::failed(format_args!("cannot give swapped memory: {error}")))?;
+        let mut text = OsString::from(format!("spill={swap} memory={memory} from={} ", self.swap_from));
+        text.push(path);
+        Ok(Some(text))
+    }
+}
+
+/// Gives memory.
+pub(super) const LIBRARY: Library =
+    Library { name: "libbowwave_heap.so", variable: "BOWWAVE_HEAP", package: "bowwave-heap" };
+/// What it reads.
+pub(super) const SWAP: &str = "BOWWAVE_RUN_SWAP";

@@ -1,0 +1,102 @@
+//! What memory there is: as the environment says, which children inherit.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use bowwave_region::uffd::Scope;
+use bowwave_region::{Spill, SwapOptions};
+
+use crate::say::say;
+
+/// What `bowwave run` was told.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    pub(crate) swap: Option<Wanted>,
+    /// Where to leave counters at the end.
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// A swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Bytes of the spill.
+    pub(crate) spill_bytes: u64,
+    /// Bytes of memory.
+    pub(crate) memory_bytes: u64,
+    /// Allocations from so many bytes on are served.
+    pub(crate) from_bytes: usize,
+    pub(crate) path: PathBuf,
+}
+
+/// The environment's words.
+pub(crate) const SWAP: &str = "BOWWAVE_RUN_SWAP";
+pub(crate) const REPORT: &str = "BOWWAVE_RUN_REPORT";
+
+/// Read once.
+pub(crate) fn setup() -> &'static Setup {
+    static SETUP: OnceLock<Setup> = OnceLock::new();
+    SETUP.get_or_init(|| {
+        let swap = env::var_os(SWAP).and_then(|text| {
+            let wanted = Wanted::parse(&text);
+            if wanted.is_none() {
+                say(&format_args!("{SWAP}={}: not understood; going on without it", text.display()));
+            }
+            wanted
+        });
+        Setup { swap, report: env::var_os(REPORT).map(PathBuf::from) }
+    })
+}
+
+impl Wanted {
+    /// `spill=N memory=N from=N PATH`.
+    fn parse(text: &OsStr) -> Option<Self> {
+        let mut words = text.as_bytes().splitn(4, |&byte| byte == b' ');
+        let mut number = |name: &str| {
+            let word = std::str::from_utf8(words.next()?).ok()?;
+            word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok()
+        };
+        let (spill_bytes, memory_bytes, from) = (number("spill")?, number("memory")?, number("from")?);
+        let path = PathBuf::from(OsString::from_vec(words.next()?.to_vec()));
+        let from_bytes = usize::try_from(from).ok()?.max(1);
+        Some(Self { spill_bytes, memory_bytes, from_bytes, path })
+    }
+
+    pub(crate) fn spill(&self) -> Spill {
+        Spill::file(&self.path, self.spill_bytes)
+    }
+
+    pub(crate) fn options(&self) -> SwapOptions {
+        // What the kernel touches for the program must be served, too: `read` into a buffer that is out.
+        let scope = Some(Scope::All);
+        SwapOptions { memory_bytes: Some(self.memory_bytes), scope, ..SwapOptions::default() }
+    }
+
+    /// Most bytes that can be held, in memory and in the spill.
+    pub(crate) fn room(&self) -> usize {
+        usize::try_from(self.spill_bytes.saturating_add(self.memory_bytes)).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_sizes_and_a_path_with_anything_in_it() {
+        let parse = |text: &str| Wanted::parse(OsStr::new(text));
+        let wanted = Wanted { spill_bytes: 1 << 33, memory_bytes: 5, from_bytes: 1, path: "/a b/c=d".into() };
+        assert_eq!(parse("spill=8589934592 memory=5 from=0 /a b/c=d"), Some(wanted));
+        for bad in [
+            "",
+            "spill=1",
+            "spill=1 memory=2 from=3",
+            "spill=x memory=2 from=3 /a",
+            "memory=2 spill=1 from=3 /a",
+        ] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

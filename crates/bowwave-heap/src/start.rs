@@ -1,0 +1,28 @@
+//! When the program is loaded, and when it ends.
+#![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
+
+use crate::inside::Inside;
+use crate::setup::setup;
+use crate::{fork, heap, libc_heap, real, report};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+extern "C" fn start() {
+    let _inside = Inside::enter();
+    real::look_up();
+    libc_heap::look_up();
+    if let Some(wanted) = &setup().swap {
+        fork::watch();
+        heap::serve_from(wanted.from_bytes);
+    }
+}
+
+extern "C" fn end() {
+    report::report();
+}

@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+"""Has programs that people use work in memory larger than memory, and compares what they bring with what they bring in plain memory.
+
+    tools/programs_swap.py [--bowwave target/debug/bowwave] [--whole] [--kernel] [--folder /var/tmp] [--json FILE] [PROGRAM...]
+
+The programs:
+
+    sort        sorts lines, with room for all of them in memory
+    numpy-dot   a product of two matrices, each of which is larger than the memory
+    numpy-sort  sorts an array of 4 times the memory
+    sqlite      a database in memory: filled, indexed, asked
+    redis       redis-server, filled, asked at random, some of it deleted and filled again
+
+Each runs as it is, and by `bowwave run --swap` with --memory, at the end of which nothing may differ. With small sizes, for the
+test suite; with --whole at 1 GiB over 256 MiB.
+
+With --kernel, by the kernel's swap as well: to a file in the same folder, with memory held by a cgroup. Bowwave's runs are then
+held by a cgroup of the same limit, and have --memory of all of it but 64 MiB, for what is not swapped. That needs root, and a machine
+that does not swap; all that it makes goes at the end, whatever ends it (see tools/compare_swap.py for when not to run it).
+
+Ends with 1 if anything differs. tools/setup.sh programs brings numpy; a program that is missing is left out, and said so.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+from compare_swap import Undo, check, group, remember, run, ungroup
+
+MIB = 1 << 20
+# What of a cgroup's memory is not for swapped memory.
+BESIDE = 64 * MIB
+
+DIGEST = """
+import hashlib, sys
+import numpy
+size = int(sys.argv[1])
+"""
+
+NUMPY_DOT = DIGEST + """
+side = int((size / 16) ** 0.5) // 64 * 64
+random = numpy.random.default_rng(7)
+a, b = (random.random((side, side)) for _ in range(2))
+print(hashlib.sha256(memoryview(a @ b).cast("B")).hexdigest())
+"""
+
+NUMPY_SORT = DIGEST + """
+array = numpy.random.default_rng(7).integers(0, 1 << 62, size // 8)
+array.sort()
+print(hashlib.sha256(memoryview(array).cast("B")).hexdigest())
+"""
+
+SQLITE = """
+import hashlib, random, sqlite3, sys
+size, numbers = int(sys.argv[1]), random.Random(7)
+base, count = sqlite3.connect(":memory:"), size // 1100
+base.execute("create table t (id integer primary key, k integer, body blob)")
+base.executemany("insert into t values (?, ?, ?)",
+                 ((i, i * 7919 % 100003, numbers.randbytes(1000)) for i in range(count)))
+base.execute("create index by_k on t (k)")
+digest = hashlib.sha256()
+for _ in range(count // 10):
+    row = base.execute("select * from t where id = ?", (numbers.randrange(count),)).fetchone()
+    digest.update(repr(row).encode())
+base.execute("delete from t where k % 3 = 0")
+for row in base.execute("select k, count(*), sum(length(body)) from t group by k order by k"):
+    digest.update(repr(row).encode())
+for (body,) in base.execute("select body from t"):
+    digest.update(body)
+print(digest.hexdigest())
+"""
+
+
+class Redis:
+    """A client that says many things before it listens."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        for _ in range(600):
+            try:
+                self.socket.connect(path)
+                break
+            except OSError:  # It is not there yet.
+                time.sleep(0.1)
+        self.file = self.socket.makefile("rb")
+
+    def ask(self, commands):
+        """Answers, in order."""
+        text = b"".join(b"*%d\r\n%s" % (len(words), b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+                        for words in commands)
+        self.socket.sendall(text)
+        return [self.answer() for _ in commands]
+
+    def answer(self):
+        line = self.file.readline()
+        if line[:1] == b"$":
+            size = int(line[1:])
+            return None if size < 0 else self.file.read(size + 2)[:-2]
+        if line[:1] not in (b"+", b":"):
+            raise RuntimeError(f"redis says {line!r}")
+        return line
+
+
+def ask_redis(path, size):
+    """Fills a server and asks it; what it answers, as a digest."""
+    redis, numbers, count = Redis(path), random.Random(7), size // 1000
+    digest = hashlib.sha256()
+
+    def value(key):
+        return random.Random(key).randbytes(500 + key % 1000)
+
+    for start in range(0, count, 200):
+        redis.ask([(b"SET", b"key:%d" % key, value(key)) for key in range(start, min(start + 200, count))])
+    for _ in range(count // 200):
+        for answer in redis.ask([(b"GET", b"key:%d" % numbers.randrange(count)) for _ in range(100)]):
+            digest.update(answer)
+    for start in range(0, count, 400):
+        redis.ask([(b"DEL", b"key:%d" % key) for key in range(start, min(start + 200, count))])
+    for start in range(0, count, 400):
+        redis.ask([(b"SET", b"other:%d" % key, value(key + 1)) for key in range(start, min(start + 200, count))])
+    digest.update(b"".join(redis.ask([(b"DEBUG", b"DIGEST"), (b"DBSIZE",)])))
+    redis.socket.sendall(b"SHUTDOWN NOSAVE\r\n")
+    return digest.hexdigest()
+
+
+class Trial:
+    def __init__(self, options, folder, python, undo):
+        self.options, self.folder, self.python, self.undo = options, folder, python, undo
+        self.size = options.size or (1 << 30 if options.whole else 32 * MIB)
+        self.memory = self.size // 4
+        self.rows, self.differ = [], []
+
+    def programs(self):
+        """A program's command, the least allocation that it is served from on, and what asks it, by name."""
+        numpy = os.path.exists(self.python)
+        lines = os.path.join(self.folder, "lines")
+        redis = os.path.join(self.folder, "redis")
+        program = self.redis_server()
+        server = [program, "--save", "", "--appendonly", "no", "--port", "0", "--unixsocket", redis,
+                  "--dir", self.folder, "--enable-debug-command", "yes", "--logfile", "/dev/null"]
+        return {
+            "sort": (["sort", f"--buffer-size={self.size * 4}b", "--parallel=1", lines], "64KiB", None),
+            "numpy-dot": ([self.python, "-c", NUMPY_DOT, str(self.size)] if numpy else None, "64KiB", None),
+            "numpy-sort": ([self.python, "-c", NUMPY_SORT, str(self.size)] if numpy else None, "64KiB", None),
+            "sqlite": ([sys.executable, "-c", SQLITE, str(self.size)], "1KiB", None),
+            "redis": (server if program else None, "256",
+                      lambda: ask_redis(redis, self.size)),
+        }
+
+    def redis_server(self):
+        """The server, or its program under the name that makes it one."""
+        found, other = shutil.which("redis-server"), shutil.which("redis-check-rdb")
+        if found or not other:
+            return found
+        path = os.path.join(self.folder, "redis-server")
+        os.symlink(other, path)
+        return path
+
+    def make(self):
+        """Lines to be sorted."""
+        numbers = random.Random(7)
+        with open(os.path.join(self.folder, "lines"), "w", encoding="ascii") as file:
+            for _ in range(self.size // 4000):
+                file.write(f"{numbers.getrandbits(15996):03999x}\n")
+
+    def go(self, command, ask, made=()):
+        """What a program brings, its counters if there are any, and its seconds."""
+        def enter():
+            for folder in made:
+                Path(folder / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+
+        began = time.monotonic()
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as printed:
+            env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C"}
+            child = subprocess.Popen(command, stdout=printed, stderr=said, preexec_fn=enter, env=env)
+            self.undo.add(child.kill)
+            try:
+                digest = ask() if ask else None
+                code = child.wait()
+            finally:
+                child.kill()
+                self.undo.steps.pop()
+            seconds = time.monotonic() - began
+            said.seek(0)
+            text = said.read().decode(errors="replace")
+            if code != 0:
+                raise RuntimeError(f"{command[:4]} ended with {code}: {text[-500:]}")
+            printed.seek(0)
+            digest = digest or hashlib.file_digest(printed, "sha256").hexdigest()
+        last = text.strip().splitlines()[-1:]
+        return digest, json.loads(last[0]) if last and last[0].startswith("{") else {}, seconds
+
+    def bowwave(self, command, least, ask, made):
+        memory = self.memory - BESIDE if made else self.memory
+        served = [self.options.bowwave, "run", "--swap", str(self.size * 4), "--spill", self.folder, "--memory", str(memory),
+                  "--swap-from", least, "--stats", "--json", "--", *command]
+        return self.go(served, ask, made)
+
+    def kernel(self, command, _least, ask, made):
+        before = vmstat()
+        digest, _, seconds = self.go(command, ask, made)
+        after = vmstat()
+        names = {"pswpin": "swap_in", "pswpout": "swap_out", "swap_ra": "swap_ra", "swap_ra_hit": "swap_ra_hit"}
+        return digest, {to: after[name] - before[name] for name, to in names.items()}, seconds
+
+    def trial(self, name, command, least, ask):
+        wanted, _, plain = self.go(command, ask)
+        row = {"program": name, "plain": plain}
+        ways = {"bowwave": self.bowwave, "kernel": self.kernel} if self.options.kernel else {"bowwave": self.bowwave}
+        for way, go in ways.items():
+            made = []
+            if self.options.kernel:
+                made = group(self.undo, SimpleNamespace(iops=0), None, self.memory)
+                self.undo.add(ungroup, made)
+            try:
+                if way == "kernel":
+                    self.swap_on()
+                digest, counters, seconds = go(command, least, ask, made)
+            finally:
+                if way == "kernel":
+                    self.swap_off()
+                if made:
+                    self.undo.steps.pop()
+                    ungroup(made)
+            if digest != wanted:
+                self.differ.append(f"{name} by {way}: {digest} is not {wanted}")
+            if way == "bowwave" and counters.get("swap_out", 0) * 4096 < self.size // 8:
+                self.differ.append(f"{name}: only {counters.get('swap_out')} pages were swapped out")
+            row[way] = {"seconds": seconds, "same": digest == wanted, "counters": counters}
+        self.rows.append(row)
+        self.show(row)
+
+    def swap_on(self):
+        path = os.path.join(self.folder, "swap")
+        with open(path, "wb") as file:
+            os.chmod(path, 0o600)
+            for _ in range(0, self.size * 4, MIB):
+                file.write(bytes(MIB))
+            os.fsync(file.fileno())
+        run("mkswap", path)
+        run("swapon", path)
+        self.undo.add(run, "swapoff", path)
+
+    def swap_off(self):
+        self.undo.steps.pop()
+        path = os.path.join(self.folder, "swap")
+        run("swapoff", path)
+        os.remove(path)
+
+    def show(self, row):
+        for way in ("bowwave", "kernel"):
+            if way not in row:
+                continue
+            got, counters = row[way], row[way]["counters"]
+            same = "same" if got["same"] else "DIFFERENT"
+            if not self.options.whole:
+                print(f"{row['program']} by {way}: {same}", flush=True)
+                continue
+            ahead, known = counters.get("swap_ra", 0), counters.get("swap_mapped_ahead", 0)
+            hits = counters.get("swap_ra_hit", 0) + known - counters.get("swap_wasted", 0) * bool(known)
+            share = f"{100 * hits / ahead:.1f} %" if ahead else "-"
+            print(f"| {row['program']} | {way} | {row['plain']:.1f} s | {got['seconds']:.1f} s "
+                  f"| {counters.get('swap_in', 0) >> 8} | {counters.get('swap_out', 0) >> 8} | {ahead >> 8} | {share} | {same} |",
+                  flush=True)
+
+
+def vmstat():
+    return {name: int(count) for name, count in (line.split() for line in Path("/proc/vmstat").read_text().splitlines())}
+
+
+def say(text):
+    print(f"programs_swap: {text}", file=sys.stderr)
+
+
+def may_serve():
+    """Whether the kernel's touches can be served here."""
+    if os.geteuid() == 0 or os.access("/dev/userfaultfd", os.W_OK):
+        return True
+    try:
+        return Path("/proc/sys/vm/unprivileged_userfaultfd").read_text().strip() == "1"
+    except OSError:
+        return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bowwave", default="target/debug/bowwave")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--kernel", action="store_true", help="beside the kernel's swap; needs root")
+    parser.add_argument("--size", type=int, help="bytes of each program's memory; a quarter of it is the memory there is")
+    parser.add_argument("--folder", default="/var/tmp", help="on a disk, with room for 5 times --size")
+    parser.add_argument("--json")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    options = parser.parse_args()
+    if not may_serve():
+        return say("left out: it takes root, vm.unprivileged_userfaultfd=1, or leave to open /dev/userfaultfd")
+    undo = Undo()
+    folder = tempfile.mkdtemp(prefix="bowwave-programs-", dir=options.folder)
+    undo.add(shutil.rmtree, folder, True)
+    target = os.environ.get("CARGO_TARGET_DIR", "target")
+    python = os.path.abspath(os.path.join(target, "tools", "programs", "bin", "python3"))
+    trial = Trial(options, folder, python, undo)
+    if options.kernel:
+        if trial.memory <= 2 * BESIDE:
+            parser.error(f"--kernel takes a --size of more than {8 * BESIDE}")
+        check(SimpleNamespace(folder=options.folder, memory=trial.memory))
+        remember(undo, "/proc/sys/vm/page-cluster", 3)
+    trial.make()
+    known = trial.programs()
+    unknown = set(options.programs) - set(known)
+    if unknown:
+        parser.error(f"no such program: {', '.join(sorted(unknown))} (one of {', '.join(known)})")
+    if options.whole:
+        print("| program | by | in plain memory | time | MiB in | MiB out | MiB read ahead | of use | result |")
+        print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    for name in options.programs or known:
+        command, least, ask = known[name]
+        if command:
+            trial.trial(name, command, least, ask)
+        else:
+            say(f"{name} left out: it is missing (try: tools/setup.sh programs, apt-get install redis-tools)")
+    if options.json:
+        Path(options.json).write_text(json.dumps(trial.rows, indent=1), encoding="utf-8")
+    for one in trial.differ:
+        say(f"error: {one}")
+    return 1 if trial.differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
