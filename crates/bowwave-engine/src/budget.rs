@@ -9,6 +9,8 @@ use crate::shard::{Effect, Shard};
 #[derive(Debug)]
 pub(crate) struct Budget {
     pool: AtomicU32,
+    /// All frames that there are.
+    frames: u32,
     lot: u32,
     /// Frames that a shard keeps however idle: enough for its largest read.
     floor: u32,
@@ -22,9 +24,10 @@ pub(crate) struct Budget {
 const REBALANCE_EVERY: u32 = 16;
 
 impl Budget {
-    pub(crate) fn new(pool: u32, lot: u32, floor: u32) -> Self {
+    pub(crate) fn new(frames: u32, pool: u32, lot: u32, floor: u32) -> Self {
         Self {
             pool: AtomicU32::new(pool),
+            frames,
             lot: lot.max(1),
             floor,
             calls: AtomicU32::new(0),
@@ -46,21 +49,24 @@ impl Budget {
     ) {
         let (used, limit, stalled) = shards[needy]
             .with_cache(|cache| (cache.frames_used(), cache.frame_limit(), cache.writes_stalled() > 0));
-        // What nobody has is there for the next window: no policy takes more than a quarter of the frames for one.
-        let room = (used.saturating_mul(4) / 3).saturating_sub(limit);
+        let free = limit.saturating_sub(used);
+        // What nobody uses is there for the next window: no policy takes more than a quarter of all frames for one.
+        let room = (self.frames / 4).saturating_sub(free);
         // Half of what is lent may be dirty.
         let short = stalled || used.saturating_add(self.lot) >= limit;
         if room == 0 && !short {
             return;
         }
-        let mut got = self.draw(room.max(self.lot));
-        if got == 0 && short && shards.len() > 1 {
+        let wanted = room.max(self.lot);
+        let mut got = self.draw(wanted);
+        if got < wanted && shards.len() > 1 {
             let looks = self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(REBALANCE_EVERY);
             if looks || self.spare.load(Ordering::Relaxed) {
-                got = self.take_unused(shards, needy, room.max(self.lot), &mut perform);
-                self.spare.store(got > 0, Ordering::Relaxed);
+                let unused = self.take_unused(shards, needy, (wanted - got, free), &mut perform);
+                self.spare.store(unused > 0, Ordering::Relaxed);
+                got += unused;
             }
-            if got == 0 && looks {
+            if got == 0 && short && looks {
                 got = self.take_from_idlest(shards, needy, &mut perform);
             }
         }
@@ -104,22 +110,27 @@ impl Budget {
         taken.map_or(0, |before| before.min(frames))
     }
 
-    /// Takes up to so many frames that other shards have no use for.
+    /// Takes up to `wanted` frames that other shards have no use for, who have more of them than the needy one, which has
+    /// `free`. They keep half, so that shards which all fill up do not take the same frames from each other in turn.
     fn take_unused(
         &self,
         shards: &[Shard],
         needy: usize,
-        frames: u32,
+        (wanted, free): (u32, u32),
         perform: &mut impl FnMut(usize, Vec<Effect>),
     ) -> u32 {
         let mut got = 0;
         for (number, shard) in shards.iter().enumerate() {
-            if number == needy || got == frames {
+            if number == needy || got == wanted {
                 continue;
             }
-            let used = shard.with_cache(bowwave_core::Cache::frames_used);
+            let (used, limit) = shard.with_cache(|cache| (cache.frames_used(), cache.frame_limit()));
+            let unused = limit.saturating_sub(used);
+            if unused / 2 <= free.saturating_add(got) {
+                continue;
+            }
             let mut effects = Vec::new();
-            got += shard.revoke(frames - got, used.max(self.floor), &mut effects);
+            got += shard.revoke((wanted - got).min(unused / 2), self.floor, &mut effects);
             perform(number, effects);
         }
         got

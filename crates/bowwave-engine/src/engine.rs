@@ -78,7 +78,7 @@ impl Engine {
         let inner = Arc::new(Inner {
             page_size: plan.page_size,
             shards,
-            budget: Budget::new(plan.frames - share * count, lot, floor),
+            budget: Budget::new(plan.frames, plan.frames - share * count, lot, floor),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
             watches_dirty: AtomicBool::new(false),

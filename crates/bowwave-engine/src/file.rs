@@ -252,7 +252,8 @@ impl File {
             &mut scratch.frames,
             &mut scratch.effects,
         );
-        if matches!(found, Found::Later(_)) {
+        // A hit may have read ahead, too.
+        if matches!(found, Found::Later(_)) || !scratch.effects.is_empty() {
             self.engine.perform(self.entry.shard, std::mem::take(&mut scratch.effects));
             self.engine.relieve(self.entry.shard);
         }
