@@ -6,7 +6,7 @@ use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Plan;
 use crate::request::{Fault, Part, Request};
-use crate::write::{Target, Write, WriteOut, WriteOutcome};
+use crate::write::{SyncFor, Target, Write, WriteOut, WriteOutcome};
 
 /// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +124,8 @@ pub enum Event {
         file: FileId,
         /// Which pages.
         range: PageRange,
+        /// Why.
+        why: SyncFor,
     },
     /// What was written is no longer wanted. See [`Cache::discard`](crate::Cache::discard).
     Discard {

@@ -71,4 +71,4 @@ pub use readahead::{
 pub use request::{Fault, Part, Pattern, Request};
 pub use stats::Stats;
 pub use time::Instant;
-pub use write::{Base, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};
+pub use write::{Base, SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};

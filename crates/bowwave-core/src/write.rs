@@ -67,6 +67,17 @@ pub struct WriteOut {
     pub urgency: Urgency,
 }
 
+/// Why the store is to have what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SyncFor {
+    /// It is to be safe: whoever waits for that goes before what nobody waits for.
+    Safety,
+    /// The file is closed. Who closes waits, too, but was promised nothing by it: more than one write-out
+    /// ([`out_pages_max`](WriteBackConfig::out_pages_max)) is bulk, and goes as write-back does, so that it does not hold up
+    /// those who sync.
+    Close,
+}
+
 /// How many dirty pages a cache keeps, and for how long. Linux's terms: `dirty_ratio`, `dirty_background_ratio`,
 /// `dirty_expire_centisecs`, in pages and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

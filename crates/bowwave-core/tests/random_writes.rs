@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
     Action, Base, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
-    PageIndex, PageRange, Policy, Stats, Target, Waiter, Write, WriteBackConfig, WriteOut, WriteOutcome,
+    PageIndex, PageRange, Policy, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut,
+    WriteOutcome,
 };
 use rng::{Rng, seeds};
 
@@ -301,7 +302,8 @@ impl Run {
         let sure = if self.cut[file.0 as usize] { None } else { truth.get(pages) };
         let now = sure.unwrap_or_default().to_vec();
         let waiter = self.waiter(Wait::Sync(file, clipped, now));
-        self.step(Event::Sync { waiter, file, range })
+        let why = if self.rng.chance(50) { SyncFor::Safety } else { SyncFor::Close };
+        self.step(Event::Sync { waiter, file, range, why })
     }
 
     fn begin_cut(&mut self) -> Result<(), String> {

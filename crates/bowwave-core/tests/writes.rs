@@ -8,7 +8,7 @@
 
 use bowwave_core::{
     Action, Base, Cache, Config, FileId, FillError, HandleId, Instant, PageCount, PageIndex, PageRange,
-    Policy, ReadOutcome, Urgency, Waiter, Write, WriteBackConfig, WriteOutId, WriteOutcome,
+    Policy, ReadOutcome, SyncFor, Urgency, Waiter, Write, WriteBackConfig, WriteOutId, WriteOutcome,
 };
 
 const FILE: FileId = FileId(0);
@@ -76,9 +76,13 @@ impl Scene {
     }
 
     fn sync(&mut self, waiter: u64, file: FileId) -> Vec<String> {
+        self.sync_for(waiter, file, SyncFor::Safety)
+    }
+
+    fn sync_for(&mut self, waiter: u64, file: FileId, why: SyncFor) -> Vec<String> {
         let mut out = Vec::new();
         let all = PageRange::new(0, u64::MAX);
-        let outcome = self.cache.sync(self.now, Waiter(waiter), file, all, &mut out);
+        let outcome = self.cache.sync(self.now, Waiter(waiter), file, all, why, &mut out);
         let mut lines = vec![if outcome == ReadOutcome::Hit { "synced".into() } else { "wait".into() }];
         lines.extend(self.tell(out));
         lines
@@ -161,6 +165,25 @@ fn what_is_on_its_way_does_not_change_and_a_sync_waits_for_what_came_after() {
     assert_eq!(scene.written(FILE, 0, Ok(())), ["out 2..3 demand"], "one page at a time");
     assert_eq!(scene.write(1, FILE, 50, 51), ["took 1"], "not for this sync");
     assert_eq!(scene.written(FILE, 2, Ok(())), ["wake 2 ok"]);
+}
+
+#[test]
+fn a_close_with_much_to_write_goes_as_write_back_until_a_sync_wants_the_same() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.write(1, FILE, 0, 4), ["took 4"]);
+    assert_eq!(
+        scene.sync_for(2, FILE, SyncFor::Close),
+        ["wait", "out 0..4 demand"],
+        "one write-out is no bulk"
+    );
+    assert_eq!(scene.written(FILE, 0, Ok(())), ["wake 2 ok"]);
+    assert_eq!(scene.write(1, FILE, 0, 6), ["took 6", "out 0..4"]);
+    assert_eq!(scene.sync_for(3, FILE, SyncFor::Close), ["wait", "out 4..6"], "nothing is promoted");
+    assert_eq!(scene.write(1, FILE, 5, 6), ["took 1", "copy 5"]);
+    assert_eq!(scene.sync(4, FILE), ["wait", "promote 0", "promote 4"]);
+    assert_eq!(scene.written(FILE, 4, Ok(())), ["out 5..6 demand"]);
+    assert_eq!(scene.written(FILE, 0, Ok(())), ["wake 3 ok"]);
+    assert_eq!(scene.written(FILE, 5, Ok(())), ["wake 4 ok"]);
 }
 
 #[test]

@@ -178,6 +178,10 @@ impl OpenFile for File {
         Ok(Self::flush_untouched(self)?)
     }
 
+    fn flush_for_sync(&self) -> Result<()> {
+        Ok(Self::flush_for_sync(self)?)
+    }
+
     fn sync(&self, data_only: bool) -> Result<()> {
         Ok(Self::sync(self, data_only)?)
     }

@@ -277,6 +277,14 @@ pub trait OpenFile: Send + Sync + 'static {
         self.flush()
     }
 
+    /// As [`flush`](Self::flush), for who then makes it safe: before what nobody waits for.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    fn flush_for_sync(&self) -> Result<()> {
+        self.flush()
+    }
+
     /// Nothing more will be written; with [`Writes::Whole`] publishes an object that nothing was written to, too. Does
     /// nothing the second time.
     ///

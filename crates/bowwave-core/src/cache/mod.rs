@@ -230,8 +230,8 @@ impl Cache {
                 out.insert(place, Action::Took { waiter, outcome, targets });
             }
             Event::WrittenOut { id, result } => self.written_out(now, id, result, out),
-            Event::Sync { waiter, file, range } => {
-                if self.sync(now, waiter, file, range, out) == ReadOutcome::Hit {
+            Event::Sync { waiter, file, range, why } => {
+                if self.sync(now, waiter, file, range, why, out) == ReadOutcome::Hit {
                     out.push(Action::Wake { waiter, result: Ok(Vec::new()) });
                 }
             }

@@ -23,7 +23,7 @@ use crate::event::{Action, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FrameId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::time::Instant;
-use crate::write::WriteOut;
+use crate::write::{SyncFor, WriteOut};
 
 /// Pages of one file that are written back before it is the next one's turn, so that the device need not go back and
 /// forth between many: 4 MiB, as Linux (`MIN_WRITEBACK_PAGES`).
@@ -81,6 +81,8 @@ struct SyncState {
     left: PageSet,
     /// Of these, those that must go again when they are back: they were written to on their way.
     again: PageSet,
+    /// Of write-outs that are made for it.
+    urgency: Urgency,
     error: Option<FillError>,
 }
 
@@ -138,7 +140,7 @@ impl Cache {
         self.write_back(out);
     }
 
-    /// The store is to have what was written to some pages of a file by now. [`ReadOutcome::Hit`] if it has; else exactly
+    /// The store is to have what was written to some pages of a file by now; `why` decides how urgent that is. [`ReadOutcome::Hit`] if it has; else exactly
     /// one [`Action::Wake`] without frames follows when it has, or with the error of the last write-out that failed. The
     /// store's own flush is the driver's business.
     ///
@@ -150,12 +152,13 @@ impl Cache {
         waiter: Waiter,
         file: FileId,
         range: PageRange,
+        why: SyncFor,
         out: &mut Vec<Action>,
     ) -> ReadOutcome {
         self.tick(now);
         let Some(unwritten) = self.file(file).unwritten.as_deref() else { return ReadOutcome::Hit };
-        let mut sync =
-            SyncState { waiter, file, left: PageSet::default(), again: PageSet::default(), error: None };
+        let (left, again, error) = (PageSet::default(), PageSet::default(), None);
+        let mut sync = SyncState { waiter, file, left, again, urgency: Urgency::Demand, error };
         for page in unwritten.going.within(range) {
             sync.left.insert(page);
         }
@@ -167,13 +170,18 @@ impl Cache {
         if sync.left.is_empty() {
             return ReadOutcome::Hit;
         }
+        if why == SyncFor::Close && sync.left.len() > self.config.write_back.out_pages_max.into() {
+            sync.urgency = Urgency::Readahead;
+        }
         let mut page = range.start;
         while let Some(run) = self.next_run(file, page).filter(|run| run.start < range.end) {
             let run = run.intersect(range);
             page = run.end;
-            self.start_write_out(file, run, Urgency::Demand, out);
+            self.start_write_out(file, run, sync.urgency, out);
         }
-        self.promote_write_outs(file, range, out);
+        if sync.urgency == Urgency::Demand {
+            self.promote_write_outs(file, range, out);
+        }
         self.write_back.syncs.insert(sync);
         self.forget_if_clean(file);
         ReadOutcome::Wait
@@ -206,8 +214,8 @@ impl Cache {
             ReadOutcome::Hit
         } else {
             self.promote_write_outs(file, range, out);
-            let (again, error) = (PageSet::default(), None);
-            self.write_back.syncs.insert(SyncState { waiter, file, left, again, error });
+            let (again, urgency, error) = (PageSet::default(), Urgency::Demand, None);
+            self.write_back.syncs.insert(SyncState { waiter, file, left, again, urgency, error });
             ReadOutcome::Wait
         };
         self.retry_starved(out);
@@ -476,6 +484,7 @@ impl Cache {
     /// Tells who waits for the pages of a write-out that it has ended.
     fn end_syncs(&mut self, ended: &OutState, error: Option<FillError>, out: &mut Vec<Action>) {
         let mut again = PageSet::default();
+        let mut urgency = Urgency::Readahead;
         let pages = || (ended.range.start.0..ended.range.end.0).map(PageIndex);
         let Self { files, write_back, .. } = self;
         let unwritten = files.get(ended.file.0 as usize).and_then(|file| file.as_ref()?.unwritten.as_deref());
@@ -491,6 +500,9 @@ impl Cache {
                     && unwritten.is_some_and(|unwritten| unwritten.dirty.contains(page));
                 if goes_again {
                     again.insert(page);
+                    if sync.urgency == Urgency::Demand {
+                        urgency = Urgency::Demand;
+                    }
                 } else {
                     sync.left.remove(page);
                     sync.error = sync.error.or(error);
@@ -502,7 +514,7 @@ impl Cache {
         }
         let mut from = PageIndex(0);
         while let Some(run) = again.run_from(from, self.config.write_back.out_pages_max.into()) {
-            self.start_write_out(ended.file, run, Urgency::Demand, out);
+            self.start_write_out(ended.file, run, urgency, out);
             from = run.end;
         }
         for id in done {

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use bowwave_backend::{
     Attributes, Entry, EntryKind, Error as StoreError, ErrorKind, Object, SetAttributes, SetXattr,
 };
+use bowwave_core::SyncFor;
 
 use super::{ALL, File};
 use crate::error::Result;
@@ -37,7 +38,7 @@ impl File {
             return self.with_attributes(|object| object.set(attributes));
         }
         // Through whichever handle: any may have written it.
-        self.store.write_out(&self.entry, ALL);
+        self.store.write_out(&self.entry, ALL, SyncFor::Close);
         let before = self.entry.identity();
         self.with_attributes(|object| object.set(attributes))?;
         self.store.touched(&self.entry, &before, &self.entry.path());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, WriteObject};
-use bowwave_core::{PageIndex, PageRange, Write};
+use bowwave_core::{PageIndex, PageRange, SyncFor, Write};
 
 use super::{Access, File, with_scratch};
 use crate::error::Result;
@@ -61,19 +61,32 @@ impl File {
     }
 
     /// Returns when the store has what was written to the file so far, through any handle. Of a file without a name there
-    /// is nothing to keep: then only [`sync`](Self::sync) writes.
+    /// is nothing to keep: then only [`sync`](Self::sync) writes. Much of it goes as write-back does, behind what others
+    /// sync or read ([`SyncFor::Close`]).
     ///
     /// # Errors
     /// As the store says, of any write-out of the file that failed since this handle was last told, or was opened. What
     /// the store has refused is kept, and tried again by the next flush or sync, or after
     /// [`Options::dirty_expire`](crate::Options::dirty_expire).
     pub fn flush(&self) -> Result<()> {
+        self.hand_over(SyncFor::Close)
+    }
+
+    /// As [`flush`](Self::flush), before what nobody waits for: for who then makes it safe.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_for_sync(&self) -> Result<()> {
+        self.hand_over(SyncFor::Safety)
+    }
+
+    fn hand_over(&self, why: SyncFor) -> Result<()> {
         if let Some((whole, writer)) = self.whole() {
             return whole.flush(writer);
         }
         if self.is_writable() {
             if !self.entry.is_nameless() {
-                self.store.write_out(&self.entry, ALL);
+                self.store.write_out(&self.entry, ALL, why);
             }
             self.tell_errors()?;
         }
@@ -89,7 +102,7 @@ impl File {
         if let Some((whole, writer)) = self.whole() {
             return whole.sync(writer);
         }
-        self.store.write_out(&self.entry, ALL);
+        self.store.write_out(&self.entry, ALL, SyncFor::Safety);
         let synced = self.store.sync_entry(&self.entry, data_only);
         self.tell_errors()?;
         synced
@@ -200,7 +213,7 @@ impl File {
 
     /// As [`flush`](Self::flush), of some pages.
     pub(super) fn flush_pages(&self, range: PageRange) -> Result<()> {
-        self.store.write_out(&self.entry, range);
+        self.store.write_out(&self.entry, range, SyncFor::Safety);
         self.tell_errors()
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bowwave_core::{
-    Action, Base, Event, FileId, FillError, PageIndex, PageRange, ReadOutcome, Target, Waiter, Write,
-    WriteOut, WriteOutId, WriteOutcome,
+    Action, Base, Event, FileId, FillError, PageIndex, PageRange, ReadOutcome, SyncFor, Target, Waiter,
+    Write, WriteOut, WriteOutId, WriteOutcome,
 };
 
 use super::{Effect, Shard, State};
@@ -92,13 +92,14 @@ impl Shard {
         &self,
         file: FileId,
         range: PageRange,
+        why: SyncFor,
         effects: &mut Vec<Effect>,
     ) -> Option<Arc<Slot>> {
         let mut state = self.lock();
         let state = &mut *state;
         let (now, waiter) = (state.tick(), Waiter(state.next_waiter));
-        let outcome = state.cache.sync(now, waiter, file, range, &mut state.actions);
-        self.await_write(state, waiter, outcome, Event::Sync { waiter, file, range }, effects)
+        let outcome = state.cache.sync(now, waiter, file, range, why, &mut state.actions);
+        self.await_write(state, waiter, outcome, Event::Sync { waiter, file, range, why }, effects)
     }
 
     /// What was written to pages of a file and is not in the store is no longer wanted; something to wait for if it is on

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bowwave_core::PageRange;
+use bowwave_core::{PageRange, SyncFor};
 
 use super::{Store, StoreInner};
 use crate::entry::FileEntry;
@@ -19,7 +19,7 @@ impl Store {
         let written = self.inner.files().written();
         let sync = |entry: &Arc<FileEntry>| {
             let (before, _) = entry.write_errors();
-            self.inner.write_out(entry, ALL);
+            self.inner.write_out(entry, ALL, SyncFor::Safety);
             let (after, error) = entry.write_errors();
             let failed = error.filter(|_| after != before).map_or(Ok(()), |error| Err(error.into()));
             let synced = self.inner.sync_entry(entry, false);
@@ -37,9 +37,9 @@ impl StoreInner {
     }
 
     /// Returns when the store has the pages that were written so far, or has refused them; the entry counts the refusals.
-    pub(crate) fn write_out(&self, entry: &Arc<FileEntry>, range: PageRange) {
+    pub(crate) fn write_out(&self, entry: &Arc<FileEntry>, range: PageRange, why: SyncFor) {
         let mut effects = Vec::new();
-        let slot = self.engine.shard(entry.shard).sync(entry.file, range, &mut effects);
+        let slot = self.engine.shard(entry.shard).sync(entry.file, range, why, &mut effects);
         self.engine.perform(entry.shard, effects);
         if let Some(slot) = slot {
             // The entry has noted errors.
@@ -67,7 +67,8 @@ impl StoreInner {
     pub(super) fn settle(&self, entry: &Arc<FileEntry>) {
         let is_kept = entry.is_kept();
         if is_kept {
-            self.write_out(entry, ALL);
+            // Others wait meanwhile, to open files.
+            self.write_out(entry, ALL, SyncFor::Safety);
         }
         if !self.is_dirty(entry) {
             return;

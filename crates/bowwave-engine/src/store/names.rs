@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bowwave_backend::{Entry, EntryKind, Identity, Object, Owner, Rename, SetAttributes, SetXattr, StatFs};
+use bowwave_core::SyncFor;
 
 use super::{Store, StoreInner};
 use crate::entry::FileEntry;
@@ -104,7 +105,7 @@ impl Store {
             return Ok(self.inner.backend.set_attributes(path, attributes)?);
         };
         // So that the time stays.
-        self.inner.write_out(&entry, ALL);
+        self.inner.write_out(&entry, ALL, SyncFor::Close);
         self.inner.backend.set_attributes(path, attributes)?;
         let before = stat.identity.unwrap_or_default();
         self.inner.touched(&entry, &before, path);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bowwave_backend::{Error as StoreError, ErrorKind, OpenWrite, Owner, WriteObject, Writes};
+use bowwave_core::SyncFor;
 
 use super::{Store, StoreInner, check_size};
 use crate::entry::FileEntry;
@@ -124,7 +125,7 @@ impl StoreInner {
     pub(crate) fn close_writer(&self, entry: &Arc<FileEntry>) {
         // Most of it not with the lock held, since it may take long.
         if entry.writing.writers.load(Ordering::Relaxed) == 1 && entry.is_kept() {
-            self.write_out(entry, ALL);
+            self.write_out(entry, ALL, SyncFor::Close);
         }
         let mut files = self.files();
         if !files.closed_writer(entry) {

@@ -149,7 +149,7 @@ impl<T: Tree> Operations<T> {
         if !open.closing.is_meant(process) {
             return Ok(());
         }
-        self.hand_over(&open)?;
+        self.hand_over(&open, OpenFile::flush)?;
         if self.writes_objects()
             && open.file.is_dirty()
             && open.closing.is_last(process, self.inodes.shown(open.inode))
@@ -159,11 +159,15 @@ impl<T: Tree> Operations<T> {
         Ok(())
     }
 
-    /// Hands what was written to the store, and tells it when that was. Whoever may write a file, but does not own it, may
+    /// Hands what was written to the store by `flush`, and tells it when that was. Whoever may write a file, but does not own it, may
     /// not set its time: then the store's has to do.
-    fn hand_over(&self, open: &OpenHandle<T::File>) -> Result<(), Errno> {
+    fn hand_over(
+        &self,
+        open: &OpenHandle<T::File>,
+        flush: fn(&T::File) -> Result<(), Error>,
+    ) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
-        open.file.flush().map_err(|error| self.fail(&open.path, &error))?;
+        flush(&open.file).map_err(|error| self.fail(&open.path, &error))?;
         let _turn = self.stamps.turn_to_tell();
         if let Some(time) = time.filter(|&time| self.stamps.get(open.inode) == Some(time)) {
             let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
@@ -183,7 +187,7 @@ impl<T: Tree> Operations<T> {
     fn sync_open(&self, open: &OpenHandle<T::File>, sync: Sync) -> Result<(), Errno> {
         if self.stamps.get(open.inode).is_some() {
             // The time is to be safe with the bytes, so all are handed over first.
-            self.hand_over(open)?;
+            self.hand_over(open, OpenFile::flush_for_sync)?;
         }
         open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))
     }
@@ -196,7 +200,7 @@ impl<T: Tree> Operations<T> {
             self.note_change();
             let _told_to_the_log = match self.writes_objects() {
                 true => self.end_writing(&open),
-                false => self.hand_over(&open),
+                false => self.hand_over(&open, OpenFile::flush),
             };
         }
         let (inode, path) = (open.inode, Arc::clone(&open.path));

@@ -3,8 +3,8 @@
 use bowwave_core::check::Checker;
 use bowwave_core::{
     Action, Advice, Cache, Config, ConfigError, Event, Fault, FileId, FillError, FillId, FrameId, HandleId,
-    Instant, PageCount, PageIndex, PageRange, Part, Pattern, ReadOutcome, Target, Violation, Waiter, Write,
-    WriteOutId, WriteOutcome,
+    Instant, PageCount, PageIndex, PageRange, Part, Pattern, ReadOutcome, SyncFor, Target, Violation, Waiter,
+    Write, WriteOutId, WriteOutcome,
 };
 
 /// A cache, and perhaps a checker that sees every event and action.
@@ -142,9 +142,9 @@ impl Driven {
         out: &mut Vec<Action>,
     ) -> ReadOutcome {
         if self.checker.is_none() {
-            return self.cache.sync(now, waiter, file, range, out);
+            return self.cache.sync(now, waiter, file, range, SyncFor::Safety, out);
         }
-        self.step(now, Event::Sync { waiter, file, range }, out);
+        self.step(now, Event::Sync { waiter, file, range, why: SyncFor::Safety }, out);
         ReadOutcome::Wait
     }
 
