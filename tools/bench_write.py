@@ -6,9 +6,11 @@
 Prints a table as tools/bench.py does: median, lowest and highest of several rounds, and the bar. What is compared takes
 turns within a round. The parts:
 
-    file    a new file in writes of 1 MiB, to the end of its fsync, and to the end of its close without one: through a
-            mount of a folder, and in the folder itself. The folder lies in --folder (the temporary folder), or in
-            memory (/dev/shm), where no disk hides what the mount costs
+    file    a new file in writes of 1 MiB, and its fsync: through a mount of a folder, and in the folder itself. To the end of
+            the last write, and to the end of the fsync, where what the disk takes is the limit of both. In a mount that has
+            been in use, so that its memory is the process's already, and in one that is new, where the kernel clears each
+            page first; and what that costs in processor time, which other programs beside it hardly change. The folder
+            lies in --folder (the temporary folder), or in memory (/dev/shm), where no disk hides what the mount costs
     s3      a new object in writes of 1 MiB to the end of its close, through a mount of emulate:s3 (60 ms a write, 90 MB/s
             a connection, 1.25 GB/s in all, or less), as a share of what that can take: the rate in all, or with few
             connections theirs, with parts of 8 MiB
@@ -17,6 +19,7 @@ turns within a round. The parts:
 import argparse
 import os
 import shutil
+import statistics
 import tempfile
 import time
 
@@ -27,22 +30,52 @@ from mounts import can_mount, mounted
 PIECES = [os.urandom(MIB) for _ in range(16)]
 # Of the kernel's own rate, and in bytes a second.
 SHARE, RATE = 0.8, 500e6
+# Of the mounts of folders. So many files of half of it use all of its memory.
+CACHE_MIB, USES = 1024, 4
 
 
-def write(path, mib, sync):
-    """Bytes a second of a new file, to the end of its fsync or of its close."""
-    start = time.monotonic()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        for number in range(mib):
-            piece = PIECES[number % len(PIECES)]
-            done = os.write(descriptor, piece)
-            while done < len(piece):
-                done += os.write(descriptor, piece[done:])
-        if sync:
+class Written:
+    """What came of writing a file: bytes a second, and processor seconds a GiB."""
+
+    def __init__(self, path, mib, process=None):
+        before = processor_seconds(process)
+        start = time.monotonic()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            for number in range(mib):
+                piece = PIECES[number % len(PIECES)]
+                done = os.write(descriptor, piece)
+                while done < len(piece):
+                    done += os.write(descriptor, piece[done:])
+            self.writes = mib * MIB / (time.monotonic() - start)
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            self.synced = mib * MIB / (time.monotonic() - start)
+        finally:
+            os.close(descriptor)
+        self.cost = (processor_seconds(process) - before) * 1024 / mib
+        if os.stat(path).st_size != mib * MIB:
+            raise SystemExit(f"bench: {path} has not the size that was written")
+        os.remove(path)
+
+
+def processor_seconds(process):
+    """What this process has used so far, and another, with what the kernel did for them."""
+    used = sum(os.times()[:2])
+    if process is not None:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        used += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
+def write_object(path, mib):
+    """Bytes a second of a new object, to the end of its close."""
+    start = time.monotonic()
+    with open(path, "xb", buffering=0) as file:
+        for number in range(mib):
+            piece = memoryview(PIECES[number % len(PIECES)])
+            while piece:
+                piece = piece[file.write(piece):]
     rate = mib * MIB / (time.monotonic() - start)
     if os.stat(path).st_size != mib * MIB:
         raise SystemExit(f"bench: {path} has not the size that was written")
@@ -71,25 +104,45 @@ class Bench:
         mib = 256 if self.options.quick else 1024
         store = os.path.join(folder, "store")
         os.mkdir(store)
-        for sync in (True, False):
-            ours, own = [], []
-            for number in range(self.rounds):
-                # Whoever goes first may find the disk idle: turns change.
-                for mine in ((True, False), (False, True))[number % 2]:
-                    if mine:
-                        with mounted(self.options.bowwave, store, self.folder) as (at, _):
-                            ours.append(write(f"{at}/new", mib, sync))
-                    else:
-                        own.append(write(f"{store}/new", mib, sync))
-            end = "fsync" if sync else "close"
-            name = f"{mib} MiB on {what} to {end}"
-            self.table.add(f"{name}: mount", "MB/s", [rate / 1e6 for rate in ours])
-            self.table.add(f"{name}: the kernel's own", "MB/s", [rate / 1e6 for rate in own])
-            bar = SHARE if sync and what == "the disk" else None
-            self.table.add("  mount / the kernel's own", "times", [a / b for a, b in zip(ours, own)], bar)
-            if sync and sorted(own)[len(own) // 2] * SHARE >= RATE:
-                self.table.add("  mount, where the device can", "MB/s", [rate / 1e6 for rate in ours], RATE / 1e6)
+        with self.mount(store) as (at, counters):
+            # A file is of one shard, and new ones take turns: each shard's memory is used before the rounds begin.
+            for number in range(USES):
+                Written(f"{at}/before-{number}", CACHE_MIB // 2)
+            ours, own = self.by_turns(lambda: Written(f"{at}/new", mib, counters["process"]), f"{store}/new", mib)
+            self.rows(f"{mib} MiB on {what}", ours, own, bars=what == "the disk")
+        ours, own = self.by_turns(lambda: self.in_new_mount(store, mib), f"{store}/new", mib)
+        self.rows(f"{mib} MiB on {what}, a new mount", ours, own, bars=what == "the disk")
         shutil.rmtree(store)
+
+    def mount(self, store):
+        return mounted(self.options.bowwave, store, self.folder, "--cache", f"{CACHE_MIB}MiB")
+
+    def in_new_mount(self, store, mib):
+        with self.mount(store) as (at, counters):
+            return Written(f"{at}/new", mib, counters["process"])
+
+    def by_turns(self, mount, own, mib):
+        """Both, as often as there are rounds. Whoever goes first may find the disk idle: turns change."""
+        ours, theirs = [], []
+        for number in range(self.rounds):
+            for mine in ((True, False), (False, True))[number % 2]:
+                if mine:
+                    ours.append(mount())
+                else:
+                    theirs.append(Written(own, mib))
+        return ours, theirs
+
+    def rows(self, name, ours, own, bars):
+        for end, rate in (("fsync", lambda run: run.synced), ("last write", lambda run: run.writes)):
+            mine, theirs = [rate(run) for run in ours], [rate(run) for run in own]
+            self.table.add(f"{name}, to its {end}: mount", "MB/s", [rate / 1e6 for rate in mine])
+            self.table.add(f"{name}, to its {end}: the kernel's own", "MB/s", [rate / 1e6 for rate in theirs])
+            ratios = [a / b for a, b in zip(mine, theirs)]
+            self.table.add("  mount / the kernel's own", "times", ratios, SHARE if bars and end == "fsync" else None)
+            if bars and end == "fsync" and statistics.median(theirs) * SHARE >= RATE:
+                self.table.add("  mount, where the device can", "MB/s", [rate / 1e6 for rate in mine], RATE / 1e6)
+        self.table.add(f"{name}, processor time: mount", "s/GiB", [run.cost for run in ours])
+        self.table.add(f"{name}, processor time: the kernel's own", "s/GiB", [run.cost for run in own])
 
     def s3(self):
         part = 8 * MIB
@@ -106,7 +159,7 @@ class Bench:
                 store = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder)
                 try:
                     with mounted(self.options.bowwave, f"{url}:{store}", self.folder) as (at, _):
-                        shares.append(write(f"{at}/new", mib, False) / limit)
+                        shares.append(write_object(f"{at}/new", mib) / limit)
                 finally:
                     shutil.rmtree(store)
             # A short object is mostly its first and last round trip, so there the bar says nothing.

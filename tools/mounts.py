@@ -19,12 +19,13 @@ def can_mount():
 
 @contextlib.contextmanager
 def mounted(bowwave, url, parent, *options):
-    """A mount of `url` in a new folder in `parent`: yields that folder, and a dict that holds the counters afterwards."""
+    """A mount of `url` in a new folder in `parent`: yields that folder, and a dict with the number of the process, which holds
+    the counters afterwards."""
     at = tempfile.mkdtemp(dir=parent)
     command = [bowwave, "mount", url, at, "--stats-on-exit", "--json", *options]
     # In a session of its own, so that Ctrl-C reaches it through us, when nobody uses the mount any more.
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    counters, talk = {}, []
+    counters, talk = {"process": child.pid}, []
     try:
         line = child.stderr.readline()
         if " is mounted at " not in line:
