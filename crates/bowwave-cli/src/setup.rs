@@ -212,7 +212,10 @@ impl Opened {
         write: WriteArgs,
     ) -> Result<Self, Failure> {
         let settings = settings(policy, cache, store);
-        Self::with(url, Settings { options: write.add_to(settings.options), ..settings })
+        // What a mount serves goes through requests, which cost far more than the small pages of its memory, and a program that
+        // writes waits for memory to be cleared.
+        let options = Options { huge_pages: false, ..write.add_to(settings.options) };
+        Self::with(url, Settings { options, ..settings })
     }
 
     fn with(url: &str, settings: Settings) -> Result<Self, Failure> {

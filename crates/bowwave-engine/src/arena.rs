@@ -45,11 +45,11 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves address space for `frames` frames; memory follows with use. Huge pages where the system offers them.
+    /// Reserves address space for `frames` frames; memory follows with use, in `huge` pages where the system offers them.
     ///
     /// # Errors
     /// If the system has no such stretch of address space.
-    pub(crate) fn new(frames: u32, page_size: PageSize) -> Result<Self> {
+    pub(crate) fn new(frames: u32, page_size: PageSize, huge: bool) -> Result<Self> {
         let len = frames as usize * page_size.bytes() as usize;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing.
         let base = unsafe {
@@ -64,8 +64,9 @@ impl Arena {
             let message = format!("cannot map {len} bytes for the cache: {error}; give a smaller cache");
             Error::Store(StoreError::new(ErrorKind::Io, message))
         })?;
-        // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, small pages serve.
-        let _small_pages_do = unsafe { madvise(base, len, Advice::LinuxHugepage) };
+        let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, other pages serve.
+        let _others_do = unsafe { madvise(base, len, advice) };
         Ok(Self {
             base: base.cast(),
             frames,

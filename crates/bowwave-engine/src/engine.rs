@@ -68,7 +68,7 @@ impl Engine {
         config.frames = share;
         config.reserve_frames = config.reserve_frames.min(share / 4);
         let shards: Vec<Shard> = (0..plan.shards)
-            .map(|number| Shard::new(number, &config, plan.frames, options.journal_events))
+            .map(|number| Shard::new(number, &config, plan.frames, &options))
             .collect::<Result<_>>()?;
         let lot = (plan.frames / 64).clamp(16, 4096);
         // Reads hold their frames while they wait: none may hold more than a quarter of what a shard has at first.

@@ -39,6 +39,9 @@ pub struct Options {
     pub dirty_background_bytes: Option<u64>,
     /// How long bytes may be dirty before they are written back, however few.
     pub dirty_expire: Duration,
+    /// Whether the cache's memory is of huge pages where the system offers them: warm random reads of 4 KiB in this process
+    /// are then some tenth faster. Memory is taken 2 MiB at a time, and what the system has not at hand it clears as much of.
+    pub huge_pages: bool,
     /// How often a failed request is tried again, where that may help.
     pub retries: u32,
     /// Seed of the jitter in the pauses between tries.
@@ -64,6 +67,7 @@ impl Default for Options {
             dirty_bytes: None,
             dirty_background_bytes: None,
             dirty_expire: Duration::from_secs(30),
+            huge_pages: true,
             retries: 6,
             seed: 0,
             store: bowwave_backend::Options::default(),

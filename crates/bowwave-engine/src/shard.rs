@@ -19,6 +19,7 @@ use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::lock::{Guard, OwnedLock};
+use crate::options::Options;
 use crate::queue::{FillKey, Key, Piece, QueuedFill};
 use crate::wait::{Outcome, Slot};
 pub(crate) use write::Written;
@@ -81,17 +82,13 @@ pub(crate) enum Found {
 }
 
 impl Shard {
-    pub(crate) fn new(
-        number: usize,
-        config: &Config,
-        frames_max: u32,
-        journal_events: usize,
-    ) -> Result<Self> {
+    pub(crate) fn new(number: usize, config: &Config, frames_max: u32, options: &Options) -> Result<Self> {
         let cache = Cache::new(config.clone()).map_err(|error| Error::Options(error.to_string()))?;
-        let journal = (journal_events > 0).then(|| Journal::new(config.clone(), journal_events));
+        let events = options.journal_events;
+        let journal = (events > 0).then(|| Journal::new(config.clone(), events));
         Ok(Self {
             number,
-            arena: Arc::new(Arena::new(frames_max, config.page_size)?),
+            arena: Arc::new(Arena::new(frames_max, config.page_size, options.huge_pages)?),
             state: OwnedLock::new(State {
                 cache,
                 now: Instant(0),
