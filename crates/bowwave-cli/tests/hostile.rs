@@ -429,3 +429,32 @@ fn a_server_that_lists_nonsense_leads_nowhere_and_secrets_stay_secret() {
     assert!(said.contains("bucket/fine"), "the cause is told: {said}");
     assert!(!said.contains("panic"), "{said}");
 }
+
+#[test]
+fn a_listing_that_is_no_text_is_an_error_and_a_key_with_a_zero_is_not_shown() {
+    if !can_mount() {
+        return;
+    }
+    let server = server::start();
+    let mount = |bucket: &str, at: &Path| {
+        let mut command = common::bowwave();
+        let url = format!("s3://{bucket}/");
+        command.args(["mount", &url, "--endpoint", &server, "--allow-http", "--retries", "0"]).arg(at);
+        command.env("AWS_ACCESS_KEY_ID", "KEYID").env("AWS_SECRET_ACCESS_KEY", SECRET);
+        command
+    };
+    let place = Place::new("hostile-listing");
+    for bucket in [server::BYTES, server::CUT] {
+        let output = mount(bucket, &place.at()).output().expect("bowwave starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{bucket}: {said}");
+        assert!(said.contains(&format!("s3://{bucket}")) && said.lines().count() == 1, "{bucket}: {said}");
+        assert!(!said.contains("panic") && !said.contains(SECRET), "{bucket}: {said}");
+    }
+    let served = Served::of(&mut mount(server::ZERO, &place.at()), &place.at());
+    let listed: Vec<_> =
+        fs::read_dir(place.at()).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(listed, ["sub"].map(OsStr::new));
+    let (status, said) = served.unmount();
+    assert!(status.success(), "{said}");
+}

@@ -355,4 +355,22 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
     }
     assert_eq!(fs::read(folder.at().join("4096")).expect("readable"), bytes(4096));
     run(&mut umount(&folder.at()));
+
+    // In the foreground, too, from when it serves.
+    let mut command = bowwave();
+    command.args(["mount", "--ttl", "0", &format!("{url}4096?token=hidden")]).arg(folder.at());
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("bowwave starts");
+    let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut said = String::new();
+    stderr.read_line(&mut said).expect("UTF-8");
+    let arguments = fs::read(format!("/proc/{}/cmdline", child.id())).expect("it runs");
+    let arguments = String::from_utf8_lossy(&arguments).into_owned();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("every Linux has it");
+    assert!(said.contains("is mounted at") && arguments.contains("--ttl"), "{said} {arguments}");
+    for shown in [&said, &arguments, &mounts] {
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
+    assert_eq!(fs::read(folder.at().join("4096")).expect("readable"), bytes(4096));
+    run(&mut umount(&folder.at()));
+    assert!(child.wait().expect("it ends").success());
 }

@@ -138,6 +138,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.daemon && !args.tell_ready {
         return background::start(&args.url, &args.dir);
     }
+    background::hide(&args.url)?;
     let url = background::url(args);
     let opened = Opened::for_writing(&url, args.policy, (&args.cache(), &args.store), args.write)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.

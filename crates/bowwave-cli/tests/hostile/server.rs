@@ -1,4 +1,5 @@
-//! A server that answers every listing of a bucket with keys that no file can have, and everything else with an error.
+//! A server that answers every listing of a bucket with keys that no file can have, or with what is no text, and everything
+//! else with an error.
 
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -46,6 +47,23 @@ fn listing() -> String {
     )
 }
 
+/// A bucket whose listing has a key of bytes that are no UTF-8; one with a zero in a key; one whose listing breaks off.
+pub(crate) const BYTES: &str = "bytes";
+pub(crate) const ZERO: &str = "zero";
+pub(crate) const CUT: &str = "cut";
+
+/// What is answered to the request that begins so.
+fn broken(first: &str) -> Option<Vec<u8>> {
+    let bucket = [BYTES, ZERO, CUT].into_iter().find(|bucket| first.contains(&format!("/{bucket}")))?;
+    let fine = listing();
+    let (before, after) = fine.split_once("fine").expect("a key of it");
+    Some(match bucket {
+        BYTES => [before.as_bytes(), b"\xff\xfe\x80", after.as_bytes()].concat(),
+        ZERO => format!("{before}a&#0;b{after}").into_bytes(),
+        _ => before.as_bytes().to_vec(),
+    })
+}
+
 /// Starts it; its URL. It ends with the test's process.
 pub(crate) fn start() -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -79,15 +97,16 @@ fn answer(stream: &TcpStream) -> io::Result<()> {
         }
         io::copy(&mut io::Read::take(&mut reader, length), &mut io::sink())?;
         let (status, body) = match first.contains("list-type=2") {
-            true => ("200 OK", listing()),
-            false => ("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>".to_owned()),
+            true => ("200 OK", broken(&first).unwrap_or_else(|| listing().into_bytes())),
+            false => ("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
         };
-        let body = if first.starts_with("HEAD") { String::new() } else { body };
+        let body = if first.starts_with("HEAD") { Vec::new() } else { body };
         let mut stream = stream;
         write!(
             stream,
-            "HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n{body}",
+            "HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n",
             body.len()
         )?;
+        stream.write_all(&body)?;
     }
 }

@@ -7,8 +7,10 @@
 //!         └──── or exit code, stderr ─────┘
 //! ```
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -26,9 +28,7 @@ pub(super) fn start(url: &str, dir: &Path) -> Result<(), Failure> {
     let mut command = Command::new(program);
     command.args(arguments.next()).arg("--tell-ready");
     if may_hold_secret(url) {
-        command
-            .args(arguments.map(|argument| if argument == url { BY_ENVIRONMENT.into() } else { argument }));
-        command.env(URL_VARIABLE, url);
+        command.args(arguments.map(|argument| without(argument, url))).env(URL_VARIABLE, url);
     } else {
         command.args(arguments);
     }
@@ -59,10 +59,29 @@ pub(super) fn start(url: &str, dir: &Path) -> Result<(), Failure> {
     Err(if status.code() == Some(2) { Failure::usage(message) } else { Failure::failed(message) })
 }
 
+/// Goes on as this command with a URL that may hold a secret in the environment instead; returns if there is none among the
+/// arguments.
+pub(super) fn hide(url: &str) -> Result<(), Failure> {
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    if !may_hold_secret(url) || !arguments.iter().any(|argument| argument == url) {
+        return Ok(());
+    }
+    let failed = |error: io::Error| Failure::failed(format_args!("cannot hide the URL: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let own_name = arguments.remove(0);
+    let mut command = Command::new(program);
+    command.arg0(own_name).args(arguments.into_iter().map(|argument| without(argument, url)));
+    Err(failed(command.env(URL_VARIABLE, url).exec()))
+}
+
+fn without(argument: OsString, url: &str) -> OsString {
+    if argument == url { BY_ENVIRONMENT.into() } else { argument }
+}
+
 /// The URL to mount.
 pub(super) fn url(args: &super::Args) -> String {
     match std::env::var(URL_VARIABLE) {
-        Ok(url) if args.tell_ready && args.url == BY_ENVIRONMENT => url,
+        Ok(url) if args.url == BY_ENVIRONMENT => url,
         _ => args.url.clone(),
     }
 }
