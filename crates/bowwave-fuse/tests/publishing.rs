@@ -4,11 +4,13 @@
 mod common;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use bowwave_engine::backend::{ErrorKind, Fault, Faults, WriteFaults, open_url};
 use bowwave_engine::{Engine, Options};
@@ -19,6 +21,7 @@ use common::{Dir, available};
 
 const NO_SPACE: i32 = 28;
 const NOT_THERE: i32 = 2;
+const STALE: i32 = 116;
 
 /// A mounted object store that lies in a folder, behind a gate.
 struct Objects {
@@ -182,4 +185,55 @@ fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed()
     let done = done.expect("there is a shell");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert_eq!((objects.seen("shell"), objects.seen("empty")), (Some(b"one\n".to_vec()), Some(Vec::new())));
+}
+
+#[test]
+fn an_object_that_is_written_again_and_again_can_be_looked_at_opened_and_listed_all_the_time() {
+    if !available() {
+        return;
+    }
+    let objects = Objects::new("publishing-soak", WriteFaults::default());
+    let version = |number: usize| vec![b'a' + (number % 26) as u8; 1 + number * 977];
+    fs::write(objects.at("x"), version(0)).expect("published");
+    let (done, path) = (AtomicBool::new(false), objects.at("x"));
+    let look = || {
+        while !done.load(Ordering::Relaxed) {
+            fs::metadata(&path).expect("there is a version at any time");
+            let names = fs::read_dir(objects.dir.path()).expect("a folder");
+            let names: Vec<_> = names.map(|entry| entry.expect("readable").file_name()).collect();
+            assert_eq!(names, ["x"]);
+            let mut file = File::open(&path).expect("there is a version at any time");
+            file.metadata().expect("what is open can be looked at");
+            let mut read = Vec::new();
+            match file.read_to_end(&mut read) {
+                // Its end may be moved by who opens it to write it anew, as on a disk.
+                Ok(_) => assert!(read.windows(2).all(|pair| pair[0] == pair[1]), "bytes of two versions"),
+                // The version is gone while it is read.
+                Err(error) => assert_eq!(error.raw_os_error(), Some(STALE)),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(look);
+        }
+        let _stop = Stop(&done);
+        for number in 1..200 {
+            // By turns anew, by a program that adds nothing, and by one that looks at what it writes.
+            fs::write(&path, version(number % 120)).expect("published");
+            drop(OpenOptions::new().append(true).open(&path).expect("there"));
+            let file = OpenOptions::new().read(true).write(true).truncate(true).open(&path).expect("there");
+            (&file).write_all(&version(number % 110)).expect("taken");
+            file.metadata().expect("open");
+        }
+    });
+}
+
+/// Ends the others also when the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
