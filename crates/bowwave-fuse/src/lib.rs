@@ -7,7 +7,7 @@
 //!
 //! [`Mount::new`] shows a [`Tree`] at a directory until it is unmounted from either side. The kernel's page cache
 //! keeps what was read for as long as the object stays the same; its readahead is kept small, so that what to
-//! read ahead is decided beneath. Which of the kernel's switches are used, and why, with figures: ADR 3 and 19.
+//! read ahead is decided beneath. Which of the kernel's switches are used, and why, with figures: ADR 3 and 20.
 //!
 //! The mount speaks FUSE by the system calls of the kernel; no C library is linked. Where the process may not
 //! mount, `fusermount3` does.
