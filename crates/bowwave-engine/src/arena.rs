@@ -193,3 +193,36 @@ impl Drop for Arena {
         debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, path::Path};
+
+    /// What the kernel was told about the mapping at an address, as `/proc/self/smaps` has it.
+    fn flags(base: *const u8) -> Vec<String> {
+        let smaps = fs::read_to_string("/proc/self/smaps").expect("there is one");
+        let mut mappings = smaps.split_inclusive('\n').skip_while(|line| {
+            let (start, end) =
+                line.split_once(' ').and_then(|(range, _)| range.split_once('-')).unwrap_or_default();
+            let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).unwrap_or(0));
+            !(start..end).contains(&base.addr())
+        });
+        let flags = mappings.find_map(|line| line.strip_prefix("VmFlags:")).expect("it is mapped");
+        flags.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn memory_is_of_huge_pages_or_of_small_ones_as_asked() {
+        if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            eprintln!("skipped: this kernel has no transparent huge pages");
+            return;
+        }
+        for (huge, wanted, other) in [(true, "hg", "nh"), (false, "nh", "hg")] {
+            let arena = Arena::new(1024, PageSize::new(4096).expect("a power of two"), huge).expect("4 MiB");
+            let flags = flags(arena.base);
+            assert!(flags.iter().any(|flag| flag == wanted), "{huge}: {flags:?}");
+            assert!(!flags.iter().any(|flag| flag == other), "{huge}: {flags:?}");
+        }
+    }
+}

@@ -159,6 +159,39 @@ fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
 }
 
 #[test]
+fn who_only_writes_may_take_the_bytes_from_a_map_of_the_same_file() {
+    if !available() {
+        return;
+    }
+    Writable::each("from-map", |store| {
+        const HALF: usize = 600_000;
+        let mut want = pattern(2 * HALF, 4);
+        fs::write(store.at("f"), &want).expect("made");
+        let file = writer(&store.at("f"));
+        let mut map = Map::new(&file, want.len());
+        let only = OpenOptions::new().write(true).open(store.at("f")).expect("there");
+        // What is changed in the map and not written back yet counts, as source and beside what is written.
+        for (at, byte) in [(5, b'a'), (HALF + 8000, b'b'), (HALF - 1, b'c')] {
+            map.bytes()[at] = byte;
+            want[at] = byte;
+        }
+        only.write_all_at(&map.bytes()[..100_000], HALF as u64).expect("room");
+        want.copy_within(..100_000, HALF);
+        assert!(map.bytes() == want, "another place");
+        only.write_all_at(&map.bytes()[4096..300_000], 4096).expect("room");
+        assert!(map.bytes() == want, "the same place");
+        map.bytes()[4200] = b'd';
+        only.write_all_at(b"beside", 4300).expect("room");
+        want[4200] = b'd';
+        want[4300..4306].copy_from_slice(b"beside");
+        assert!(map.bytes() == want, "one page");
+        map.sync();
+        drop((map, file, only));
+        check(store, "f", &want);
+    });
+}
+
+#[test]
 fn appends_go_to_the_end_whoever_else_writes() {
     if !available() {
         return;
