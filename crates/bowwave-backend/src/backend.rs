@@ -190,6 +190,11 @@ pub trait Backend: Debug + Send + Sync {
         Ok(())
     }
 
+    /// What a disk cache in front of the store has done; `None` if there is none (the default).
+    fn disk(&self) -> Option<crate::DiskStats> {
+        None
+    }
+
     /// Uploads that were begun and neither finished nor aborted, of this or other programs; none for stores without
     /// uploads (the default). Blocks.
     ///

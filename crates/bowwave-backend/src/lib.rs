@@ -34,7 +34,7 @@
 //! | `pattern:` | [`PatternBackend`], read only | the same |
 //! | `emulate:` | [`Emulate`] over any of them | the store below, and a timer thread |
 //!
-//! Over any store: [`Throttle`], [`Limit`], [`Fault`], [`Trace`]. All of them, and yours, pass the suite of the module
+//! Over any store: [`DiskCache`], [`Throttle`], [`Limit`], [`Fault`], [`Trace`]. All of them, and yours, pass the suite of the module
 //! `conformance` (feature `conformance`).
 //!
 //! # Driving it
@@ -90,7 +90,9 @@ pub use process::forked;
 pub use units::{parse_duration, parse_rate, parse_size};
 pub use url::{Options, open_url};
 pub use wait::{Heard, read_exact, read_once, start_read, start_write, write_exact, write_once};
-pub use wrap::{Fault, Faults, Limit, Operation, Record, Throttle, Trace, TraceLog, WriteFaults};
+pub use wrap::{
+    DiskCache, DiskStats, Fault, Faults, Limit, Operation, Record, Throttle, Trace, TraceLog, WriteFaults,
+};
 pub use write::{
     Allocate, Attributes, OpenWrite, Owner, Rename, Seek, SetAttributes, SetTime, SetXattr, StatFs, Upload,
     WriteObject, WriteSink, Writes,

@@ -90,7 +90,7 @@ pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
             Ok(Arc::new(PatternBackend::new(base)?))
         }
         "emulate" => emulate(url, rest, options),
-        "throttle" | "limit" | "fault" => crate::wrap::open(url, scheme, rest, options),
+        "disk" | "throttle" | "limit" | "fault" => crate::wrap::open(url, scheme, rest, options),
         "http" | "https" => Ok(Arc::new(HttpBackend::new(url, options)?)),
         "s3" | "gs" | "az" => Ok(Arc::new(crate::net::open::open(url, scheme, rest, options)?)),
         _ => {
@@ -182,8 +182,11 @@ pub(crate) fn pairs<'a>(url: &str, mut rest: &'a str) -> Result<(Vec<(&'a str, &
     Ok((pairs, rest))
 }
 
-/// Where `key=value` ends: at a comma, a colon or a slash, but for the slash of `90MB/s`.
+/// Where `key=value` ends: at a comma, a colon or a slash, but for the slash of `90MB/s` and those of a value that is a path.
 fn option_end(option: &str) -> usize {
+    if option.split_once('=').is_some_and(|(_, value)| value.starts_with('/')) {
+        return option.find([',', ':']).unwrap_or(option.len());
+    }
     let mut from = 0;
     loop {
         let Some(found) = option[from..].find([',', ':', '/']) else { return option.len() };
@@ -203,7 +206,7 @@ pub(crate) fn invalid(message: String) -> Error {
 }
 
 const SCHEMES: &str = "a path, file:, http:, https:, s3:, gs:, az:, memory:, pattern:, \
-                       emulate:, throttle:, limit:, fault:";
+                       emulate:, disk:, throttle:, limit:, fault:";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! Options that every command has which reads through the cache, and the engine that follows from them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,39 @@ pub struct StoreArgs {
     /// How often a failed request is tried again where that may help
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=100))]
     retries: u32,
+}
+
+/// What is kept on a disk.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Disk")]
+pub struct DiskArgs {
+    /// Keep what is read of the store in this folder, too, beyond the end of the process
+    ///
+    /// Known by version, with checksums; several processes may share it. The folder is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    disk_cache: Option<PathBuf>,
+
+    /// What that folder may take of the disk; at least 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "disk_cache", value_parser = values::positive_size)]
+    disk_size: u64,
+}
+
+impl DiskArgs {
+    /// The URL of a store behind the disk cache that is wanted, if one is.
+    ///
+    /// # Errors
+    /// A folder that no URL can name.
+    pub(crate) fn url(&self, url: &str) -> Result<String, Failure> {
+        let Some(folder) = &self.disk_cache else { return Ok(url.to_owned()) };
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        match folder.to_str().filter(|folder| !folder.contains([',', ':'])) {
+            Some(folder) => Ok(format!("disk:folder={folder},size={}:{url}", self.disk_size)),
+            None => Err(Failure::usage(format_args!(
+                "--disk-cache {}: the name may hold no comma, no colon and nothing that is not UTF-8",
+                folder.display()
+            ))),
+        }
+    }
 }
 
 /// How the cache works.

@@ -249,6 +249,47 @@ fn the_counters_at_the_end_are_those_of_what_was_read() {
 }
 
 #[test]
+fn what_one_mount_has_read_the_next_one_has_on_the_disk() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new("disk");
+    let kept = std::env::temp_dir().join(format!("bowwave-mount-kept-{}", std::process::id()));
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let large = fs::File::options().write(true).open(folder.from().join("large")).expect("there");
+    large.set_modified(old).expect("ours");
+    let want = fs::read(folder.from().join("large")).expect("there");
+    let url = format!("emulate:s3,latency=1ms,metadata=0:{}", folder.from().display());
+    let disk = kept.display().to_string();
+    let options =
+        ["--stats-on-exit", "--json", "--cache", "16MiB", "--disk-cache", &disk, "--disk-size", "64MiB"];
+    let pass = || {
+        let served = Served::of(&url, &folder, &options);
+        assert!(fs::read(folder.at().join("large")).expect("a file of the store") == want);
+        run(&mut umount(&folder.at()));
+        let (status, output, said) = served.end();
+        assert!(status.success(), "{said}");
+        let counters: Value = serde_json::from_str(&output).expect("an object");
+        ["hits", "misses", "bytes_read", "bytes_written", "errors"]
+            .map(|name| counters["disk"][name].as_u64())
+    };
+    let bytes = Some(want.len() as u64);
+    let [hits, misses, read, written, errors] = pass();
+    assert!(
+        misses > Some(0) && (hits, read, written, errors) == (Some(0), Some(0), bytes, Some(0)),
+        "{written:?}"
+    );
+    let [hits, misses, read, written, errors] = pass();
+    assert!(
+        hits > Some(0) && (misses, read, written, errors) == (Some(0), bytes, Some(0), Some(0)),
+        "{read:?}"
+    );
+    fs::remove_dir_all(&kept).expect("it was made");
+    let (code, said) = failure(bowwave().args(["mount", "pattern:/", "/tmp", "--disk-cache", "/a,b"]));
+    assert!(code == 2 && said.contains("no comma"), "{said}");
+}
+
+#[test]
 fn a_store_that_fails_gives_an_error_and_says_why() {
     if !can_mount() {
         return;

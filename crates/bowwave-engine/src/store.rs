@@ -8,7 +8,7 @@ mod whole;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bowwave_backend::{Backend, Entry, Error as StoreError, ErrorKind, Identity, Object, Profile};
+use bowwave_backend::{Backend, DiskStats, Entry, Error as StoreError, ErrorKind, Identity, Object, Profile};
 use bowwave_core::HandleId;
 
 use crate::engine::Inner;
@@ -59,6 +59,12 @@ impl Store {
     #[must_use]
     pub fn profile(&self) -> Profile {
         self.inner.profile.clone()
+    }
+
+    /// What a disk cache in front of the store has done, if there is one.
+    #[must_use]
+    pub fn disk(&self) -> Option<DiskStats> {
+        self.inner.backend.disk()
     }
 
     /// Describes one entry; the empty path is the root. Of a file that is being written the size is that of now.

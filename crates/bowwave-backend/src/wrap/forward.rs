@@ -140,6 +140,10 @@ macro_rules! backend_by_field {
                 self.store.read_link(path)
             }
 
+            fn disk(&self) -> Option<crate::DiskStats> {
+                self.store.disk()
+            }
+
             fn open(&self, path: &std::path::Path) -> crate::Result<std::sync::Arc<dyn crate::Object>> {
                 self.store.open(path)
             }

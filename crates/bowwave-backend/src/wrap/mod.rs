@@ -1,5 +1,6 @@
 //! Stores over stores: each changes one thing about the one below.
 
+mod disk_cache;
 mod fault;
 mod forward;
 mod limit;
@@ -11,6 +12,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use disk_cache::{DiskCache, DiskStats};
 pub use fault::{Fault, Faults, WriteFaults};
 use forward::backend_by_field;
 pub(crate) use forward::{forward_tree, forward_xattrs};
@@ -39,6 +41,18 @@ trait Layer: Debug + Send + Sync + 'static {
         sink: Box<dyn ReadSink>,
     );
 
+    /// A read of what is open for writing.
+    fn read_written(
+        self: &Arc<Self>,
+        inner: &Arc<dyn Object>,
+        path: &Arc<Path>,
+        offset: u64,
+        buf: ReadBuf,
+        sink: Box<dyn ReadSink>,
+    ) {
+        self.read(inner, path, offset, buf, sink);
+    }
+
     fn write(
         self: &Arc<Self>,
         inner: &Arc<dyn WriteObject>,
@@ -47,6 +61,10 @@ trait Layer: Debug + Send + Sync + 'static {
         buf: WriteBuf,
         sink: Box<dyn WriteSink>,
     );
+
+    fn disk(&self) -> Option<DiskStats> {
+        None
+    }
 
     fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {
         let _ = path;
@@ -97,6 +115,10 @@ impl<L: Layer> Backend for Wrapped<L> {
 
     fn read_link(&self, path: &Path) -> Result<PathBuf> {
         self.inner.read_link(path)
+    }
+
+    fn disk(&self) -> Option<DiskStats> {
+        self.layer.disk().or_else(|| self.inner.disk())
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
@@ -177,7 +199,7 @@ impl<L: Layer> Object for WrappedWriteObject<L> {
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.read.read(offset, buf, sink);
+        self.read.layer.read_written(&self.read.inner, &self.read.path, offset, buf, sink);
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {

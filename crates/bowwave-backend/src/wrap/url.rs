@@ -1,10 +1,12 @@
-//! Wrappers in URLs: `throttle:rate=9MB/s:URL`, `limit:requests=4:URL`, `fault:errors=0.01,seed=7:URL`.
+//! Wrappers in URLs: `disk:folder=/var/cache/x,size=9GiB:URL`, `throttle:rate=9MB/s:URL`, `limit:requests=4:URL`,
+//! `fault:errors=0.01,seed=7:URL`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Fault, Faults, Limit, Throttle};
+use super::{DiskCache, Fault, Faults, Limit, Throttle};
 use crate::url::{invalid, pairs};
-use crate::{Backend, ErrorKind, Options, Result, open_url, parse_duration, parse_rate};
+use crate::{Backend, ErrorKind, Options, Result, open_url, parse_duration, parse_rate, parse_size};
 
 /// Opens the wrapper `scheme`, with the options and the URL behind it in `rest`.
 pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Result<Arc<dyn Backend>> {
@@ -18,6 +20,11 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     let missing = |what: &str| invalid(format!("{url}: {scheme} wants `{what}`"));
     // The bad option is told before the store is opened, which may take long.
     match scheme {
+        "disk" => {
+            let folder = wrap.folder.ok_or_else(|| missing("folder=/var/cache/bowwave"))?;
+            let size = wrap.size.ok_or_else(|| missing("size=10GiB"))?;
+            Ok(Arc::new(DiskCache::new(open_url(inner, options)?, &folder, size)?))
+        }
         "throttle" => {
             let rate = wrap.rate.ok_or_else(|| missing("rate=9MB/s"))?;
             Ok(Arc::new(Throttle::new(open_url(inner, options)?, rate)?))
@@ -33,6 +40,8 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
 /// What the options of any wrapper say.
 #[derive(Default)]
 struct Wrap {
+    folder: Option<PathBuf>,
+    size: Option<u64>,
     rate: Option<u64>,
     requests: Option<u32>,
     faults: Faults,
@@ -46,6 +55,10 @@ impl Wrap {
             parsed.ok_or_else(|| bad("a share of requests from 0 to 1"))
         };
         match (scheme, key) {
+            ("disk", "folder") => self.folder = Some(value.into()),
+            ("disk", "size") => {
+                self.size = Some(parse_size(value).ok_or_else(|| bad("a size such as 10GiB"))?);
+            }
             ("throttle", "rate") => {
                 self.rate = Some(parse_rate(value).ok_or_else(|| bad("a rate such as 90MB/s"))?);
             }
@@ -71,6 +84,7 @@ impl Wrap {
             ("fault", "seed") => self.faults.seed = value.parse().map_err(|_| bad("a number"))?,
             _ => {
                 let known = match scheme {
+                    "disk" => "folder, size",
                     "throttle" => "rate",
                     "limit" => "requests",
                     _ => {

@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 use crate::commands::uploads;
 use crate::mounted::complaints;
 use crate::output::{self, Output};
-use crate::setup::{self, CacheArgs, Opened, StoreArgs, WriteArgs};
+use crate::setup::{self, CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
 use crate::{Failure, values};
 
 /// Arguments of `bowwave mount`.
@@ -112,6 +112,9 @@ pub struct Args {
     write: WriteArgs,
 
     #[command(flatten)]
+    disk: DiskArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 
     /// We are the process in the background: say on standard output when the mount is ready
@@ -140,7 +143,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     background::hide(&args.url)?;
     let url = background::url(args);
-    let opened = Opened::for_writing(&url, args.policy, (&args.cache(), &args.store), args.write)?;
+    let opened =
+        Opened::for_writing(&args.disk.url(&url)?, args.policy, (&args.cache(), &args.store), args.write)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
     if let Some(age) = args.abort_uploads {
@@ -173,7 +177,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     drop(mount);
     if args.stats_on_exit {
         let mut output = Output::stdout();
-        let printed = stats::print(&mut output, &opened.engine, args.json);
+        let printed = stats::print(&mut output, &opened, args.json);
         output.finish(printed)?;
     }
     ended.and(unmounted)

@@ -14,7 +14,7 @@ use bowwave_core::Policy;
 
 use crate::interrupt::{Interrupt, Second};
 use crate::output::{self, Output};
-use crate::setup::{CacheArgs, Opened, StoreArgs};
+use crate::setup::{CacheArgs, DiskArgs, Opened, StoreArgs};
 use crate::{Failure, values};
 use check::Verify;
 use jobs::Share;
@@ -113,6 +113,9 @@ pub struct Args {
     cache: CacheArgs,
 
     #[command(flatten)]
+    disk: DiskArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 }
 
@@ -131,7 +134,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .try_this("one run for each, or --mmap alone"));
     }
     let outcome = args.policies().iter().try_for_each(|&policy| {
-        let opened = Opened::new(&args.url, policy, &args.cache, &args.store)?;
+        let opened = Opened::new(&args.disk.url(&args.url)?, policy, &args.cache, &args.store)?;
         readahead = Some(opened.readahead());
         args.measure(policy, &opened, &interrupt, &mut rows)
     });

@@ -23,7 +23,7 @@ use bowwave_engine::Settings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::setup::{self, CacheArgs, StoreArgs};
+use crate::setup::{self, CacheArgs, DiskArgs, StoreArgs};
 use crate::{Failure, values};
 
 /// Arguments of `bowwave run`.
@@ -67,6 +67,9 @@ pub struct Args {
     cache: CacheArgs,
 
     #[command(flatten)]
+    disk: DiskArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 
     #[command(flatten)]
@@ -82,7 +85,8 @@ pub struct Args {
 /// # Errors
 /// If the options or stores are wrong, or the program cannot be run, or not served; before it is started.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let maps = args.maps.iter().map(|text| Map::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let cached = |map: Map| Ok(Map { url: args.disk.url(&map.url)?, ..map });
+    let maps = args.maps.iter().map(|text| cached(Map::parse(text)?)).collect::<Result<Vec<_>, Failure>>()?;
     let settings = setup::settings(args.policy, &args.cache, &args.store);
     if !maps.is_empty() {
         check(&settings, &maps)?;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_engine::Engine;
+use bowwave_engine::backend::DiskStats;
 use serde::Serialize;
 
 use crate::lustre;
 use crate::output::Output;
 use crate::requests::Requests;
+use crate::setup::Opened;
 use crate::table::{Align, Table};
 use crate::{Failure, setup};
 
@@ -34,10 +35,58 @@ struct Counters {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     lustre: BTreeMap<&'static str, u64>,
     store: Requests,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskCounters>,
+}
+
+/// What the disk cache did; bytes where the name says so, else requests.
+#[derive(Debug, Serialize)]
+struct DiskCounters {
+    hits: u64,
+    misses: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    bytes_evicted: u64,
+    bytes_dropped: u64,
+    damaged: u64,
+    errors: u64,
+}
+
+impl From<DiskStats> for DiskCounters {
+    fn from(stats: DiskStats) -> Self {
+        let DiskStats {
+            hits,
+            misses,
+            bytes_read,
+            bytes_written,
+            bytes_evicted,
+            bytes_dropped,
+            damaged,
+            errors,
+        } = stats;
+        Self { hits, misses, bytes_read, bytes_written, bytes_evicted, bytes_dropped, damaged, errors }
+    }
+}
+
+impl DiskCounters {
+    fn add_to(&self, table: &mut Table) {
+        let size = |bytes: u64| if bytes > 0 { setup::size(bytes) } else { String::new() };
+        for (what, requests, bytes) in [
+            ("requests met by the disk", self.hits, self.bytes_read),
+            ("- not met, then kept", self.misses, self.bytes_written),
+            ("- damaged there", self.damaged, 0),
+        ] {
+            table.row([what.to_owned(), requests.to_string(), size(bytes)]);
+        }
+        for (what, bytes) in [("- evicted there", self.bytes_evicted), ("- not kept", self.bytes_dropped)] {
+            table.row([what.to_owned(), String::new(), size(bytes)]);
+        }
+    }
 }
 
 /// Prints them.
-pub(super) fn print(output: &mut Output, engine: &Engine, json: bool) -> Result<(), Failure> {
+pub(super) fn print(output: &mut Output, opened: &Opened, json: bool) -> Result<(), Failure> {
+    let engine = &opened.engine;
     let stats = engine.stats();
     let counters = Counters {
         reads: stats.cache.reads,
@@ -58,6 +107,7 @@ pub(super) fn print(output: &mut Output, engine: &Engine, json: bool) -> Result<
         frames: stats.frames,
         lustre: lustre::counters(&stats.cache),
         store: Requests::of(engine),
+        disk: opened.store.disk().map(DiskCounters::from),
     };
     if json {
         return output.json_line(&counters);
@@ -89,6 +139,9 @@ pub(super) fn print(output: &mut Output, engine: &Engine, json: bool) -> Result<
         ("frames", pages(counters.frames)),
     ] {
         table.row([what.to_owned(), count, bytes]);
+    }
+    if let Some(disk) = &counters.disk {
+        disk.add_to(&mut table);
     }
     output.line(table.to_string().trim_end())?;
     if !counters.lustre.is_empty() {

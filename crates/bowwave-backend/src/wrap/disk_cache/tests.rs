@@ -1,0 +1,260 @@
+//! Disk caches over memory: the contract, and what outlives the process, damage, other processes and too little room.
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::thread;
+use std::time::Instant;
+
+use super::*;
+use crate::conformance::{self, Fixture};
+use crate::{ErrorKind, MemoryBackend, Trace, TraceLog, pattern, read_exact};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+
+/// A cache in `folder` over `memory`, and what the memory is asked.
+fn cached(memory: &MemoryBackend, folder: &Path, bytes: u64) -> (DiskCache, Arc<TraceLog>) {
+    let trace = Trace::new(Arc::new(memory.clone()));
+    let log = trace.log();
+    (DiskCache::new(Arc::new(trace), folder, bytes).expect("a folder of ours"), log)
+}
+
+/// Waits until what was read is in the folder.
+fn settle(cache: &DiskCache) {
+    let begun = Instant::now();
+    while cache.store.layer.queued.load(Ordering::Relaxed) > 0 {
+        assert!(begun.elapsed() < PATIENCE, "nothing is written");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn stats(cache: &DiskCache) -> DiskStats {
+    cache.disk().expect("it is one")
+}
+
+fn bytes(len: u64, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(len).expect("small")];
+    pattern::fill(1 << 40, seed << 30, &mut bytes);
+    bytes
+}
+
+fn read(cache: &DiskCache, path: &str, offset: u64, len: usize) -> Vec<u8> {
+    let object = cache.open(path.as_ref()).expect("is there");
+    let len = len.min(usize::try_from(object.size().saturating_sub(offset)).expect("small"));
+    read_exact(&*object, offset, len, PATIENCE).expect("readable")
+}
+
+/// The files that segments lie in.
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let shelves = fs::read_dir(folder).expect("a folder").map(|shelf| shelf.expect("readable").path());
+    let shelves = shelves.filter(|shelf| shelf.is_dir() && !shelf.ends_with("live"));
+    shelves
+        .flat_map(|shelf| fs::read_dir(shelf).expect("a folder"))
+        .map(|entry| entry.expect("readable").path())
+        .collect()
+}
+
+/// What segments take on the disk. One may go while we look.
+fn taken(folder: &Path) -> u64 {
+    segments(folder).iter().filter_map(|path| path.metadata().ok()).map(|file| file.blocks() * 512).sum()
+}
+
+struct Over(MemoryBackend, tempfile::TempDir);
+
+impl Fixture for Over {
+    fn put(&self, path: &str, bytes: &[u8]) {
+        self.0.insert(path, bytes);
+    }
+
+    fn store(&self) -> Arc<dyn Backend> {
+        let cache = DiskCache::new(Arc::new(self.0.clone()), self.1.path(), 64 * MIB);
+        Arc::new(cache.expect("a folder of ours"))
+    }
+}
+
+#[test]
+fn a_disk_cache_conforms() {
+    conformance::run(&Over(MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder")));
+}
+
+#[test]
+fn what_one_process_has_read_the_next_one_has_on_its_disk() {
+    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let want = bytes(9 * MIB + 77, 1);
+    memory.insert("x", want.as_slice());
+    {
+        let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
+        // Across segments, and to the end, which is in the middle of a page.
+        for offset in (0..want.len() as u64).step_by(MIB as usize) {
+            assert!(read(&cache, "x", offset, MIB as usize)[..] == *part(&want, offset, MIB));
+        }
+        settle(&cache);
+        assert_eq!((log.requests(), stats(&cache).hits, stats(&cache).misses), (10, 0, 10));
+        assert_eq!(stats(&cache).bytes_written, want.len() as u64);
+    }
+    let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
+    for (offset, len) in [(0, want.len() as u64), (4096, 4096), (3 * MIB, 2 * MIB), (9 * MIB, 77)] {
+        assert!(read(&cache, "x", offset, len as usize)[..] == *part(&want, offset, len), "{offset}, {len}");
+    }
+    assert_eq!((log.requests(), stats(&cache).hits, stats(&cache).misses), (0, 4, 0));
+    // What was never read is asked for, and so is what begins in the middle of a page.
+    assert!(read(&cache, "x", 10, 100)[..] == want[10..110]);
+    assert_eq!(log.requests(), 1);
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert!(segments(folder.path()).iter().all(|path| mode(path) == 0o600));
+    assert_eq!(mode(segments(folder.path())[0].parent().expect("a shelf")), 0o700);
+}
+
+fn part(bytes: &[u8], offset: u64, len: u64) -> &[u8] {
+    let offset = usize::try_from(offset).expect("small");
+    &bytes[offset..bytes.len().min(offset + usize::try_from(len).expect("small"))]
+}
+
+#[test]
+fn a_changed_object_is_read_anew_and_who_holds_the_old_one_gets_no_byte_of_it() {
+    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let (old, new) = (bytes(MIB, 1), bytes(MIB, 2));
+    memory.insert("x", old.as_slice());
+    let (cache, _) = cached(&memory, folder.path(), 64 * MIB);
+    let held = cache.open("x".as_ref()).expect("is there");
+    assert!(read(&cache, "x", 0, MIB as usize) == old);
+    settle(&cache);
+    memory.insert("x", new.as_slice());
+    assert!(read(&cache, "x", 0, MIB as usize) == new);
+    settle(&cache);
+    assert!(read(&cache, "x", 0, MIB as usize) == new);
+    match read_exact(&*held, 0, MIB as usize, PATIENCE) {
+        Ok(bytes) => assert!(bytes == old),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Changed),
+    }
+}
+
+type Damage = fn(&fs::File);
+
+/// Whatever lies in the folder, bytes are right: a bit that fell over, a file cut short, zeros where a page was not written
+/// before the power went, a file of somebody else's.
+#[test]
+fn damage_is_found_and_mended() {
+    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let want = bytes(6 * MIB, 3);
+    memory.insert("x", want.as_slice());
+    let damages: [(&str, Damage); 6] = [
+        ("a bit", |file| {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, 500_000).expect("readable");
+            file.write_all_at(&[byte[0] ^ 4], 500_000).expect("writable");
+        }),
+        ("cut in the data", |file| file.set_len(300_000).expect("writable")),
+        ("cut in the checksums", |file| file.set_len(5000).expect("writable")),
+        ("empty", |file| file.set_len(0).expect("writable")),
+        ("zeros", |file| file.write_all_at(&[0; 100_000], 1_000_000).expect("writable")),
+        ("noise at its head", |file| file.write_all_at(&[7; 100], 0).expect("writable")),
+    ];
+    for (what, damage) in damages {
+        let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
+        assert!(read(&cache, "x", 0, want.len()) == want, "before {what}");
+        settle(&cache);
+        for path in segments(folder.path()) {
+            damage(&fs::OpenOptions::new().read(true).write(true).open(path).expect("there"));
+        }
+        let before = log.requests();
+        assert!(read(&cache, "x", 0, want.len()) == want, "{what}");
+        assert_eq!(log.requests(), before + 1, "{what}: the store is asked");
+        settle(&cache);
+        assert!(read(&cache, "x", 0, want.len()) == want, "after {what}");
+        assert_eq!(log.requests(), before + 1, "{what}: it was mended");
+    }
+}
+
+#[test]
+fn several_that_share_a_folder_never_hold_more_than_it_may_and_what_is_used_stays() {
+    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let limit = 64 * MIB;
+    for number in 0..40 {
+        memory.insert(format!("{number}"), bytes(5 * MIB, number));
+    }
+    let (evicted, most) = thread::scope(|scope| {
+        let sharers: Vec<_> = (0..3)
+            .map(|sharer| {
+                let (memory, folder) = (&memory, folder.path());
+                scope.spawn(move || {
+                    let (cache, _) = cached(memory, folder, limit);
+                    for number in (0..40).map(|turn| (turn * 7 + sharer * 13) % 40) {
+                        assert!(read(&cache, &format!("{number}"), 0, 5 << 20) == bytes(5 * MIB, number));
+                        settle(&cache);
+                    }
+                    assert_eq!(stats(&cache).errors, 0, "{:?}", stats(&cache));
+                    stats(&cache).bytes_evicted
+                })
+            })
+            .collect();
+        let mut most = 0;
+        while !sharers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            most = taken(folder.path()).max(most);
+        }
+        (sharers.into_iter().map(|sharer| sharer.join().expect("no panic")).sum::<u64>(), most)
+    });
+    assert!(most <= limit, "{most} bytes taken of {limit}");
+    assert!(evicted > 100 * MIB, "{evicted} bytes evicted");
+    assert!(taken(folder.path()) > limit / 3, "the room is used: {}", taken(folder.path()));
+    // A process that was killed has left its mark and a count that is too high: neither is for ever.
+    fs::write(folder.path().join("live/1-0"), "").expect("writable");
+    fs::write(folder.path().join("used"), format!("{:020}\n", u64::MAX)).expect("writable");
+    let (cache, _) = cached(&memory, folder.path(), limit);
+    assert!(!folder.path().join("live/1-0").exists());
+    memory.insert("more", bytes(5 * MIB, 99));
+    read(&cache, "more", 0, 5 << 20);
+    settle(&cache);
+    assert_eq!((stats(&cache).bytes_written, stats(&cache).bytes_dropped), (5 * MIB, 0));
+    // And a folder that is to be smaller is made smaller.
+    drop(cache);
+    assert!(taken(folder.path()) <= limit);
+}
+
+#[test]
+fn objects_whose_version_cannot_be_told_and_what_is_being_written_are_passed_by() {
+    let identity = |etag: Option<&str>, modified_ns| Identity {
+        etag: etag.map(str::to_owned),
+        modified_ns,
+        ..Identity::default()
+    };
+    assert!(Key::new("x:", Path::new("a"), &identity(None, None)).is_none());
+    assert!(Key::new("x:", Path::new(&"a".repeat(5000)), &identity(Some("e"), None)).is_none());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos();
+    let now = i128::try_from(now).expect("before 10^21");
+    assert!(!is_settled(&identity(None, Some(now))), "changed just now");
+    assert!(is_settled(&identity(None, Some(now - 3_000_000_000))));
+    assert!(is_settled(&identity(Some("e"), Some(now))), "an entity tag tells any two versions apart");
+}
+
+#[test]
+fn a_disk_that_fails_is_counted_and_the_reader_hears_nothing_of_it() {
+    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    let want = bytes(MIB, 5);
+    memory.insert("x", want.as_slice());
+    let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
+    // Where segments are to be is a file.
+    for name in 0..256 {
+        fs::write(folder.path().join(format!("{name:02x}")), "").expect("writable");
+    }
+    for _ in 0..2 {
+        assert!(read(&cache, "x", 0, MIB as usize) == want);
+        settle(&cache);
+    }
+    assert_eq!(log.requests(), 2);
+    assert!(stats(&cache).errors > 0 && stats(&cache).bytes_dropped == 2 * MIB, "{:?}", stats(&cache));
+}
+
+#[test]
+fn folders_of_others_and_too_little_room_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("thesis.tex"), "").expect("writable");
+    let open = |path: &Path, bytes| DiskCache::new(Arc::new(MemoryBackend::new()), path, bytes).map(drop);
+    let error = open(folder.path(), 64 * MIB).expect_err("not ours");
+    assert!(error.to_string().contains("other files in it"), "{error}");
+    let error = open(&folder.path().join("new"), 1 << 20).expect_err("too small");
+    assert!(error.to_string().contains("at least 64MiB"), "{error}");
+    let error = open(&folder.path().join("thesis.tex"), 64 * MIB).expect_err("a file");
+    assert!(error.to_string().contains("thesis.tex"), "{error}");
+    open(&folder.path().join("a/b/c"), 64 * MIB).expect("made");
+}
