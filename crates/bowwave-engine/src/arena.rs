@@ -195,6 +195,7 @@ impl Drop for Arena {
 }
 
 #[cfg(test)]
+#[expect(clippy::print_stderr, reason = "a test that cannot run everywhere says so")]
 mod tests {
     use super::*;
     use std::{fs, path::Path};
