@@ -36,6 +36,8 @@ class Undo:
         self.steps.append((what, args))
 
     def all(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # Who asks twice must not have the rest left as it is.
         while self.steps:
             what, args = self.steps.pop()
             try:
@@ -97,7 +99,6 @@ def group(undo, args, loop, memory):
     made = []
     root = Path("/sys/fs/cgroup")
     if (root / "memory").is_dir():
-        number = Path(f"/sys/block/{Path(loop).name}/dev").read_text().strip()
         for kind in ("memory", "blkio"):
             folder = root / kind / f"compare-swap-{os.getpid()}"
             folder.mkdir(exist_ok=True)
@@ -105,6 +106,7 @@ def group(undo, args, loop, memory):
         if memory:
             write(made[0] / "memory.limit_in_bytes", memory)
         if args.iops:
+            number = Path(f"/sys/block/{Path(loop).name}/dev").read_text().strip()
             for way in ("read", "write"):
                 write(made[1] / f"blkio.throttle.{way}_iops_device", f"{number} {args.iops}")
     else:
@@ -118,6 +120,12 @@ def group(undo, args, loop, memory):
             number = Path(f"/sys/block/{Path(loop).name}/dev").read_text().strip()
             write(folder / "io.max", f"{number} riops={args.iops} wiops={args.iops}")
     return made
+
+
+def end(child):
+    """Without it the folders of its cgroup stay."""
+    child.kill()
+    child.wait()
 
 
 def ungroup(made):
@@ -147,18 +155,20 @@ def measure(undo, args, loop, name, memory, extra):
         for folder in made:
             write(folder / "cgroup.procs", os.getpid())
 
+    child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True, preexec_fn=enter)
+    undo.add(ungroup, made)
+    undo.add(end, child)
     try:
-        child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True, preexec_fn=enter)
-        undo.add(child.kill)
         filled = child.stdout.readline()
         before = counters(loop)
         line = child.stdout.readline()
         after = counters(loop)
         if child.wait() != 0 or not filled or not line:
             sys.exit(f"compare_swap.py: {name}: the program ended with {child.returncode}")
-        undo.steps.pop()
     finally:
-        ungroup(made)
+        for _ in range(2):
+            what, words = undo.steps.pop()
+            what(*words)
     result = json.loads(line)
     moved = {key: after[key] - before[key] for key in after}
     requests = moved["reads"] + moved["writes"]
@@ -179,13 +189,23 @@ def kernel(undo, args, loop):
     run("swapoff", loop)
 
 
+def unmount(folder):
+    for left in reversed(range(100)):
+        try:
+            return run("umount", str(folder))
+        except subprocess.CalledProcessError:  # What a process had in flight keeps its file open for a moment after its end.
+            if not left:
+                raise
+            time.sleep(0.1)
+
+
 def ours(undo, args, loop):
     run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,nodiscard", loop)
     folder = Path(args.folder) / f"compare-swap-mount-{os.getpid()}"
     folder.mkdir()
     undo.add(folder.rmdir)
     run("mount", loop, str(folder))
-    undo.add(run, "umount", str(folder))
+    undo.add(unmount, folder)
     for window in args.ahead:
         measure(undo, args, loop, f"bowwave, window {window}", None, [str(folder), "--ahead", window])
 
