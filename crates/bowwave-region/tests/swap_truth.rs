@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowwave_backend::{
     Backend, Entry, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
@@ -30,11 +30,28 @@ fn run(swap: &Swap, ops: u64) -> SwapReport {
     let done = AtomicU64::new(0);
     let seed = number("BOWWAVE_SWAP_SEED", 1);
     let ops = number("BOWWAVE_SWAP_OPS", ops);
-    Run { region: &region, ops, seed, done: &done }.check();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| tell(&over, &done, ops));
+        Run { region: &region, ops, seed, done: &done }.check();
+        over.store(true, Ordering::Relaxed);
+    });
     let report = region.report();
     assert!(report.stats.swap_in > 0 && report.stats.swap_out > 0, "it went out and came back: {report:?}");
     assert!(report.load.frames_used <= report.load.frames, "{report:?}");
     report
+}
+
+/// Says, each half minute, how far it is.
+fn tell(over: &AtomicBool, done: &AtomicU64, ops: u64) {
+    let mut last = Instant::now();
+    while !over.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(5));
+        if last.elapsed() > Duration::from_secs(30) {
+            last = Instant::now();
+            eprintln!("{} of {ops} operations", done.load(Ordering::Relaxed));
+        }
+    }
 }
 
 #[test]
@@ -58,25 +75,50 @@ fn what_was_written_is_read_from_a_store_that_answers_at_once() {
 fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
-    let faults = Faults {
-        seed: number("BOWWAVE_SWAP_SEED", 1),
-        errors: vec![(ErrorKind::Io, 0.01)],
-        short: 0.01,
-        writes: WriteFaults { errors: vec![(ErrorKind::Io, 0.01)], short: 0.01, ..WriteFaults::default() },
-        ..Faults::default()
-    };
-    let faulty = Arc::new(Fault::new(Arc::new(file), faults).expect("a thread"));
+    let faulty = Arc::new(Fault::new(Arc::new(file), one_in_a_hundred()).expect("a thread"));
     let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", SPILL), MEMORY) else { return };
     let report = run(&swap, 30_000);
     assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
 }
 
+/// Reads and writes that fail, or do less than was asked.
+fn one_in_a_hundred() -> Faults {
+    Faults {
+        seed: number("BOWWAVE_SWAP_SEED", 1),
+        errors: vec![(ErrorKind::Io, 0.01)],
+        short: 0.01,
+        writes: WriteFaults { errors: vec![(ErrorKind::Io, 0.01)], short: 0.01, ..WriteFaults::default() },
+        ..Faults::default()
+    }
+}
+
 #[test]
 fn a_full_disk_holds_growth_up_and_loses_nothing() {
-    let store = Arc::new(Filling { inner: MemoryBackend::new(), full: Arc::default() });
-    let Some(swap) = swap(&Spill::store(Arc::clone(&store) as _, "spill", SPILL), MEMORY) else { return };
+    let full = Arc::default();
+    let store = Filling { inner: Arc::new(MemoryBackend::new()), full: Arc::clone(&full) };
+    let Some(swap) = swap(&Spill::store(Arc::new(store), "spill", SPILL), MEMORY) else { return };
+    let (report, blocked) = run_while_filling(&swap, &full, 30_000);
+    assert!(report.stats.write_errors > 0 && blocked > 0, "{blocked}, {report:?}");
+}
+
+#[test]
+fn a_store_that_fails_and_is_full_now_and_then_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
+    let full = Arc::default();
+    let filling = Filling { inner: Arc::new(file.with_all_writes_direct()), full: Arc::clone(&full) };
+    let faulty = Arc::new(Fault::new(Arc::new(filling), one_in_a_hundred()).expect("a thread"));
+    let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", SPILL), MEMORY) else { return };
+    let (report, blocked) = run_while_filling(&swap, &full, 30_000);
+    assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
+    assert!(report.stats.write_errors > 0 && blocked > 0, "{blocked}, {report:?}");
+    eprintln!("{} faults, held up {blocked} times: {report:?}", faulty.faults());
+}
+
+/// The same while the store is full now and then, and how often the swap was held up by that.
+fn run_while_filling(swap: &Swap, full: &AtomicBool, ops: u64) -> (SwapReport, u64) {
     let (over, blocked) = (AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
+    let report = thread::scope(|scope| {
         scope.spawn(|| {
             // Full whenever something has been written since; empty again when the swap has noticed.
             let mut written = 0;
@@ -84,20 +126,20 @@ fn a_full_disk_holds_growth_up_and_loses_nothing() {
                 let report = swap.report();
                 if report.load.blocked {
                     blocked.fetch_add(1, Ordering::Relaxed);
-                    store.full.store(false, Ordering::Relaxed);
+                    full.store(false, Ordering::Relaxed);
                     written = report.stats.swap_out;
                 } else if report.stats.swap_out > written + 2000 {
-                    store.full.store(true, Ordering::Relaxed);
+                    full.store(true, Ordering::Relaxed);
                 }
                 thread::sleep(Duration::from_millis(1));
             }
-            store.full.store(false, Ordering::Relaxed);
+            full.store(false, Ordering::Relaxed);
         });
-        let report = run(&swap, 30_000);
+        let report = run(swap, ops);
         over.store(true, Ordering::Relaxed);
-        assert!(report.stats.write_errors > 0, "{report:?}");
+        report
     });
-    assert!(blocked.into_inner() > 0, "the swap was never held up");
+    (report, blocked.into_inner())
 }
 
 #[test]
@@ -129,10 +171,10 @@ fn it_works_without_privileges() {
     }
 }
 
-/// A store in memory that may be full.
+/// A store that may be full.
 #[derive(Debug)]
 struct Filling {
-    inner: MemoryBackend,
+    inner: Arc<dyn Backend>,
     full: Arc<AtomicBool>,
 }
 
