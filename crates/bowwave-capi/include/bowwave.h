@@ -1,6 +1,6 @@
 /*
  * bowwave.h - files of any store (a folder, HTTP, S3, a slow device), read and mapped through a page cache with
- * readahead.
+ * readahead; and memory that may be larger than memory.
  *
  *     bowwave_store *store = bowwave_open("https://example.org/data/", "cache=1GiB");
  *     bowwave_region *region = bowwave_map(store, "model.bin", 0, 0, 0);
@@ -41,6 +41,11 @@ typedef struct bowwave_file bowwave_file;
 /* A file, or a part of one, as memory. */
 typedef struct bowwave_region bowwave_region;
 
+/* A budget of memory, and a file for what does not fit into it. */
+typedef struct bowwave_swap bowwave_swap;
+/* Memory that may be larger than the budget. */
+typedef struct bowwave_memory bowwave_memory;
+
 /* How bytes will be read or touched. */
 #define BOWWAVE_NORMAL 0     /* nothing is known; of a region or file as a whole */
 #define BOWWAVE_SEQUENTIAL 1 /* in order; of a region or file as a whole */
@@ -78,6 +83,34 @@ struct bowwave_region_counters {
     uint64_t pages_mapped;   /* pages mapped */
     uint64_t pages_unmapped; /* pages unmapped to make room, or to see whether they are touched again */
     uint64_t pages_poisoned; /* pages that could not be had: touching them is a SIGBUS */
+};
+
+/* What a swap has done so far, over all of its memory. Pages unless the comment says otherwise. */
+struct bowwave_swap_counters {
+    uint64_t page_bytes;          /* bytes of a page */
+    uint64_t frames;              /* pages that fit into memory */
+    uint64_t frames_used;         /* pages that are there or on their way */
+    uint64_t slots;               /* pages that fit into the spill */
+    uint64_t slots_used;          /* pages that it has */
+    uint64_t blocked;             /* 1 if the spill takes nothing: touches that need more memory wait until it does */
+    uint64_t serves_system_calls; /* 1 if system calls may be handed memory that is out; else they return EFAULT */
+    uint64_t minor_faults;        /* touches of pages that were in memory or never touched before */
+    uint64_t major_faults;        /* touches of pages that were out */
+    uint64_t late;                /* touches of pages that readahead was bringing */
+    uint64_t swap_ra;             /* read ahead */
+    uint64_t swap_ra_hit;         /* of these: seen to be touched */
+    uint64_t mapped_ahead;        /* of these: mapped before they were touched, whether they were is not known */
+    uint64_t wasted;              /* of these: left without having been touched */
+    uint64_t swap_in;             /* read */
+    uint64_t swap_out;            /* written */
+    uint64_t dropped;             /* left without a write, since the spill had them */
+    uint64_t zero_out;            /* left without a write, since they were all zeros */
+    uint64_t read_errors;         /* reads that failed, after retries */
+    uint64_t write_errors;        /* writes that failed, after retries; their pages stayed in memory */
+    uint64_t requests;            /* requests to the spill */
+    uint64_t retries;             /* tried again */
+    uint64_t bytes_read;          /* bytes that came from it */
+    uint64_t bytes_written;       /* bytes that went to it */
 };
 
 /* The version of the library, such as "0.1.0". */
@@ -183,6 +216,47 @@ int bowwave_store_counters(const bowwave_store *store, struct bowwave_counters *
 
 /* What has happened in a region so far. bytes: sizeof *counters. */
 int bowwave_region_counters(const bowwave_region *region, struct bowwave_region_counters *counters, size_t bytes);
+
+/*
+ * Opens a budget of memory_bytes of memory (0: half of what is available; at least 4 MiB) over a spill of spill_bytes.
+ *
+ * spill: a folder, for a file without a name in it; or a file, empty or used for this before, for one process at a time.
+ * The room is reserved at once. What is in memory gets there in the clear; the file is readable for its owner alone.
+ *
+ * EINVAL: the room is not on the disk, the file holds something else, the memory is too small. EPERM: this process may not use
+ * userfaultfd.
+ */
+bowwave_swap *bowwave_swap_open(const char *spill, uint64_t spill_bytes, uint64_t memory_bytes);
+
+/* Closes it. Its memory keeps what it needs. */
+void bowwave_swap_close(bowwave_swap *swap);
+
+/*
+ * Memory of len bytes, all zeros, at the start of a page. It costs nothing until it is written to. No write is lost: while the spill is full
+ * or failing, touches that need more memory wait, and standard error says so. A page that cannot be brought back is a SIGBUS.
+ *
+ * System calls that are handed the memory work if serves_system_calls says so (root, the sysctl vm.unprivileged_userfaultfd, or
+ * leave to open /dev/userfaultfd); else they return EFAULT for pages that are out.
+ */
+bowwave_memory *bowwave_memory_new(const bowwave_swap *swap, size_t len);
+
+/* Gives it back. */
+void bowwave_memory_free(bowwave_memory *memory);
+
+/* Where it begins. */
+void *bowwave_memory_address(const bowwave_memory *memory);
+
+/* How many bytes it has; 0 for NULL. */
+size_t bowwave_memory_size(const bowwave_memory *memory);
+
+/*
+ * Says how len bytes from an offset will be touched. len 0: to the end. BOWWAVE_DONTNEED gives up what whole pages hold: they are
+ * zeros from now on. BOWWAVE_NOREUSE writes them out now.
+ */
+int bowwave_memory_advise(const bowwave_memory *memory, size_t offset, size_t len, int advice);
+
+/* What a swap has done so far. bytes: sizeof *counters. */
+int bowwave_swap_counters(const bowwave_swap *swap, struct bowwave_swap_counters *counters, size_t bytes);
 
 #ifdef __cplusplus
 }

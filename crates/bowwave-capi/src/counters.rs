@@ -106,7 +106,7 @@ pub unsafe extern "C" fn bowwave_region_counters(
 ///
 /// # Safety
 /// Room for `bytes` bytes at `to`, or NULL.
-unsafe fn hand_over<T>(known: &T, to: *mut T, bytes: usize) -> Result<c_int, Failure> {
+pub(crate) unsafe fn hand_over<T>(known: &T, to: *mut T, bytes: usize) -> Result<c_int, Failure> {
     if to.is_null() {
         return Err(Failure::invalid("the counters are NULL"));
     }

@@ -11,3 +11,4 @@ pub mod file;
 mod given;
 pub mod region;
 pub mod store;
+pub mod swap;

@@ -137,6 +137,46 @@ static void failures(const char *folder) {
     bowwave_close(store);
 }
 
+/* Memory of eight times the budget, each word checked. */
+static void swaps(const char *folder) {
+    bowwave_swap *swap = bowwave_swap_open(folder, 64 << 20, 4 << 20);
+    CHECK(swap != NULL);
+    size_t len = 32 << 20;
+    bowwave_memory *memory = bowwave_memory_new(swap, len);
+    CHECK(memory != NULL && bowwave_memory_size(memory) == len);
+    uint64_t *words = bowwave_memory_address(memory);
+    for (size_t at = 0; at < len / 8; at++)
+        words[at] = at * 0x9E3779B97F4A7C15u;
+    CHECK(bowwave_memory_advise(memory, 0, 0, BOWWAVE_SEQUENTIAL) == 0);
+    for (size_t at = 0; at < len / 8; at++)
+        CHECK(words[at] == at * 0x9E3779B97F4A7C15u);
+    CHECK(bowwave_memory_advise(memory, 4096, 8192, BOWWAVE_DONTNEED) == 0);
+    CHECK(words[511] != 0 && words[512] == 0 && words[1535] == 0 && words[1536] != 0);
+    CHECK(bowwave_memory_advise(memory, 0, 0, BOWWAVE_NOREUSE) == 0);
+    CHECK(bowwave_memory_advise(memory, len, 1, BOWWAVE_NORMAL) == -EINVAL);
+    CHECK(bowwave_memory_advise(memory, 0, 0, 6) == -EINVAL);
+    said("BOWWAVE_NOREUSE");
+    struct bowwave_swap_counters counters;
+    CHECK(bowwave_swap_counters(swap, &counters, sizeof counters) == 0);
+    CHECK(counters.page_bytes == 4096 && counters.frames < 1024 && counters.swap_out > 4096 && counters.swap_in > 4096);
+    CHECK(counters.frames_used <= counters.frames && counters.read_errors == 0 && counters.blocked == 0);
+    CHECK(bowwave_swap_counters(swap, &counters, 7) == -EINVAL);
+    CHECK(bowwave_memory_new(swap, 0) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_memory_new(swap, SIZE_MAX) == NULL && bowwave_last_errno() == EINVAL);
+    bowwave_swap_close(swap);
+    CHECK(words[1536] == 1536 * 0x9E3779B97F4A7C15u);
+    bowwave_memory_free(memory);
+
+    CHECK(bowwave_swap_open(NULL, 64 << 20, 0) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_swap_open(folder, 64 << 20, 1 << 20) == NULL && bowwave_last_errno() == EINVAL);
+    said("4194304 at least");
+    CHECK(bowwave_swap_open("/no/such/folder/file", 64 << 20, 0) == NULL && bowwave_last_errno() == ENOENT);
+    CHECK(bowwave_memory_new(NULL, 1) == NULL && bowwave_memory_address(NULL) == NULL && bowwave_memory_size(NULL) == 0);
+    CHECK(bowwave_memory_advise(NULL, 0, 0, 0) == -EINVAL && bowwave_swap_counters(NULL, NULL, 0) == -EINVAL);
+    bowwave_swap_close(NULL);
+    bowwave_memory_free(NULL);
+}
+
 static void *other_thread(void *file) {
     unsigned char byte;
     CHECK(bowwave_last_errno() == 0);
@@ -195,6 +235,7 @@ int main(int count, char **arguments) {
         bowwave_close(store);
     }
     lifetimes();
+    swaps(arguments[1]);
     free(expected);
     printf("%s\n", bowwave_version());
     return 0;

@@ -20,6 +20,11 @@ const TYPES: &[(&str, &str)] = &[
     ("const bowwave_file *", "*const File"),
     ("bowwave_region *", "*mut Region"),
     ("const bowwave_region *", "*const Region"),
+    ("bowwave_swap *", "*mut Swap"),
+    ("const bowwave_swap *", "*const Swap"),
+    ("bowwave_memory *", "*mut Memory"),
+    ("const bowwave_memory *", "*const Memory"),
+    ("struct bowwave_swap_counters *", "*mut SwapCounters"),
     ("struct bowwave_counters *", "*mut Counters"),
     ("struct bowwave_region_counters *", "*mut RegionCounters"),
 ];
@@ -155,6 +160,36 @@ fn structures_are_laid_out_as_declared() {
         RegionCounters,
         "bowwave_region_counters",
         [faults, pages_mapped, pages_unmapped, pages_poisoned]
+    );
+    same_fields!(
+        bowwave::swap::SwapCounters,
+        "bowwave_swap_counters",
+        [
+            page_bytes,
+            frames,
+            frames_used,
+            slots,
+            slots_used,
+            blocked,
+            serves_system_calls,
+            minor_faults,
+            major_faults,
+            late,
+            swap_ra,
+            swap_ra_hit,
+            mapped_ahead,
+            wasted,
+            swap_in,
+            swap_out,
+            dropped,
+            zero_out,
+            read_errors,
+            write_errors,
+            requests,
+            retries,
+            bytes_read,
+            bytes_written,
+        ]
     );
 }
 
