@@ -29,6 +29,7 @@
 
 mod config;
 mod entry;
+mod jumps;
 mod pace;
 mod plan;
 mod runs;
@@ -41,13 +42,15 @@ pub use config::StreamConfig;
 pub use scores::{Detector, Scores};
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use self::entry::{Entry, Join, Way};
-use self::runs::Runs;
+use self::jumps::Jumps;
+use self::runs::{Foretold, Runs};
 use self::table::Table;
 use super::{Access, FillReport, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
-use crate::page::{PageIndex, PageRange};
+use crate::page::PageRange;
 use crate::request::Pattern;
 use crate::time::Instant;
 use crate::window::{initial_size, next_size};
@@ -70,14 +73,13 @@ pub struct Stream {
     table: Table,
     runs: Runs,
     scores: Scores,
-    /// Where the next run was foretold to begin.
-    foretold: Option<u64>,
+    jumps: Jumps,
     /// Runs that nothing led to.
     fresh: u64,
     /// The tail was read ahead, and nobody has asked for more of it so far.
     tail_read: bool,
-    /// What is to be read besides the plan given last.
-    more: Option<Plan>,
+    /// What is to be read besides the plan given last, the last one first.
+    more: Vec<Plan>,
 }
 
 /// What is known when a decision is due: the pages `page..end` are wanted, clipped at the end of the file.
@@ -98,7 +100,7 @@ impl Readahead for Stream {
     }
 
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
-        self.more = None;
+        self.more.clear();
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
         let wanted = Wanted {
             page: access.page.0,
@@ -130,7 +132,7 @@ impl Readahead for Stream {
     }
 
     fn more(&mut self, _access: Access, _view: View<'_>) -> Option<Plan> {
-        self.more.take().map(|plan| Plan { scores: Some(self.scores), ..plan })
+        self.more.pop().map(|plan| Plan { scores: Some(self.scores), ..plan })
     }
 }
 
@@ -143,10 +145,10 @@ impl Stream {
             config,
             runs: Runs::new(),
             scores: Scores::new(),
-            foretold: None,
+            jumps: Jumps::default(),
             fresh: 0,
             tail_read: false,
-            more: None,
+            more: Vec::new(),
         }
     }
 
@@ -224,11 +226,19 @@ impl Stream {
     /// A miss or a mark of a stream that is read upward.
     fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
+        let trusted = self.scores.trusts(Detector::Sequential);
         let entry = self.table.get(at);
+        let began = entry.window == 0;
         if entry.way == Way::New {
             self.scores.count(Detector::Sequential, true);
+            if began && entry.returned && !trusted {
+                // Among many reads in no order some lie side by side. A third one in a row is more than chance.
+                entry.way = Way::Up;
+                entry.consumed = entry.consumed.saturating_add(end - page);
+                (entry.hi, entry.edge) = (entry.hi.max(end), entry.edge.max(end));
+                return wanted.alone();
+            }
         }
-        let began = entry.window == 0;
         let lost = page < entry.edge;
         entry.way = Way::Up;
         entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
@@ -320,6 +330,9 @@ impl Stream {
     /// The reader has come to a mark.
     fn marked(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Some(at) = self.table.marked(wanted.page) else { return self.context(wanted, view) };
+        if self.table.get(at).way == Way::Expected {
+            return self.landed(at, wanted, view);
+        }
         self.table.touch(at);
         let read = self.used_since(at, wanted.page, view);
         let Wanted { page, end, max, .. } = wanted;
@@ -348,14 +361,7 @@ impl Stream {
                 entry.lo = entry.lo.wrapping_add_signed(step.wrapping_mul(steps));
                 self.window_strided(at, wanted, view)
             }
-            Way::Expected => {
-                entry.way = Way::New;
-                entry.hi = end.min(entry.edge).max(entry.lo);
-                self.table.touch(at);
-                self.runs.push(page);
-                self.jump(view, wanted);
-                self.more.take().unwrap_or_else(|| wanted.nothing(Reason::Jumps))
-            }
+            Way::Expected => wanted.nothing(Reason::Jumps),
         }
     }
 
@@ -382,12 +388,11 @@ impl Stream {
             self.scores.count(Detector::Tail, true);
             self.tail_read = false;
         }
-        if let Some(step) = step
-            && let Some(plan) = self.stride_begun(wanted, step, view)
-        {
+        let strided = step.and_then(|step| self.stride_begun(wanted, step, view));
+        let at = self.enter(Entry::new(page, end));
+        if let Some(plan) = strided {
             return plan;
         }
-        let at = self.enter(Entry::new(page, end));
         let file = view.file_pages.0;
         if self.fresh > 1 && file <= WHOLE_WINDOWS * max && self.scores.trusts(Detector::Whole) {
             return self.whole(at, wanted, view);
@@ -402,9 +407,11 @@ impl Stream {
         }
         if self.scores.trusts(Detector::Cluster) && expected > end - page {
             self.table.get(at).expected = expected;
-            return self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
+            let plan = self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
+            self.jump(at, plan.window.size.0, wanted, view);
+            return plan;
         }
-        self.jump(view, wanted);
+        self.jump(at, 0, wanted, view);
         wanted.alone()
     }
 
@@ -416,17 +423,13 @@ impl Stream {
         }
         let (pages, alone) = (last.hi.saturating_sub(last.lo), last.way == Way::New && last.window == 0);
         // One request says how long requests are, and not how long runs.
-        if let Some(right) = self.runs.ended(if alone { 1 } else { pages }) {
-            self.scores.count(Detector::Cluster, right);
+        match self.runs.ended(if alone { 1 } else { pages }) {
+            Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
+            Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
+            None => {}
         }
         if alone {
             self.scores.count(Detector::Sequential, false);
-        }
-    }
-
-    fn judge_jump(&mut self, page: u64) {
-        if let Some(foretold) = self.foretold.take() {
-            self.scores.count(Detector::Jumps, foretold == page);
         }
     }
 
@@ -446,11 +449,8 @@ impl Stream {
         }
         let way = Way::Stride { step, block };
         let at = self.enter(Entry { way, edge, ..Entry::new(wanted.page, wanted.end) });
-        let trusted = self.scores.trusts(Detector::Stride);
-        let plan = if trusted { self.window_strided(at, wanted, view) } else { wanted.alone() };
         // It may as well be the begin of a stream like any other: several begin at even distances if one file is shared out.
-        self.enter(Entry::new(wanted.page, wanted.end));
-        Some(plan)
+        self.scores.trusts(Detector::Stride).then(|| self.window_strided(at, wanted, view))
     }
 
     /// Enters a stream; one that has to go tells whether it was one.
@@ -462,23 +462,5 @@ impl Stream {
             _ => {}
         }
         at
-    }
-
-    /// Plans what the next jump leads to, if jumps repeat and have been right about it.
-    fn jump(&mut self, view: View<'_>, wanted: Wanted) {
-        self.foretold = self.runs.next_jump();
-        let Some(next) = self.foretold.filter(|_| self.scores.trusts(Detector::Jumps)) else { return };
-        let pages = (wanted.end - wanted.page).min(wanted.max);
-        let clipped = pages.min(view.file_pages.0.saturating_sub(next));
-        if clipped == 0 || !self.allows(clipped, view) {
-            return;
-        }
-        let (hi, edge) = (next, next + clipped);
-        let entry =
-            Entry { way: Way::Expected, edge, window: clipped, mark: Some(next), ..Entry::new(next, hi) };
-        let mut plan = Plan::new(PageIndex(next), clipped, clipped, Reason::Jumps);
-        plan.window.async_size.0 = clipped;
-        self.enter(entry);
-        self.more = Some(plan);
     }
 }

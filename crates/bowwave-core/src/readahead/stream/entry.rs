@@ -155,7 +155,9 @@ impl Entry {
                 if self.over {
                     return None;
                 }
-                ((0..=self.steps_to(self.edge, step).0 + 1).contains(&steps) && within < block)
+                // As long as it was not foretold right once, its block is a run like any other, which is in the table, too.
+                let least = i64::from(self.proven == 0);
+                ((least..=self.steps_to(self.edge, step).0 + 1).contains(&steps) && within < block)
                     .then_some(Join::Stride)
             }
             _ => None,

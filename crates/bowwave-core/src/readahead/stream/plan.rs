@@ -85,8 +85,12 @@ impl Stream {
             plan.mark = Some(PageIndex(mark));
         }
         plan.mark_every = if last - mark > every { every } else { 0 };
+        if reason == Reason::Range {
+            // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
+            plan.mark_every = part(max);
+        }
         if apart {
-            self.more = (ahead > 0).then_some(plan);
+            self.more.extend((ahead > 0).then_some(plan));
             return Plan::new(PageIndex(page), end - page, 0, reason);
         }
         plan
@@ -289,6 +293,11 @@ impl Stream {
             (0..samples).filter(|n| !view.is_unread(PageIndex(from + span * n / samples))).count() as u64;
         span * used / samples
     }
+}
+
+/// Pages of a request of a run that is read at once.
+fn part(max: u64) -> u64 {
+    (max / STEP_WINDOWS).max(2 * SPECULATION_MIN)
 }
 
 /// Pages from one mark to the next.

@@ -20,6 +20,25 @@ pub(super) struct Runs {
     expected: u64,
 }
 
+/// How well the length of a run was foretold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Foretold {
+    Exactly,
+    /// It was at least half as long.
+    Roughly,
+    Wrongly,
+}
+
+/// A jump that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Jump {
+    pub(super) to: u64,
+    /// Jumps until the series begins anew.
+    pub(super) period: u64,
+    /// Rounds were the same to the page.
+    pub(super) exact: bool,
+}
+
 impl Runs {
     pub(super) const fn new() -> Self {
         Self { starts: [0; STARTS], len: 0, lengths: [0; LENGTHS], expected: 0 }
@@ -35,19 +54,21 @@ impl Runs {
         self.len += 1;
     }
 
-    /// A run has ended; tells whether it was at least half as long as [`length`](Self::length) had it, if that said
-    /// anything.
-    pub(super) fn ended(&mut self, pages: u64) -> Option<bool> {
+    /// A run has ended. How well that was foretold, if anything was: not at all, to a half, or to the page.
+    pub(super) fn ended(&mut self, pages: u64) -> Option<Foretold> {
         let expected = self.expected;
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
-        let mut lengths = self.lengths;
-        lengths.sort_unstable();
-        self.expected = if lengths[0] == 0 { 0 } else { lengths[1].midpoint(lengths[2]) };
-        (expected > 0).then_some(pages.saturating_mul(2) >= expected)
+        self.expected = middle(self.lengths);
+        (expected > 1).then(|| match pages {
+            pages if pages.abs_diff(expected) <= 1 => Foretold::Exactly,
+            pages if pages.saturating_mul(2) >= expected => Foretold::Roughly,
+            _ => Foretold::Wrongly,
+        })
     }
 
-    /// The pages that a run is expected to have: the middle of the last four. 0 if there were too few.
+    /// The pages that a run is expected to have: if the last four are alike, as many as the longest of them, else what is
+    /// in their middle. 0 if there was none.
     pub(super) fn length(&self) -> u64 {
         self.expected
     }
@@ -72,16 +93,36 @@ impl Runs {
     }
 
     /// Where the next run begins, if the jumps between the last ones repeat: after at least two of one kind of jump,
-    /// or two rounds of a longer series.
-    pub(super) fn next_jump(&self) -> Option<u64> {
+    /// or two rounds of a longer series. And after how many jumps, and whether they repeat to the page: what is even in bytes
+    /// may be a page more or less.
+    pub(super) fn next_jump(&self) -> Option<Jump> {
         let known = &self.starts[..self.len];
         let jump = |back: usize| {
             let at = known.len() - 1 - back;
             known[at].wrapping_sub(known[at - 1])
         };
+        let apart = |back: usize, period: usize| {
+            jump(back).wrapping_sub(jump(back + period)).cast_signed().unsigned_abs()
+        };
         (2..=(known.len().max(1) - 1) / 2)
-            .find(|&period| (0..period).all(|back| jump(back) == jump(back + period)))
-            .map(|period| known[known.len() - 1].wrapping_add(jump(period - 1)))
+            .find(|&period| (0..period).all(|back| apart(back, period) <= 1))
+            .map(|period| Jump {
+                to: known[known.len() - 1].wrapping_add(jump(period - 1)),
+                period: period as u64,
+                exact: (0..period).all(|back| apart(back, period) == 0),
+            })
+    }
+}
+
+/// Pages that a run is expected to have after some of these lengths; 0 are not known.
+fn middle(mut lengths: [u64; LENGTHS]) -> u64 {
+    lengths.sort_unstable();
+    let unknown = lengths.iter().filter(|&&pages| pages == 0).count();
+    let known = &lengths[unknown..];
+    match (known.first(), known.last()) {
+        (Some(&least), Some(&most)) if most / 4 <= least => most,
+        (Some(_), Some(_)) => known[(known.len() - 1) / 2],
+        _ => 0,
     }
 }
 
@@ -111,23 +152,39 @@ mod tests {
         assert_eq!(runs(&[]).step_to(0), None);
     }
 
-    #[test]
-    fn a_series_of_jumps_is_found_after_two_rounds() {
-        // +5, +90, and again.
-        assert_eq!(runs(&[0, 5, 95, 100, 190]).next_jump(), Some(195));
-        assert_eq!(runs(&[0, 5, 95, 100]).next_jump(), None);
-        // Three jumps, one of them back.
-        assert_eq!(runs(&[50, 60, 80, 10, 20, 40, 4_000_000]).next_jump(), None);
-        assert_eq!(runs(&[150, 160, 180, 110, 120, 140, 70]).next_jump(), Some(80));
-        assert_eq!(runs(&[]).next_jump(), None);
+    fn next(starts: &[u64]) -> Option<u64> {
+        runs(starts).next_jump().map(|jump| jump.to)
     }
 
     #[test]
-    fn runs_are_as_long_as_the_middle_of_the_last_four() {
+    fn a_series_of_jumps_is_found_after_two_rounds() {
+        // +5, +90, and again.
+        assert_eq!(next(&[0, 5, 95, 100, 190]), Some(195));
+        assert_eq!(next(&[0, 5, 95, 100]), None);
+        // Three jumps, one of them back.
+        assert_eq!(next(&[50, 60, 80, 10, 20, 40, 4_000_000]), None);
+        assert_eq!(next(&[150, 160, 180, 110, 120, 140, 70]), Some(80));
+        assert_eq!(next(&[]), None);
+    }
+
+    #[test]
+    fn what_is_even_in_bytes_may_be_a_page_more_or_less() {
+        let starts = [0, 4101, 8203, 11_718, 15_820, 19_921, 23_437];
+        assert_eq!(runs(&starts).next_jump(), Some(Jump { to: 27_539, period: 3, exact: false }));
+        assert_eq!(next(&[0, 4101, 8203, 11_718, 15_820, 19_921, 23_440]), None);
+    }
+
+    #[test]
+    fn runs_are_as_long_as_the_longest_of_those_that_are_alike() {
         let mut runs = Runs::new();
-        assert_eq!([runs.ended(9), runs.ended(8), runs.ended(10), runs.ended(11)], [None; 4]);
-        assert_eq!(runs.length(), 9);
-        assert_eq!((runs.ended(5), runs.length()), (Some(true), 9));
-        assert_eq!(runs.ended(4), Some(false));
+        assert_eq!((runs.length(), runs.ended(90)), (0, None));
+        assert_eq!([runs.ended(80), runs.ended(100)], [Some(Foretold::Roughly); 2]);
+        assert_eq!((runs.ended(99), runs.length()), (Some(Foretold::Exactly), 100));
+        assert_eq!((runs.ended(49), runs.length()), (Some(Foretold::Wrongly), 100));
+        // One long run among short ones is not what to expect.
+        for pages in [3, 900, 3, 3] {
+            runs.ended(pages);
+        }
+        assert_eq!(runs.length(), 3);
     }
 }

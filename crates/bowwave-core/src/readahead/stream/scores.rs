@@ -71,6 +71,12 @@ impl Scores {
         self.of(detector) >= Self::TRUSTED
     }
 
+    /// A prediction has come true to the page, which hardly happens by chance: as good as two.
+    pub(super) fn count_exact(&mut self, detector: Detector) {
+        self.count(detector, true);
+        self.count(detector, true);
+    }
+
     /// A prediction has come true, or not.
     pub(super) fn count(&mut self, detector: Detector, right: bool) {
         let score = &mut self.0[detector as usize];
