@@ -44,7 +44,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
 }
 
 /// One stage on a fresh machine.
-fn stage(testbed: &Testbed, policy: Policy, random: bool) -> Result<Phase, ReproduceError> {
+pub(super) fn stage(testbed: &Testbed, policy: Policy, random: bool) -> Result<Phase, ReproduceError> {
     let mut bench = testbed.bench(policy)?;
     let address = bench.address_at(testbed.image_at_share);
     let file = bench.machine.add_file("knoppix511-dvd-cn.iso", FILE_BYTES, address);

@@ -33,7 +33,12 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
 }
 
 /// Reads as many bytes as the file has, at any page of it.
-fn seconds(testbed: &Testbed, policy: Policy, file_bytes: u64, bytes: u64) -> Result<f64, ReproduceError> {
+pub(super) fn seconds(
+    testbed: &Testbed,
+    policy: Policy,
+    file_bytes: u64,
+    bytes: u64,
+) -> Result<f64, ReproduceError> {
     let mut bench = testbed.bench(policy)?;
     let address = testbed.address(&bench);
     let file = bench.machine.add_file("sparse", file_bytes, address);

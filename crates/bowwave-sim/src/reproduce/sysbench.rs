@@ -73,7 +73,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
 
 /// All reads by so many threads, which share the descriptors of the files; one number of threads after the other on one
 /// machine, where preparing the files has left their end in the page cache.
-fn seconds(
+pub(super) fn seconds(
     testbed: &Testbed,
     policy: Policy,
     threads: &[u32],

@@ -5,11 +5,15 @@
 //! | `workloads` | twelve workloads on an object store |
 //! | `streams` | interleaved streams, how many requests |
 //! | `pressure` | the thrashing experiment of 000, with `stream` |
+//! | `random` | reads in no order, what is fetched in vain |
+//! | `losses` | experiments of the documents that have nothing to gain |
 //!
 //! Nothing of this was published, so the columns of published figures are empty. The baseline is on-demand readahead, if
 //! the row does not say otherwise, and `stream` is what improves it. The notes have all policies.
 
+mod losses;
 mod pressure;
+mod random;
 mod streams;
 mod workloads;
 
@@ -42,6 +46,8 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let mut outcome = Outcome::default();
     twelve(&mut outcome)?;
     streams::fill(&mut outcome)?;
+    random::fill(&mut outcome)?;
+    losses::fill(&mut outcome)?;
     pressure::fill(&mut outcome)?;
     Ok(outcome)
 }

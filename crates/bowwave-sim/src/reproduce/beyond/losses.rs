@@ -1,0 +1,34 @@
+//! What `stream` must not cost: the experiments of the documents where readahead has nothing to gain, with `stream` in the
+//! place of what the documents had improved.
+
+use bowwave_core::Policy;
+
+use super::super::testbed::Testbed;
+use super::super::{aio_stress, overlapped, sysbench};
+use super::{Bar, Figure, Outcome, Pair, ReproduceError};
+
+/// Seconds, so less is better: nobody may lose more than a hundredth.
+const NO_LOSS: Bar = Bar::GainFrom(0.0, 1.01);
+
+pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
+    let testbed = Testbed::of_2007()?;
+    let mut add = |row: String, on_demand: f64, stream: f64| {
+        let ours = Pair::new(on_demand, stream);
+        outcome.figures.push(Figure::new(("beyond", "losses"), row, "s", Pair::default(), ours, NO_LOSS));
+    };
+    for kib in [8, 32, 128] {
+        let run = |policy| overlapped::seconds(&testbed, policy, 500 << 20, kib << 10);
+        add(format!("overlapped, {kib} KB reads"), run(Policy::OnDemand)?, run(Policy::Stream)?);
+    }
+    for (row, random) in [("sequential", false), ("random", true)] {
+        let run = |policy| aio_stress::stage(&testbed, policy, random).map(|phase| phase.seconds());
+        add(format!("aio-stress, {row}"), run(Policy::OnDemand)?, run(Policy::Stream)?);
+    }
+    let threads = [1, 4, 16, 64];
+    let [on_demand, stream] =
+        [Policy::OnDemand, Policy::Stream].map(|policy| sysbench::seconds(&testbed, policy, &threads, 1));
+    for (threads, (on_demand, stream)) in threads.iter().zip(on_demand?.into_iter().zip(stream?)) {
+        add(format!("sysbench fileio, {threads} threads"), on_demand, stream);
+    }
+    Ok(())
+}
