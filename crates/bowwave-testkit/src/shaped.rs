@@ -1,0 +1,192 @@
+//! An S3 server of made-up objects that is as slow as one is told: to measure mounts of object stores with.
+//!
+//! It answers what readers ask for (lists, heads, ranges), looks at no signature, and keeps nothing on disk, so that an object
+//! of 64 GiB costs nothing. Bytes of an object repeat after [`PERIOD`], which no page and no part divides: whoever knows them
+//! can check every byte he gets.
+
+mod answer;
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use self::answer::Answer;
+use crate::serve::{self, Serving};
+
+/// Objects repeat after so many bytes: the largest prime below 2^20.
+pub const PERIOD: usize = 1_048_573;
+/// Bytes that are sent at once.
+const PIECE: u64 = 128 << 10;
+
+/// How slow the server is.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// From a request to the first byte of its answer.
+    pub first_byte: Duration,
+    /// Bytes a second of a connection; 0 for no limit.
+    pub connection_rate: u64,
+    /// Bytes a second of all connections together; 0 for no limit.
+    pub total_rate: u64,
+}
+
+/// The server. Its only bucket is `data`.
+#[derive(Debug)]
+pub struct ShapedS3 {
+    serving: Serving,
+}
+
+/// What all requests share.
+#[derive(Debug)]
+struct Shared {
+    shape: Shape,
+    objects: Vec<(String, u64)>,
+    /// Two periods, so that a piece from anywhere is one slice.
+    pattern: Bytes,
+    /// When the link is free again.
+    link: Mutex<Instant>,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// One answer on its way.
+struct Sending {
+    shared: Arc<Shared>,
+    begun: Instant,
+    at: u64,
+    end: u64,
+    sent: u64,
+}
+
+type Body = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, io::Error>> + Send>>>;
+
+#[derive(Clone)]
+struct Front(Arc<Shared>);
+
+impl ShapedS3 {
+    /// Serves these objects, each a key and its bytes, on a free port of loopback.
+    ///
+    /// # Errors
+    /// If no port or thread is to be had.
+    pub fn start(shape: Shape, objects: Vec<(String, u64)>) -> io::Result<Self> {
+        let half = pattern();
+        let shared = Shared {
+            shape,
+            objects,
+            pattern: [half.as_slice(), &half].concat().into(),
+            link: Mutex::new(Instant::now()),
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        };
+        Ok(Self { serving: serve::start(Front(Arc::new(shared)))? })
+    }
+
+    /// Its URL. `/_pattern` there is what objects repeat, and `/_counters` the requests and bytes of bodies so far.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.serving.address)
+    }
+}
+
+impl Service<Request<Incoming>> for Front {
+    type Response = Response<Body>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Response<Body>>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let answer = Answer::to(&request, &shared.objects);
+            let text = match answer.own {
+                answer::Own::Pattern => Some(shared.pattern.slice(..PERIOD)),
+                answer::Own::Counters => Some(shared.counters().into()),
+                answer::Own::No => None,
+            };
+            if let Some(text) = text {
+                return Ok(Response::new(body(stream::iter([Ok(Frame::data(text))]))));
+            }
+            shared.requests.fetch_add(1, Ordering::Relaxed);
+            sleep(shared.shape.first_byte).await;
+            let begun = Instant::now();
+            let head = answer.head.body(()).map_err(io::Error::other)?;
+            let (parts, ()) = head.into_parts();
+            let body = match answer.text {
+                Some(text) => body(stream::iter([Ok(Frame::data(Bytes::from(text)))])),
+                None => {
+                    let (at, end) = answer.range;
+                    body(stream::unfold(Sending { shared, begun, at, end, sent: 0 }, Sending::next))
+                }
+            };
+            Ok(Response::from_parts(parts, body))
+        })
+    }
+}
+
+impl Shared {
+    fn counters(&self) -> String {
+        let (requests, bytes) = (self.requests.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        format!("{{\"requests\": {requests}, \"bytes\": {bytes}}}\n")
+    }
+
+    /// Waits until the link has sent so many bytes more.
+    async fn through_link(&self, bytes: u64) {
+        if self.shape.total_rate == 0 {
+            return;
+        }
+        let done = {
+            let mut free = self.link.lock().await;
+            *free = (*free).max(Instant::now()) + time_of(bytes, self.shape.total_rate);
+            *free
+        };
+        sleep_until(done).await;
+    }
+}
+
+impl Sending {
+    /// The next piece, when it is due.
+    async fn next(mut self) -> Option<(io::Result<Frame<Bytes>>, Self)> {
+        let bytes = (self.end - self.at).min(PIECE);
+        if bytes == 0 {
+            return None;
+        }
+        self.shared.through_link(bytes).await;
+        self.sent += bytes;
+        let rate = self.shared.shape.connection_rate;
+        if rate > 0 {
+            sleep_until(self.begun + time_of(self.sent, rate)).await;
+        }
+        let from = (self.at % PERIOD as u64) as usize;
+        let piece = self.shared.pattern.slice(from..from + bytes as usize);
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.at += bytes;
+        Some((Ok(Frame::data(piece)), self))
+    }
+}
+
+fn body(pieces: impl Stream<Item = io::Result<Frame<Bytes>>> + Send + 'static) -> Body {
+    StreamBody::new(Box::pin(pieces))
+}
+
+fn time_of(bytes: u64, rate: u64) -> Duration {
+    Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(u64::MAX.into()) as u64)
+}
+
+/// What objects repeat: a generator's bytes (Knuth's constants), the upper half of each word.
+fn pattern() -> Vec<u8> {
+    let mut state = 1u64;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 32) as u32).to_le_bytes()
+    });
+    words.flatten().take(PERIOD).collect()
+}
