@@ -286,11 +286,25 @@ static void threads(size_t total) {
 static void forks(size_t total) {
     char *at = malloc(total / 2);
     fill(at, total / 2, 23);
+    char *map = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    map[5] = 6;
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         free(at);
+        // Nothing of the child's may be taken for what it has unmapped.
+        if (munmap(map, total) != 0)
+            _exit(5);
+        char *pieces[200];
+        for (int i = 0; i < 200; i++)
+            fill(pieces[i] = malloc(1000 << i % 9), 1000 << i % 9, i);
+        for (int i = 0; i < 200; i++) {
+            pieces[i] = realloc(pieces[i], 2000 << i % 9);
+            if (!holds(pieces[i], 1000 << i % 9, i))
+                _exit(6);
+            free(pieces[i]);
+        }
         char *own = malloc(total / 2);
         fill(own, total / 2, 29);
         pid_t grandchild = fork();
@@ -308,7 +322,7 @@ static void forks(size_t total) {
     CHECK(waitpid(child, &status, 0) == child);
     if (!WIFEXITED(status) || WEXITSTATUS(status))
         printf("a child: %x\n", status);
-    CHECK(status == 0 && holds(at, total / 2, 23));
+    CHECK(status == 0 && holds(at, total / 2, 23) && map[5] == 6 && munmap(map, total) == 0);
     CHECK(system("true") == 0);
     free(at);
     printf("forks\n");

@@ -90,6 +90,10 @@ mmaps! { mmap mmap64 }
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
+    if heap::had(at) && len > 0 {
+        // In a child. What came to be there next would be taken for the parent's.
+        return 0;
+    }
     let range = if is_ours(at, len) { pages(at, len) } else { None };
     let Some(range) = range else {
         // SAFETY: as the caller says.
