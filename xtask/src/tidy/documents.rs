@@ -3,6 +3,7 @@
 use super::{Finding, Tree, has_extension, numbered};
 
 pub(super) fn check(path: &str, text: &str, tree: &Tree, findings: &mut Vec<Finding>) {
+    findings.extend(misnumbered(path, text, tree).map(|message| Finding::new(path, 1, message)));
     let mut fence: Option<&str> = None;
     for (number, line) in numbered(text) {
         if let Some(language) = line.trim_start().strip_prefix("```") {
@@ -27,6 +28,17 @@ pub(super) fn check(path: &str, text: &str, tree: &Tree, findings: &mut Vec<Find
             Some(_) => {}
         }
     }
+}
+
+/// What is wrong with the number of a decision: another one has it, or its heading another.
+fn misnumbered(path: &str, text: &str, tree: &Tree) -> Option<String> {
+    let number = path.strip_prefix("docs/adr/")?.split('-').next()?;
+    let same = format!("docs/adr/{number}-");
+    if let Some(other) = tree.keys().find(|other| other.starts_with(&same) && other.as_str() < path) {
+        return Some(format!("{other} has the same number"));
+    }
+    let heading = format!("# {}. ", number.trim_start_matches('0'));
+    (!text.starts_with(&heading)).then(|| format!("the heading should begin with `{heading}`"))
 }
 
 /// The targets of the inline links in `line`, code spans left out.
@@ -150,6 +162,18 @@ mod tests {
         ] {
             assert!(found(bad)[0].starts_with(&format!("docs/A.md:{at}: ")), "{bad}");
         }
+    }
+
+    #[test]
+    fn decisions_with_one_number_or_two_are_found() {
+        let tree = Tree::from(
+            ["0001-a", "0001-b", "0002-c"].map(|name| (format!("docs/adr/{name}.md"), String::new())),
+        );
+        let found = |name: &str, text: &str| misnumbered(&format!("docs/adr/{name}.md"), text, &tree);
+        assert_eq!(found("0001-a", "# 1. A\n"), None);
+        assert_eq!(found("0001-b", "# 1. B\n").expect("a finding"), "docs/adr/0001-a.md has the same number");
+        assert_eq!(found("0002-c", "# 3. C\n").expect("a finding"), "the heading should begin with `# 2. `");
+        assert_eq!(misnumbered("docs/A.md", "# A\n", &tree), None);
     }
 
     #[test]

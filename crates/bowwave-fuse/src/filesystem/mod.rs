@@ -110,7 +110,7 @@ fn unprivileged(request: &Request) -> Option<u32> {
 /// What the kernel's page cache may do with an open file.
 ///
 /// Who only writes goes past it: each of these writes is a request either way, and the kernel need not make pages first
-/// and copy to them (ADR 20).
+/// and copy to them (ADR 19).
 fn open_flags<T: Tree>(operations: &Operations<T>, pages: Pages, writes: bool, flags: i32) -> FopenFlags {
     let only_writes = OpenFlags(flags).acc_mode() == OpenAccMode::O_WRONLY;
     let cache = match (operations.options.kernel_cache, pages) {
