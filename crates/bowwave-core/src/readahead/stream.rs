@@ -231,7 +231,7 @@ impl Stream {
         let began = entry.window == 0;
         if entry.way == Way::New {
             self.scores.count(Detector::Sequential, true);
-            if began && entry.returned && !trusted {
+            if began && !trusted {
                 // Among many reads in no order some lie side by side. A third one in a row is more than chance.
                 entry.way = Way::Up;
                 entry.consumed = entry.consumed.saturating_add(end - page);
