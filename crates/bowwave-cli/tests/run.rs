@@ -145,10 +145,18 @@ fn bad_maps_are_said_before_anything_runs() {
     assert!(code == 1 && text.contains("BOWWAVE_PRELOAD=/none"), "{text}");
 }
 
+/// Whether memory can be swapped here, for system calls, too; says why not.
+fn can_swap() -> bool {
+    let opened = Uffd::open(Scope::All, Delivery::Message);
+    if let Err(error) = &opened {
+        println!("skipped: no userfaultfd that serves system calls here: {error}");
+    }
+    opened.is_ok()
+}
+
 #[test]
 fn a_program_sorts_more_than_it_may_have_in_memory() {
-    if let Err(error) = Uffd::open(Scope::All, Delivery::Message) {
-        println!("skipped: no userfaultfd that serves system calls here: {error}");
+    if !can_swap() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -173,6 +181,35 @@ fn a_program_sorts_more_than_it_may_have_in_memory() {
     assert!(count("swap_out") > 500 && count("swap_in") > 500, "{said}");
     assert!(count("swap_frames_used") <= count("swap_frames") && count("swap_frames") <= 6 << 8, "{said}");
     assert_eq!(fs::read_dir(&folder).expect("ours").count(), 1, "the spill has no name");
+}
+
+#[test]
+fn files_of_stores_and_swapped_memory_go_together() {
+    if !can_swap() {
+        return;
+    }
+    let (folder, at) = (tempfile::tempdir().expect("a folder"), "/bowwave-run-both");
+    let spill = folder.path().to_str().expect("UTF-8");
+    // Reads a file of a store into memory that is swapped: a system call's touch, and the program's.
+    let sort = ["sort", "--buffer-size", "64M", "--parallel", "1", "-z"];
+    let file = format!("{at}/16MiB");
+    let options = ["run", "--map", &format!("pattern:/={at}"), "--swap", "256MiB", "--spill", spill];
+    let rest = ["--memory", "6MiB", "--stats", "--json", "--"];
+    let output =
+        output_with_input(bowwave().args(options).args(rest).args(sort).arg(&file).env("LC_ALL", "C"), b"");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let mut bytes = vec![0; 16 << 20];
+    bowwave_backend::pattern::fill(bowwave_backend::pattern::seed("16MiB".as_ref()), 0, &mut bytes);
+    let mut want: Vec<&[u8]> = bytes.split(|&byte| byte == 0).collect();
+    want.sort_unstable();
+    let mut found: Vec<&[u8]> = output.stdout.split(|&byte| byte == 0).collect();
+    // Each record of sort's ends with a zero, the last one, too.
+    assert_eq!(found.pop(), Some(&b""[..]));
+    assert!(found == want, "{} records, not {}", found.len(), want.len());
+    let counters: serde_json::Value =
+        serde_json::from_str(said.lines().last().expect("counters")).expect("JSON");
+    assert!(counters["swap_out"].as_u64() > Some(500), "{said}");
 }
 
 #[test]
