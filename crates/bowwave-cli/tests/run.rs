@@ -200,7 +200,7 @@ fn files_of_stores_and_swapped_memory_go_together() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let mut bytes = vec![0; 16 << 20];
-    bowwave_backend::pattern::fill(bowwave_backend::pattern::seed("16MiB".as_ref()), 0, &mut bytes);
+    pattern::fill(pattern::seed("16MiB".as_ref()), 0, &mut bytes);
     let mut want: Vec<&[u8]> = bytes.split(|&byte| byte == 0).collect();
     want.sort_unstable();
     let mut found: Vec<&[u8]> = output.stdout.split(|&byte| byte == 0).collect();
