@@ -46,8 +46,9 @@ impl Room {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         make_folder(folder).map_err(told)?;
-        let marked = folder.join(MARK).exists();
-        if !marked && fs::read_dir(folder).map_err(told)?.next().is_some() {
+        // In this order: the mark is what whoever begins at the same time makes first.
+        let has_files = fs::read_dir(folder).map_err(told)?.next().is_some();
+        if has_files && !folder.join(MARK).exists() {
             let message = format!(
                 "the disk cache {}: the folder has other files in it (name one that is empty or not there)",
                 folder.display()
