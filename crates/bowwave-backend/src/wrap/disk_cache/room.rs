@@ -63,10 +63,13 @@ impl Room {
         private().write(true).create(true).truncate(false).open(folder.join(MARK))?;
         make_folder(&folder.join(LIVE))?;
         let used = private().read(true).write(true).create(true).truncate(false).open(folder.join("used"))?;
+        // Who counts the living must not meet one that is half born.
+        let birth = Lock::of(&used)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let alive = folder.join(LIVE).join(format!("{}-{number}", std::process::id()));
         let held = private().write(true).create(true).truncate(true).open(&alive)?;
         flock(&held, FlockOperation::NonBlockingLockExclusive)?;
+        drop(birth);
         let room = Self {
             folder: folder.to_owned(),
             bytes,
