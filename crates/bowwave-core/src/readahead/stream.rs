@@ -80,6 +80,8 @@ pub struct Stream {
     tail_read: bool,
     /// What is to be read besides the plan given last, the last one first.
     more: Vec<Plan>,
+    /// What is asked for now: pages from the first to be decided about on.
+    asked: PageRange,
 }
 
 /// What is known when a decision is due: the pages `page..end` are wanted, clipped at the end of the file.
@@ -102,6 +104,7 @@ impl Readahead for Stream {
     fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
         self.more.clear();
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
+        self.asked = PageRange::new(access.page.0, end);
         let wanted = Wanted {
             page: access.page.0,
             end,
@@ -149,6 +152,7 @@ impl Stream {
             fresh: 0,
             tail_read: false,
             more: Vec::new(),
+            asked: PageRange::new(0, 0),
         }
     }
 

@@ -266,15 +266,24 @@ impl Stream {
     /// Pages that may be read ahead on the file's account: what is left, or at least `pages`.
     fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
+        let limit = |consumed: u64| {
+            max * FILE_WINDOWS + consumed.saturating_mul(self.config.waste_percent.into()) / 100
+        };
         let account = view.account;
-        let limit =
-            max * FILE_WINDOWS + account.consumed.saturating_mul(self.config.waste_percent.into()) / 100;
-        let left = limit.saturating_sub(account.unread);
+        let left = limit(account.consumed).saturating_sub(account.unread);
+        if left >= pages {
+            return left;
+        }
+        // What is being read now is as good as read, also if it is read page by page.
+        let (start, end) = (self.asked.start.0, self.asked.end.0);
+        let now = (start..end).filter(|&page| view.is_unread(PageIndex(page))).count() as u64;
+        let (limit, unread) = (limit(account.consumed + now), account.unread.saturating_sub(now));
+        let left = limit.saturating_sub(unread);
         if left >= pages {
             return left;
         }
         // The first windows of streams that are still read are not lost so far.
-        limit.saturating_sub(account.unread.saturating_sub(self.table.ahead(max * STREAM_WINDOWS)))
+        limit.saturating_sub(unread.saturating_sub(self.table.ahead(max * STREAM_WINDOWS)))
     }
 
     /// How many of the pages between where a stream was and `page` were used, by a few of them.
