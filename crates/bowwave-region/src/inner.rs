@@ -203,6 +203,9 @@ impl Inner {
             return 0;
         }
         let page = self.file().page_bytes() as usize;
+        // Counted before it is done: who touches goes on as soon as a page is there, and may look at the counters.
+        let pages = ((range.end - range.start) / page) as u64;
+        self.counters.pages_mapped.fetch_add(pages, Ordering::Relaxed);
         while at < range.end {
             // SAFETY: our own mapping, registered; the cache says that these pages are up to date.
             match unsafe { self.uffd.map(at..range.end) } {
@@ -223,7 +226,7 @@ impl Inner {
             }
         }
         let whole = (at - range.start) / page * page;
-        self.counters.pages_mapped.fetch_add((whole / page) as u64, Ordering::Relaxed);
+        self.counters.pages_mapped.fetch_sub(pages.saturating_sub((whole / page) as u64), Ordering::Relaxed);
         whole as u64
     }
 
