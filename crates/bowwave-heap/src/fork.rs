@@ -4,8 +4,9 @@
 
 use std::cell::RefCell;
 
+use bowwave_interpose::Inside;
+
 use crate::heap::{self, Held};
-use crate::inside::Inside;
 use crate::report;
 
 thread_local! {

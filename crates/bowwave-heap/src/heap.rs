@@ -11,13 +11,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bowwave_interpose::{Inside, say};
 use bowwave_region::{RegionAdvice, Swap, SwapRegion, SwapReport};
 
-use crate::inside::Inside;
 use crate::libc_heap::PAGE;
 use crate::quiet::Quiet;
 use crate::report;
-use crate::say::say;
 use crate::setup::setup;
 use large::{Large, Larges};
 use spans::{Given, PIECE_MAX, SPAN, Spans};

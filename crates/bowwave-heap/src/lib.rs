@@ -14,7 +14,6 @@
 //! | `heap` | the swap of this process, made when first wanted, and who has what of it: `spans`, `large` |
 //! | `libc_heap` | the C library's own heap, which all that bowwave itself needs comes from |
 //! | `real` | the next in line for other functions |
-//! | `inside` | threads whose calls are not to be served: bowwave's own |
 //! | `fork` | a child leaves its parent's memory alone |
 //! | `setup`, `start`, `report` | what the environment says; begin and end; counters |
 //!
@@ -31,11 +30,9 @@
 mod calls;
 mod fork;
 mod heap;
-mod inside;
 mod libc_heap;
 mod quiet;
 mod real;
 mod report;
-mod say;
 mod setup;
 mod start;

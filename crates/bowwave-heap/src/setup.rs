@@ -6,10 +6,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use bowwave_interpose::say;
 use bowwave_region::uffd::Scope;
 use bowwave_region::{Spill, SwapOptions};
-
-use crate::say::say;
 
 /// What `bowwave run` was told.
 #[derive(Debug, Default)]

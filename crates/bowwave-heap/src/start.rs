@@ -1,7 +1,8 @@
 //! When the program is loaded, and when it ends.
 #![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
 
-use crate::inside::Inside;
+use bowwave_interpose::{Inside, at_end};
+
 use crate::setup::setup;
 use crate::{fork, heap, libc_heap, real, report};
 
@@ -15,6 +16,8 @@ static END: extern "C" fn() = end;
 
 extern "C" fn start() {
     let _inside = Inside::enter();
+    at_end(report::report);
+    bowwave_interpose::look_up();
     real::look_up();
     libc_heap::look_up();
     if let Some(wanted) = &setup().swap {

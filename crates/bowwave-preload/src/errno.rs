@@ -1,12 +1,9 @@
 //! How served calls end: a value, or `-1` and an error number.
 #![allow(unsafe_code, reason = "sets the thread's error number")]
 
-use std::fmt;
-use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::inside::Inside;
+use bowwave_interpose::{Inside, say};
 
 /// An error number of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,15 +92,3 @@ pub(crate) fn of_region(error: &bowwave_region::Error) -> Errno {
         bowwave_region::Error::Range(_) => Errno(libc::EINVAL),
     }
 }
-
-/// Says what an error number cannot; a program that goes on and on hears a few lines only.
-pub(crate) fn say(text: &dyn fmt::Display) {
-    static SAID: AtomicU32 = AtomicU32::new(0);
-    if SAID.fetch_add(1, Ordering::Relaxed) < SAID_MAX {
-        // If nobody listens there, the error number still tells.
-        let _nobody_listens = writeln!(std::io::stderr(), "bowwave run: {text}");
-    }
-}
-
-/// Lines that a process says at most.
-const SAID_MAX: u32 = 20;

@@ -6,7 +6,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 
-use crate::inside::Inside;
+use bowwave_interpose::Inside;
+
 use crate::live::Open;
 use crate::maps::{self, Mapped};
 use crate::service::{self, Service};

@@ -17,7 +17,6 @@
 //! | `setup`, `service` | what is served, as the environment says, and the engine behind it, made when first wanted |
 //! | `table`, `live`, `placeholder` | descriptors of ours |
 //! | `maps` | memory of ours |
-//! | `inside` | threads whose calls are not to be served: bowwave's own |
 //! | `fork` | a child makes everything anew |
 //! | `report` | counters at the end of the process |
 //!
@@ -27,7 +26,6 @@ mod attributes;
 mod calls;
 mod errno;
 mod fork;
-mod inside;
 mod live;
 mod maps;
 mod placeholder;

@@ -4,8 +4,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_engine::{Entry, EntryKind, File, Identity};
+use bowwave_interpose::say;
 
-use crate::errno::{Errno, Result, of_engine, say};
+use crate::errno::{Errno, Result, of_engine};
 use crate::service::service;
 use crate::setup::{Place, setup};
 

@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bowwave_engine::Advice;
+use bowwave_interpose::say;
 use bowwave_region::{MapOptions, Protection, Region, RegionStats};
 
-use crate::errno::{Errno, Result, errno, of_region, say};
+use crate::errno::{Errno, Result, errno, of_region};
 use crate::live::{Open, version_of};
 use crate::real;
 use crate::service::service;

@@ -1,52 +1,12 @@
 //! The C library's own functions: the next in line after ours.
 #![allow(unsafe_code, reason = "calls C functions that are found by name")]
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
+use bowwave_interpose::next_in_line;
 use libc::{DIR, FILE, dirent, mode_t, off_t, size_t, ssize_t, stat as Stat, statx as Statx};
 
-/// Address of the next function of this name; looked up once.
-fn next(kept: &AtomicUsize, name: &CStr) -> usize {
-    let known = kept.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    // SAFETY: a string that ends; the dynamic linker does the rest.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-    if found == 0 {
-        // Whoever calls it is linked with it, so that cannot be.
-        std::process::abort();
-    }
-    kept.store(found, Ordering::Relaxed);
-    found
-}
-
-macro_rules! real {
-    ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;)*) => {$(
-        /// The C library's.
-        ///
-        /// # Safety
-        /// As the C library's.
-        pub(crate) unsafe fn $name($($argument: $kind),*) $(-> $result)? {
-            static ADDRESS: AtomicUsize = AtomicUsize::new(0);
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("names hold no zero"),
-            };
-            let address = next(&ADDRESS, NAME);
-            // SAFETY: the C library's function of this name has this type.
-            let function: unsafe extern "C" fn($($kind),*) $(-> $result)? = unsafe { std::mem::transmute(address) };
-            // SAFETY: as the caller says.
-            unsafe { function($($argument),*) }
-        }
-    )*};
-}
-
-/// A thread's work.
-pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
-
-real! {
+next_in_line! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
@@ -139,12 +99,4 @@ real! {
     fn telldir(folder: *mut DIR) -> c_long;
     fn seekdir(folder: *mut DIR, at: c_long);
     fn dirfd(folder: *mut DIR) -> c_int;
-
-    fn pthread_create(
-        thread: *mut libc::pthread_t,
-        attributes: *const libc::pthread_attr_t,
-        main: ThreadMain,
-        argument: *mut c_void,
-    ) -> c_int;
-    fn _exit(status: c_int) -> !;
 }

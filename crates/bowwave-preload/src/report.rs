@@ -1,15 +1,11 @@
 //! What a process leaves for `bowwave run --stats-on-exit`: a line of counters.
-#![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
-#![allow(unsafe_code, reason = "ends the process")]
 
-use std::ffi::c_int;
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::inside::Inside;
+use bowwave_interpose::{Inside, leave_counters};
+
 use crate::setup::setup;
-use crate::{maps, real, service, table};
+use crate::{maps, service, table};
 
 /// Calls that were served and their bytes.
 pub(crate) static READS: AtomicU64 = AtomicU64::new(0);
@@ -55,32 +51,5 @@ pub(crate) fn report() {
         ("retries", stats.store.retries),
         ("bytes_fetched", stats.store.bytes_fetched),
     ];
-    let words: Vec<String> = counters.iter().map(|(name, count)| format!("{name}={count}")).collect();
-    let line = format!("pid={} {}\n", std::process::id(), words.join(" "));
-    // One write to a file open for appending: lines of several processes do not mix. Who wants them misses one otherwise.
-    let _uncounted =
-        OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(line.as_bytes()));
-}
-
-/// Ends the process at once; children of forks often end so.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    report();
-    // SAFETY: as the caller says.
-    unsafe { real::_exit(status) }
-}
-
-/// The same by its other name.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "C's name")]
-pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    report();
-    // SAFETY: as the caller says; the two are one in the C library.
-    unsafe { real::_exit(status) }
+    leave_counters(path, &counters);
 }

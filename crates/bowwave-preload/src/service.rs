@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bowwave_engine::{Engine, Entry, EntryKind, Error, Store};
+use bowwave_interpose::say;
 
-use crate::errno::{Errno, Result, of_engine, say};
+use crate::errno::{Errno, Result, of_engine};
 use crate::setup::{Place, setup};
 
 /// An engine, and a store for each map.

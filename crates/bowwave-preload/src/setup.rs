@@ -7,8 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 use bowwave_engine::Settings;
-
-use crate::errno::say;
+use bowwave_interpose::say;
 
 /// What `bowwave run` was told.
 #[derive(Debug, Default)]

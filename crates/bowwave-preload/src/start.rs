@@ -1,7 +1,8 @@
 //! When the program is loaded, and when it ends.
 #![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
 
-use crate::inside::Inside;
+use bowwave_interpose::{Inside, at_end};
+
 use crate::setup::setup;
 use crate::{calls, fork, placeholder, report, table};
 
@@ -15,6 +16,7 @@ static END: extern "C" fn() = end;
 
 extern "C" fn start() {
     let _inside = Inside::enter();
+    at_end(report::report);
     table::own();
     if !setup().maps.is_empty() {
         fork::watch();

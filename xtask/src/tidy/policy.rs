@@ -43,6 +43,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-fuse/tests/reading.rs",
     "crates/bowwave-fuse/tests/writing.rs",
     "crates/bowwave-heap/src/",
+    "crates/bowwave-interpose/src/",
     "crates/bowwave-preload/src/",
     "crates/bowwave-region/benches/faults.rs",
     "crates/bowwave-region/examples/swap_beside.rs",
@@ -73,8 +74,9 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-fuse", &["bowwave-engine"]),
     ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
     ("bowwave-capi", &["bowwave-engine", "bowwave-region"]),
-    ("bowwave-heap", &["bowwave-region"]),
-    ("bowwave-preload", &["bowwave-engine", "bowwave-region"]),
+    ("bowwave-interpose", &[]),
+    ("bowwave-heap", &["bowwave-interpose", "bowwave-region"]),
+    ("bowwave-preload", &["bowwave-engine", "bowwave-interpose", "bowwave-region"]),
     (
         "bowwave-cli",
         &[

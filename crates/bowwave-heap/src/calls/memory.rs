@@ -4,11 +4,11 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ops::Range;
 use std::ptr;
 
+use bowwave_interpose::say;
 use bowwave_region::RegionAdvice;
 use libc::{off_t, size_t};
 
 use crate::libc_heap::{PAGE, set_errno};
-use crate::say::say;
 use crate::{heap, real};
 
 /// Whole pages; none for what is not page-aligned, or too long, which the kernel refuses.

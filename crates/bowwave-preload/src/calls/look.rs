@@ -118,7 +118,7 @@ unsafe fn named(folder: c_int, path: *const c_char, flags: c_int) -> Option<Resu
 
 /// As bowwave's own work.
 fn served_stat(work: impl FnOnce() -> Result<Stat>) -> Result<Stat> {
-    let _inside = crate::inside::Inside::enter();
+    let _inside = bowwave_interpose::Inside::enter();
     work()
 }
 

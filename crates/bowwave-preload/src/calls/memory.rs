@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bowwave_engine::Advice;
+use bowwave_interpose::Inside;
 use libc::{off_t, size_t};
 
 use crate::errno::{Errno, Result, served};
-use crate::inside::Inside;
 use crate::live::Open;
 use crate::maps::{self, PAGE, View, Wish};
 use crate::{real, table};

@@ -16,7 +16,8 @@ mod streams;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 
-use crate::inside::Inside;
+use bowwave_interpose::Inside;
+
 use crate::setup::{Place, setup};
 use crate::table;
 

@@ -1,13 +1,13 @@
-//! Says what an error number cannot.
+//! What an error number cannot tell.
 
 use std::fmt;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::inside::Inside;
+use crate::Inside;
 
-/// On standard error; a program that goes on and on hears a few lines only.
-pub(crate) fn say(text: &dyn fmt::Display) {
+/// Says something on standard error; a program that goes on and on hears a few lines only.
+pub fn say(text: &dyn fmt::Display) {
     static SAID: AtomicU32 = AtomicU32::new(0);
     let _inside = Inside::enter();
     if SAID.fetch_add(1, Ordering::Relaxed) < SAID_MAX {

@@ -1,12 +1,11 @@
-//! Whose calls are not served: those of bowwave itself, which reads stores by the same C library.
+//! Threads whose calls are not served: those of bowwave itself, which does its work by the same C library.
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
 #![allow(unsafe_code, reason = "starts threads by the C library's function")]
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
-use crate::real;
-use crate::real::ThreadMain;
+use crate::next::{self, ThreadMain};
 
 thread_local! {
     /// How often this thread has entered.
@@ -14,21 +13,28 @@ thread_local! {
 }
 
 /// As long as it lives, this thread does bowwave's work.
-pub(crate) struct Inside(());
+#[derive(Debug)]
+pub struct Inside(());
 
 impl Inside {
-    pub(crate) fn enter() -> Self {
+    /// From now on.
+    #[inline]
+    #[must_use]
+    pub fn enter() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         Self(())
     }
 
     /// Whether this thread does bowwave's work.
-    pub(crate) fn is() -> bool {
+    #[inline]
+    #[must_use]
+    pub fn is() -> bool {
         DEPTH.get() > 0
     }
 }
 
 impl Drop for Inside {
+    #[inline]
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
     }
@@ -53,11 +59,11 @@ pub unsafe extern "C" fn pthread_create(
 ) -> c_int {
     if !Inside::is() {
         // SAFETY: as the caller says.
-        return unsafe { real::pthread_create(thread, attributes, main, argument) };
+        return unsafe { next::pthread_create(thread, attributes, main, argument) };
     }
     let own = Box::into_raw(Box::new(Own { main, argument }));
     // SAFETY: as the caller says; the box is the thread's from now on.
-    let result = unsafe { real::pthread_create(thread, attributes, begin, own.cast()) };
+    let result = unsafe { next::pthread_create(thread, attributes, begin, own.cast()) };
     if result != 0 {
         // SAFETY: no thread has it.
         drop(unsafe { Box::from_raw(own) });

@@ -1,0 +1,22 @@
+//! What the libraries have in common that `bowwave run` loads into programs, to answer the C library's calls in its place:
+//! `bowwave-preload` for files, `bowwave-heap` for memory.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `next` | [`next_in_line!`]: the functions of the same names that would be called without us |
+//! | `inside` | [`Inside`]: threads whose calls are not to be served, bowwave's own |
+//! | `end` | [`at_end`], [`leave_counters`]: what a process leaves when it ends, however it does |
+//! | `say` | [`say()`]: what an error number cannot tell |
+//!
+//! Each library that is loaded has its own copy of all this, statics and all: where two are loaded they know nothing of each
+//! other. `pthread_create`, `_exit` and `_Exit` are answered here, for whichever library this is linked into.
+
+mod end;
+mod inside;
+mod next;
+mod say;
+
+pub use end::{at_end, leave_counters};
+pub use inside::Inside;
+pub use next::{find, look_up};
+pub use say::say;
