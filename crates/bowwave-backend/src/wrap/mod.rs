@@ -41,18 +41,6 @@ trait Layer: Debug + Send + Sync + 'static {
         sink: Box<dyn ReadSink>,
     );
 
-    /// A read of what is open for writing.
-    fn read_written(
-        self: &Arc<Self>,
-        inner: &Arc<dyn Object>,
-        path: &Arc<Path>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
-        self.read(inner, path, offset, buf, sink);
-    }
-
     fn write(
         self: &Arc<Self>,
         inner: &Arc<dyn WriteObject>,
@@ -61,10 +49,6 @@ trait Layer: Debug + Send + Sync + 'static {
         buf: WriteBuf,
         sink: Box<dyn WriteSink>,
     );
-
-    fn disk(&self) -> Option<DiskStats> {
-        None
-    }
 
     fn sync(&self, inner: &dyn WriteObject, path: &Path, data_only: bool) -> Result<()> {
         let _ = path;
@@ -118,7 +102,7 @@ impl<L: Layer> Backend for Wrapped<L> {
     }
 
     fn disk(&self) -> Option<DiskStats> {
-        self.layer.disk().or_else(|| self.inner.disk())
+        self.inner.disk()
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
@@ -199,7 +183,7 @@ impl<L: Layer> Object for WrappedWriteObject<L> {
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        self.read.layer.read_written(&self.read.inner, &self.read.path, offset, buf, sink);
+        self.read.read(offset, buf, sink);
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {

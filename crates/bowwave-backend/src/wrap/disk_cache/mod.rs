@@ -25,15 +25,20 @@ use std::time::{Duration, SystemTime};
 
 use self::room::Room;
 use self::segment::{Found, Key, Segment};
-use super::{Layer, Wrapped, backend_by_field};
+use super::forward_tree;
 use crate::pool::{Job, Pool};
 use crate::process::PerProcess;
-use crate::{Backend, Error, Identity, Object, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink};
+use crate::{
+    Attributes, Backend, Entry, Error, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
+    WriteObject,
+};
 
 /// A store whose objects are kept on a disk, too, once they were read.
 #[derive(Debug)]
 pub struct DiskCache {
-    store: Wrapped<Tier>,
+    inner: Arc<dyn Backend>,
+    tier: Arc<Tier>,
+    url: String,
 }
 
 /// What a disk cache has done, in this process.
@@ -71,11 +76,105 @@ impl DiskCache {
             queued: AtomicUsize::new(0),
             counters: Counters::default(),
         };
-        Ok(Self { store: Wrapped::new("disk", inner, tier) })
+        let url = format!("disk:{}", inner.url());
+        Ok(Self { inner, tier: Arc::new(tier), url })
+    }
+
+    fn below(&self) -> &dyn Backend {
+        &*self.inner
     }
 }
 
-backend_by_field!(DiskCache);
+impl Backend for DiskCache {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        self.inner.stat(path)
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.read_link(path)
+    }
+
+    fn disk(&self) -> Option<DiskStats> {
+        Some(self.tier.stats())
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        Ok(CachedObject::over(self.inner.open(path)?, path.into(), &self.tier))
+    }
+
+    /// What is being written has no version.
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        self.inner.open_write(path, how)
+    }
+
+    forward_tree!();
+}
+
+/// A version of an object.
+#[derive(Debug)]
+struct CachedObject {
+    inner: Arc<dyn Object>,
+    path: Arc<Path>,
+    key: Arc<Key>,
+    tier: Arc<Tier>,
+}
+
+impl CachedObject {
+    /// What was opened at `path`: as it is, if its version cannot be told.
+    fn over(inner: Arc<dyn Object>, path: Arc<Path>, tier: &Arc<Tier>) -> Arc<dyn Object> {
+        match Key::new(&tier.url, &path, inner.identity()) {
+            Some(key) => Arc::new(Self { inner, path, key: Arc::new(key), tier: Arc::clone(tier) }),
+            None => inner,
+        }
+    }
+}
+
+impl Object for CachedObject {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn place(&self) -> u64 {
+        self.inner.place()
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        let (Some(wanted), Some(pools)) = (self.key.pages(offset, buf.len()), pools()) else {
+            return self.inner.read(offset, buf, sink);
+        };
+        let (tier, inner, key) = (Arc::clone(&self.tier), Arc::clone(&self.inner), Arc::clone(&self.key));
+        pools.reads.add(Box::new(Lookup { tier, inner, key, wanted, buf, sink }));
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        self.inner.seek(offset, what)
+    }
+
+    fn opened_anew(&self) -> Option<Result<Arc<dyn Object>>> {
+        let anew = |inner| Self::over(inner, Arc::clone(&self.path), &self.tier);
+        Some(self.inner.opened_anew()?.map(anew))
+    }
+
+    fn attributes(&self) -> Option<&dyn Attributes> {
+        self.inner.attributes()
+    }
+}
 
 #[derive(Debug)]
 struct Tier {
@@ -104,28 +203,11 @@ const QUEUED_MAX: usize = 64 << 20;
 /// How old a version must be to be told from the next one by its time.
 const SETTLED: Duration = Duration::from_secs(2);
 
-impl Layer for Tier {
-    fn read(
-        self: &Arc<Self>,
-        inner: &Arc<dyn Object>,
-        path: &Arc<Path>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
-        let key = Key::new(&self.url, path, inner.identity());
-        let wanted = key.as_ref().and_then(|key| key.pages(offset, buf.len()));
-        let (Some(key), Some(wanted), Some(pools)) = (key, wanted, pools()) else {
-            return inner.read(offset, buf, sink);
-        };
-        let (tier, inner) = (Arc::clone(self), Arc::clone(inner));
-        pools.reads.add(Box::new(Lookup { tier, inner, key, wanted, buf, sink }));
-    }
-
-    fn disk(&self) -> Option<DiskStats> {
+impl Tier {
+    fn stats(&self) -> DiskStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
-        Some(DiskStats {
+        DiskStats {
             hits: get(&counters.hits),
             misses: get(&counters.misses),
             bytes_read: get(&counters.bytes_read),
@@ -134,34 +216,9 @@ impl Layer for Tier {
             bytes_dropped: get(&counters.bytes_dropped),
             damaged: get(&counters.damaged),
             errors: get(&counters.errors),
-        })
+        }
     }
 
-    /// What is being written has no version.
-    fn read_written(
-        self: &Arc<Self>,
-        inner: &Arc<dyn Object>,
-        _: &Arc<Path>,
-        offset: u64,
-        buf: ReadBuf,
-        sink: Box<dyn ReadSink>,
-    ) {
-        inner.read(offset, buf, sink);
-    }
-
-    fn write(
-        self: &Arc<Self>,
-        inner: &Arc<dyn WriteObject>,
-        _: &Arc<Path>,
-        offset: u64,
-        buf: WriteBuf,
-        sink: Box<dyn WriteSink>,
-    ) {
-        inner.write(offset, buf, sink);
-    }
-}
-
-impl Tier {
     /// Reads all of `wanted` from the folder; `false` if it is not all there.
     fn look_up(&self, key: &Key, wanted: &Range<u64>, buf: &mut ReadBuf) -> bool {
         let mut whole = true;
@@ -230,7 +287,7 @@ fn add(counter: &AtomicU64, count: u64) {
 struct Lookup {
     tier: Arc<Tier>,
     inner: Arc<dyn Object>,
-    key: Key,
+    key: Arc<Key>,
     wanted: Range<u64>,
     buf: ReadBuf,
     sink: Box<dyn ReadSink>,
@@ -271,7 +328,7 @@ fn is_settled(identity: &Identity) -> bool {
 /// A read of the store below, of which a copy is kept.
 struct Copying {
     sink: Box<dyn ReadSink>,
-    copy: (Arc<Tier>, Key, u64),
+    copy: (Arc<Tier>, Arc<Key>, u64),
 }
 
 impl ReadSink for Copying {
@@ -304,7 +361,7 @@ impl ReadSink for Copying {
 /// Bytes on their way to the folder.
 struct Keep {
     tier: Arc<Tier>,
-    key: Key,
+    key: Arc<Key>,
     range: Range<u64>,
     bytes: Vec<u8>,
 }

@@ -3,7 +3,8 @@
 //! A process takes room in steps, from a count in the file `used` that is locked meanwhile, and writes no more than it took.
 //! When the count is full, what there really is is counted anew, and the segments that were of no use for longest are removed
 //! until an eighth is free. A process that was killed leaves a count that is too high until then; one that is alive shows
-//! by a lock on a file in `live` that it may still write what it took. So the folder never holds more than it may.
+//! by a lock on a file in `live` that it may still write what it took, and that file says how much that can be: each
+//! process may have been told another size, and takes other steps. So the folder never holds more than it may.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -36,6 +37,8 @@ pub(super) struct Room {
 
 /// The least that makes sense: a few segments for each of a few processes.
 pub(super) const BYTES_MIN: u64 = 64 << 20;
+/// The most that is taken at a time.
+const STEP_MAX: u64 = 64 << 20;
 
 impl Room {
     /// Room for `bytes` in `folder`, which is made if it is not there.
@@ -67,14 +70,17 @@ impl Room {
         let birth = Lock::of(&used)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let alive = folder.join(LIVE).join(format!("{}-{number}", std::process::id()));
-        let held = private().write(true).create(true).truncate(true).open(&alive)?;
+        let mut held = private().write(true).create(true).truncate(true).open(&alive)?;
         flock(&held, FlockOperation::NonBlockingLockExclusive)?;
+        // A lone process uses nearly all of it, and of some GiB dozens still find some.
+        let step = (bytes / 64).clamp(SEGMENT_FILE, STEP_MAX);
+        // A step is taken when what is left of the one before is too little for what is to be written, which is a segment at most.
+        write_count(&mut held, step + SEGMENT_FILE)?;
         drop(birth);
         let room = Self {
             folder: folder.to_owned(),
             bytes,
-            // A lone process uses nearly all of it, dozens still find some.
-            step: (bytes / 64).clamp(SEGMENT_FILE, 64 << 20),
+            step,
             left: AtomicU64::new(0),
             used: Mutex::new(used),
             alive,
@@ -141,7 +147,7 @@ impl Room {
         }
         let mut count: u64 = segments.iter().map(|segment| segment.1).sum::<u64>()
             + self.left.load(Ordering::Relaxed)
-            + self.others()? * self.step_max();
+            + self.others()?;
         segments.sort_unstable();
         let most = self.bytes - self.bytes / 8;
         for (_, bytes, path) in segments {
@@ -159,28 +165,24 @@ impl Room {
         Ok(count)
     }
 
-    /// What another process may have taken at the most: it may have been told another size.
-    fn step_max(&self) -> u64 {
-        self.step.max(SEGMENT_FILE)
-    }
-
-    /// How many other processes are alive.
-    fn others(&self) -> io::Result<u64> {
-        let mut alive = 0;
+    /// What other processes that are alive may have taken and not written yet.
+    pub(super) fn others(&self) -> io::Result<u64> {
+        let mut taken = 0_u64;
         for entry in fs::read_dir(self.folder.join(LIVE))? {
             let path = entry?.path();
             if path == self.alive {
                 continue;
             }
-            let Ok(file) = File::open(&path) else { continue };
+            let Ok(mut file) = File::open(&path) else { continue };
             if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
                 // Whoever made it is gone.
                 let _gone_too = fs::remove_file(path);
             } else {
-                alive += 1;
+                // Of one that does not say it the most is supposed.
+                taken = taken.saturating_add(read_count(&mut file)?.unwrap_or(STEP_MAX + SEGMENT_FILE));
             }
         }
-        Ok(alive)
+        Ok(taken)
     }
 }
 

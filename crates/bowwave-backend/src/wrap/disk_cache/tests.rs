@@ -22,7 +22,7 @@ fn cached(memory: &MemoryBackend, folder: &Path, bytes: u64) -> (DiskCache, Arc<
 /// Waits until what was read is in the folder.
 fn settle(cache: &DiskCache) {
     let begun = Instant::now();
-    while cache.store.layer.queued.load(Ordering::Relaxed) > 0 {
+    while cache.tier.queued.load(Ordering::Relaxed) > 0 {
         assert!(begun.elapsed() < PATIENCE, "nothing is written");
         thread::sleep(Duration::from_millis(1));
     }
@@ -209,6 +209,23 @@ fn several_that_share_a_folder_never_hold_more_than_it_may_and_what_is_used_stay
     // And a folder that is to be smaller is made smaller.
     drop(cache);
     assert!(taken(folder.path()) <= limit);
+}
+
+/// It was counted with a step each, and of this process' size at that.
+#[test]
+fn what_others_may_still_write_is_counted_whatever_size_they_were_told() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let room = |bytes| Room::open(folder.path(), bytes).expect("a folder of ours");
+    let (small, large) = (room(64 * MIB), room(640 * MIB));
+    for (one, other, step) in [(&small, &large, 10 * MIB), (&large, &small, segment::SEGMENT_FILE)] {
+        // What is left of a step is just too little, so another is taken: all but a byte of two may come now.
+        assert!(other.take(step - segment::SEGMENT_FILE + 1).expect("writable"));
+        assert!(other.take(segment::SEGMENT_FILE).expect("writable"));
+        let others = one.others().expect("readable");
+        assert!(others >= step + segment::SEGMENT_FILE - 1, "{others}");
+    }
+    drop(large);
+    assert_eq!(small.others().expect("readable"), 0, "who has ended writes nothing");
 }
 
 #[test]
