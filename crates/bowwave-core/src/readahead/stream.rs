@@ -172,6 +172,9 @@ impl Stream {
         let known = self.table.joined(page, end);
         let known = known.or_else(|| self.table.unpark(page).and_then(|_| self.table.joined(page, end)));
         if let Some((at, join)) = known {
+            if join == Join::Up && self.leapt(at, wanted, view) {
+                return self.begun(wanted, view);
+            }
             self.table.touch(at);
             if let Some(plan) = self.leaves_out(at, join, wanted, view) {
                 return plan;
@@ -225,6 +228,21 @@ impl Stream {
             return Some(wanted.alone());
         }
         None
+    }
+
+    /// Whether a reader came to `page` over the pages that were read ahead for it, and not through them. It did not go on,
+    /// then, however well what it wants fits to a window's end: windows are powers of two, and so are most even distances.
+    /// Requests that come in another order leave out little more than themselves, and come to the rest at once.
+    fn leapt(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> bool {
+        let entry = self.table.get(at);
+        let span = wanted.page.saturating_sub(entry.hi);
+        let near = entry.slack().max(2 * (wanted.end - wanted.page));
+        if !matches!(entry.way, Way::New | Way::Up) || span <= near {
+            return false;
+        }
+        // Most of what lies between was read ahead, and not used.
+        let ahead = entry.edge.min(wanted.page).saturating_sub(entry.hi);
+        ahead > span / 2 && self.used_since(at, wanted.page, view) < span / 2
     }
 
     /// A miss or a mark of a stream that is read upward.
@@ -337,6 +355,9 @@ impl Stream {
         if self.table.get(at).way == Way::Expected {
             return self.landed(at, wanted, view);
         }
+        if self.leapt(at, wanted, view) {
+            return self.begun(wanted, view);
+        }
         self.table.touch(at);
         let read = self.used_since(at, wanted.page, view);
         let Wanted { page, end, max, .. } = wanted;
@@ -385,7 +406,7 @@ impl Stream {
         self.close_last();
         self.fresh += 1;
         let step = self.runs.step_to(page);
-        let expected = self.runs.length();
+        let expected = if self.is_short(view) { self.runs.shortest() } else { self.runs.length() };
         self.judge_jump(page);
         self.runs.push(page);
         if self.tail_read && page + TAIL_PAGES >= view.file_pages.0 {

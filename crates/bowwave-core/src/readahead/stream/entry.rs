@@ -133,7 +133,7 @@ impl Entry {
     }
 
     /// Pages that a reader of this stream may leave out.
-    fn slack(&self) -> u64 {
+    pub(super) fn slack(&self) -> u64 {
         (self.consumed / 3).min(SLACK_MAX)
     }
 

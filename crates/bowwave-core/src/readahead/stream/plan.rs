@@ -263,12 +263,22 @@ impl Stream {
         !view.congested && pages <= self.file_credit(view, pages) && pages <= view.free
     }
 
+    /// Whether three quarters of what may be wasted in the file are gone. If all is, its readers get page by page what they
+    /// ask for, and wait for each.
+    pub(super) fn is_short(&self, view: View<'_>) -> bool {
+        view.account.unread > self.file_limit(view, view.account.consumed) / 4 * 3
+    }
+
+    /// Pages of the file that may be read ahead and not used, after so many were used.
+    fn file_limit(&self, view: View<'_>, consumed: u64) -> u64 {
+        let first = view.ra_pages.max(1) * FILE_WINDOWS;
+        first + consumed.saturating_mul(self.config.waste_percent.into()) / 100
+    }
+
     /// Pages that may be read ahead on the file's account: what is left, or at least `pages`.
     fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
-        let limit = |consumed: u64| {
-            max * FILE_WINDOWS + consumed.saturating_mul(self.config.waste_percent.into()) / 100
-        };
+        let limit = |consumed: u64| self.file_limit(view, consumed);
         let account = view.account;
         let left = limit(account.consumed).saturating_sub(account.unread);
         if left >= pages {

@@ -118,6 +118,25 @@ fn strides_are_read_ahead_exactly() {
     }
 }
 
+/// As a kernel's mount asks for 128 KiB of each MiB: its own window is larger at the begin of the file, and from there to
+/// the second block it is exactly one of ours.
+#[test]
+fn strides_that_fit_to_windows_are_no_stream() {
+    for (first, step) in [(64, 256), (32, 128), (64, 512), (128, 1024)] {
+        for ra_pages in [256, 4096] {
+            let mut scene =
+                Scene::with(1 << 20, Config { policy: Policy::Stream, ra_pages, ..Config::default() });
+            scene.read(0, first);
+            (1..400).for_each(|n| scene.read(n * step, 32));
+            let stats = scene.cache.stats();
+            let ahead = stats.pages_filled - 400 * 32;
+            let bound = 2 * u64::from(ra_pages) + 400 * 32 / 4;
+            assert!(ahead <= bound, "{first}, {step}: {ahead} pages more than asked for");
+            assert!(stats.misses <= 32 * 8, "{first}, {step}: {} pages missed", stats.misses);
+        }
+    }
+}
+
 #[test]
 fn interleaved_streams_cost_no_more_than_apart() {
     let pages = 300;
@@ -195,6 +214,25 @@ fn clusters_as_long_as_the_last_ones_come_at_once() {
         scene.take(),
         (std::vec![(777_000_000, 777_000_032), (777_000_032, 777_000_064)], std::vec![Reason::Range])
     );
+}
+
+/// Clusters of 64 to 256 pages, touched page by page: what is read in vain behind their ends uses up what may be, and readers
+/// must not be left without readahead then.
+#[test]
+fn clusters_of_many_lengths_do_not_use_up_what_may_be_wasted() {
+    let config = Config { policy: Policy::Stream, ra_pages: 256, ..Config::default() };
+    let mut scene = Scene::with(1 << 30, config);
+    let mut state = 1u64;
+    let mut wanted = 0;
+    for _ in 0..400 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (start, pages) = (state >> 36, 64 + (state >> 20) % 193);
+        (start..start + pages).for_each(|page| scene.read(page, 1));
+        wanted += pages;
+    }
+    let stats = scene.cache.stats();
+    assert!(stats.misses <= 400 * 8, "{} misses of {wanted} pages", stats.misses);
+    assert!(scene.unread() <= 16 * 256 + 2 * 256 * 32 + wanted / 4, "{} pages unread", scene.unread());
 }
 
 #[test]
