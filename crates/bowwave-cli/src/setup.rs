@@ -105,7 +105,8 @@ pub struct CacheArgs {
     /// Most pages of a readahead window; without it, what suits the store
     ///
     /// That is 128 KiB for stores as near as a local disk (as in Linux), else the store's best request size, which is
-    /// about ten times latency × bandwidth of one connection; at most a sixteenth of the cache.
+    /// about ten times latency × bandwidth of one connection; at most a sixteenth of the cache, and for the policy stream at
+    /// most 1 MiB, for it keeps several windows ahead of who waits.
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ra_pages: Option<u32>,
 
@@ -269,8 +270,9 @@ impl Opened {
     ) -> Result<Self, Failure> {
         let cache_bytes = options.cache_bytes.unwrap_or_else(|| available_memory() / 4);
         options.cache_bytes = Some(cache_bytes);
-        options.ra_pages = ra_pages
-            .unwrap_or_else(|| suitable_ra_pages(&backend.profile(), options.page_bytes, cache_bytes));
+        options.ra_pages = ra_pages.unwrap_or_else(|| {
+            suitable_ra_pages(options.policy, &backend.profile(), options.page_bytes, cache_bytes)
+        });
         let engine = Engine::new(options).map_err(|error| of_engine(&error))?;
         let store = engine.store_of(backend);
         Ok(Self { engine, store, chosen: ra_pages.is_none() })
