@@ -12,47 +12,38 @@ done after the limit stops, and the row says so. The contenders, as far as they 
 
     stream     bowwave mount --policy stream
     ondemand   bowwave mount --policy ondemand
+    process    policy stream without a mount, by the C library (`cargo build --release -p bowwave-capi`)
+    simulated  policy stream in virtual time: bowwave replay of the same reads, device s3-steady
     rclone     rclone mount, as it comes, but without checksums: objects that are made up have none
     s3fs       s3fs with 16 parts of 10 MB at once
 
-The workloads:
-
-    a  1 GiB in order, 128 KiB reads                  g  100 clusters of 256 to 1024 KiB in no order, mapped
-    b  8 readers of 256 MiB each                      h  128 MiB backward, 64 KiB reads
-    c  500 random 4 KiB in 1 GiB                      i  3 of 20 columns of ten row groups, 480 MB
-    d  300 random 128 KiB in 1 GiB                    j  500 MB of tensors, mapped, each page touched
-    e  two streams by turns on one descriptor         k  64 players of 256 KB/s, link of 60 MB/s, 256 MiB of memory
-    f  128 KiB of each MiB of 512                     l  100 random 4 KiB in 64 GiB
-
-Requests and bytes are the server's count; memory and processor time are the mount's process's. For each byte wanted means
-what the reader asked for, in pages of 4 KiB.
+tools/compare_workloads.py has the workloads. Requests and bytes are the server's count; memory and processor time are those
+of the mount's process, or of the one that reads where there is no mount. For each byte wanted means what the reader asked
+for, in pages of 4 KiB. A third table holds `process` and `stream` against `simulated`: seconds and requests as parts of its.
 """
 
 import argparse
 import json
-import mmap
 import os
-import random
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 
+from compare_workloads import KIB, LETTERS, MAPPED, MIB, PAGE, PLAYER_PERIOD, SIZES, Folder, accesses, pages_of, run
 from mounts import can_mount, end_mounts_when_stopped, undisturbed
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-SIZES = {"a": GIB, "c": GIB, "d": GIB, "e": 512 * MIB, "f": 512 * MIB, "g": GIB, "h": 128 * MIB, "i": 480_000_000,
-         "j": 500_000_000, "l": 64 * GIB, **{f"b{n}": 256 * MIB for n in range(8)}, **{f"k{n}": 16 * MIB for n in range(64)}}
 # Bars in seconds and times the bytes, as the project set them itself.
 BARS = {"a": (1.5, 1.01), "b": (2.5, 1.01), "c": (15.8, 1.05), "d": (9.8, 1.05), "e": (0.8, 1.5), "f": (0.8, 1.5),
         "g": (4.2, 2.0), "h": (1.6, 1.5), "i": (0.6, 2.0), "j": (1.2, 1.05), "k": (None, 1.5), "l": (3.2, 1.05)}
-PLAYER_PERIOD, PLAYER_BYTES, PLAYER_READS = 0.25, 64_000, 60
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
+# Bundles of certificates and proxies have no part in this, and rclone refuses the former.
+OURS = {name: value for name, value in os.environ.items()
+        if name != "AWS_CA_BUNDLE" and not name.lower().endswith("_proxy")}
 
 
 class Server:
@@ -78,7 +69,8 @@ class Server:
 def command_of(who, options, url, at, cache):
     """The command and the variables of a contender's mount of the server."""
     if who in ("stream", "ondemand"):
-        return ([options.bowwave, "mount", "s3://data/", at, "--policy", who, "--read-only", "--cache", cache],
+        return ([options.bowwave, "mount", "s3://data/", at, "--policy", who, "--read-only", "--cache", cache,
+                 *options.mount_options.split()],
                 {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"})
     if who == "rclone":
         remote = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": url, "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any"}
@@ -94,11 +86,8 @@ class Mount:
     def __init__(self, who, options, url, folder, cache):
         self.at = tempfile.mkdtemp(dir=folder)
         command, variables = command_of(who, options, url, self.at, cache)
-        # Bundles of certificates and proxies have no part in this, and rclone refuses the former.
-        ours = {name: value for name, value in os.environ.items()
-                if name != "AWS_CA_BUNDLE" and not name.lower().endswith("_proxy")}
         self.log = tempfile.TemporaryFile(dir=folder)
-        self.child = subprocess.Popen(command, env={**ours, **variables}, stdout=self.log, stderr=self.log,
+        self.child = subprocess.Popen(command, env={**OURS, **variables}, stdout=self.log, stderr=self.log,
                                       start_new_session=True)
         until = time.monotonic() + 60
         while not os.path.ismount(self.at):
@@ -129,139 +118,78 @@ class Mount:
             os.rmdir(self.at)
 
 
-class Reader:
-    """Reads one object in a thread of its own, or in this one."""
-
-    def __init__(self, folder, key, pattern, limit):
-        self.path, self.pattern, self.limit = os.path.join(folder, key), pattern, limit
-        self.until, self.wanted, self.done, self.late, self.wrong = 0, 0, True, 0, None
-
-    def check(self, offset, data):
-        for at in (0, max(len(data) - 16, 0)):
-            place = (offset + at) % len(self.pattern)
-            want = self.pattern[place:place + 16]
-            if data[at:at + len(want)] != want[:len(data) - at]:
-                self.wrong = f"{self.path}: other bytes at {offset + at}"
-                return False
-        return True
-
-    def out_of_time(self):
-        self.done = self.done and time.monotonic() < self.until
-        return not self.done
-
-    def read(self, reads, period=None):
-        """Reads pieces, each an offset and a length; with a period, one each, and what takes longer is late."""
-        begun = time.monotonic()
-        self.until = begun + self.limit
-        file = os.open(self.path, os.O_RDONLY)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL)
-        pages = set()
-        for number, (offset, length) in enumerate(reads):
-            if period:
-                time.sleep(max(0.0, begun + number * period - time.monotonic()))
-            at = time.monotonic()
-            data = os.pread(file, length, offset)
-            self.late += bool(period) and time.monotonic() - at > period
-            self.wrong = self.wrong or (f"{self.path}: {len(data)} bytes at {offset}" if len(data) != length else None)
-            pages.update(range(offset // 4096, (offset + length - 1) // 4096 + 1))
-            if not self.check(offset, data) or self.out_of_time():
-                break
-        try:
-            os.close(file)
-        except OSError as error:
-            self.wrong = self.wrong or f"{self.path}: {error}"
-        self.wanted = len(pages) * 4096
-
-    def touch(self, offsets):
-        """Touches a mapped page at each of these."""
-        self.until = time.monotonic() + self.limit
-        count = 0
-        with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory:
-            for offset in offsets:
-                count += 1
-                if memory[offset] != self.pattern[offset % len(self.pattern)]:
-                    self.wrong = f"{self.path}: another byte at {offset}"
-                    break
-                if count % 64 == 0 and self.out_of_time():
-                    break
-        self.wanted = count * 4096
+def mounted(letter, who, options, server, folder):
+    """A workload on a new mount."""
+    mount = Mount(who, options, server.url, folder, cache_of(letter, options))
+    try:
+        _, cpu = mount.took()
+        result = run(letter, Folder(mount.at), server.pattern, options.limit)
+        rss, cpu_after = mount.took()
+    finally:
+        mount.end()
+    return {**result, "rss": rss / MIB, "cpu": cpu_after - cpu}
 
 
-def pieces(start, length, piece=128 * KIB):
-    return [(start + at, min(piece, length - at)) for at in range(0, length, piece)]
+def in_process(letter, options, server, folder):
+    """A workload without a mount."""
+    pattern = os.path.join(folder, "pattern")
+    with open(pattern, "wb") as file:
+        file.write(server.pattern)
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compare_engine.py")
+    settings = f"cache={cache_of(letter, options)} policy=stream endpoint={server.url} allow_http=yes"
+    command = [sys.executable, program, letter, options.library, "s3://data/", settings, str(options.limit), pattern]
+    done = subprocess.run(command, env={**OURS, **KEYS}, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
 
 
-def scattered(count, span, piece):
-    chance = random.Random(1)
-    return [(chance.randrange(span // piece) * piece, piece) for _ in range(count)]
-
-
-def clusters():
-    chance = random.Random(2)
-    order = list(range(100))
-    chance.shuffle(order)
-    for cluster in order:
-        pages = chance.randrange(64, 257)
-        start = cluster * 10 * MIB + chance.randrange(8 * MIB // 4096) * 4096
-        yield from range(start, start + pages * 4096, 4096)
-
-
-def columns():
-    size, group, column = SIZES["i"], 48_000_000, 2_400_000
-    return [(size - 8, 8), (size - 40_000, 39_992)] + [
-        (at * group + one * column, column) for at in range(10) for one in (0, 7, 14)]
-
-
-def workload(letter, folder, pattern, limit):
-    """The readers of a workload and what each does."""
-    def one(key, reads, **more):
-        reader = Reader(folder, key, pattern, limit)
-        return [(reader, lambda: reader.read(reads, **more))]
-
-    def mapped(key, offsets):
-        reader = Reader(folder, key, pattern, limit)
-        return [(reader, lambda: reader.touch(offsets))]
-
-    if letter == "b":
-        return sum((one(f"b{n}", pieces(0, 256 * MIB)) for n in range(8)), [])
-    if letter == "k":
-        reads = [(n * PLAYER_BYTES, PLAYER_BYTES) for n in range(PLAYER_READS)]
-        return sum((one(f"k{n}", reads, period=PLAYER_PERIOD) for n in range(64)), [])
-    if letter == "g":
-        return mapped("g", clusters())
-    if letter == "j":
-        return mapped("j", range(0, SIZES["j"], 4096))
-    turns = [(base + n * 64 * KIB, 64 * KIB) for n in range(1024) for base in (0, 300 * MIB)]
-    return one(letter, {
-        "a": pieces(0, GIB), "c": scattered(500, GIB, 4 * KIB), "d": scattered(300, GIB, 128 * KIB), "e": turns,
-        "f": [(n * MIB, 128 * KIB) for n in range(512)], "h": pieces(0, 128 * MIB, 64 * KIB)[::-1], "i": columns(),
-        "l": scattered(100, 64 * GIB, 4 * KIB)}[letter])
+def simulated(letter, options, folder):
+    """A workload in virtual time, with the window that bowwave chooses for such a store."""
+    trace = os.path.join(folder, "trace.csv")
+    rows = []
+    for process, (key, reads) in enumerate(accesses(letter).items()):
+        period = PLAYER_PERIOD * 1e9 if letter == "k" else 0
+        op = "load" if letter in MAPPED else "read"
+        rows += [(int(at * period), process, op, key, *read) for at, read in enumerate(reads)]
+    with open(trace, "w") as file:
+        file.write("time_ns,pid,op,file,offset,length\n")
+        # In order of time; of readers without times, by turns.
+        order = sorted(range(len(rows)), key=lambda at: rows[at][0])
+        file.writelines(",".join(map(str, rows[at])) + "\n" for at in order)
+    device = "s3-steady" + (":total_mb_s=60" if letter == "k" else "")
+    command = [options.bowwave, "replay", trace, "--policy", "stream", "--device", device, "--json",
+               "--ra-pages", str(options.ra_pages), "--cache", cache_of(letter, options),
+               "--pace", "trace" if letter == "k" else "closed", "--file-size", str(SIZES.get(letter) or SIZES[letter + "0"])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
+    row = json.loads(done.stdout)[0]
+    wanted = sum(len(pages_of(reads)) * PAGE for reads in accesses(letter).values())
+    # Which part of the players was late is not told: all or none, by the longest read.
+    late = 100.0 if letter == "k" and row["latency_ns"]["max"] > PLAYER_PERIOD * 1e9 else 0.0
+    return {"seconds": row["seconds"], "done": True, "late": late, "amplification": row["bytes_fetched"] / wanted,
+            "requests": row["requests"], "rss": 0.0, "cpu": 0.0}
 
 
 def measure(letter, who, options, server, folder):
-    """One workload on a new mount."""
-    mount = Mount(who, options, server.url, folder, "256MiB" if letter == "k" else options.cache)
-    try:
-        readers = workload(letter, mount.at, server.pattern, options.limit)
-        before, (_, cpu) = server.counters(), mount.took()
-        begun = time.monotonic()
-        threads = [threading.Thread(target=run) for _, run in readers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        seconds = time.monotonic() - begun
-        after, (rss, cpu_after) = server.counters(), mount.took()
-    finally:
-        mount.end()
-    wrong = next((reader.wrong for reader, _ in readers if reader.wrong), None)
-    if wrong:
-        raise SystemExit(f"{who}: {wrong}")
-    wanted = sum(reader.wanted for reader, _ in readers)
-    late = sum(reader.late for reader, _ in readers)
-    return {"seconds": seconds, "done": all(reader.done for reader, _ in readers),
-            "late": 100 * late / (64 * PLAYER_READS), "amplification": (after["bytes"] - before["bytes"]) / max(wanted, 1),
-            "requests": after["requests"] - before["requests"], "rss": rss / MIB, "cpu": cpu_after - cpu}
+    """One workload with one contender."""
+    if who == "simulated":
+        return simulated(letter, options, folder)
+    before = server.counters()
+    if who == "process":
+        result = in_process(letter, options, server, folder)
+    else:
+        result = mounted(letter, who, options, server, folder)
+    after = server.counters()
+    if result["wrong"]:
+        raise SystemExit(f"{who}: {result['wrong']}")
+    return {**result, "amplification": (after["bytes"] - before["bytes"]) / max(result["wanted"], 1),
+            "requests": after["requests"] - before["requests"]}
+
+
+def cache_of(letter, options):
+    return "256MiB" if letter == "k" else options.cache
 
 
 def summary(letter, samples):
@@ -292,7 +220,22 @@ def table(rows, whos):
         got = [rows.get((letter, who)) for who in whos]
         cells = [f"{row['requests']:.0f}, {row['rss']:.0f}, {row['cpu']:.2f}" if row else "–" for row in got]
         lines.append(f"| {letter} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return "\n".join(lines + agreement(rows, whos))
+
+
+def agreement(rows, whos):
+    """Seconds and requests as parts of what the simulator has, as Markdown."""
+    real = [who for who in ("process", "stream") if who in whos]
+    if "simulated" not in whos or not real:
+        return []
+    lines = ["", "| workload: seconds, requests, bytes: times the simulator's | " + " | ".join(real) + " |",
+             "|---" * (len(real) + 1) + "|"]
+    for letter in dict.fromkeys(letter for letter, _ in rows):
+        of = rows[letter, "simulated"]
+        parts = [[rows[letter, who][name] / of[name] for name in ("seconds", "requests", "amplification")] for who in real]
+        cells = [", ".join(f"{part:.2f}" for part in each) for each in parts]
+        lines.append(f"| {letter} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def main():
@@ -303,8 +246,11 @@ def main():
     parser.add_argument("--server", default=os.path.join(target, "release", "examples", "shaped"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a reader may take (default 60)")
-    parser.add_argument("--only", default="abcdefghijkl", help="letters of the workloads")
-    parser.add_argument("--who", default="stream,ondemand,rclone,s3fs")
+    parser.add_argument("--only", default=LETTERS, help="letters of the workloads")
+    parser.add_argument("--who", default="stream,ondemand,process,simulated,rclone,s3fs")
+    parser.add_argument("--library", default=os.path.join(target, "release", "libbowwave.so"))
+    parser.add_argument("--mount-options", default="", help="more options of bowwave's mounts, as in '--ra-pages 512'")
+    parser.add_argument("--ra-pages", type=int, default=256, help="window that is simulated (default 256, as bowwave chooses)")
     parser.add_argument("--cache", default="2GiB", help="bowwave's memory, but for k, where it is 256MiB (default 2GiB)")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--markdown", metavar="FILE")
@@ -314,8 +260,9 @@ def main():
     unknown = set(options.only) - set(BARS)
     if unknown:
         raise SystemExit(f"no such workload: {', '.join(sorted(unknown))}; there are a to l")
-    tools = {"rclone": "rclone", "s3fs": "s3fs"}
-    whos = [who for who in options.who.split(",") if shutil.which(tools.get(who, options.bowwave))]
+    tools = {"rclone": "rclone", "s3fs": "s3fs", "process": options.library}
+    there = lambda program: shutil.which(program) or os.path.exists(program)
+    whos = [who for who in options.who.split(",") if there(tools.get(who, options.bowwave))]
     for who in options.who.split(","):
         if who not in whos:
             print(f"{who} is not installed and is left out", file=sys.stderr)

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Runs one of the workloads of tools/bench_compare.py without a mount, through the C library, and prints what came of it as JSON.
+
+    tools/compare_engine.py LETTER LIBRARY URL "OPTIONS" LIMIT PATTERN_FILE
+
+bench_compare.py starts it, so that memory and processor time are those of a process that does nothing else.
+"""
+
+import contextlib
+import ctypes
+import json
+import resource
+import sys
+
+from compare_workloads import KIB, MIB, run
+
+U64, TEXT, POINTER = ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p
+FUNCTIONS = {
+    "open": (POINTER, [TEXT, TEXT]), "close": (None, [POINTER]), "last_error": (TEXT, []),
+    "file_open": (POINTER, [POINTER, TEXT]), "file_close": (None, [POINTER]),
+    "read_at": (ctypes.c_int64, [POINTER, U64, POINTER, ctypes.c_size_t]),
+    "map": (POINTER, [POINTER, TEXT, U64, U64, ctypes.c_uint]), "unmap": (None, [POINTER]),
+    "region_address": (POINTER, [POINTER]), "region_size": (ctypes.c_size_t, [POINTER])}
+
+
+class Library:
+    """A store behind a cache of this process."""
+
+    def __init__(self, path, url, options):
+        library = ctypes.CDLL(path)
+        for name, (result, arguments) in FUNCTIONS.items():
+            function = getattr(library, f"bowwave_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, f"_{name}", function)
+        self.store = self.known(self._open(url.encode(), options.encode()))
+
+    def known(self, handle):
+        if not handle:
+            raise OSError(self._last_error().decode())
+        return handle
+
+    def open(self, key):
+        return self.known(self._file_open(self.store, key.encode()))
+
+    def read(self, file, length, offset):
+        buffer = ctypes.create_string_buffer(length)
+        count = self._read_at(file, offset, buffer, length)
+        if count < 0:
+            raise OSError(self._last_error().decode())
+        return memoryview(buffer).cast("B")[:count]
+
+    def close(self, file):
+        self._file_close(file)
+
+    @contextlib.contextmanager
+    def mapped(self, key):
+        region = self.known(self._map(self.store, key.encode(), 0, 0, 0))
+        try:
+            yield (ctypes.c_uint8 * self._region_size(region)).from_address(self._region_address(region))
+        finally:
+            self._unmap(region)
+
+
+def main():
+    letter, library, url, options, limit, pattern = sys.argv[1:]
+    with open(pattern, "rb") as file:
+        pattern = file.read()
+    store = Library(library, url, options)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    result = run(letter, store, pattern, float(limit))
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps({**result, "rss": after.ru_maxrss * KIB / MIB, "cpu": cpu}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
