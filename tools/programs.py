@@ -12,8 +12,8 @@ The programs:
     rg-mmap      ripgrep --mmap, for a word that is rare
     rg-read      ripgrep --no-mmap, the same
 
-The ways: a mount (of the store, with the kernel's cache), `bowwave run`, and for the first two a region, by the C library
-through ctypes. With `--policy range`, on small files, for the test suite. With --whole at full size (500 MB of tensors), and with
+The ways: a mount (of the store, with the kernel's cache), `bowwave run`, and for those that can be handed memory in place of a
+file's name, safetensors, numpy and pyarrow, a region, by the C library through ctypes. With `--policy range`, on small files, for the test suite. With --whole at full size (500 MB of tensors), and with
 `--policy none` beside it, where the kernel does not read ahead either: times (of the reading; of ripgrep all of it), requests and
 bytes.
 
@@ -112,24 +112,32 @@ digest.update(repr(base.execute("select count(*), sum(k) from t indexed by by_k 
 end(digest.hexdigest())
 """
 
-PYARROW = CLOCK + """
-import hashlib, sys
-import numpy, pyarrow
-begin()
-digest = hashlib.sha256()
-with pyarrow.memory_map(sys.argv[1] + "/arrow") as source:
-    reader = pyarrow.ipc.open_file(source)
+COLUMNS = CLOCK + """
+import hashlib
+def columns(source):
+    import pyarrow
+    digest, reader = hashlib.sha256(), pyarrow.ipc.open_file(source)
     for index in range(reader.num_record_batches):
         batch = reader.get_batch(index)
         for name in "bg":
             digest.update(batch.column(name).to_numpy().tobytes())
-end(digest.hexdigest())
+    end(digest.hexdigest())
+"""
+
+PYARROW = COLUMNS + """
+import sys
+import numpy, pyarrow
+begin()
+with pyarrow.memory_map(sys.argv[1] + "/arrow") as source:
+    columns(source)
 """
 
 # The C library by ctypes: what it maps is an array. The tensors are found as their file's head says.
-REGION = BLOCKS + """
+REGION = BLOCKS + COLUMNS.removeprefix(CLOCK) + """
 import ctypes, json, sys
 import numpy
+if sys.argv[-1] == "arrow":
+    import pyarrow
 library, url, options, what = sys.argv[1:]
 begin()
 bow = ctypes.CDLL(library)
@@ -149,6 +157,8 @@ size = bow.bowwave_region_size(region)
 array = numpy.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(bow.bowwave_region_address(region)))
 if what == "array":
     blocks(array)
+elif what == "arrow":
+    columns(pyarrow.BufferReader(pyarrow.py_buffer(array)))
 else:
     head = int.from_bytes(array[:8].tobytes(), "little")
     entries = json.loads(array[8:8 + head].tobytes())
@@ -163,6 +173,9 @@ print(json.dumps({"requests": counters[12], "bytes_fetched": counters[15]}), fil
 bow.bowwave_unmap(region)
 bow.bowwave_close(store)
 """
+
+# What those programs read that can be handed memory.
+MAPPED = {"safetensors": "tensors", "numpy": "array", "pyarrow": "arrow"}
 
 
 def programs(python):
@@ -214,8 +227,7 @@ class Trial:
 
     def region(self, _command, policy, name):
         options = f"policy={policy} cache={self.cache()}"
-        what = {"safetensors": "tensors", "numpy": "array"}[name]
-        return self.child([self.python, "-c", REGION, self.shared_object(), self.url, options, what])
+        return self.child([self.python, "-c", REGION, self.shared_object(), self.url, options, MAPPED[name]])
 
     def shared_object(self):
         """The C library: where cargo keeps it, for tests, too, or beside the program."""
@@ -231,7 +243,7 @@ class Trial:
         if can_mount():
             yield "mount", self.mount
         yield "run", self.run
-        if name in ("safetensors", "numpy"):
+        if name in MAPPED:
             if self.shared_object():
                 yield "region", self.region
             else:
