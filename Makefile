@@ -33,6 +33,7 @@ demo:
 test: lint
 	@tools/setup.sh browser
 	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
 	@tools/setup.sh python fuzz verify programs
 	tools/fuzz.sh $(FUZZ_SECONDS)

@@ -1,9 +1,8 @@
 //! Frames lent to shards in lots: first from the pool, then from whoever has no use for them, then from whoever makes the
 //! least use of theirs.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
 use crate::shard::{Effect, Shard};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Frames that no shard has.
 #[derive(Debug)]

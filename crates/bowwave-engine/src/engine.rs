@@ -2,8 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, Profile, open_url};
@@ -19,7 +17,9 @@ use crate::queue::{Piece, Queue};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
 use crate::store::Store;
-use crate::timer::{Job, TASK_PATIENCE, Timer};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, PoisonError};
+use crate::timer::{Job, Timer};
 use crate::wait::Delivery;
 use crate::whole::Room;
 
@@ -348,10 +348,7 @@ impl Inner {
                     }
                     Effect::Wake(slot, outcome) => match slot.deliver(outcome) {
                         Delivery::Unwanted(outcome) => unwanted.extend(outcome.into_iter().flatten()),
-                        Delivery::ToTask => {
-                            let job = Job::TakeBack { shard, slot: Arc::downgrade(&slot) };
-                            self.timer.add(Instant::now() + TASK_PATIENCE, job);
-                        }
+                        Delivery::ToTask => self.timer.take_back(shard, &slot),
                         Delivery::ToThread => {}
                     },
                 }

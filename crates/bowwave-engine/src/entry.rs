@@ -1,8 +1,6 @@
 //! One file as the cache knows it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Identity, Object, WriteObject};
 use bowwave_core::{FileId, FillError};
@@ -10,6 +8,8 @@ use bowwave_core::{FileId, FillError};
 use crate::files::Key;
 use crate::places::Places;
 use crate::queue::Queue;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::whole::Whole;
 
 /// One version of one object: what its readers share. Several names of one file are one entry.

@@ -8,7 +8,6 @@ mod write;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bowwave_backend::Identity;
 use bowwave_core::{Advice, FillError, FrameId, HandleId, PageIndex, PageRange, Request, Stats};
@@ -18,6 +17,7 @@ use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::shard::{Effect, Found};
 use crate::store::StoreInner;
+use crate::sync::atomic::AtomicU64;
 use crate::wait::{Outcome, Slot};
 pub(crate) use write::ALL;
 

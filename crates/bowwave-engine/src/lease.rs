@@ -10,11 +10,10 @@
 //! A ring that fails, or a store that loses a request, ends the request although something may still write to the buffer.
 //! The readers hear of it at once; the frames come back when the buffer is dropped, and never if it never is.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use bowwave_core::FrameId;
 
 use crate::engine::Inner;
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The owner of a request's buffer, dropped with its last piece. Keeps the memory mapped.
 #[derive(Debug)]

@@ -45,6 +45,7 @@ mod settings;
 mod shard;
 mod stats;
 mod store;
+mod sync;
 mod timer;
 mod wait;
 mod whole;
@@ -59,6 +60,8 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use file::File;
 pub use journal::Journal;
+#[cfg(feature = "model")]
+pub use lock::TriedLock;
 pub use mapped::MappedFile;
 pub use memory::available_memory;
 pub use options::Options;

@@ -29,12 +29,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread;
 use std::time::Duration;
 
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
+
+use crate::sync::atomic::{AtomicUsize, Ordering, compiler_fence, fence};
+use crate::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, hint, thread, thread_local};
 
 /// A mutex that can have an owner.
 pub(crate) struct OwnedLock<T> {
@@ -103,7 +103,7 @@ impl<T> OwnedLock<T> {
     /// If this thread owns the lock and is inside already; without an owner that is a deadlock, as with any mutex.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        let seat = SEAT.get();
+        let seat = SEAT.with(Cell::get);
         if seat.is_at(self.owner.load(Ordering::Relaxed)) {
             #[cfg(test)]
             if let Some(wait) = BEFORE_ENTRY.take() {
@@ -128,7 +128,7 @@ impl<T> OwnedLock<T> {
     /// Whether this thread enters without waiting: what it does inside then keeps nobody waiting, or hardly ever.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        SEAT.get().is_at(self.owner.load(Ordering::Relaxed))
+        SEAT.with(Cell::get).is_at(self.owner.load(Ordering::Relaxed))
     }
 
     fn address(&self) -> usize {
@@ -174,7 +174,7 @@ impl<T> OwnedLock<T> {
     fn disown(&self, owner: &'static Seat) {
         self.owner.store(NOBODY, Ordering::Relaxed);
         // A thread that is here is not inside as the owner.
-        if !ptr::eq(owner, SEAT.get()) && !barrier() {
+        if !ptr::eq(owner, SEAT.with(Cell::get)) && !barrier() {
             self.owner.store(ptr::from_ref(owner).addr(), Ordering::Relaxed);
             panic!("membarrier(2) worked before this lock had an owner, and has been forbidden since");
         }
@@ -183,7 +183,7 @@ impl<T> OwnedLock<T> {
         while owner.inside.load(Ordering::Acquire) == self.address() {
             looks = looks.saturating_add(1);
             match looks {
-                0..100 => std::hint::spin_loop(),
+                0..100 => hint::spin_loop(),
                 100..200 => thread::yield_now(),
                 // It lost its processor inside, perhaps to us.
                 _ => thread::sleep(Duration::from_micros(50)),
@@ -214,7 +214,7 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.slow.is_none() {
-            SEAT.get().inside.store(OUTSIDE, Ordering::Release);
+            SEAT.with(Cell::get).inside.store(OUTSIDE, Ordering::Release);
         }
     }
 }
@@ -230,7 +230,7 @@ const NOBODY: usize = 0;
 /// No lock's address.
 const OUTSIDE: usize = 0;
 /// Turns in a row that make a thread the owner: they save ten times what taking ownership away costs.
-const STREAK_MIN: u32 = 1 << 11;
+const STREAK_MIN: u32 = if cfg!(feature = "model") { 2 } else { 1 << 11 };
 /// What that grows to.
 const STREAK_MAX: u32 = 1 << 17;
 
@@ -242,8 +242,8 @@ thread_local! {
 
 /// Of threads that own nothing; no lock's owner.
 static NO_SEAT: Seat = Seat { inside: AtomicUsize::new(OUTSIDE) };
-/// Of threads that have ended. Who gets one owns what they owned.
-static FREE_SEATS: Mutex<Vec<&'static Seat>> = Mutex::new(Vec::new());
+/// Of threads that have ended. Who gets one owns what they owned. (Of all models that run at once, too.)
+static FREE_SEATS: std::sync::Mutex<Vec<&'static Seat>> = std::sync::Mutex::new(Vec::new());
 
 thread_local! {
     /// This thread's seat. Still there while the thread ends.
@@ -256,7 +256,8 @@ struct SeatKeeper;
 
 impl Drop for SeatKeeper {
     fn drop(&mut self) {
-        let seat = SEAT.replace(&NO_SEAT);
+        // It has nothing to drop, so it is still there; in the model it need not be, and is lost.
+        let Ok(seat) = SEAT.try_with(|seat| seat.replace(&NO_SEAT)) else { return };
         // A guard may have been forgotten: then the lock stays locked.
         if !ptr::eq(seat, &raw const NO_SEAT) && seat.inside.load(Ordering::Relaxed) == OUTSIDE {
             FREE_SEATS.lock().unwrap_or_else(PoisonError::into_inner).push(seat);
@@ -267,11 +268,12 @@ impl Drop for SeatKeeper {
 /// The seat of this thread, a new one if it has none; `None` if the thread is about to end.
 fn take_seat() -> Option<&'static Seat> {
     SEAT_KEEPER.try_with(|_| ()).ok()?;
-    if ptr::eq(SEAT.get(), &raw const NO_SEAT) {
+    if ptr::eq(SEAT.with(Cell::get), &raw const NO_SEAT) {
         let free = FREE_SEATS.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        SEAT.set(free.unwrap_or_else(|| Box::leak(Box::new(Seat { inside: AtomicUsize::new(OUTSIDE) }))));
+        let seat = free.unwrap_or_else(|| Box::leak(Box::new(Seat { inside: AtomicUsize::new(OUTSIDE) })));
+        SEAT.with(|of_thread| of_thread.set(seat));
     }
-    Some(SEAT.get())
+    Some(SEAT.with(Cell::get))
 }
 
 /// Whether the system has the barrier; without it no lock ever has an owner.
@@ -293,6 +295,24 @@ fn barrier() -> bool {
         || membarrier(MembarrierCommand::Global).is_ok();
     fence(Ordering::SeqCst);
     passed
+}
+
+/// The lock, to be tried out in the model.
+#[cfg(feature = "model")]
+#[derive(Debug)]
+pub struct TriedLock<T>(OwnedLock<T>);
+
+#[cfg(feature = "model")]
+impl<T> TriedLock<T> {
+    /// `streak` turns in a row make a thread the owner.
+    pub fn new(value: T, streak: u32) -> Self {
+        Self(OwnedLock::with_streak(value, streak))
+    }
+
+    /// Does something inside.
+    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut self.0.lock())
+    }
 }
 
 #[cfg(test)]

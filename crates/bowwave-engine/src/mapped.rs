@@ -10,6 +10,7 @@ use bowwave_core::{Advice, Fault, FillError, PageCount, PageRange, Pattern, Stat
 use crate::error::Result;
 use crate::file::{File, Waiting};
 use crate::places::{Mapping, Places};
+use crate::shard::{Effect, Touch};
 
 /// An open object whose pages lie in a memory object in file order, for whoever maps that and serves its faults.
 ///
@@ -81,24 +82,28 @@ impl MappedFile {
         offset: u64,
         pattern: Pattern,
         around: Range<u64>,
-        map: impl FnOnce(Range<u64>) -> u64,
+        mut map: impl FnMut(Range<u64>) -> u64,
     ) -> Result<()> {
-        let File { engine, entry, handle, .. } = &self.file;
-        let page_size = engine.page_size();
-        let page = page_size.index_of(offset);
+        let File { engine, entry, .. } = &self.file;
+        let touch = self.touch(offset, pattern, &around);
+        let mut map = |range| self.map(range, &mut map);
         let shard = engine.shard(entry.shard);
-        let frames = loop {
+        loop {
             self.file.check_stale()?;
             let mut effects = Vec::new();
-            let slot =
-                shard.fault(*handle, Fault { page, pattern }, entry.queue.is_congested(), &mut effects);
-            engine.perform(entry.shard, effects);
-            engine.relieve(entry.shard);
+            let slot = shard.fault(&touch, &mut map, &mut effects);
+            self.perform(effects);
+            let Some(slot) = slot else { return Ok(()) };
             let waiting = Waiting { file: &self.file, slot: &slot };
             let outcome = poll_fn(|context| waiting.slot.poll(context)).await;
             std::mem::forget(waiting);
             match outcome {
-                Some(Ok(frames)) => break frames,
+                Some(Ok(frames)) => {
+                    let mut effects = Vec::new();
+                    shard.map_pinned(&touch, frames, &mut map, &mut effects);
+                    engine.perform(entry.shard, effects);
+                    return Ok(());
+                }
                 Some(Err(error)) => {
                     let cause = entry.error(error);
                     if error == FillError::LOST {
@@ -110,15 +115,50 @@ impl MappedFile {
                 // It was polled too late, and others have the frame.
                 None => {}
             }
-        };
-        let around = PageRange::new(page_size.index_of(around.start).0, page_size.count_for(around.end).0);
-        let shift = page_size.shift();
-        if !frames.is_empty() {
-            shard.map_around(*handle, entry, page, around, |range: PageRange| {
-                PageCount(map(range.start.0 << shift..range.end.0 << shift) >> shift)
-            });
         }
-        engine.unpin(entry.shard, &frames);
-        Ok(())
+    }
+
+    /// As [`fault`](Self::fault), if the page is up to date and not mapped; tells whether it was. If not, nothing has happened,
+    /// and `map` was not called.
+    pub fn fault_if_there(
+        &self,
+        offset: u64,
+        pattern: Pattern,
+        around: Range<u64>,
+        mut map: impl FnMut(Range<u64>) -> u64,
+    ) -> bool {
+        let File { engine, entry, .. } = &self.file;
+        let touch = self.touch(offset, pattern, &around);
+        let mut effects = Vec::new();
+        let mut map = |range| self.map(range, &mut map);
+        let is_there = self.file.check_stale().is_ok()
+            && engine.shard(entry.shard).fault_if_there(&touch, &mut map, &mut effects);
+        self.perform(effects);
+        is_there
+    }
+
+    fn touch(&self, offset: u64, pattern: Pattern, around: &Range<u64>) -> Touch<'_> {
+        let File { engine, entry, handle, .. } = &self.file;
+        let page_size = engine.page_size();
+        Touch {
+            entry,
+            handle: *handle,
+            fault: Fault { page: page_size.index_of(offset), pattern },
+            around: PageRange::new(page_size.index_of(around.start).0, page_size.count_for(around.end).0),
+        }
+    }
+
+    fn map(&self, range: PageRange, map: &mut impl FnMut(Range<u64>) -> u64) -> PageCount {
+        let shift = self.file.engine.page_size().shift();
+        PageCount(map(range.start.0 << shift..range.end.0 << shift) >> shift)
+    }
+
+    fn perform(&self, effects: Vec<Effect>) {
+        let File { engine, entry, .. } = &self.file;
+        // A page that was there takes no memory, unless more is read with it.
+        if !effects.is_empty() {
+            engine.perform(entry.shard, effects);
+            engine.relieve(entry.shard);
+        }
     }
 }

@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::{Mutex, PoisonError, Weak};
 
 use bowwave_backend::{Error as StoreError, ErrorKind};
 use bowwave_core::{PageIndex, PageRange, PageSize};
@@ -15,6 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::Result;
+use crate::sync::{Mutex, PoisonError, Weak};
 
 /// Memory for every page of a file, each at the place that it has in the file.
 #[derive(Debug)]

@@ -13,8 +13,6 @@ mod shape;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::Profile;
 use bowwave_core::schedule::{self, DispatchId, Priority, RequestId, Scheduler};
@@ -28,6 +26,8 @@ use crate::engine::Inner;
 use crate::options::Options;
 use crate::request;
 use crate::stats::{Latencies, StoreStats, Work};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Requests that a queue holds before it counts as full, as Linux's `BLKDEV_MAX_RQ`; congested at 7/8 (paper 002, 3.2).
 const QUEUE_REQUESTS: u64 = 128;

@@ -6,7 +6,6 @@ mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
@@ -21,7 +20,9 @@ use crate::journal::Journal;
 use crate::lock::{Guard, OwnedLock};
 use crate::options::Options;
 use crate::queue::{FillKey, Key, Piece, QueuedFill};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::wait::{Outcome, Slot};
+pub(crate) use mapped::Touch;
 pub(crate) use write::Written;
 
 /// A shard of the cache.

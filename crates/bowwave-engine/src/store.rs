@@ -6,7 +6,6 @@ mod open;
 mod whole;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::{Backend, DiskStats, Entry, Error as StoreError, ErrorKind, Identity, Object, Profile};
 use bowwave_core::HandleId;
@@ -20,6 +19,7 @@ use crate::mapped::MappedFile;
 use crate::places::Places;
 use crate::queue::Queue;
 use crate::stats::StoreStats;
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use open::OpenOptions;
 use whole::Wholes;

@@ -2,23 +2,32 @@
 
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::engine::Inner;
 use crate::queue::Piece;
+use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, until};
 use crate::wait::Slot;
 use crate::whole::Part;
 
 /// How long a task that has been woken may leave its frames pinned before others get them.
-pub(crate) const TASK_PATIENCE: Duration = Duration::from_secs(1);
+const TASK_PATIENCE: Duration = Duration::from_secs(1);
+/// Tasks' frames are looked at together, as each fault of a mapped file leaves some to be looked at.
+const COARSE: Duration = Duration::from_millis(250);
 
 /// Does things when their time has come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timer {
     state: Mutex<State>,
     changed: Condvar,
+    /// Times that need not be exact are multiples of [`COARSE`] since then.
+    epoch: Instant,
+}
+
+impl Default for Timer {
+    fn default() -> Self {
+        Self { state: Mutex::default(), changed: Condvar::default(), epoch: Instant::now() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +97,13 @@ impl Timer {
         }
     }
 
+    /// Takes the frames back that a task is told of now, if it does not come for them.
+    pub(crate) fn take_back(&self, shard: usize, slot: &Arc<Slot>) {
+        let due = (self.epoch.elapsed() + TASK_PATIENCE).as_nanos().next_multiple_of(COARSE.as_nanos());
+        let due = Duration::from_nanos(u64::try_from(due).expect("nobody waits for centuries"));
+        self.add(self.epoch + due, Job::TakeBack { shard, slot: Arc::downgrade(slot) });
+    }
+
     /// Ends the thread.
     pub(crate) fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
@@ -97,13 +113,11 @@ impl Timer {
     fn run(&self, engine: &Weak<Inner>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.closed {
-            let now = Instant::now();
             let Some(first) = state.waiting.peek() else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            if first.due > now {
-                let pause = first.due - now;
+            if let Some(pause) = until(first.due) {
                 state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }

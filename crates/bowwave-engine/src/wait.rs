@@ -1,9 +1,10 @@
 //! Where a reader waits until its pages are there.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bowwave_core::{FillError, FrameId};
+
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What a wake brings: the pinned frames, or why not.
 pub(crate) type Outcome = Result<Vec<FrameId>, FillError>;

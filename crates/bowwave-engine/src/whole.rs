@@ -19,7 +19,6 @@ mod room;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Identity, PartMemory, WriteObject, read_once};
@@ -30,6 +29,7 @@ use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::queue::Queue;
 use crate::request::pause;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use part::Part;
 use room::Buffer;

@@ -4,25 +4,24 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_engine::{MappedFile, Mapping, Pattern};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 use crate::error::{Error, Result};
+use crate::kernel::Kernel;
 use crate::region::{MapOptions, Protection};
-use crate::streams::Streams;
+use crate::streams::{Stream, Streams};
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::task;
-use crate::uffd::{Modes, Partial, Touch, Uffd};
+use crate::uffd::{Partial, Touch};
 
 /// What handlers, faults on their way and the region share.
 pub(crate) struct Inner {
     streams: Streams,
-    uffd: Uffd,
+    pub(crate) kernel: Kernel,
     /// Address of the first page.
     pub(crate) base: usize,
     /// Bytes of the mapping, whole pages.
@@ -70,7 +69,7 @@ impl Inner {
     /// anywhere.
     pub(crate) fn new(
         file: MappedFile,
-        uffd: Uffd,
+        kernel: Kernel,
         (start, len): (u64, usize),
         at: Option<usize>,
         options: &MapOptions,
@@ -92,7 +91,7 @@ impl Inner {
             })?;
         let inner = Arc::new(Self {
             streams: Streams::new(file, options.streams.get()),
-            uffd,
+            kernel,
             base: base as usize,
             len,
             start,
@@ -107,10 +106,12 @@ impl Inner {
         // SAFETY: advice on our own mapping.
         unsafe { madvise(base, len, Advice::LinuxDontFork) }
             .map_err(refused("keep the mapping from children"))?;
-        let modes = Modes { missing: true, minor: true, protected: false };
         // SAFETY: our own mapping; handlers are started before anybody gets its address.
-        unsafe { inner.uffd.register(inner.base..inner.base + len, modes) }
-            .map_err(|error| Error::System { wanted: "watch the mapping", error, hint: "" })?;
+        unsafe { inner.kernel.watch(inner.base..inner.base + len) }.map_err(|error| Error::System {
+            wanted: "watch the mapping",
+            error,
+            hint: "",
+        })?;
         let mapping: Arc<dyn Mapping> = Arc::clone(&inner) as _;
         inner.file().attach(Arc::downgrade(&mapping));
         Ok(inner)
@@ -118,7 +119,7 @@ impl Inner {
 
     /// The file; its readahead state is that of what the program asks for, not of what it touches.
     pub(crate) fn file(&self) -> &MappedFile {
-        self.streams.first()
+        &self.streams.first().file
     }
 
     pub(crate) fn is_writable(&self) -> bool {
@@ -137,37 +138,72 @@ impl Inner {
             .unwrap_or(Pattern::Normal)
     }
 
-    /// Serves touches until something can be read from `stop`.
-    pub(crate) fn handle(self: &Arc<Self>, stop: &OwnedFd) {
+    /// Serves touches until the kernel is told to stop.
+    pub(crate) fn handle(self: &Arc<Self>) {
         let mut touches: Vec<Touch> = Vec::new();
-        loop {
-            let mut ready = [
-                PollFd::from_borrowed_fd(self.uffd.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut ready, None) {
-                Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) => {}
-                Err(error) => unreachable!("polling two descriptors of our own: {error}"),
-            }
-            if !ready[1].revents().is_empty() {
-                return;
-            }
-            self.uffd.receive(&mut touches).expect("a userfaultfd is readable while it is open");
+        while self.kernel.touches(&mut touches) {
             for touch in touches.drain(..) {
                 self.counters.faults.fetch_add(1, Ordering::Relaxed);
-                let inner = Arc::clone(self);
-                task::spawn(async move { inner.serve(touch).await });
+                self.serve(&touch);
             }
         }
     }
 
     /// Sees to it that the thread that has touched goes on, with the page or with a signal.
-    async fn serve(&self, touch: Touch) {
+    fn serve(self: &Arc<Self>, touch: &Touch) {
         let offset = self.start + (touch.address - self.base) as u64;
         let stream = self.streams.of(touch.thread);
-        if self.fetch(&stream, offset).await.is_err() {
-            // Noted, and fatal for the page: who sleeps wakes to a SIGBUS.
+        if let Some(end) = self.map_if_there(&stream, offset, self.around(offset)) {
+            self.map_ahead(&stream, offset, end);
+            return;
         }
+        let inner = Arc::clone(self);
+        task::spawn(async move {
+            // An error is noted, and fatal for the page: who sleeps wakes to a SIGBUS.
+            if let Ok(end) = inner.fetch(&stream.file, offset).await {
+                stream.waited(offset, end);
+            }
+        });
+    }
+
+    /// Touches what comes next on behalf of a thread that touches in order, as far as it is there, so that it need not sleep
+    /// and be woken for each few pages. The policy sees these touches in place of the thread's own.
+    fn map_ahead(&self, stream: &Stream, offset: u64, from: u64) {
+        if self.around == 0 || self.pattern() == Pattern::Random {
+            return;
+        }
+        let Some(ahead) = stream.touched(offset, from, self.around) else { return };
+        let (mut at, end) = (from, from.saturating_add(ahead).min(self.start + self.len as u64));
+        // Whoever sleeps comes first.
+        while at < end && !self.kernel.has_touches() {
+            match self.map_if_there(stream, at, at..at.saturating_add(self.around).min(end)) {
+                Some(mapped) => at = mapped,
+                None => break,
+            }
+        }
+        stream.mapped_ahead(at);
+    }
+
+    /// If the page of `offset` is there, and not mapped so far as the cache knows, maps it and what of `around` is there, and
+    /// returns where that ends.
+    fn map_if_there(&self, stream: &Stream, offset: u64, around: Range<u64>) -> Option<u64> {
+        let page = offset / stream.file.page_bytes() * stream.file.page_bytes();
+        if self.failed().pages.contains_key(&page) {
+            return None;
+        }
+        let mut end = page + stream.file.page_bytes();
+        let is_there = stream.file.fault_if_there(offset, self.pattern(), around, |bytes| {
+            let count = self.map(bytes.clone());
+            end = end.max(bytes.start + count);
+            count
+        });
+        is_there.then_some(end)
+    }
+
+    /// What may be mapped with the page of `offset`.
+    fn around(&self, offset: u64) -> Range<u64> {
+        offset.saturating_sub(self.around).max(self.start)
+            ..offset.saturating_add(self.around).min(self.start + self.len as u64)
     }
 
     /// Has the page of `offset` mapped, and what lies around it; the end of what was mapped.
@@ -178,10 +214,8 @@ impl Inner {
             self.poison(page);
             return Err(Error::Range(cause));
         }
-        let around = offset.saturating_sub(self.around).max(self.start)
-            ..offset.saturating_add(self.around).min(self.start + self.len as u64);
         let mut end = page;
-        let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
+        let mapped = stream.fault(offset, self.pattern(), self.around(offset), |bytes| {
             let count = self.map(bytes.clone());
             end = bytes.start + count;
             count
@@ -208,19 +242,19 @@ impl Inner {
         self.counters.pages_mapped.fetch_add(pages, Ordering::Relaxed);
         while at < range.end {
             // SAFETY: our own mapping, registered; the cache says that these pages are up to date.
-            match unsafe { self.uffd.map(at..range.end) } {
+            match unsafe { self.kernel.map(at..range.end) } {
                 Ok(()) => at = range.end,
                 Err(Partial { done, error: Errno::AGAIN }) => at += done,
                 // Another touch of it was faster, or it has a copy of the program's own.
                 Err(Partial { done, error: Errno::EXIST }) => {
                     at += done;
-                    self.wake(at..at + crate::uffd::SYSTEM_PAGE);
+                    self.kernel.wake(at..at + crate::uffd::SYSTEM_PAGE);
                     at += crate::uffd::SYSTEM_PAGE;
                 }
                 // Who waits there touches again, and is served again.
                 Err(Partial { done, .. }) => {
                     at += done;
-                    self.wake(at..range.end);
+                    self.kernel.wake(at..range.end);
                     break;
                 }
             }
@@ -228,12 +262,6 @@ impl Inner {
         let whole = (at - range.start) / page * page;
         self.counters.pages_mapped.fetch_sub(pages.saturating_sub((whole / page) as u64), Ordering::Relaxed);
         whole as u64
-    }
-
-    fn wake(&self, range: Range<usize>) {
-        // Whole pages of our own mapping: it cannot fail.
-        let woken = self.uffd.wake(range);
-        debug_assert!(woken.is_ok(), "{woken:?}");
     }
 
     /// Notes why a page cannot be had, says so once, and makes it fatal to touch.
@@ -251,9 +279,9 @@ impl Inner {
         let alive = self.alive();
         if *alive {
             // SAFETY: our own mapping, registered. A page that is there meanwhile stays as it is.
-            let poisoned = unsafe { self.uffd.poison(range.clone()) };
+            let poisoned = unsafe { self.kernel.poison(range.clone()) };
             self.counters.pages_poisoned.fetch_add(u64::from(poisoned.is_ok()), Ordering::Relaxed);
-            self.wake(range);
+            self.kernel.wake(range);
         }
     }
 
@@ -275,10 +303,7 @@ impl Inner {
         let mut alive = self.alive();
         if std::mem::replace(&mut *alive, false) {
             // SAFETY: our own mapping, whose owner lets go of it.
-            let unmapped = unsafe { munmap(self.base as *mut _, self.len) };
-            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
-            // Who still sleeps there finds nothing mapped, which is better than to find out when the store answers.
-            self.wake(self.base..self.base + self.len);
+            unsafe { self.kernel.end(self.base..self.base + self.len) }
         }
     }
 
@@ -302,9 +327,8 @@ impl Mapping for Inner {
         if *alive {
             let len = range.end - range.start;
             self.counters.pages_unmapped.fetch_add(len as u64 / self.file().page_bytes(), Ordering::Relaxed);
-            // SAFETY: our own mapping, shared and read-only: what it shows comes back at the next touch. If it fails, touches
-            // are merely not seen.
-            let _touches_unseen = unsafe { madvise(range.start as *mut _, len, Advice::LinuxDontNeed) };
+            // SAFETY: our own mapping, shared and read-only.
+            unsafe { self.kernel.unmap(range) }
         }
     }
 }

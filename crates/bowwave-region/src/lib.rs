@@ -30,8 +30,14 @@
 mod anonymous;
 mod error;
 mod inner;
+#[cfg(not(feature = "model"))]
+mod kernel;
+#[cfg(feature = "model")]
+#[path = "model.rs"]
+mod kernel;
 mod region;
 mod streams;
+mod sync;
 mod task;
 pub mod uffd;
 
@@ -40,4 +46,6 @@ pub use anonymous::{
 };
 pub use bowwave_engine as engine;
 pub use error::{Error, Result};
+#[cfg(feature = "model")]
+pub use kernel::{Touched, Toucher};
 pub use region::{MapOptions, Protection, Region, RegionStats};

@@ -4,18 +4,17 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::{self, JoinHandle};
 
 use bowwave_engine::{Advice, Identity, Pattern, Stats, Store};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::inner::Inner;
+use crate::kernel::Kernel;
+use crate::sync::atomic::Ordering;
+use crate::sync::thread::{self, JoinHandle};
 use crate::task;
 use crate::uffd::{Delivery, Scope, Uffd};
 
@@ -37,7 +36,6 @@ use crate::uffd::{Delivery, Scope, Uffd};
 pub struct Region {
     inner: Arc<Inner>,
     handlers: Vec<JoinHandle<()>>,
-    stop: Arc<OwnedFd>,
     /// Bytes of the file that it shows, less than whole pages.
     len: usize,
     start: u64,
@@ -132,25 +130,24 @@ impl Region {
         let whole = (range.end - range.start).next_multiple_of(page);
         let out_of_space = |_| Error::Range(format!("{whole} bytes are more than this machine can address"));
         let whole = usize::try_from(whole).map_err(out_of_space)?;
-        let inner = Inner::new(file, uffd, (range.start, whole), at, options)?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from).map_err(|error| {
+        let kernel = Kernel::new(uffd).map_err(|error| {
             let hint = if is_out_of_descriptors(&error) { OUT_OF_DESCRIPTORS } else { "" };
             Error::System { wanted: "make an event", error, hint }
         })?;
+        let inner = Inner::new(file, kernel, (range.start, whole), at, options)?;
         let mut region = Self {
             inner,
             handlers: Vec::new(),
-            stop: Arc::new(stop),
             len: (range.end - range.start) as usize,
             start: range.start,
             scope,
         };
-        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         for number in 0..options.handlers.map_or(processors, NonZeroUsize::get) {
-            let (inner, stop) = (Arc::clone(&region.inner), Arc::clone(&region.stop));
+            let inner = Arc::clone(&region.inner);
             let handler = thread::Builder::new()
                 .name(format!("bowwave-fault-{number}"))
-                .spawn(move || inner.handle(&stop))
+                .spawn(move || inner.handle())
                 .map_err(|error| {
                     let hint = "map fewer regions at once, or raise the limit of threads (ulimit -u)";
                     Error::System { wanted: "start a thread", error, hint }
@@ -193,6 +190,13 @@ impl Region {
         let writable = self.inner.is_writable();
         // SAFETY: mapped for writing, as copies of this process's own; borrowed exclusively.
         writable.then(|| unsafe { std::slice::from_raw_parts_mut(self.inner.base as *mut u8, self.len) })
+    }
+
+    /// The region as threads of the model touch it, also when it is gone.
+    #[cfg(feature = "model")]
+    #[must_use]
+    pub fn toucher(&self) -> crate::kernel::Toucher {
+        crate::kernel::Toucher::new(&self.inner)
     }
 
     /// Copies bytes from `offset` of the region as the file has them, whatever was written to the region. Needs no touch, so errors are returned.
@@ -251,7 +255,7 @@ impl Region {
     #[must_use]
     pub fn stats(&self) -> RegionStats {
         let counters = &self.inner.counters;
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let load = |counter: &crate::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         RegionStats {
             faults: load(&counters.faults),
             pages_mapped: load(&counters.pages_mapped),
@@ -272,9 +276,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Wakes all of them: nobody reads it back to zero.
-        let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        debug_assert!(told.is_ok(), "{told:?}");
+        self.inner.kernel.stop();
         for handler in self.handlers.drain(..) {
             // One that panicked has said so.
             let _said = handler.join();

@@ -4,60 +4,135 @@
 //! thread has a handle of the file, up to a bound; the one that has not come for longest gives way.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bowwave_engine::MappedFile;
+
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The handles that touches go through.
 #[derive(Debug)]
 pub(crate) struct Streams {
     /// What the region itself fetches with, and every thread if there is to be one stream only.
-    first: Arc<MappedFile>,
+    first: Arc<Stream>,
     most: usize,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    by_thread: HashMap<u32, Stream>,
+    by_thread: HashMap<u32, Known>,
     /// Counts touches.
     now: u64,
 }
 
 #[derive(Debug)]
-struct Stream {
-    file: Arc<MappedFile>,
+struct Known {
+    stream: Arc<Stream>,
     last_used: u64,
 }
 
-impl Streams {
-    pub(crate) fn new(first: MappedFile, most: usize) -> Self {
-        Self { first: Arc::new(first), most, table: Mutex::default() }
+/// The touches of one thread.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) file: MappedFile,
+    run: Mutex<Run>,
+}
+
+/// Touches in order. Offsets in the file, in bytes.
+#[derive(Debug, Default)]
+struct Run {
+    /// The end of what is mapped for it, where the next touch in order finds nothing.
+    end: u64,
+    /// How much was mapped ahead the last time.
+    ahead: u64,
+    /// The last touch was where it ended.
+    in_order: bool,
+    /// Somebody maps ahead.
+    busy: bool,
+}
+
+impl Stream {
+    fn new(file: MappedFile) -> Self {
+        Self { file, run: Mutex::default() }
     }
 
-    pub(crate) fn first(&self) -> &Arc<MappedFile> {
+    /// A touch at `page` has had everything mapped up to `end`: how much more the caller is to map, from there on, and to tell of
+    /// ([`mapped_ahead`](Self::mapped_ahead)). Twice as much as the last time, if the touch was where that ended, and
+    /// `first` to begin with, which is not 0.
+    pub(crate) fn touched(&self, page: u64, end: u64, first: u64) -> Option<u64> {
+        let mut run = self.run();
+        if run.busy {
+            // In order or not, whoever is at it will see.
+            return None;
+        }
+        run.follow(page, end);
+        run.ahead = if run.in_order { (2 * run.ahead).min(AHEAD_MAX).max(first) } else { 0 };
+        run.busy = run.in_order;
+        run.in_order.then_some(run.ahead)
+    }
+
+    /// A touch at `page` has waited for its page, and everything was mapped up to `end`.
+    pub(crate) fn waited(&self, page: u64, end: u64) {
+        let mut run = self.run();
+        if !run.busy {
+            run.follow(page, end);
+        }
+    }
+
+    /// So far it went.
+    pub(crate) fn mapped_ahead(&self, end: u64) {
+        let mut run = self.run();
+        run.end = end;
+        run.busy = false;
+    }
+
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Run {
+    fn follow(&mut self, page: u64, end: u64) {
+        self.in_order = page == self.end && page > 0;
+        self.end = end;
+        if !self.in_order {
+            self.ahead = 0;
+        }
+    }
+}
+
+/// Most bytes that are mapped before a thread touches them: far more than it touches while its next fault is told, and few
+/// enough that they are not long in the way if it never does.
+const AHEAD_MAX: u64 = 4 << 20;
+
+impl Streams {
+    pub(crate) fn new(first: MappedFile, most: usize) -> Self {
+        Self { first: Arc::new(Stream::new(first)), most, table: Mutex::default() }
+    }
+
+    pub(crate) fn first(&self) -> &Arc<Stream> {
         &self.first
     }
 
     /// The handle of a thread; a new one if it has none (any more).
-    pub(crate) fn of(&self, thread: u32) -> Arc<MappedFile> {
+    pub(crate) fn of(&self, thread: u32) -> Arc<Stream> {
         if self.most <= 1 {
             return Arc::clone(&self.first);
         }
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.now += 1;
         let now = table.now;
-        if let Some(stream) = table.by_thread.get_mut(&thread) {
-            stream.last_used = now;
-            return Arc::clone(&stream.file);
+        if let Some(known) = table.by_thread.get_mut(&thread) {
+            known.last_used = now;
+            return Arc::clone(&known.stream);
         }
         let gone = if table.by_thread.len() < self.most { None } else { table.remove_oldest() };
-        let file = Arc::new(self.first.another());
-        table.by_thread.insert(thread, Stream { file: Arc::clone(&file), last_used: now });
+        let stream = Arc::new(Stream::new(self.first.file.another()));
+        table.by_thread.insert(thread, Known { stream: Arc::clone(&stream), last_used: now });
         drop(table);
         // Closes the handle, unless a touch still goes through it.
         drop(gone);
-        file
+        stream
     }
 
     /// How many there are, beside the first.
@@ -68,8 +143,8 @@ impl Streams {
 }
 
 impl Table {
-    fn remove_oldest(&mut self) -> Option<Stream> {
-        let (&thread, _) = self.by_thread.iter().min_by_key(|(_, stream)| stream.last_used)?;
+    fn remove_oldest(&mut self) -> Option<Known> {
+        let (&thread, _) = self.by_thread.iter().min_by_key(|(_, known)| known.last_used)?;
         self.by_thread.remove(&thread)
     }
 }
@@ -97,6 +172,28 @@ mod tests {
         assert_eq!(streams.count(), 3);
         assert!(Arc::ptr_eq(&a, &streams.of(1)), "it was used after the second");
         assert!(!Arc::ptr_eq(&b, &streams.of(2)));
+    }
+
+    #[test]
+    fn more_and_more_is_mapped_ahead_of_touches_in_order_and_nothing_of_others() {
+        let (_engine, streams) = streams(1);
+        let stream = streams.first();
+        assert_eq!(stream.touched(0, 100, 64), None, "who knows what comes");
+        assert_eq!(stream.touched(100, 200, 64), Some(64));
+        assert_eq!(stream.touched(250, 300, 64), None, "that is being done");
+        stream.mapped_ahead(264);
+        assert_eq!(stream.touched(264, 300, 64), Some(128));
+        stream.mapped_ahead(300);
+        assert_eq!(stream.touched(400, 500, 64), None);
+        assert_eq!(stream.touched(500, 600, 64), Some(64), "from the start");
+        stream.mapped_ahead(600);
+        for turn in 0..40 {
+            let ahead = stream.touched(600 + turn, 601 + turn, 64).expect("in order");
+            assert!(ahead <= AHEAD_MAX);
+            stream.mapped_ahead(601 + turn);
+        }
+        stream.waited(640, 700);
+        assert_eq!(stream.touched(700, 800, 64), Some(AHEAD_MAX), "to wait is no jump");
     }
 
     #[test]

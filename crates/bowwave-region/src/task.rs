@@ -1,10 +1,11 @@
 //! A future that runs where it is woken: the end of a fault costs no thread a switch.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Arc, Mutex, PoisonError};
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -54,6 +54,8 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-region/src/anonymous/transfers.rs",
     "crates/bowwave-region/src/anonymous/vec.rs",
     "crates/bowwave-region/src/inner.rs",
+    "crates/bowwave-region/src/kernel.rs",
+    "crates/bowwave-region/src/model.rs",
     "crates/bowwave-region/src/region.rs",
     "crates/bowwave-region/src/uffd.rs",
     "crates/bowwave-region/tests/bad_input.rs",

@@ -1,15 +1,14 @@
 //! Writing: bytes go to pages of the cache and from there to the store, when there are many, when they are old, for a sync
 //! and when the file is closed.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
-
 use bowwave_backend::{Error as StoreError, ErrorKind, WriteObject};
 use bowwave_core::{PageIndex, PageRange, SyncFor, Write};
 
 use super::{Access, File, with_scratch};
 use crate::error::Result;
 use crate::shard::Written;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, MutexGuard, PoisonError};
 use crate::whole::Writer;
 
 /// Bytes that are copied at a time, under the lock of the file's shard.

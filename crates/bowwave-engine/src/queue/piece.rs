@@ -1,7 +1,6 @@
 //! What waits in a queue: fills to be read, write-outs to be written.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bowwave_core::schedule::Direction;
 use bowwave_core::{FillId, FrameId, PageRange, Urgency, WriteOutId};
@@ -9,6 +8,7 @@ use bowwave_core::{FillId, FrameId, PageRange, Urgency, WriteOutId};
 use crate::arena::Arena;
 use crate::entry::FileEntry;
 use crate::stats::Work;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Which fill of which shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

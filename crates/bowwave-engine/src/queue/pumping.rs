@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::sync::thread_local;
+
 thread_local! {
     /// Addresses of the queues that this thread sends for, else 0, so that a backend that answers at once does not recurse.
     /// No vector: that would be gone when files are read and closed in the end of a thread.
@@ -18,14 +20,14 @@ pub(super) struct Pumping(usize);
 impl Pumping {
     /// `None` if this thread sends for the queue already.
     pub(super) fn enter(queue: usize) -> Option<Self> {
-        let mut pumped = PUMPED.get();
+        let mut pumped = PUMPED.with(Cell::get);
         if pumped.contains(&queue) {
             return None;
         }
         // Deeper down it recurses, which takes stack but works.
         if let Some(free) = pumped.iter_mut().find(|place| **place == 0) {
             *free = queue;
-            PUMPED.set(pumped);
+            PUMPED.with(|of_thread| of_thread.set(pumped));
         }
         Some(Self(queue))
     }
@@ -33,6 +35,6 @@ impl Pumping {
 
 impl Drop for Pumping {
     fn drop(&mut self) {
-        PUMPED.set(PUMPED.get().map(|queue| if queue == self.0 { 0 } else { queue }));
+        PUMPED.with(|pumped| pumped.set(pumped.get().map(|queue| if queue == self.0 { 0 } else { queue })));
     }
 }

@@ -3,11 +3,23 @@
 use std::ptr;
 use std::sync::Arc;
 
-use bowwave_core::{Action, Event, Fault, FileId, FrameId, HandleId, PageCount, PageIndex, PageRange};
+use bowwave_core::{
+    Action, Event, Fault, FileId, FrameId, HandleId, PageCount, PageIndex, PageRange, Waiter,
+};
 
 use super::{Effect, Shard, State};
 use crate::entry::FileEntry;
 use crate::wait::Slot;
+
+/// A touch of a page of a mapped file.
+#[derive(Debug)]
+pub(crate) struct Touch<'a> {
+    pub(crate) entry: &'a FileEntry,
+    pub(crate) handle: HandleId,
+    pub(crate) fault: Fault,
+    /// What may be mapped with the page.
+    pub(crate) around: PageRange,
+}
 
 impl Shard {
     /// As [`open_file`](Self::open_file), for a file that has places.
@@ -21,42 +33,91 @@ impl Shard {
         entry
     }
 
-    /// A touch of a mapped page; the page comes through the slot, pinned.
+    /// A touch of a mapped page. One that is there is mapped at once; else it comes through the slot, pinned.
     pub(crate) fn fault(
         &self,
-        handle: HandleId,
-        fault: Fault,
-        congested: bool,
+        touch: &Touch<'_>,
+        map: &mut dyn FnMut(PageRange) -> PageCount,
         effects: &mut Vec<Effect>,
-    ) -> Arc<Slot> {
+    ) -> Option<Arc<Slot>> {
+        self.fault_in(&mut self.lock(), touch, map, effects)
+    }
+
+    /// As [`fault`](Self::fault), if the page is there and not mapped; tells whether it was. If not, nothing has happened.
+    pub(crate) fn fault_if_there(
+        &self,
+        touch: &Touch<'_>,
+        map: &mut dyn FnMut(PageRange) -> PageCount,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let mut state = self.lock();
-        let state = &mut *state;
+        let alone = PageRange::from_start(touch.fault.page, PageCount(1));
+        if state.cache.mappable(touch.entry.file, touch.fault.page, alone).is_empty() {
+            return false;
+        }
+        // It waits if others wait for frames, which come first. Then it is as if it had gone away: what comes is given back.
+        self.fault_in(&mut state, touch, map, effects).inspect(|slot| drop(slot.abandon())).is_none()
+    }
+
+    fn fault_in(
+        &self,
+        state: &mut State,
+        touch: &Touch<'_>,
+        map: &mut dyn FnMut(PageRange) -> PageCount,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Arc<Slot>> {
+        let congested = touch.entry.queue.is_congested();
         if congested != state.congested {
             state.congested = congested;
             state.step(Event::Congestion { congested });
         }
-        let waiter = bowwave_core::Waiter(state.next_waiter);
+        let waiter = Waiter(state.next_waiter);
         state.next_waiter += 1;
+        state.step(Event::Fault { waiter, handle: touch.handle, fault: touch.fault });
+        let is_answer = |action: &Action| matches!(action, Action::Wake { waiter: of, .. } if *of == waiter);
+        if let Some(at) = state.actions.iter().position(is_answer) {
+            let answer = state.actions.remove(at);
+            // What goes for it goes before anything is mapped.
+            self.collect(state, effects);
+            if let Action::Wake { result: Ok(frames), .. } = &answer
+                && !frames.is_empty()
+            {
+                self.map_around(state, touch, map);
+                state.step(Event::Unpin { frames: frames.clone() });
+                self.collect(state, effects);
+                return None;
+            }
+            state.actions.push(answer);
+        }
         let slot = Arc::new(Slot::default());
         state.waiting.insert(waiter, Arc::clone(&slot));
-        state.step(Event::Fault { waiter, handle, fault });
         self.collect(state, effects);
-        slot
+        Some(slot)
     }
 
-    /// Has the program's pages mapped that lie around `page`, which the caller holds pinned: those that are up to date, up to
-    /// the next lookahead marks and within `around`. `map` runs under the lock, so that nothing happens to them meanwhile, and
-    /// tells how many it has mapped, from the first on.
-    pub(crate) fn map_around(
+    /// Has the page mapped that the touch has waited for and pinned, if it is `frames`, and gives it back.
+    pub(crate) fn map_pinned(
         &self,
-        handle: HandleId,
-        entry: &FileEntry,
-        page: PageIndex,
-        around: PageRange,
-        map: impl FnOnce(PageRange) -> PageCount,
+        touch: &Touch<'_>,
+        frames: Vec<FrameId>,
+        map: &mut dyn FnMut(PageRange) -> PageCount,
+        effects: &mut Vec<Effect>,
     ) {
         let mut state = self.lock();
-        let mut range = state.cache.mappable(entry.file, page, around);
+        let state = &mut *state;
+        if !frames.is_empty() {
+            self.map_around(state, touch, map);
+        }
+        state.step(Event::Unpin { frames });
+        self.collect(state, effects);
+    }
+
+    /// Has the program's pages mapped that lie around a page that is pinned: those that are up to date, up to the next lookahead
+    /// marks and within `around`. `map` runs under the lock, so that nothing happens to them meanwhile, and tells how many it
+    /// has mapped, from the first on.
+    fn map_around(&self, state: &mut State, touch: &Touch<'_>, map: &mut dyn FnMut(PageRange) -> PageCount) {
+        let page = touch.fault.page;
+        let mut range = state.cache.mappable(touch.entry.file, page, touch.around);
         if range.is_empty() {
             // It is mapped already, as far as the cache knows: two threads have touched it, or it has just been unmapped.
             range = PageRange::from_start(page, PageCount(1));
@@ -64,7 +125,7 @@ impl Shard {
         let count = map(range);
         let range = PageRange::from_start(range.start, count);
         if !range.is_empty() {
-            state.step(Event::Mapped { handle, page, range });
+            state.step(Event::Mapped { handle: touch.handle, page, range });
         }
     }
 

@@ -1,7 +1,6 @@
 //! Writing to pages, and having them written out.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use bowwave_core::{
     Action, Base, Event, FileId, FillError, PageIndex, PageRange, ReadOutcome, SyncFor, Target, Waiter,
@@ -11,6 +10,7 @@ use bowwave_core::{
 use super::{Effect, Shard, State};
 use crate::entry::FileEntry;
 use crate::queue::QueuedWrite;
+use crate::sync::atomic::AtomicBool;
 use crate::wait::Slot;
 
 /// What became of a write.

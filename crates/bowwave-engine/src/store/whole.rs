@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::{
     Entry, EntryKind, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Upload, WriteObject,
@@ -16,6 +15,7 @@ use crate::error::Result;
 use crate::file::{Access, File};
 use crate::files::Files;
 use crate::queue::Queue;
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::whole::{Gone, Slots, Whole, Writer};
 
 /// The objects of a store that are being written.

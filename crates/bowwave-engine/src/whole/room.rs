@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bowwave_backend::{PartMemory, Result};
 
 use crate::engine::Inner;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that the parts of all objects may take together.
 ///

@@ -1,0 +1,189 @@
+//! The kernel in the model: pages come and go in the real page table, but touches are calls, and who sleeps, sleeps where
+//! the model checker sees it.
+#![allow(unsafe_code, reason = "maps and unmaps memory, and looks at it")]
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::ptr;
+
+use rustix::mm::{Advice, madvise, munmap};
+
+use crate::inner::Inner;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::uffd::{Modes, Partial, SYSTEM_PAGE, Touch, Uffd};
+
+/// As in `kernel.rs`, with the same promises to be kept.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    uffd: Uffd,
+    pagemap: File,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of touches that nobody has taken so far.
+    told: Vec<Touch>,
+    /// Threads that sleep, and the pages they have touched.
+    sleepers: Vec<(u32, usize)>,
+    stopped: bool,
+    /// The mapping is gone.
+    ended: bool,
+}
+
+/// What a touch comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// The byte that is there.
+    Byte(u8),
+    /// A `SIGBUS`: the page is poisoned.
+    Poisoned,
+    /// A `SIGSEGV`: nothing is mapped.
+    Gone,
+}
+
+/// Who touches a region.
+#[derive(Clone, Debug)]
+pub struct Toucher {
+    inner: Arc<Inner>,
+}
+
+impl Toucher {
+    pub(crate) fn new(inner: &Arc<Inner>) -> Self {
+        Self { inner: Arc::clone(inner) }
+    }
+
+    /// Thread number `thread` touches the byte at `offset` of the region.
+    #[must_use]
+    pub fn touch(&self, thread: u32, offset: u64) -> Touched {
+        self.inner.kernel.touch(thread, self.inner.base + offset as usize)
+    }
+}
+
+impl Kernel {
+    pub(crate) fn new(uffd: Uffd) -> io::Result<Self> {
+        Ok(Self {
+            uffd,
+            pagemap: File::open("/proc/self/pagemap")?,
+            state: Mutex::default(),
+            changed: Condvar::default(),
+        })
+    }
+
+    pub(crate) unsafe fn watch(&self, range: Range<usize>) -> io::Result<()> {
+        let modes = Modes { missing: true, minor: true, protected: false };
+        // SAFETY: as the caller promises.
+        unsafe { self.uffd.register(range, modes) }
+    }
+
+    /// A thread touches a byte.
+    fn touch(&self, thread: u32, address: usize) -> Touched {
+        let page = address & !(SYSTEM_PAGE - 1);
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return Touched::Gone;
+            }
+            match self.entry(address) {
+                // SAFETY: the page is there, and nobody comes between this look and that.
+                PageEntry::Present => {
+                    return Touched::Byte(unsafe { ptr::read_volatile(address as *const u8) });
+                }
+                PageEntry::Poisoned => return Touched::Poisoned,
+                PageEntry::Missing => {}
+            }
+            let modes = Modes { missing: true, minor: false, protected: false };
+            state.told.push(Touch { address: page, write: false, modes, thread });
+            state.sleepers.push((thread, page));
+            self.changed.notify_all();
+            while state.sleepers.iter().any(|sleeper| sleeper.0 == thread) {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    pub(crate) fn touches(&self, touches: &mut Vec<Touch>) -> bool {
+        let mut state = self.lock();
+        while state.told.is_empty() && !state.stopped {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        touches.append(&mut state.told);
+        !state.stopped
+    }
+
+    pub(crate) fn has_touches(&self) -> bool {
+        !self.lock().told.is_empty()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
+        // SAFETY: as the caller promises.
+        let mapped = unsafe { self.uffd.map(range.clone()) };
+        self.wake_done(range, mapped)
+    }
+
+    pub(crate) unsafe fn poison(&self, range: Range<usize>) -> Result<(), Partial> {
+        // SAFETY: as the caller promises.
+        let poisoned = unsafe { self.uffd.poison(range.clone()) };
+        self.wake_done(range, poisoned)
+    }
+
+    pub(crate) fn wake(&self, range: Range<usize>) {
+        self.lock().sleepers.retain(|sleeper| !range.contains(&sleeper.1));
+        self.changed.notify_all();
+    }
+
+    pub(crate) unsafe fn unmap(&self, range: Range<usize>) {
+        // SAFETY: as the caller promises.
+        unsafe { madvise(range.start as *mut _, range.len(), Advice::LinuxDontNeed) }
+            .expect("a mapping of ours");
+    }
+
+    pub(crate) unsafe fn end(&self, range: Range<usize>) {
+        {
+            let mut state = self.lock();
+            // SAFETY: as the caller promises.
+            unsafe { munmap(range.start as *mut _, range.len()) }.expect("a mapping of ours");
+            state.ended = true;
+        }
+        self.wake(range);
+    }
+
+    /// As the kernel does: who sleeps on what was done is woken, and nobody else.
+    fn wake_done(&self, range: Range<usize>, outcome: Result<(), Partial>) -> Result<(), Partial> {
+        let done = outcome.as_ref().map_or_else(|partial| partial.done, |()| range.end - range.start);
+        self.wake(range.start..range.start + done);
+        outcome
+    }
+
+    /// What the page table has.
+    fn entry(&self, address: usize) -> PageEntry {
+        let mut entry = [0; 8];
+        self.pagemap
+            .read_exact_at(&mut entry, (address / SYSTEM_PAGE * size_of::<u64>()) as u64)
+            .expect("a page table can be read by its own process");
+        // Documentation/admin-guide/mm/pagemap.rst: bit 63 is "present", bit 62 "swapped", which is what markers count as.
+        match u64::from_ne_bytes(entry) >> 62 {
+            0 => PageEntry::Missing,
+            1 => PageEntry::Poisoned,
+            _ => PageEntry::Present,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum PageEntry {
+    Missing,
+    Poisoned,
+    Present,
+}
