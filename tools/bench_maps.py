@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures clusters of touches in mapped files of slow stores: by regions, and by the kernel on a mount.
 
-    tools/bench_maps.py [--bowwave target/release/bowwave] [--rounds N] [--quick] [--case lustre|s3]... [--json FILE]
+    tools/bench_maps.py [--bowwave target/release/bowwave] [--rounds N] [--quick] [--case lustre|s3]...
+                        [--device slots=64,latency=5ms]... [--json FILE]
 
 The same touches (bowwave read --pattern clustered --mmap, each 4 KiB page of clusters of 256 to 1024 KiB once, front to
 back, the clusters in random order) go to
@@ -15,6 +16,10 @@ back, the clusters in random order) go to
 These take turns within a round. Printed are, of the rounds, the median time of a touch (whether it was a fault or not: all
 waiting, over all pages touched), of a fault, the longest, the faults and requests of a round and the bytes fetched for a byte touched; then
 the bars that the project set itself. Stores are emulated in the process, so no network and no disk is measured.
+
+`store's part` is the time of a touch that the store alone needs for those requests and bytes, if all its slots are at work all
+the time: what is near it is bound by the store, whoever maps. `--device` changes the store: with more slots, or a longer way
+there, the number of waits decides. Several give a table each.
 """
 
 import argparse
@@ -48,6 +53,26 @@ WAYS = {
     "kernel over range": ("kernel", ["--policy", "range"]),
     "kernel over learned": ("kernel", ["--policy", "range", "--range-clusters", "learned"]),
 }
+
+
+# Of the stores, as bowwave_backend's `Device` has them: what a request takes, what a page takes (us), requests at once.
+DEVICES = {
+    "emulate:lustre": {"latency": 450.0, "page": 16.0, "slots": 8},
+    "emulate:s3": {"latency": 30e3, "page": 4096 / 90, "slots": 64},
+}
+
+
+def store_part(store, row, threads, touches):
+    """us of a touch that the store needs for the requests and bytes of a row."""
+    name, *settings = store.split(",")
+    device = dict(DEVICES[name])
+    for key, value in (setting.split("=") for setting in settings):
+        number = float(value.removesuffix("us").removesuffix("ms")) * (1e3 if value.endswith("ms") else 1)
+        if key not in device:
+            raise SystemExit(f"--device {key}={value}: only {', '.join(device)} can be changed here")
+        device[key] = number
+    pages = row["amplification"] * touches
+    return (row["requests"] * device["latency"] + pages * device["page"]) / device["slots"] * threads / touches
 
 
 class Bench:
@@ -91,7 +116,8 @@ def median(rows, value):
 def show(name, case, rows):
     store, file, threads, size, size_of_none = case
     print(f"\n{name}: {store}/{file}, {threads} threads, {size} touched in a round ({size_of_none} without readahead)")
-    print(f"{'':<20} {'a touch':>10} {'a fault':>10} {'longest':>10} {'faults':>8} {'requests':>8} {'fetched/touched':>15}")
+    print(f"{'':<20} {'a touch':>10} {'a fault':>10} {'longest':>10} {'faults':>8} {'requests':>8} {'fetched/touched':>15}"
+          + "store's part".rjust(13))
     for way, of_way in rows.items():
         figures = [median(of_way, lambda row: row["latency_ns"]["mean"]) / 1e3,
                    median(of_way, lambda row: row["map"]["fault_ns"]["mean"]) / 1e3,
@@ -99,7 +125,8 @@ def show(name, case, rows):
         counts = [median(of_way, lambda row: row["map"]["faults"]), median(of_way, lambda row: row["requests"])]
         print(f"{way:<20} " + " ".join(f"{figure:>7.0f} us" for figure in figures) + " "
               + " ".join(f"{count:>8.0f}" for count in counts)
-              + f" {median(of_way, lambda row: row['amplification']):>15.2f}", flush=True)
+              + f" {median(of_way, lambda row: row['amplification']):>15.2f}"
+              + f" {median(of_way, lambda row: store_part(store, row, threads, row['bytes_wanted'] / 4096)):>9.0f} us", flush=True)
 
 
 def bars(rows):
@@ -126,6 +153,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--quick", action="store_true", help="less of everything, one round: shows that it works")
     parser.add_argument("--case", action="append", choices=sorted(CASES))
+    parser.add_argument("--device", action="append", metavar="KEY=VALUE,...")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if not os.access(options.bowwave, os.X_OK):
@@ -135,10 +163,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder)
         for name in options.case or CASES:
-            case = (QUICK if options.quick else CASES)[name]
-            rows = bench.run(case, 1 if options.quick else options.rounds)
-            show(name, case, rows)
-            told[name] = {"rows": rows, "bars": bars(rows)}
+            for device in options.device or [""]:
+                store, *case = (QUICK if options.quick else CASES)[name]
+                case = (f"{store},{device}" if device else store, *case)
+                rows = bench.run(case, 1 if options.quick else options.rounds)
+                show(name, case, rows)
+                told[case[0]] = {"rows": rows, "bars": bars(rows)}
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(told, file, indent=1)

@@ -34,7 +34,9 @@ use std::time::Duration;
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
 use crate::sync::atomic::{AtomicUsize, Ordering, compiler_fence, fence};
-use crate::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, hint, thread, thread_local};
+use crate::sync::{
+    Mutex, MutexGuard, OnceLock, PoisonError, StaticMutex, TryLockError, hint, thread, thread_local,
+};
 
 /// A mutex that can have an owner.
 pub(crate) struct OwnedLock<T> {
@@ -242,8 +244,8 @@ thread_local! {
 
 /// Of threads that own nothing; no lock's owner.
 static NO_SEAT: Seat = Seat { inside: AtomicUsize::new(OUTSIDE) };
-/// Of threads that have ended. Who gets one owns what they owned. (Of all models that run at once, too.)
-static FREE_SEATS: std::sync::Mutex<Vec<&'static Seat>> = std::sync::Mutex::new(Vec::new());
+/// Of threads that have ended. Who gets one owns what they owned.
+static FREE_SEATS: StaticMutex<Vec<&'static Seat>> = StaticMutex::new(Vec::new());
 
 thread_local! {
     /// This thread's seat. Still there while the thread ends.

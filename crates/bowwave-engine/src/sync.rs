@@ -1,4 +1,4 @@
-//! What threads meet at: the standard library's, or in the model (`/model`) doubles whose every step is a point at which
+//! What threads meet at: the standard library's, or in a model checker (ADR 22) doubles whose every step is a point at which
 //! another thread may come first.
 
 use std::time::Instant;
@@ -10,6 +10,9 @@ pub(crate) use std::{hint, sync::atomic, sync::*, thread, thread_local};
 pub(crate) use shuttle::{hint, sync::atomic, sync::*, thread, thread_local};
 #[cfg(feature = "model")]
 pub(crate) use std::sync::OnceLock;
+
+/// For what outlives a run of the model, and is there for all of them.
+pub(crate) use std::sync::Mutex as StaticMutex;
 
 /// How long until `due`; `None` if it has come. In the model it always has: what waits for a time there may happen at once,
 /// and so at any moment.

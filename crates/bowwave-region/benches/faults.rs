@@ -217,8 +217,15 @@ fn in_a_region(policy: Policy) -> io::Result<Vec<u64>> {
     Ok(times)
 }
 
-/// Seconds to touch each page of 1 GiB in order: from an emulated NVMe drive; and when all is cached, but not mapped.
-fn sequential(policy: Policy) -> io::Result<(f64, f64)> {
+/// A pass over 1 GiB.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    seconds: f64,
+    faults: u64,
+}
+
+/// Touches each page of 1 GiB in order: from an emulated NVMe drive; and when all is cached, but not mapped.
+fn sequential(policy: Policy) -> io::Result<(Pass, Pass)> {
     let pass = |cached: bool| {
         // An engine for each: the pages of the one would take the room of the other's.
         let engine = Engine::new(Options { cache_bytes: Some(2 << 30), policy, ..Options::default() })
@@ -244,7 +251,7 @@ fn sequential(policy: Policy) -> io::Result<(f64, f64)> {
             "{policy:?}: the store is asked when it is cold: {:?}",
             engine.stats()
         );
-        Ok::<f64, io::Error>(seconds)
+        Ok::<Pass, io::Error>(Pass { seconds, faults: region.stats().faults })
     };
     Ok((pass(false)?, pass(true)?))
 }
@@ -310,15 +317,20 @@ fn region() {
 }
 
 fn share() {
-    println!("\n1 GiB in order, emulate:nvme: seconds cold, of which faults (the same touches, all cached)");
-    for policy in [Policy::OnDemand, Policy::Linux, Policy::Range] {
+    println!(
+        "\n1 GiB in order, emulate:nvme: seconds cold, of which faults (the same touches, all cached), faults of each"
+    );
+    for policy in [Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream] {
         match (0..ROUNDS).map(|_| sequential(policy)).collect::<io::Result<Vec<_>>>() {
             Ok(rounds) => {
-                let (cold, ..) = spread(rounds.iter().map(|round| round.0));
-                let (warm, ..) = spread(rounds.iter().map(|round| round.1));
-                let (share, low, high) = spread(rounds.iter().map(|round| 100.0 * round.1 / round.0));
+                let of = |pass: fn(&(Pass, Pass)) -> f64| spread(rounds.iter().map(pass));
+                let (cold, ..) = of(|round| round.0.seconds);
+                let (warm, ..) = of(|round| round.1.seconds);
+                let (share, low, high) = of(|round| 100.0 * round.1.seconds / round.0.seconds);
+                let (faults_cold, ..) = of(|round| round.0.faults as f64);
+                let (faults_warm, ..) = of(|round| round.1.faults as f64);
                 println!(
-                    "{:<10} {cold:>6.3} {warm:>6.3} {share:>6.1} % ({low:.1}..{high:.1})",
+                    "{:<10} {cold:>6.3} {warm:>6.3} {share:>6.1} % ({low:.1}..{high:.1}) {faults_cold:>8.0} {faults_warm:>8.0}",
                     policy.name()
                 );
             }

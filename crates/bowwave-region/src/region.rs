@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use bowwave_engine::{Advice, Identity, Pattern, Stats, Store};
 use rustix::io::Errno;
@@ -142,7 +143,7 @@ impl Region {
             start: range.start,
             scope,
         };
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         for number in 0..options.handlers.map_or(processors, NonZeroUsize::get) {
             let inner = Arc::clone(&region.inner);
             let handler = thread::Builder::new()

@@ -1,4 +1,4 @@
-//! What threads meet at: the standard library's, or in the model (`/model`) doubles whose every step is a point at which
+//! What threads meet at: the standard library's, or in a model checker (ADR 22) doubles whose every step is a point at which
 //! another thread may come first.
 
 #[cfg(not(feature = "model"))]

@@ -1,6 +1,7 @@
 //! The lock under threads, and its protocol under every interleaving.
 
 use std::collections::BTreeSet;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use super::*;
@@ -9,7 +10,7 @@ use super::*;
 fn bump(pair: &mut (u64, u64)) {
     assert_eq!(pair.0, pair.1, "somebody else is inside");
     pair.0 += 1;
-    std::hint::black_box(&mut *pair);
+    black_box(&mut *pair);
     pair.1 += 1;
 }
 
