@@ -229,9 +229,17 @@ fn queue(p: &mut Parameters) -> Result<QueueConfig, DeviceError> {
         congested_on: ((requests_max as f64 * congested_on) as usize).max(1),
         congested_off: ((requests_max as f64 * congested_on) as usize).max(1),
         merge: p.count("queue_merge", 0, 1)? == 1,
+        fill_bytes_max: kib(p, "queue_fill_kb", u64::MAX)?,
+        spread_bytes_min: kib(p, "queue_spread_kb", 0)?,
         ..QueueConfig::default()
     };
     Ok(config)
+}
+
+/// A size in bytes that need not be said; 0 is as good as unsaid.
+fn kib(p: &mut Parameters, key: &'static str, unsaid: u64) -> Result<u64, DeviceError> {
+    let said = p.optional(key, 0.0, (0.0, f64::from(1 << 20)), true)? as u64;
+    Ok(if said == 0 { unsaid } else { said << 10 })
 }
 
 /// The keys of [`KNOBS`], in their order.

@@ -52,7 +52,7 @@ use writes::Writes;
 /// How a machine is made.
 #[derive(Debug)]
 pub struct Setup {
-    /// The cache and its policy. `fill_pages_max` is lowered to the device's largest request.
+    /// The cache and its policy. `fill_pages_max` is lowered to the device's largest request, and to what the queue says.
     pub config: Config,
     /// The host.
     pub host: Host,
@@ -132,7 +132,8 @@ impl Machine {
     /// The field of the cache's configuration that is out of bounds.
     pub fn new(setup: Setup) -> Result<Self, ConfigError> {
         let Setup { mut config, host, queue, walk, faults, check, record } = setup;
-        let largest = (queue.device().request_bytes_max() / config.page_size.bytes()).max(1);
+        let largest = queue.device().request_bytes_max().min(queue.config().fill_bytes_max);
+        let largest = (largest / config.page_size.bytes()).max(1);
         config.fill_pages_max = config.fill_pages_max.min(u32::try_from(largest).unwrap_or(u32::MAX));
         let frames = config.frames;
         Ok(Self {

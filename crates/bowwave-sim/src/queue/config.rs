@@ -19,6 +19,11 @@ pub struct QueueConfig {
     pub congested_off: usize,
     /// Whether neighbouring requests become one.
     pub merge: bool,
+    /// Most bytes of a fill that the cache makes before this queue; what is larger is several, which may be merged again.
+    pub fill_bytes_max: u64,
+    /// Where the elevator is one of the core's algorithms: what waits is dealt out over the device's slots, as the engine does,
+    /// so no request is merged to more than its share of what waits and is at the device, or this. 0: to as much as there is.
+    pub spread_bytes_min: u64,
     /// How long [`Elevator::Anticipatory`] waits for the same owner's next request, in nanoseconds.
     pub idle_ns: u64,
     /// How far from the end of the owner's last request its next may begin to be worth the wait, in bytes.
@@ -134,6 +139,8 @@ impl Default for QueueConfig {
             congested_on: 112,
             congested_off: 112,
             merge: true,
+            fill_bytes_max: u64::MAX,
+            spread_bytes_min: 0,
             idle_ns: 6_000_000,
             near_bytes: 2 << 20,
             scheduler: SchedulerConfig::of(Algorithm::Deadline),

@@ -95,7 +95,7 @@ impl Queue {
         config.validate()?;
         Ok(Self {
             order: Order::new(&config),
-            scheduled: Scheduled::new(&config, device.request_bytes_max()),
+            scheduled: Scheduled::new(&config, &*device),
             device,
             config,
             pending: Pending::new(),
@@ -109,6 +109,12 @@ impl Queue {
             stats: QueueStats::default(),
             counted_until: Instant(0),
         })
+    }
+
+    /// As it was made.
+    #[must_use]
+    pub fn config(&self) -> &QueueConfig {
+        &self.config
     }
 
     /// Takes a request. Nothing happens before the next [`advance`](Self::advance), not even on an idle device.
@@ -357,7 +363,10 @@ impl Queue {
     /// Takes what goes to the device now out of what waits.
     fn next(&mut self, now: Instant) -> Option<u32> {
         if let Some(scheduled) = &mut self.scheduled {
-            return scheduled.dispatch(now, &mut self.pending);
+            let (index, is_part) = scheduled.dispatch(now, &mut self.pending)?;
+            // What stays in line has a place, too.
+            self.places[self.pending.items[index].direction as usize] += usize::from(is_part);
+            return Some(index);
         }
         let index = self.order.next(now, &self.pending, self.at_device == 0)?;
         self.pending.take(index);
@@ -393,7 +402,7 @@ impl Queue {
         self.at_device -= 1;
         self.places[item.direction as usize] -= 1;
         if let (Some(scheduled), Some(id)) = (&mut self.scheduled, item.dispatch) {
-            scheduled.complete(done.ended, id);
+            scheduled.complete(done.ended, id, item.end - item.start);
         }
         self.admit(done.ended);
     }

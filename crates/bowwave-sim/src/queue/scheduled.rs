@@ -5,7 +5,7 @@ use bowwave_core::schedule::{self, DispatchId, Priority, Remains, RequestId, Sch
 
 use super::QueueConfig;
 use super::pending::{Part, Pending, Rest};
-use crate::device::{Direction, Request};
+use crate::device::{Device, Direction, Request};
 
 /// A scheduler, and which part each of its requests is.
 #[derive(Debug)]
@@ -15,11 +15,18 @@ pub(super) struct Scheduled {
     parts: Vec<u32>,
     /// The parts of what was dispatched last.
     taken: Vec<u32>,
+    /// See [`QueueConfig::spread_bytes_min`].
+    spread_bytes_min: u64,
+    request_bytes_max: u64,
+    slots: u64,
+    /// Bytes that wait here or are at the device.
+    pending_bytes: u64,
 }
 
 impl Scheduled {
     /// The scheduler that the elevator asks for, if it does.
-    pub(super) fn new(config: &QueueConfig, request_bytes_max: u64) -> Option<Self> {
+    pub(super) fn new(config: &QueueConfig, device: &dyn Device) -> Option<Self> {
+        let request_bytes_max = device.request_bytes_max();
         let algorithm = config.elevator.algorithm()?;
         let knobs = &config.scheduler;
         let scheduler = Scheduler::new(SchedulerConfig {
@@ -30,7 +37,15 @@ impl Scheduled {
             ..knobs.clone()
         });
         let scheduler = scheduler.expect("the queue's configuration was checked");
-        Some(Self { scheduler, parts: Vec::new(), taken: Vec::new() })
+        Some(Self {
+            scheduler,
+            parts: Vec::new(),
+            taken: Vec::new(),
+            spread_bytes_min: config.spread_bytes_min,
+            request_bytes_max,
+            slots: device.depth().max(1) as u64,
+            pending_bytes: 0,
+        })
     }
 
     /// Adds a part to one that waits; whether that could be, and how many others became one thereby.
@@ -46,6 +61,7 @@ impl Scheduled {
     }
 
     fn keep(&mut self, pending: &mut Pending, part: u32, id: RequestId) {
+        self.pending_bytes += pending.parts[part].request.bytes;
         pending.parts[part].scheduled = Some(id);
         if self.parts.len() <= id.slot() {
             self.parts.resize(id.slot() + 1, 0);
@@ -53,24 +69,32 @@ impl Scheduled {
         self.parts[id.slot()] = part;
     }
 
-    /// What goes to the device now, as an item.
-    pub(super) fn dispatch(&mut self, now: Instant, pending: &mut Pending) -> Option<u32> {
-        let dispatch = self.scheduler.dispatch(now)?;
+    /// What goes to the device now, as an item, and whether a part of what it was merged to stays in line.
+    pub(super) fn dispatch(&mut self, now: Instant, pending: &mut Pending) -> Option<(u32, bool)> {
+        let before = self.scheduler.waiting();
+        let enough = match self.spread_bytes_min {
+            0 => u64::MAX,
+            least => (self.pending_bytes / self.slots).max(least).min(self.request_bytes_max),
+        };
+        let dispatch = self.scheduler.dispatch_up_to(now, |_| enough)?;
         self.taken.clear();
         self.taken.extend(self.scheduler.parts(dispatch.id).map(|id| self.parts[id.slot()]));
         let expired = dispatch.deadline.is_some_and(|deadline| deadline < now);
-        Some(pending.dispatched(&dispatch, &self.taken, expired))
+        Some((pending.dispatched(&dispatch, &self.taken, expired), self.scheduler.waiting() == before))
     }
 
-    pub(super) fn complete(&mut self, now: Instant, id: DispatchId) {
+    /// What was dispatched so has ended, and had so many bytes.
+    pub(super) fn complete(&mut self, now: Instant, id: DispatchId, bytes: u64) {
+        self.pending_bytes -= bytes;
         let known = self.scheduler.complete(now, id);
         debug_assert!(known, "{id:?} was not at the device");
     }
 
     /// Drops a part that waits here.
     pub(super) fn drop_part(&mut self, pending: &mut Pending, part: u32) -> Rest {
-        let Part { scheduled, .. } = pending.parts[part];
+        let Part { scheduled, request, .. } = pending.parts[part];
         pending.parts.release(part);
+        self.pending_bytes -= request.bytes;
         match scheduled.and_then(|id| self.scheduler.cancel(id)) {
             Some(Remains::Nothing) => Rest::Nothing,
             Some(Remains::Two) => Rest::Two,

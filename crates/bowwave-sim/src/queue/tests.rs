@@ -367,3 +367,17 @@ fn impossible_knobs_are_named_with_their_bounds() {
     }
     assert!("cfq".parse::<Elevator>().unwrap_err().contains("noop, clook, anticipatory"));
 }
+
+#[test]
+fn what_was_merged_is_dealt_out_over_the_slots() {
+    let asked = |spread_bytes_min| {
+        let config = QueueConfig { elevator: Elevator::Deadline, spread_bytes_min, ..clook() };
+        let mut bench = Bench::with(config, 4, 64);
+        bench.reads(0, &[0, 8, 16, 24, 32, 40, 48, 56]);
+        assert_eq!(bench.run().len(), 8);
+        bench.asked()
+    };
+    assert_eq!(asked(0), [(0, 64)]);
+    assert_eq!(asked(8), [(0, 16), (16, 16), (32, 16), (48, 16)]);
+    assert_eq!(asked(24), [(0, 24), (24, 24), (48, 16)]);
+}
