@@ -41,6 +41,9 @@ from mounts import can_mount, end_mounts_when_stopped, undisturbed
 BARS = {"a": (1.5, 1.01), "b": (2.5, 1.01), "c": (15.8, 1.05), "d": (9.8, 1.05), "e": (0.8, 1.5), "f": (0.8, 1.5),
         "g": (4.2, 2.0), "h": (1.6, 1.5), "i": (0.6, 2.0), "j": (1.2, 1.05), "k": (None, 1.5), "l": (3.2, 1.05)}
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
+# How the engine asks an object store: fills of 256 KiB, joined as far as all connections have something to do.
+ENGINE = ("queue_elevator=deadline,queue_merge=1,queue_fill_kb=256,queue_spread_kb=512,request_kb_max=16384,"
+          "queue_async_depth=62,queue_sync_slowdown=0")
 # Bundles of certificates and proxies have no part in this, and rclone refuses the former.
 OURS = {name: value for name, value in os.environ.items()
         if name != "AWS_CA_BUNDLE" and not name.lower().endswith("_proxy")}
@@ -157,7 +160,7 @@ def simulated(letter, options, folder):
         # In order of time; of readers without times, by turns.
         order = sorted(range(len(rows)), key=lambda at: rows[at][0])
         file.writelines(",".join(map(str, rows[at])) + "\n" for at in order)
-    device = "s3-steady" + (":total_mb_s=60" if letter == "k" else "")
+    device = f"s3-steady:{ENGINE}" + (",total_mb_s=60" if letter == "k" else "")
     command = [options.bowwave, "replay", trace, "--policy", "stream", "--device", device, "--json",
                "--ra-pages", str(options.ra_pages), "--cache", cache_of(letter, options),
                "--pace", "trace" if letter == "k" else "closed", "--file-size", str(SIZES.get(letter) or SIZES[letter + "0"])]
@@ -189,7 +192,8 @@ def measure(letter, who, options, server, folder):
 
 
 def cache_of(letter, options):
-    return "256MiB" if letter == "k" else options.cache
+    """Memory for pages; of workload k so much that the process stays within its 256 MiB."""
+    return "160MiB" if letter == "k" else options.cache
 
 
 def summary(letter, samples):
@@ -251,7 +255,7 @@ def main():
     parser.add_argument("--library", default=os.path.join(target, "release", "libbowwave.so"))
     parser.add_argument("--mount-options", default="", help="more options of bowwave's mounts, as in '--ra-pages 512'")
     parser.add_argument("--ra-pages", type=int, default=256, help="window that is simulated (default 256, as bowwave chooses)")
-    parser.add_argument("--cache", default="2GiB", help="bowwave's memory, but for k, where it is 256MiB (default 2GiB)")
+    parser.add_argument("--cache", default="2GiB", help="bowwave's memory for pages, but for k, where it is 160MiB (default 2GiB)")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--markdown", metavar="FILE")
     options = parser.parse_args()
