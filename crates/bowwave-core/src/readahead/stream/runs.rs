@@ -73,10 +73,11 @@ impl Runs {
         self.expected
     }
 
-    /// The pages that a run has at least, to judge by the last ones: next to nothing of so many is read in vain. 0 if there was
-    /// none.
+    /// The pages that a run has at least, to judge by the last ones: next to nothing of so many is read in vain. Of runs that
+    /// differ by a quarter and less what they are expected to have. 0 if there was none.
     pub(super) fn shortest(&self) -> u64 {
-        self.lengths.iter().copied().filter(|&pages| pages > 0).min().unwrap_or(0)
+        let least = self.lengths.iter().copied().filter(|&pages| pages > 0).min().unwrap_or(0);
+        if least >= self.expected / 4 * 3 { self.expected } else { least }
     }
 
     /// The distance from an earlier start to `start`, if there was one just as far before that. Not found for `start` if
@@ -186,8 +187,9 @@ mod tests {
         assert_eq!((runs.length(), runs.ended(90)), (0, None));
         assert_eq!([runs.ended(80), runs.ended(100)], [Some(Foretold::Roughly); 2]);
         assert_eq!((runs.ended(99), runs.length()), (Some(Foretold::Exactly), 100));
-        assert_eq!(runs.shortest(), 80);
+        assert_eq!(runs.shortest(), 100, "80 to 100 are alike");
         assert_eq!((runs.ended(49), runs.length()), (Some(Foretold::Wrongly), 100));
+        assert_eq!(runs.shortest(), 49);
         // One long run among short ones is not what to expect.
         for pages in [3, 900, 3, 3] {
             runs.ended(pages);
