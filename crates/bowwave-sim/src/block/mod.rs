@@ -12,7 +12,8 @@
 //!   to 512 KiB, until the pool of async requests is congested, and again when it no longer is.
 //! - A writer that finds more dirty pages and pages on their way than the hard limit writes back 6 MiB itself, from
 //!   whatever file, waiting for a place in the pool for each request (`balance_dirty_pages` of 2.6.30: one and a half times
-//!   the 4 MiB after which it is called). Writers look at the limit each 1024 pages, and each 8 while it is exceeded.
+//!   the 4 MiB after which it is called). Writers look at the limit each 1024 pages, and each 8 while it is exceeded. Or
+//!   each waits in line for as many pages as it has written ([`Throttling`]).
 //! - Each class, sync and async, has a pool of requests; who finds it full waits in line. From `congested_on` to
 //!   `congested_off` requests it is congested.
 //! - fsync sends the file's dirty pages as sync requests and waits for all of its pages, then for the journal: its blocks,
@@ -53,9 +54,20 @@ const CHECK_PAGES_EXCEEDED: u64 = 8;
 /// How long it waits if there is nothing to write back, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
 
+/// What a writer over the hard limit does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throttling {
+    /// Writes back itself, as in Linux up to 2.6.30.
+    WritesBack,
+    /// Waits in line while write-back works, first come, first served, a page for each that was written: bowwave's own way.
+    WaitsInLine,
+}
+
 /// How memory and pools are bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// What is done about the hard limit.
+    pub throttling: Throttling,
     /// Dirty pages from which write-back begins.
     pub background_pages: u64,
     /// Dirty pages and pages on their way from which writers must help.
@@ -75,6 +87,8 @@ pub enum Wait {
     Until(Instant),
     /// For a place in a pool, for the request that it sent last.
     Place,
+    /// For its turn among those over the hard limit.
+    Turn,
     /// Until all pages of a file that are on their way have arrived.
     File(usize),
     /// Until all requests that it sent have ended.
@@ -123,6 +137,8 @@ pub struct World {
     unchecked: u64,
     /// Whether the hard limit was exceeded when it did.
     exceeded: bool,
+    /// Who waits for a page to be written, for the one it wrote.
+    line: VecDeque<usize>,
     woken: Vec<usize>,
     completed: Vec<Completed>,
     /// Bytes that have reached the disk: sync, async.
@@ -171,6 +187,7 @@ impl World {
             journal: JournalState::default(),
             unchecked: 0,
             exceeded: false,
+            line: VecDeque::new(),
             woken: Vec::new(),
             completed: Vec::new(),
             written: [0; 2],
@@ -198,6 +215,9 @@ impl World {
     /// Counts a page that was written, and says what its writer must write back: nothing, unless it is the one that looks at
     /// the limits and they are exceeded.
     pub fn duty_for_page(&mut self) -> u64 {
+        if self.limits.throttling == Throttling::WaitsInLine {
+            return u64::from(self.is_over() || !self.line.is_empty());
+        }
         self.unchecked += 1;
         if self.unchecked < if self.exceeded { CHECK_PAGES_EXCEEDED } else { CHECK_PAGES } {
             return 0;
@@ -210,6 +230,13 @@ impl World {
     /// Writes a process's part of what must be written: `None` if that is done, else what it must wait for before it asks
     /// again. `left` is what remains of its duty.
     pub fn throttle(&mut self, me: usize, left: &mut u64) -> Option<Wait> {
+        if self.limits.throttling == Throttling::WaitsInLine {
+            // Once: whoever is woken has had its turn.
+            return (std::mem::take(left) > 0).then(|| {
+                self.line.push_back(me);
+                Wait::Turn
+            });
+        }
         while *left > 0 {
             // Whoever has begun does all of it: Linux looks at the limit again only between such turns.
             if *left == DUTY_PAGES && !self.is_over() {
@@ -330,6 +357,10 @@ impl World {
             if let Some(run) = io.run {
                 self.files.written(run.file, run.pages);
                 self.writeback -= run.pages;
+                // Nobody waits once the limit is kept, lest no other page comes.
+                let turns = if self.is_over() { run.pages as usize } else { usize::MAX };
+                let turns = self.line.len().min(turns);
+                self.woken.extend(self.line.drain(..turns));
             }
             if io.owner != NOBODY {
                 self.sent[io.owner] -= 1;
@@ -359,7 +390,7 @@ impl World {
             Wait::Commits(commits) => self.journal.done >= commits,
             Wait::Clean => self.files.dirty == 0 && self.writeback == 0,
             // They are woken, or not at all.
-            Wait::Place | Wait::End => false,
+            Wait::Place | Wait::Turn | Wait::End => false,
         }
     }
 }
@@ -383,7 +414,8 @@ pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, 
         }
         let mut ready = std::mem::take(&mut world.woken);
         for (process, wait) in waits.iter().enumerate() {
-            if !matches!(wait, Wait::Until(_) | Wait::Place | Wait::End) && world.is_over_for(*wait, process)
+            if !matches!(wait, Wait::Until(_) | Wait::Place | Wait::Turn | Wait::End)
+                && world.is_over_for(*wait, process)
             {
                 ready.push(process);
             }

@@ -22,8 +22,14 @@ fn world(limits: Limits) -> World {
     World::new(Queue::new(device.build(0), config).unwrap(), limits)
 }
 
-const LIMITS: Limits =
-    Limits { background_pages: 1000, hard_pages: 4000, requests_max: 16, congested_on: 12, congested_off: 8 };
+const LIMITS: Limits = Limits {
+    throttling: Throttling::WritesBack,
+    background_pages: 1000,
+    hard_pages: 4000,
+    requests_max: 16,
+    congested_on: 12,
+    congested_off: 8,
+};
 
 /// Writes pages in bursts and notes the most that was dirty or on its way.
 struct Watch<P> {
@@ -54,6 +60,39 @@ fn a_writer_is_held_at_the_hard_limit_and_all_is_written_in_the_end() {
     assert_eq!(writer.process.taken_ns.len(), 20_000);
     // 80 MB: no faster than the medium, no slower than a lost turn for each request.
     assert!((1000 * MS..4000 * MS).contains(&end.0), "{end:?}");
+}
+
+#[test]
+fn writers_in_line_wait_a_turn_a_page_in_order_and_memory_does_not_grow() {
+    let limits = Limits { throttling: Throttling::WaitsInLine, ..LIMITS };
+    let mut world = world(limits);
+    let files: Vec<_> = (0..4).map(|n| world.files.add((n + 1) << 30)).collect();
+    let mut writers: Vec<_> = files.iter().map(|&file| Tio::new(file, 20_000, None)).collect();
+    let mut watched = MostDirty(0);
+    let mut processes: Vec<&mut dyn Process> =
+        writers.iter_mut().map(|one| one as &mut dyn Process).collect();
+    processes.push(&mut watched);
+    // Long enough; without a journal their syncs have no end.
+    run(&mut world, &mut processes, 4, Instant(20_000 * MS));
+    // Each has written the page that it waits for.
+    assert!(watched.0 <= limits.hard_pages + 4, "{} pages", watched.0);
+    assert!(watched.0 >= limits.hard_pages, "they did wait");
+    let longest = writers.iter().flat_map(|writer| writer.taken_ns.iter().copied()).max();
+    assert!(longest.is_some_and(|ns| ns < 500 * MS), "{longest:?}: no longer than the requests before it");
+    let ends = writers.iter().map(|writer| writer.wrote_until.0);
+    let (first, last) = (ends.clone().min().unwrap_or(0), ends.max().unwrap_or(0));
+    assert!(last - first < last / 10, "they have equal shares: {first} to {last}");
+    assert!(writers.iter().all(|writer| writer.taken_ns.len() == 20_000));
+}
+
+/// The most pages that were dirty or on their way at a time.
+struct MostDirty(u64);
+
+impl Process for MostDirty {
+    fn step(&mut self, _: usize, world: &mut World) -> Wait {
+        self.0 = self.0.max(world.files.dirty + world.writeback);
+        Wait::Until(Instant(world.now().0 + MS / 4))
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use bowwave_core::Instant;
 use bowwave_core::schedule::Reason;
 
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
-use crate::block::{self, FsyncTester, Limits, Stream, World};
+use crate::block::{self, FsyncTester, Limits, Stream, Throttling, World};
 use crate::device::DeviceSpec;
 use crate::queue::{Elevator, Queue, QueueConfig};
 
@@ -166,6 +166,7 @@ fn world(case: Case) -> Result<World, ReproduceError> {
     let queue =
         Queue::new(device.build(0), config).map_err(|error| ReproduceError::Device(error.to_string()))?;
     let limits = Limits {
+        throttling: Throttling::WritesBack,
         background_pages: DIRTY_BACKGROUND_PAGES,
         hard_pages: DIRTY_PAGES,
         requests_max: 128,
