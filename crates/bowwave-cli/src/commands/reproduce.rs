@@ -26,9 +26,12 @@ Each row is a figure of a source document: what was published of the old algorit
 for both, and whether that is within the bar. Everything runs in virtual time with the very cache and policies of the \
 engine, and gives the same digits each time. Behind the table stand notes on what the figures are made of.
 
-Documents: 000 the patch 'on-demand readahead' (2007), 002 the paper of the Linux Symposium 2007, 003 Lustre's patch
-'try to improve mmap performance' (2021), 004 the patch
-'reduce latencies for synchronous writes in the deadline scheduler' (2009).
+Documents:
+  000  the patch 'on-demand readahead' (2007)
+  001  the patch 'VMA based swap readahead' (2017)
+  002  the paper of the Linux Symposium 2007
+  003  Lustre's patch 'try to improve mmap performance' (2021)
+  004  the patch 'reduce latencies for synchronous writes in the deadline scheduler' (2009)
 
 Examples:
   bowwave reproduce
