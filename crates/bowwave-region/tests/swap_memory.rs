@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_region::{RegionAdvice, Spill};
-use swap_model::{Run, model_bytes, number, swap};
+use swap_model::{Model, Run, number, swap};
 
 const MEMORY: u64 = 16 << 20;
 /// Sixteen times the memory.
@@ -41,7 +41,8 @@ fn memory_stays_within_the_budget_at_sixteen_times_as_much() {
     let (done, peak, over, begin) =
         (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false), Instant::now());
     // The model's own memory is not the swap's, nor what the test began with.
-    let before = before + model_bytes(&region);
+    let mut model = Model::new(&region);
+    let before = before + model.bytes();
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut told = Duration::ZERO;
@@ -63,7 +64,7 @@ fn memory_stays_within_the_budget_at_sixteen_times_as_much() {
         let mut seed = number("BOWWAVE_SWAP_SEED", 1);
         let ops = if seconds > 0 { 400_000 } else { 30_000 };
         loop {
-            Run { region: &region, ops, seed, done: &done }.check();
+            Run { region: &region, ops, seed, done: &done }.check(&mut model);
             if begin.elapsed() >= Duration::from_secs(seconds) {
                 break;
             }

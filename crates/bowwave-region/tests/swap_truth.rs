@@ -17,7 +17,7 @@ use bowwave_backend::{
     OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteFaults, WriteObject, WriteSink,
 };
 use bowwave_region::{Spill, Swap, SwapReport};
-use swap_model::{Run, number, swap};
+use swap_model::{Model, Run, number, swap};
 
 const MEMORY: u64 = 4 << 20;
 /// Eight times the memory.
@@ -33,7 +33,7 @@ fn run(swap: &Swap, ops: u64) -> SwapReport {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| tell(&over, &done, ops));
-        Run { region: &region, ops, seed, done: &done }.check();
+        Run { region: &region, ops, seed, done: &done }.check(&mut Model::new(&region));
         over.store(true, Ordering::Relaxed);
     });
     let report = region.report();

@@ -62,19 +62,19 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Checks each read, and in the end everything.
-    pub(crate) fn check(&self) {
+    /// Checks each read, and in the end everything. The region begins with zeros.
+    pub(crate) fn check(&self, model: &mut Model) {
         thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || self.check_share(thread));
+            for (thread, versions) in (0..THREADS).zip(&mut model.shares) {
+                scope.spawn(move || self.check_share(thread, versions));
             }
         });
     }
 
-    fn check_share(&self, thread: u64) {
-        let share = cells(self.region) / THREADS;
+    fn check_share(&self, thread: u64, versions: &mut [u32]) {
+        let share = versions.len() as u64;
         let mut random = Random(self.seed ^ mix(thread + 1));
-        let mut versions = vec![FIRST; share as usize];
+        versions.fill(FIRST);
         for turn in 0..self.ops / THREADS {
             let draw = random.next();
             // Half of the touches go to a tenth of the pages.
@@ -120,9 +120,22 @@ fn cells(region: &SwapRegion) -> u64 {
     region.len() as u64 / PAGE * CELLS_OF_PAGE
 }
 
-/// Bytes of memory that the model of a region takes.
-pub(crate) fn model_bytes(region: &SwapRegion) -> u64 {
-    cells(region) * size_of::<u32>() as u64
+/// How often each place of a region was written, by thread. Made once for all runs of a region: allocators keep what threads
+/// that end give back, and it would count as the swap's.
+pub(crate) struct Model {
+    shares: Vec<Vec<u32>>,
+}
+
+impl Model {
+    pub(crate) fn new(region: &SwapRegion) -> Self {
+        let share = cells(region) / THREADS;
+        Self { shares: (0..THREADS).map(|_| vec![FIRST; share as usize]).collect() }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shares.iter().map(|share| (share.len() * size_of::<u32>()) as u64).sum()
+    }
 }
 
 /// Which eight bytes of the region. Shares alternate page by page, so that each page's neighbours are another thread's; cells are
