@@ -14,7 +14,7 @@ use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
 use super::serve::Handlers;
 use super::spill::Spill;
-use super::swap::Shared;
+use super::swap::{Budget, Shared};
 use crate::error::{Error, Result};
 use crate::uffd::{SYSTEM_PAGE, Scope};
 
@@ -114,11 +114,12 @@ impl Swap {
         let address = options.address_bytes.unwrap_or_else(|| wanted.min(ADDRESS_MAX)).div_ceil(page);
         let frames = budget / page;
         let buffers = (frames / BUFFER_SHARE).clamp(BUFFERS_MIN, BUFFERS_MAX);
-        let config = config(frames - buffers, &spill, options)?;
+        let budget = Budget { pages: frames - buffers };
+        let config = config(budget, &spill, options)?;
         let pager = Pager::new(config).map_err(|error| Error::Range(error.to_string()))?;
         let memory = Memory::new(address, options.scope)?;
         let buffers = Buffers::new(buffers as usize, (buffers / 8) as usize)?;
-        let shared = Shared::new(memory, buffers, spill, pager);
+        let shared = Shared::new(memory, buffers, spill, pager, budget);
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         let handlers = Handlers::start(&shared, options.handlers.map_or(processors, NonZeroUsize::get))?;
         Ok(Self { inner: Arc::new(Inner { _handlers: handlers, shared }) })
@@ -296,12 +297,9 @@ impl crate::Region {
     }
 }
 
-/// What the pager is to do, with `frames` pages of memory beside the buffers.
-fn config(frames: u64, spill: &super::spill::OpenSpill, options: &SwapOptions) -> Result<PagerConfig> {
-    // The tables come out of the same memory: some bytes for each page that is out.
-    let table = spill.slots * TABLE_BYTES / SYSTEM_PAGE as u64;
-    let frames = frames.saturating_sub(table.min(frames / 2));
-    let own = PagerConfig::own(frames, spill.slots);
+/// What the pager is to do, while its tables are empty.
+fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions) -> Result<PagerConfig> {
+    let own = PagerConfig::own(budget.frames(0), spill.slots);
     let config = PagerConfig { policy: options.policy, ahead_max: options.ahead_pages_max, ..own };
     config.validate().map_err(|error| Error::Range(error.to_string()))?;
     Ok(config)
@@ -323,8 +321,6 @@ const BUFFER_SHARE: u64 = 16;
 const BUFFERS_MIN: u64 = 512;
 /// Most: what a fast drive has in flight.
 const BUFFERS_MAX: u64 = 8192;
-/// Bytes that the tables take for a page on the spill.
-const TABLE_BYTES: u64 = 32;
 /// Address space without being asked for it: a quarter of what a process has.
 const ADDRESS_MAX: u64 = 1 << 45;
 /// More threads serve no faster: what they do is done one at a time.

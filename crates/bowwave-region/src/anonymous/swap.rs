@@ -21,7 +21,7 @@ use bowwave_core::swap::pager::{
     PageId, Pager, PagerAction, PagerError, PagerLoad, ReadId, RegionAdvice, RegionId, SwapStats, Touch,
     TouchOutcome,
 };
-use bowwave_core::{PageCount, PageIndex, PageRange, Waiter};
+use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
 
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
@@ -30,6 +30,7 @@ use super::space::Space;
 use super::spill::OpenSpill;
 use super::transfers::{Staged, Transfers};
 use crate::error::{Error, Result};
+use crate::uffd::SYSTEM_PAGE;
 
 /// What handlers, transfers and regions share.
 pub(super) struct Shared {
@@ -43,6 +44,7 @@ pub(super) struct Shared {
     complained: AtomicBool,
     /// Pages that could not be had, and why.
     failed: Mutex<BTreeMap<u64, String>>,
+    budget: Budget,
     /// Open as long as anything may be transferred.
     _spill: OpenSpill,
 }
@@ -66,12 +68,36 @@ pub(super) struct State {
     pub(super) out: Vec<PagerAction>,
     written: Vec<bool>,
     soiled: Vec<PageIndex>,
+    /// Bytes that the pager's tables had when its frames were counted last.
+    tables: u64,
+}
+
+/// What memory there is for pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Pages, beside the buffers.
+    pub(super) pages: u64,
+}
+
+impl Budget {
+    /// Pages that may be in memory, beside tables of so many bytes, and what it takes to hand those out, and the threads that serve.
+    pub(super) fn frames(self, table_bytes: u64) -> u64 {
+        let tables = (table_bytes + table_bytes / 4).div_ceil(SYSTEM_PAGE as u64) + BESIDE;
+        self.pages - tables.min(self.pages / 2)
+    }
 }
 
 impl Shared {
-    pub(super) fn new(memory: Memory, buffers: Arc<Buffers>, spill: OpenSpill, pager: Pager) -> Arc<Self> {
+    pub(super) fn new(
+        memory: Memory,
+        buffers: Arc<Buffers>,
+        spill: OpenSpill,
+        pager: Pager,
+        budget: Budget,
+    ) -> Arc<Self> {
         let queue = Queue::new(Arc::clone(&spill.object), &spill.profile);
         let state = State {
+            tables: pager.table_bytes(),
             pager,
             space: Space::new(memory.pages()),
             regions: HashMap::new(),
@@ -93,6 +119,7 @@ impl Shared {
             deadline: AtomicU64::new(u64::MAX),
             complained: AtomicBool::new(false),
             failed: Mutex::default(),
+            budget,
             _spill: spill,
         });
         let ends: Arc<dyn super::queue::Ends> = Arc::clone(&shared) as _;
@@ -103,17 +130,20 @@ impl Shared {
     /// Has `change` done to the pager and everything done that follows.
     pub(super) fn step<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let _aborts = Aborts;
-        let result = {
-            let mut state = self.lock();
-            let result = change(&mut state);
-            state.carry_out(self);
+        let mut state = self.lock();
+        let result = change(&mut state);
+        loop {
+            let done = state.carry_out(self);
             let deadline = state.pager.next_deadline().map_or(u64::MAX, |at| at.0);
             self.deadline.store(deadline, Ordering::Relaxed);
             self.note_blocked(deadline != u64::MAX);
-            result
-        };
-        self.queue.pump();
-        result
+            drop(state);
+            self.queue.pump();
+            if done {
+                return result;
+            }
+            state = self.lock();
+        }
     }
 
     /// A program touches a page.
@@ -161,7 +191,7 @@ impl Shared {
                 state.next_id += 1;
                 RegionId(state.next_id - 1)
             });
-            let base = PageIndex((self.memory.address(range.start) / crate::uffd::SYSTEM_PAGE) as u64);
+            let base = PageIndex((self.memory.address(range.start) / SYSTEM_PAGE) as u64);
             if let Err(error) = state.pager.add_region(id, base, PageCount(pages)) {
                 state.space.give(&range);
                 state.free_ids.push(id);
@@ -238,10 +268,13 @@ impl fmt::Debug for Shared {
 }
 
 impl State {
-    /// Does what the pager has said, and what it says to that.
-    pub(super) fn carry_out(&mut self, shared: &Shared) {
+    /// Does what the pager has said, and what it says to that; whether that is all. If not, a read has come up that someone waits
+    /// for: it is to be sent before the rest is done, which making room for it may be, and much.
+    pub(super) fn carry_out(&mut self, shared: &Shared) -> bool {
         loop {
-            self.todo.extend(self.out.drain(..));
+            if self.take_in(shared) {
+                return false;
+            }
             let Some(action) = self.todo.pop_front() else { break };
             match action {
                 PagerAction::Zero { region, pages, .. } => {
@@ -267,6 +300,39 @@ impl State {
             }
         }
         self.start_starved(shared);
+        self.fit(shared)
+    }
+
+    /// The same, to the end.
+    pub(super) fn carry_all_out(&mut self, shared: &Shared) {
+        while !self.carry_out(shared) {}
+    }
+
+    /// Lines up what the pager has said, but for reads that someone waits for, which begin; whether there was one.
+    fn take_in(&mut self, shared: &Shared) -> bool {
+        let (mut out, mut demand) = (std::mem::take(&mut self.out), false);
+        for action in out.drain(..) {
+            match action {
+                PagerAction::Read(read) if read.urgency == Urgency::Demand => {
+                    self.start_read(shared, read);
+                    demand = true;
+                }
+                action => self.todo.push_back(action),
+            }
+        }
+        self.out = out;
+        demand
+    }
+
+    /// Has the tables and the pages have the memory together; whether nothing follows from it.
+    fn fit(&mut self, shared: &Shared) -> bool {
+        let tables = self.pager.table_bytes();
+        if tables == self.tables {
+            return true;
+        }
+        self.tables = tables;
+        self.pager.set_frames(now(), shared.budget.frames(tables), &mut self.out);
+        self.out.is_empty()
     }
 
     fn unmap(&mut self, shared: &Shared, region: RegionId, range: PageRange) {
@@ -336,6 +402,8 @@ fn say(message: fmt::Arguments<'_>) {
     eprintln!("{message}");
 }
 
+/// Pages for stacks of threads, what they allocate for a moment, and the rings of the store.
+const BESIDE: u64 = 64;
 /// How often in so many tries it is said that something does not work.
 const TELL_EACH: u64 = 1000;
 /// Pause before something is tried again.

@@ -240,6 +240,8 @@ impl State {
 
     fn read_ended(&mut self, shared: &Shared, transfer: Transfer, result: Result<()>) {
         let Some(read) = self.transfers.reads.remove(&transfer.name) else { return };
+        // What is left to be done was said before these pages came.
+        self.carry_all_out(shared);
         match &result {
             Ok(()) => {
                 let buffers = transfer.buffers.iter().flat_map(|lease| {
@@ -256,7 +258,7 @@ impl State {
             }
         }
         self.pager.read_done(now(), read.id, result.map_err(|_| 0), &mut self.out);
-        self.carry_out(shared);
+        self.carry_all_out(shared);
         for (page, source) in std::mem::take(&mut self.staged.pages) {
             if !source.is_null() {
                 // SAFETY: in a buffer of the transfer, which is alive.

@@ -103,6 +103,8 @@ use table::{Kind, PAGES_MAX, REGIONS_MAX, Region, Table, flag};
 #[derive(Debug)]
 pub struct Pager {
     config: PagerConfig,
+    /// Frames, and between how many free ones room is made, at first: what later ones are in proportion to.
+    begun_with: (u64, u64, u64),
     table: Table,
     slots: Slots,
     /// Where single pages go on the store.
@@ -162,6 +164,7 @@ impl Pager {
     pub fn new(config: PagerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
+            begun_with: (config.frames, config.low, config.high),
             config,
             table: Table::default(),
             slots: Slots::new(config.slots, config.policy == SwapPolicy::Cluster),
@@ -237,10 +240,11 @@ impl Pager {
 
     /// Lowers or raises the frames that may be used; at least 16. What is too much goes as fast as it can be written.
     pub fn set_frames(&mut self, now: Instant, frames: u64, out: &mut Vec<PagerAction>) {
-        let (frames, before) = (frames.max(16), self.config.frames);
-        let scaled = |pages: u64| (u128::from(pages) * u128::from(frames) / u128::from(before)) as u64;
-        self.config.low = scaled(self.config.low).clamp(1, frames / 4);
-        self.config.high = scaled(self.config.high).clamp(self.config.low + 1, frames / 2);
+        let frames = frames.max(16);
+        let (begun, low, high) = self.begun_with;
+        let scaled = |pages: u64| (u128::from(pages) * u128::from(frames) / u128::from(begun)) as u64;
+        self.config.low = scaled(low).clamp(1, frames / 4);
+        self.config.high = scaled(high).clamp(self.config.low + 1, frames / 2);
         self.config.frames = frames;
         self.balance(now, out);
     }
@@ -294,6 +298,13 @@ impl Pager {
     #[must_use]
     pub fn region_frames(&self, region: RegionId) -> u64 {
         self.table.region(region).map_or(0, |region| region.frames)
+    }
+
+    /// Bytes of memory that the tables take: of pages, which are more each time that one is touched with none of its neighbours known, and of
+    /// slots.
+    #[must_use]
+    pub const fn table_bytes(&self) -> u64 {
+        self.table.bytes() + self.slots.bytes()
     }
 
     /// How full things are.
@@ -415,7 +426,7 @@ impl Pager {
     /// Lets a region go if nothing of it is left.
     fn retire(&mut self, region: RegionId, out: &mut Vec<PagerAction>) {
         if self.table.region(region).is_some_and(|region| region.dying && region.in_flight == 0) {
-            self.table.regions[region.0 as usize] = None;
+            self.table.remove(region);
             out.push(PagerAction::Retired { region });
         }
     }

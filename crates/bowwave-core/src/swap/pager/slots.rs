@@ -74,6 +74,13 @@ impl Slots {
         self.used
     }
 
+    /// Bytes that this takes.
+    pub(super) const fn bytes(&self) -> u64 {
+        let clusters = self.count.div_ceil(CLUSTER) * (size_of::<u16>() + size_of::<State>()) as u64;
+        let owners = if self.owners.is_some() { size_of::<u64>() as u64 * self.count } else { 0 };
+        self.count.div_ceil(8) + clusters + owners
+    }
+
     pub(super) fn is_used(&self, slot: u64) -> bool {
         self.bits[(slot / 64) as usize] >> (slot % 64) & 1 == 1
     }

@@ -15,6 +15,8 @@ use crate::swap::{Adaptive, Vma};
 const CHUNK: usize = 512;
 /// Bits of a packed [`PageId`] that are the page.
 const PAGE_BITS: u32 = 40;
+/// Why a region is there.
+const STAYS: &str = "regions stay until nothing of them is in flight or on a list";
 /// No page.
 pub(super) const NONE: u64 = u64::MAX;
 /// Regions at once, and pages of one: what a packed [`PageId`] has room for.
@@ -126,6 +128,8 @@ pub(super) struct Region {
 pub(super) struct Table {
     pub(super) regions: Vec<Option<Region>>,
     lists: Vec<[List; 4]>,
+    /// Chunks of all regions.
+    chunks: u64,
 }
 
 impl Page {
@@ -202,6 +206,10 @@ impl Region {
         &mut chunk.get_or_insert_with(|| Box::new([Page::UNKNOWN; CHUNK]))[page.0 as usize % CHUNK]
     }
 
+    fn has_chunk_of(&self, page: PageIndex) -> bool {
+        self.chunks.get(page.0 as usize / CHUNK).is_some_and(Option::is_some)
+    }
+
     /// The pages of a range that were ever touched.
     pub(super) fn known(&self, range: PageRange) -> impl Iterator<Item = PageIndex> {
         let chunks =
@@ -231,9 +239,7 @@ impl Table {
 
     /// A region that is known to be there.
     pub(super) fn region_mut(&mut self, region: RegionId) -> &mut Region {
-        self.regions[region.0 as usize]
-            .as_mut()
-            .expect("regions stay until nothing of them is in flight or on a list")
+        self.regions[region.0 as usize].as_mut().expect(STAYS)
     }
 
     pub(super) fn insert(&mut self, region: RegionId, value: Region) {
@@ -249,7 +255,21 @@ impl Table {
     }
 
     pub(super) fn page_mut(&mut self, id: PageId) -> &mut Page {
-        self.region_mut(id.region).page_mut(id.page)
+        let Self { regions, chunks, .. } = self;
+        let region = regions[id.region.0 as usize].as_mut().expect(STAYS);
+        *chunks += u64::from(!region.has_chunk_of(id.page));
+        region.page_mut(id.page)
+    }
+
+    /// Bytes of the states of pages.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.chunks * size_of::<[Page; CHUNK]>() as u64
+    }
+
+    pub(super) fn remove(&mut self, region: RegionId) {
+        if let Some(region) = self.regions[region.0 as usize].take() {
+            self.chunks -= region.chunks.iter().flatten().count() as u64;
+        }
     }
 
     /// A list of an owner: 0 has the pages of all regions, `region + 1` those of one.
