@@ -6,6 +6,10 @@
 //! **mark**, the first page of its last window: the touch of it says that this window is of use and when the reader got
 //! there, and the next window is planned. So a stream that ends, or never was one, costs one window, and most misses of
 //! random readers cost nothing.
+//!
+//! What looks things up that are a few pages long begins streams that all end at once. So a region remembers how many windows of late
+//! were reached, those that began a stream apart from second ones and so on: where most are not, windows are small, and where hardly
+//! any is, nothing is read and the next miss alone tells whether the stream goes on.
 
 use alloc::vec::Vec;
 
@@ -27,6 +31,13 @@ const STRIDED_MAX: u64 = 32;
 const REACH: u64 = 4;
 /// The farthest apart that pages of a stream are.
 const STRIDE_MAX: u64 = 1 << 20;
+/// Windows of a stream that are told apart by how many came before: the last of these are all others.
+const STAGES: usize = 8;
+/// Windows of a stage that are remembered, before all are halved.
+const REMEMBERED: u32 = 64;
+/// Misses and marks for which a stream that went on is kept longer than one that has only begun, and after which a mark's touch is
+/// someone else's.
+const PATIENCE: u64 = 256;
 
 /// A stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +53,10 @@ struct Stream {
     window: u64,
     /// Touching this page asks for the next window.
     mark: Option<u64>,
+    /// Windows before the last one, at most [`STAGES`] less one.
+    stage: usize,
+    /// Whether the last one counts for its stage, and was not reached so far.
+    awaited: bool,
     /// Nanoseconds from one page to the next, smoothed; 0 while unknown.
     pace_ns: u64,
     /// Pages of the last window whose touch was seen.
@@ -57,6 +72,44 @@ pub struct Adaptive {
     steps: [i64; STEPS],
     last_miss: u64,
     clock: u64,
+    odds: [Odds; STAGES],
+}
+
+/// What became of windows lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Odds {
+    planned: u32,
+    /// Of them, those that their readers got to.
+    reached: u32,
+}
+
+impl Default for Odds {
+    /// Good ones, for a start.
+    fn default() -> Self {
+        Self { planned: 4, reached: 4 }
+    }
+}
+
+impl Odds {
+    fn plan(&mut self) {
+        self.planned += 1;
+        if self.planned >= REMEMBERED {
+            (self.planned, self.reached) = (self.planned / 2, self.reached / 2);
+        }
+    }
+
+    fn reach(&mut self) {
+        self.reached = (self.reached + 1).min(self.planned);
+    }
+
+    /// Most pages of a window that has these odds: any number if half are reached, none if hardly any is.
+    fn bound(self) -> u64 {
+        if self.reached * 2 >= self.planned {
+            u64::MAX
+        } else {
+            2 * FIRST * u64::from(self.reached) / u64::from(self.planned)
+        }
+    }
 }
 
 /// What the size of windows goes by.
@@ -111,8 +164,13 @@ impl Stream {
         behind
     }
 
-    /// Pages of the next window: as many as the reader gets through in twice the time that the store takes.
-    fn resize(&mut self, pace: &Pace) {
+    /// Pages of the next window: as many as the reader gets through in twice the time that the store takes, and no more than the
+    /// odds are good for.
+    fn resize(&mut self, pace: &Pace, odds: &mut [Odds; STAGES]) {
+        if self.awaited {
+            odds[self.stage].reach();
+        }
+        self.stage = (self.stage + 1).min(STAGES - 1);
         let max = if self.stride.unsigned_abs() == 1 { pace.max } else { pace.max.min(STRIDED_MAX) };
         let lead = match self.pace_ns {
             0 => max,
@@ -123,8 +181,26 @@ impl Stream {
         let poor = pace.sees_hits && self.hits * 2 < self.window;
         let bounds =
             if poor { (1, self.window / 2) } else { (self.window / 2, (self.window * 2).max(FIRST)) };
-        self.window = wanted.clamp(bounds.0.max(1), bounds.1.max(1)).min(max.max(1));
+        let wanted = wanted.clamp(bounds.0.max(1), bounds.1.max(1)).min(max.max(1));
+        self.window = wanted.min(bound(odds, self.stage));
         self.hits = 0;
+    }
+
+    /// Whether there is a next window. If not, the miss of its first page tells that the stream goes on.
+    fn goes_on(&mut self, odds: &mut [Odds; STAGES]) -> bool {
+        self.awaited = self.window == 0;
+        if self.awaited {
+            self.mark = None;
+            odds[self.stage].plan();
+        }
+        !self.awaited
+    }
+
+    /// The farthest step that is still this stream's: to the first page that was not planned. Of one that goes on, and that the odds do not
+    /// hold short, some windows more: what was planned may not have been brought.
+    fn reach(&self) -> u64 {
+        let next = self.steps_to(self.next).unwrap_or(1);
+        if self.stage > 0 && self.window >= FIRST { next.max(REACH * self.window) } else { next }
     }
 
     fn plan(&self, stream: usize, behind: PageRange, reason: SwapReason) -> AheadPlan {
@@ -142,9 +218,10 @@ impl Adaptive {
             let stream = &mut self.streams[index];
             stream.used = self.clock;
             let behind = stream.seen(page, steps, pace.now);
-            stream.resize(pace);
+            stream.resize(pace, &mut self.odds);
             stream.next = page.checked_add_signed(stream.stride)?;
-            return Some(stream.plan(index, behind, direction(stream.stride)));
+            let goes_on = stream.goes_on(&mut self.odds);
+            return goes_on.then(|| stream.plan(index, behind, direction(stream.stride)));
         }
         let step = page.wrapping_sub(self.last_miss).cast_signed();
         self.last_miss = page;
@@ -155,33 +232,40 @@ impl Adaptive {
         if !near && (same < MAJORITY || step == 0 || step.unsigned_abs() > STRIDE_MAX) {
             return None;
         }
-        self.begin(page, step, pace)
+        self.begin(page, step, 0, pace)
     }
 
     /// Someone said that pages from here on will be touched in order.
-    pub fn begin(&mut self, page: u64, stride: i64, pace: &Pace) -> Option<AheadPlan> {
+    pub fn on_advice(&mut self, page: PageIndex, pace: &Pace) -> Option<AheadPlan> {
+        self.begin(page.0, 1, STAGES - 1, pace)
+    }
+
+    fn begin(&mut self, page: u64, stride: i64, stage: usize, pace: &Pace) -> Option<AheadPlan> {
         let next = page.checked_add_signed(stride)?;
-        let window = FIRST.min(pace.max);
-        let stream = Stream {
+        let mut stream = Stream {
             stride,
             last: page,
             last_at: pace.now,
             next,
-            window,
+            window: FIRST.min(pace.max).min(bound(&self.odds, stage)),
             mark: None,
+            stage,
+            awaited: false,
             pace_ns: 0,
             hits: 0,
             used: self.clock,
         };
+        let goes_on = stream.goes_on(&mut self.odds);
         let index = if self.streams.len() < STREAMS {
             self.streams.push(stream);
             self.streams.len() - 1
         } else {
-            let oldest = (0..STREAMS).min_by_key(|&index| self.streams[index].used)?;
+            let kept = |stream: &Stream| stream.used + if stream.stage > 0 { PATIENCE } else { 0 };
+            let oldest = (0..STREAMS).min_by_key(|&index| kept(&self.streams[index]))?;
             self.streams[oldest] = stream;
             oldest
         };
-        Some(stream.plan(index, PageRange::new(page, page), direction(stride)))
+        goes_on.then(|| stream.plan(index, PageRange::new(page, page), direction(stride)))
     }
 
     /// The touch of a page that readahead had marked was seen. None if its stream has gone.
@@ -189,12 +273,18 @@ impl Adaptive {
         self.clock += 1;
         let index = self.streams.iter().position(|stream| stream.mark == Some(page.0))?;
         let stream = &mut self.streams[index];
+        stream.awaited &= self.clock - stream.used <= PATIENCE;
+        if !stream.awaited && stream.stage == 0 {
+            stream.mark = None;
+            return None;
+        }
         stream.used = self.clock;
         let steps = stream.steps_to(page.0).unwrap_or(1);
         let behind = stream.seen(page.0, steps, pace.now);
-        stream.resize(pace);
+        stream.resize(pace, &mut self.odds);
         stream.mark = None;
-        Some(stream.plan(index, behind, SwapReason::Mark))
+        let goes_on = stream.goes_on(&mut self.odds);
+        goes_on.then(|| stream.plan(index, behind, SwapReason::Mark))
     }
 
     /// The touch of a page that was read ahead was seen.
@@ -212,6 +302,11 @@ impl Adaptive {
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.next = next.0;
             stream.mark = mark.map(|mark| mark.0);
+            // What is all in memory has no mark, and tells nothing.
+            stream.awaited = mark.is_some();
+            if stream.awaited {
+                self.odds[stream.stage].plan();
+            }
         }
     }
 
@@ -219,9 +314,15 @@ impl Adaptive {
     fn find(&self, page: u64) -> Option<(usize, u64)> {
         self.streams.iter().enumerate().find_map(|(index, stream)| {
             let steps = stream.steps_to(page)?;
-            (steps <= REACH * stream.window.max(FIRST)).then_some((index, steps))
+            (steps <= stream.reach()).then_some((index, steps))
         })
     }
+}
+
+/// Most pages of a window of this stage: as its odds are, and where the next one is not reached, for this one is not to its end.
+fn bound(odds: &[Odds; STAGES], stage: usize) -> u64 {
+    let next = odds[(stage + 1).min(STAGES - 1)];
+    odds[stage].bound().min(next.bound().max(1))
 }
 
 const fn direction(stride: i64) -> SwapReason {
@@ -276,7 +377,8 @@ mod tests {
             let mut adaptive = Adaptive::default();
             adaptive.on_miss(PageIndex(first), &pace(0));
             let plan = adaptive.on_miss(PageIndex(second), &pace(100)).expect("a stream");
-            adaptive.planned(plan.stream, plan.start, Some(PageIndex(passed)));
+            let end = plan.start.0.strict_add_signed(plan.stride * plan.count.cast_signed());
+            adaptive.planned(plan.stream, PageIndex(end), Some(PageIndex(passed)));
             adaptive.on_miss(PageIndex(third), &pace(200)).expect("the same stream, further on");
             let plan = adaptive.on_mark(PageIndex(passed), &pace(300)).expect("the mark of a stream");
             assert!(plan.behind.is_empty(), "{plan:?}");
@@ -294,6 +396,59 @@ mod tests {
         assert_eq!(plan_of(&[1000, 999]), Some((998, -1, SwapReason::Backward)));
         assert_eq!(plan_of(&[1000, 993, 986, 979]), Some((972, -7, SwapReason::Strided)));
         assert_eq!(plan_of(&[1000, 5000, 200, 90_000, 7, 7000]), None);
+    }
+
+    /// Touches `count` pages in order from `start` on, of which none is in memory but those that were planned; pages that were.
+    fn look_up(adaptive: &mut Adaptive, start: u64, count: u64) -> u64 {
+        let (mut planned, mut mark) = (Vec::new(), None);
+        for page in start..start + count {
+            let plan = match (mark == Some(page), planned.contains(&page)) {
+                (true, _) => adaptive.on_mark(PageIndex(page), &pace(page * 1000)),
+                (false, true) => continue,
+                (false, false) => adaptive.on_miss(PageIndex(page), &pace(page * 1000)),
+            };
+            if let Some(plan) = plan {
+                mark = Some(plan.start.0);
+                planned.extend(plan.start.0..plan.start.0 + plan.count);
+                adaptive.planned(plan.stream, PageIndex(plan.start.0 + plan.count), Some(plan.start));
+            }
+        }
+        planned.len() as u64
+    }
+
+    #[test]
+    fn windows_that_nobody_gets_to_shrink_to_nothing_and_streams_that_go_on_have_them_again() {
+        for length in [2, 3, 12] {
+            let mut adaptive = Adaptive::default();
+            let mut planned = |turns: core::ops::Range<u64>, length| -> u64 {
+                turns.map(|turn| look_up(&mut adaptive, turn * 7919 % 4099 * 1000, length)).sum()
+            };
+            let (first, later) = (planned(0..20, length), planned(20..520, length));
+            assert!(
+                first >= 20,
+                "{length} pages in order are a stream until it is known that it ends: {first}"
+            );
+            assert!(
+                later <= 500 * length,
+                "not more than a page for each that is of use: {later} for {length}"
+            );
+            assert!(length > 2 || later < 100, "two pages have no third: {later}");
+            // Whoever goes on is noticed by its misses.
+            let scan = planned(5000..5001, 4000);
+            assert!(scan > 3900, "{scan}");
+        }
+    }
+
+    #[test]
+    fn a_stream_outlives_others_that_only_begin() {
+        let mut adaptive = Adaptive::default();
+        adaptive.on_miss(PageIndex(100), &pace(0));
+        let plan = adaptive.on_miss(PageIndex(101), &pace(1)).expect("a stream");
+        adaptive.planned(plan.stream, PageIndex(110), Some(PageIndex(102)));
+        let plan = adaptive.on_mark(PageIndex(102), &pace(2)).expect("it goes on");
+        adaptive.planned(plan.stream, PageIndex(126), Some(PageIndex(110)));
+        (1..=100).for_each(|turn| _ = look_up(&mut adaptive, turn * 10_000, 2));
+        assert!(adaptive.on_mark(PageIndex(110), &pace(3)).is_some());
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::page::{PageIndex, PageRange};
 use crate::swap::{AheadPlan, Pace, SlotIndex, SwapPolicy, SwapReason};
 use crate::time::Instant;
 
-/// Most pages of a read that someone waits for, if its window is not Linux's.
+/// Most pages of a read, if its window is not Linux's: who waits for one of them waits for all, and so do others behind that
+/// one at the store. What lies side by side is merged on its way there, as far as that keeps nobody waiting.
 const RIDE_PAGES: usize = 8;
 /// Most pages of a read.
 const READ_PAGES: usize = 256;
@@ -53,7 +54,7 @@ impl Pager {
                 let adaptive = &mut self.table.region_mut(id.region).adaptive;
                 let mut plan = adaptive.on_miss(id.page, &pace);
                 if plan.is_none() && advice == RegionAdvice::Sequential {
-                    plan = adaptive.begin(id.page.0, 1, &pace);
+                    plan = adaptive.on_advice(id.page, &pace);
                 }
                 match plan {
                     Some(plan) => wanted = self.follow(id, &plan, out),
@@ -162,8 +163,8 @@ impl Pager {
         pages.sort_unstable();
         let follows = |(slot, _): &(u32, PageId), (next, _): &(u32, PageId)| slot + 1 == *next;
         let mut runs: Vec<&[(u32, PageId)]> = Vec::new();
+        let own = self.config.policy == SwapPolicy::Adaptive;
         for run in pages.chunk_by(follows) {
-            let own = self.config.policy == SwapPolicy::Adaptive;
             match demand.and_then(|id| run.iter().position(|&(_, other)| other == id)) {
                 Some(at) if own && run.len() > RIDE_PAGES => {
                     // Whoever waits does so for few pages: the others come by themselves, after them.
@@ -175,7 +176,8 @@ impl Pager {
                 None => runs.push(run),
             }
         }
-        for part in runs.iter().flat_map(|run| run.chunks(READ_PAGES)) {
+        let most = if own { RIDE_PAGES } else { READ_PAGES };
+        for part in runs.iter().flat_map(|run| run.chunks(most)) {
             self.read(now, part, demand, out);
         }
     }
