@@ -154,7 +154,12 @@ impl Scheduler {
         lane.next = next;
         let counts_async = self.config.algorithm == Algorithm::Deadline && class == Class::Async;
         self.at_device[index] += 1;
-        let alone = self.async_at_device <= 1;
+        // Where one async request is enough to be slow beside, nearly alone is not alone.
+        let alone = if self.config.async_bytes_min == u64::MAX {
+            self.async_at_device <= 1
+        } else {
+            self.at_device.iter().sum::<usize>() == 1
+        };
         self.async_at_device += u32::from(counts_async);
         if class == Class::Sync {
             self.sync_in_a_row = self.sync_in_a_row.saturating_add(1);

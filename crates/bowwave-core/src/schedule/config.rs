@@ -61,6 +61,11 @@ pub struct SchedulerConfig {
     pub sync_slowdown_max: u32,
     /// Sync requests that take no longer than this are never slow, whatever they take alone.
     pub sync_fast_ns: u64,
+    /// Only sync requests of at most so many bytes tell whether they are slow: longer ones are it by themselves. [`u64::MAX`] for all.
+    pub sync_sample_bytes_max: u64,
+    /// If sync requests are slow beside one async request, it is shortened down to so many bytes, as far as it was merged.
+    /// [`u64::MAX`] for never.
+    pub async_bytes_min: u64,
 }
 
 impl SchedulerConfig {
@@ -87,6 +92,28 @@ impl SchedulerConfig {
             write_back_waits: false,
             sync_slowdown_max: 2,
             sync_fast_ns: 0,
+            sync_sample_bytes_max: u64::MAX,
+            async_bytes_min: u64::MAX,
+        }
+    }
+
+    /// For a store that memory is swapped to, which takes `depth` requests at once and `latency_ns` for one alone: pages
+    /// that someone waits for are single and many, readahead and write-out are long. So requests are no longer than it takes to
+    /// be efficient where nothing has to be sought, writes wait for readers, and what keeps those that wait for single pages
+    /// no longer than three times the latency does no harm; what does is shortened.
+    #[must_use]
+    pub fn for_spill(depth: u32, latency_ns: u64, seeks: bool) -> Self {
+        let beside = (depth - depth / 8).max(1);
+        Self {
+            request_bytes_max: if seeks { 1 << 20 } else { 256 << 10 },
+            seeks,
+            async_depth_max: beside,
+            async_beside_max: beside,
+            write_back_waits: !seeks,
+            sync_fast_ns: latency_ns.saturating_mul(3),
+            sync_sample_bytes_max: 16 << 10,
+            async_bytes_min: if seeks { u64::MAX } else { 32 << 10 },
+            ..Self::of(Algorithm::Deadline)
         }
     }
 

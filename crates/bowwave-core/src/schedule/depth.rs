@@ -24,6 +24,9 @@ pub(super) struct AsyncDepth {
     best_ns: u64,
     /// Windows in succession without sync requests.
     silent: u32,
+    /// Bytes that an async request is cut to, and between which bounds.
+    bytes: u64,
+    bytes_bounds: (u64, u64),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +61,19 @@ impl AsyncDepth {
             alone: Sum { count: 0, ns: 0 },
             best_ns: u64::MAX,
             silent: 0,
+            bytes: u64::MAX,
+            bytes_bounds: (u64::MAX, u64::MAX),
         }
+    }
+
+    /// Where one long request is enough to make sync ones slow: shortens them down to `min` bytes, from `max`, once only one is left.
+    pub(super) const fn shortening(self, min: u64, max: u64) -> Self {
+        Self { bytes: max, bytes_bounds: (min, max), ..self }
+    }
+
+    /// Most bytes of an async request.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether one more async request may go to the device, where there are so many.
@@ -92,6 +107,7 @@ impl AsyncDepth {
             self.silent = self.silent.saturating_add(1);
             if self.silent > SILENT_WINDOWS {
                 self.now = self.now.saturating_mul(2).min(self.max);
+                self.bytes = self.bytes.saturating_mul(2).min(self.bytes_bounds.1);
             }
             return;
         };
@@ -103,7 +119,14 @@ impl AsyncDepth {
         (self.all, self.alone) = (Sum::default(), Sum::default());
         let slow = average > self.fast_ns
             && (self.best_ns == u64::MAX || average > self.best_ns.saturating_mul(self.slowdown_max.into()));
-        self.now = if slow { (self.now / 2).max(1) } else { (self.now + 1).min(self.max) };
+        match (slow, self.now) {
+            (true, 1) => self.bytes = (self.bytes / 2).max(self.bytes_bounds.0),
+            (true, _) => self.now /= 2,
+            (false, _) if self.bytes < self.bytes_bounds.1 => {
+                self.bytes = self.bytes.saturating_mul(2).min(self.bytes_bounds.1);
+            }
+            (false, _) => self.now = (self.now + 1).min(self.max),
+        }
     }
 }
 
@@ -140,6 +163,20 @@ mod tests {
             depth.may_dispatch(Instant(at + window * 100 * MS), 0);
         }
         assert_eq!(depth.limit(), 32);
+    }
+
+    #[test]
+    fn the_last_one_is_shortened_and_lengthened_before_it_gets_company_again() {
+        let (mut depth, mut at) = (AsyncDepth::new(4, 2, 0).shortening(32, 256), 0);
+        feed(&mut depth, &mut at, 3, 5);
+        feed(&mut depth, &mut at, 3, 50);
+        assert_eq!((depth.limit(), depth.bytes()), (1, 256));
+        feed(&mut depth, &mut at, 9, 50);
+        assert_eq!((depth.limit(), depth.bytes()), (1, 32));
+        feed(&mut depth, &mut at, 3, 5);
+        assert_eq!((depth.limit(), depth.bytes()), (1, 128));
+        feed(&mut depth, &mut at, 4, 5);
+        assert!(depth.limit() > 1 && depth.bytes() == 256);
     }
 
     #[test]

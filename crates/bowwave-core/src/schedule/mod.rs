@@ -100,6 +100,8 @@ impl Scheduler {
         config.validate()?;
         let limited = config.algorithm == Algorithm::Deadline;
         let fast_ns = config.sync_fast_ns;
+        let bytes_min = config.async_bytes_min;
+        let bytes_max = if limited && bytes_min < u64::MAX { config.request_bytes_max } else { u64::MAX };
         let (max, slowdown) =
             if limited { (config.async_depth_max, config.sync_slowdown_max) } else { (u32::MAX, u32::MAX) };
         Ok(Self {
@@ -111,7 +113,7 @@ impl Scheduler {
             at_device: [0; Priority::ALL.len()],
             async_at_device: 0,
             sync_in_a_row: 0,
-            depth: AsyncDepth::new(max, slowdown, fast_ns),
+            depth: AsyncDepth::new(max, slowdown, fast_ns).shortening(bytes_min.min(bytes_max), bytes_max),
             stats: SchedulerStats::default(),
         })
     }
@@ -189,7 +191,9 @@ impl Scheduler {
     /// leave the others nothing.
     pub fn dispatch_up_to(&mut self, now: Instant, enough: impl FnOnce(&Request) -> u64) -> Option<Dispatch> {
         let choice = self.choose(now)?;
-        let bytes = enough(&self.items[choice.item].request);
+        let request = &self.items[choice.item].request;
+        let most = if request.class() == Class::Async { self.depth.bytes() } else { u64::MAX };
+        let bytes = enough(request).min(most);
         Some(self.take(now, &choice, bytes))
     }
 
@@ -282,7 +286,7 @@ impl Scheduler {
         self.at_device[self.lane(&item.request)] -= 1;
         if counts_async {
             self.async_at_device -= 1;
-        } else {
+        } else if item.request.bytes() <= self.config.sync_sample_bytes_max {
             self.depth.sync_done(now, now.0.saturating_sub(since.0), alone);
         }
         true

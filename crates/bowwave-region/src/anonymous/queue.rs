@@ -18,8 +18,7 @@ use bowwave_backend::{
     Error, ErrorKind, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
 };
 use bowwave_core::schedule::{
-    Algorithm, Direction, DispatchId, Priority, Request, RequestId, Scheduler, SchedulerConfig,
-    SchedulerStats,
+    Direction, DispatchId, Priority, Request, RequestId, Scheduler, SchedulerConfig, SchedulerStats,
 };
 use bowwave_core::{Instant, Urgency};
 
@@ -97,15 +96,10 @@ pub(super) struct QueueStats {
 impl Queue {
     pub(super) fn new(object: Arc<dyn WriteObject>, profile: &Profile) -> Arc<Self> {
         let depth = profile.slots.clamp(1, DEPTH_MAX);
-        let config = SchedulerConfig {
-            request_bytes_max: profile.request_bytes_best.clamp(SYSTEM_PAGE as u64, REQUEST_BYTES_MAX),
-            seeks: profile.seeks,
-            async_depth_max: (depth - depth / 8).max(1),
-            async_beside_max: (depth - depth / 8).max(1),
-            sync_fast_ns: u64::try_from((2 * profile.latency).max(Duration::from_millis(2)).as_nanos())
-                .unwrap_or(u64::MAX),
-            ..SchedulerConfig::of(Algorithm::Deadline)
-        };
+        let latency_ns = u64::try_from(profile.latency.as_nanos()).unwrap_or(u64::MAX);
+        let spill = SchedulerConfig::for_spill(depth, latency_ns, profile.seeks);
+        let best = profile.request_bytes_best.max(SYSTEM_PAGE as u64);
+        let config = SchedulerConfig { request_bytes_max: spill.request_bytes_max.min(best), ..spill };
         let state = State {
             scheduler: Scheduler::new(config).expect("every knob is at least 1"),
             waiting: Vec::new(),
@@ -374,8 +368,6 @@ thread_local! {
 
 /// Requests at the store, however many it takes: enough for any drive.
 const DEPTH_MAX: u32 = 32;
-/// Most bytes of a request: with more, who waits for the first page of it waits for the last.
-const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Times that a transfer is tried again: at one failure in a hundred, one in 10^12 transfers fails for good.
 const TRIES_MAX: u32 = 5;
 /// Pause before that.

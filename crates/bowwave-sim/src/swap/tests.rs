@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::device::DeviceSpec;
+use crate::queue::Elevator;
+use bowwave_core::schedule::SchedulerConfig;
 use bowwave_core::swap::SwapPolicy;
 
 fn machine(config: PagerConfig, device: &str) -> Machine {
@@ -46,4 +48,72 @@ fn readahead_by_addresses_is_right_where_slots_mislead() {
     let ratio = |policy| combined(PagerConfig::linux(4000, 20_000, policy)).hit_ratio().expect("readahead");
     let (cluster, vma) = (ratio(SwapPolicy::Cluster), ratio(SwapPolicy::Vma));
     assert!(vma > 0.95 && cluster < 0.8, "{cluster} {vma}");
+}
+
+#[test]
+fn things_of_a_few_pages_are_looked_up_without_reading_what_lies_behind_them() {
+    for things in [2, 3, 5, 16] {
+        let (frames, pages) = (4000, 16_000 / things * things);
+        let mut machine = machine(PagerConfig::own(frames, 40_000), "nvme");
+        let region = machine.add_region(pages).expect("room for it");
+        let fill = pass(region, 0..pages, Touch::Store, 500, 0);
+        let count = 40_000 / things;
+        let lookups = look_up(region, pages / things, things, 500, 1, things).take((count * things) as usize);
+        // And in the end all of it in order.
+        machine.add_process(fill.chain(lookups).chain(pass(region, 0..pages, Touch::Load, 500, 2)));
+        while machine.classes().get(2).is_none_or(|class| class.touches == 0) {
+            let until = machine.now().0 + 1_000_000;
+            machine.run(Instant(until));
+        }
+        let before = *machine.stats();
+        machine.run(Instant(u64::MAX));
+        // A quarter is in memory, so three quarters of what is touched must come in.
+        let needed = count * things * 3 / 4;
+        assert!(before.swap_in <= needed * 3 / 2, "{} of {needed}: {before:?}", before.swap_in);
+        let scan = machine.stats().major_faults - before.major_faults;
+        assert!(scan < 200, "{scan} faults of {pages} pages in order: {:?}", machine.stats());
+    }
+}
+
+/// Touches a second at random of a writer beside one in order, both over twice the memory that was filled in order before, on a
+/// device of 150 MB/s; and those in order.
+fn neighbours(config: PagerConfig, own: bool) -> (f64, f64) {
+    let device = "nvme:link_mb_s=150,channel_mb_s=40,request_kb_max=256";
+    let spec = DeviceSpec::open(device).expect("a device");
+    let mut queue = spec.queue().clone();
+    if own {
+        queue.elevator = Elevator::Deadline;
+        queue.scheduler = SchedulerConfig::for_spill(32, 100_000, false);
+    }
+    let queue = Queue::new(spec.build(1), queue).expect("its queue");
+    let costs = Costs { ahead_beside: own, ..Costs::LINUX };
+    let mut machine = Machine::new(config, costs, queue).expect("bounds are kept");
+    let pages = 2 * config.frames;
+    let regions = [(); 2].map(|()| machine.add_region(pages).expect("room for it"));
+    let fill = regions.map(|region| pass(region, 0..pages, Touch::Store, 500, 0)).into_iter().flatten();
+    machine.add_process(fill);
+    let begin = machine.run(Instant(u64::MAX));
+    machine.add_process(sequential(regions[0], pages, 500, [1, 1]));
+    machine.add_process(random(regions[1], pages, 500, 2, 7));
+    let seconds = 20;
+    machine.run(Instant(begin.0 + seconds * 1_000_000_000));
+    machine.check().expect("invariants hold");
+    let [ordered, scattered] = [1, 2].map(|class| machine.classes()[class].touches as f64 / seconds as f64);
+    (scattered, ordered)
+}
+
+#[test]
+fn a_random_neighbour_gets_as_much_done_beside_a_reader_in_order_at_every_window() {
+    let (frames, slots) = (8000, 50_000);
+    let linux = PagerConfig::linux(frames, slots, SwapPolicy::Vma);
+    let (kernel, kernel_ordered) = neighbours(linux, false);
+    for window in [8, 32, 256] {
+        let config = PagerConfig { ahead_max: window, ..PagerConfig::own(frames, slots) };
+        let (ours, ordered) = neighbours(config, true);
+        assert!(
+            ours >= 0.8 * kernel,
+            "window {window}: {ours} touches a second, by the kernel's way {kernel}"
+        );
+        assert!(ordered >= kernel_ordered, "window {window}: {ordered} touches a second, {kernel_ordered}");
+    }
 }

@@ -88,6 +88,7 @@ impl PagerConfig {
             lists: Lists::Global,
             map_ahead: false,
             write_pages: 32,
+            writes_max: 8,
             list_batch: 15,
             // Linux's for less than a gigabyte is 1, for 10 GB it is 10: the square root of ten times the gigabytes.
             inactive_ratio: (10 * (frames >> 18)).isqrt().clamp(1, 1000) as u32,
@@ -109,7 +110,7 @@ impl PagerConfig {
             lists: Lists::PerRegion,
             map_ahead: true,
             write_pages: 128,
-            writes_max: 8,
+            writes_max: 128,
             low: (frames / 32).clamp(4, 4096),
             high: (frames / 16).clamp(8, 8192),
             inactive_ratio: 7,

@@ -1,6 +1,7 @@
 //! Making room: which pages go, where they are written, and when.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::event::{PageId, PagerAction, RegionId, SwapOut, WriteId};
 use super::table::{Kind, flag};
@@ -12,6 +13,9 @@ use crate::time::Instant;
 
 /// Pages in order of addresses from which on they are a run, which gets a place of its own on the store.
 const RUN: usize = 8;
+/// Most pages of a write that is not as Linux does it: what goes beside others to places side by side is merged on its way, as far
+/// as that keeps nobody waiting.
+const WRITE_PAGES: usize = 8;
 /// Each so many turns room is made as if nobody had left anything behind.
 const FAIR_TURN: u64 = 8;
 /// How much more a page costs that a touch waits for than one that readahead brings.
@@ -167,9 +171,17 @@ impl Pager {
         if let Some((owner, _)) = regions().find(|(_, region)| region.frames > region.frames_max) {
             return Some((owner, Kind::Inactive));
         }
+        // Waits that a frame more would spare: those of late, over the pages that they were spread over.
+        let use_of = |owner: usize, region: &super::table::Region| {
+            let pages = region.away + self.table.list(owner, Kind::Inactive).len + 1;
+            (u128::from(region.stalls) << 64) / u128::from(pages)
+        };
         if self.turn.is_multiple_of(FAIR_TURN) == self.left_comes_back() {
+            // Whoever fills memory in order leaves it behind, too, and may then use it in any other: what it is of use for counts
+            // here as everywhere.
             let left = regions().filter(|&(owner, _)| self.first_behind(owner).is_some());
-            if let Some((owner, _)) = left.max_by_key(|(_, region)| region.frames) {
+            let least = left.min_by_key(|&(owner, region)| (use_of(owner, region), Reverse(region.frames)));
+            if let Some((owner, _)) = least {
                 return Some((owner, Kind::Behind));
             }
         }
@@ -178,12 +190,9 @@ impl Pager {
                 .iter()
                 .any(|&kind| self.table.list(owner, kind).len > 0)
         };
-        // Waits that a frame more would spare: those of late, over the pages that they were spread over.
-        let use_of = |&(owner, region): &(usize, &super::table::Region)| {
-            let pages = region.away + self.table.list(owner, Kind::Inactive).len + 1;
-            (u128::from(region.stalls) << 64) / u128::from(pages)
-        };
-        let least = regions().filter(|&(owner, _)| has_some(owner)).min_by_key(use_of);
+        let least = regions()
+            .filter(|&(owner, _)| has_some(owner))
+            .min_by_key(|&(owner, region)| use_of(owner, region));
         let owner = least.map(|(owner, _)| owner);
         let stalls: u64 = regions().map(|(_, region)| region.stalls).sum();
         if stalls > STALLS_MAX {
@@ -243,9 +252,13 @@ impl Pager {
 
     /// Writes pages to the slots that come next: of the region of `run`, or for all.
     fn write_all(&mut self, now: Instant, run: Option<PageId>, pages: &[PageId], out: &mut Vec<PagerAction>) {
+        let most = match self.config.placement {
+            Placement::Reclaim => self.config.write_pages as usize,
+            Placement::Address => WRITE_PAGES,
+        };
         let mut left = pages;
         while !left.is_empty() {
-            let wanted = left.len().min(self.config.write_pages as usize) as u64;
+            let wanted = left.len().min(most) as u64;
             let taken = match run {
                 Some(id) => self.slots.take(&mut self.table.region_mut(id.region).head, wanted),
                 None => self.slots.take(&mut self.shared, wanted),
