@@ -300,6 +300,9 @@ impl State {
             }
         }
         self.start_starved(shared);
+        // What a whole region that went away took is not kept for the next.
+        self.todo.shrink_to(ACTIONS_KEPT);
+        self.out.shrink_to(ACTIONS_KEPT);
         self.fit(shared)
     }
 
@@ -402,6 +405,8 @@ fn say(message: fmt::Arguments<'_>) {
     eprintln!("{message}");
 }
 
+/// Actions that there is memory for between steps.
+const ACTIONS_KEPT: usize = 1024;
 /// Pages for stacks of threads, what they allocate for a moment, and the rings of the store.
 const BESIDE: u64 = 64;
 /// How often in so many tries it is said that something does not work.

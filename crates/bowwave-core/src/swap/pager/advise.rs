@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::event::{PageId, PagerAction, RegionAdvice, RegionId};
 use super::table::{Kind, flag};
 use super::{Pager, push, single};
-use crate::page::PageRange;
+use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
 /// Advice on ranges that is remembered for a region; the oldest is forgotten first.
@@ -52,37 +52,45 @@ impl Pager {
 
     /// What these pages hold is of no use any more.
     pub(super) fn discard(&mut self, region: RegionId, range: PageRange, out: &mut Vec<PagerAction>) {
-        let Some(state) = self.table.region(region) else { return };
-        let pages: Vec<_> = state.known(range).collect();
-        for page in pages {
-            let id = PageId { region, page };
-            let state = self.table.page(id);
+        self.each_known(region, range, |pager, id| {
+            let state = pager.table.page(id);
             if state.any(flag::COMING | flag::UNMAPPING | flag::WRITING) {
                 // Its memory and its slot are in use: it goes when that has ended, and out of programs' reach at once.
                 if state.is(flag::WRITING | flag::MAPPED) && !state.is(flag::UNMAPPING) {
-                    self.start_unmapping(id, out);
+                    pager.start_unmapping(id, out);
                 }
-                self.unlist_here(id);
-                self.table.page_mut(id).set(flag::DISCARD);
+                pager.unlist_here(id);
+                pager.table.page_mut(id).set(flag::DISCARD);
             } else if state.any(flag::HERE) || state.slot != 0 {
-                self.forget(id, out);
+                pager.forget(id, out);
             }
+        });
+    }
+
+    /// Does something to each page of a range that was ever touched, in order.
+    fn each_known(
+        &mut self,
+        region: RegionId,
+        mut range: PageRange,
+        mut change: impl FnMut(&mut Self, PageId),
+    ) {
+        while let Some(known) = self.table.region(region).and_then(|region| region.next_known(range)) {
+            (known.start.0..known.end.0)
+                .for_each(|page| change(self, PageId { region, page: PageIndex(page) }));
+            range.start = known.end;
         }
     }
 
     /// Pages go as if they had been chosen.
     fn page_out_range(&mut self, region: RegionId, range: PageRange, out: &mut Vec<PagerAction>) {
-        let Some(state) = self.table.region(region) else { return };
-        let pages: Vec<_> = state.known(range).collect();
-        for page in pages {
-            let id = PageId { region, page };
-            let state = self.table.page(id);
+        self.each_known(region, range, |pager, id| {
+            let state = pager.table.page(id);
             if state.is(flag::HERE)
                 && !state.any(flag::UNMAPPING | flag::WRITING | flag::EVICTING | flag::DISCARD)
             {
-                self.choose(id, out);
+                pager.choose(id, out);
             }
-        }
+        });
     }
 
     /// A page was chosen to go: off its list, unmapped if it is mapped.

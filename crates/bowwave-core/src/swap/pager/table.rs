@@ -220,6 +220,14 @@ impl Region {
         })
     }
 
+    /// The first part of a range whose pages were ever touched, as far as their states lie together; for who changes them on the way, and
+    /// has no memory to note all of them.
+    pub(super) fn next_known(&self, range: PageRange) -> Option<PageRange> {
+        let first = self.known(range).next()?.0;
+        let end = (first / CHUNK as u64 + 1) * CHUNK as u64;
+        Some(PageRange::new(first, end.min(range.end.0)))
+    }
+
     /// What was said of a page.
     pub(super) fn advice(&self, page: PageIndex) -> RegionAdvice {
         let said = self.advised.iter().rev().find(|(range, _)| range.contains(page));
