@@ -2,7 +2,7 @@
 """Measures clusters of touches in mapped files of slow stores: by regions, and by the kernel on a mount.
 
     tools/bench_maps.py [--bowwave target/release/bowwave] [--rounds N] [--quick] [--case lustre|s3]...
-                        [--device slots=64,latency=5ms]... [--json FILE]
+                        [--device slots=64,latency=5ms]... [--threads N] [--json FILE]
 
 The same touches (bowwave read --pattern clustered --mmap, each 4 KiB page of clusters of 256 to 1024 KiB once, front to
 back, the clusters in random order) go to
@@ -19,7 +19,7 @@ the bars that the project set itself. Stores are emulated in the process, so no 
 
 `store's part` is the time of a touch that the store alone needs for those requests and bytes, if all its slots are at work all
 the time: what is near it is bound by the store, whoever maps. `--device` changes the store: with more slots, or a longer way
-there, the number of waits decides. Several give a table each.
+there, the number of waits decides. Several give a table each. With `--threads` as many touch, each as much as before.
 """
 
 import argparse
@@ -73,6 +73,13 @@ def store_part(store, row, threads, touches):
         device[key] = number
     pages = row["amplification"] * touches
     return (row["requests"] * device["latency"] + pages * device["page"]) / device["slots"] * threads / touches
+
+
+def of_threads(size, threads, before):
+    """What so many threads touch where others touch `size`."""
+    unit = size[-3:]
+    kib = int(size.removesuffix(unit)) * (1024 if unit == "MiB" else 1)
+    return f"{kib * threads // before}KiB"
 
 
 class Bench:
@@ -154,6 +161,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="less of everything, one round: shows that it works")
     parser.add_argument("--case", action="append", choices=sorted(CASES))
     parser.add_argument("--device", action="append", metavar="KEY=VALUE,...")
+    parser.add_argument("--threads", type=int, metavar="N")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if not os.access(options.bowwave, os.X_OK):
@@ -164,8 +172,10 @@ def main():
         bench = Bench(options, folder)
         for name in options.case or CASES:
             for device in options.device or [""]:
-                store, *case = (QUICK if options.quick else CASES)[name]
-                case = (f"{store},{device}" if device else store, *case)
+                store, file, threads, *sizes = (QUICK if options.quick else CASES)[name]
+                if options.threads:
+                    sizes = [of_threads(size, options.threads, threads) for size in sizes]
+                case = (f"{store},{device}" if device else store, file, options.threads or threads, *sizes)
                 rows = bench.run(case, 1 if options.quick else options.rounds)
                 show(name, case, rows)
                 told[case[0]] = {"rows": rows, "bars": bars(rows)}
