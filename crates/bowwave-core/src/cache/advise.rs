@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Cache;
-use super::frames::{Flag, State};
+use super::frames::State;
 use super::read::Walk;
 use super::table::Slot;
 use crate::event::{Action, Advice, Trigger};
@@ -82,8 +82,9 @@ impl Cache {
 
     /// Takes a frame off its list for good; frees it as soon as nobody uses it.
     pub(super) fn doom(&mut self, id: FrameId) {
-        let frame = self.frames.get_mut(id);
-        let (file, state, pins, unused) = (frame.file, frame.state, frame.pins, frame.take(Flag::Unused));
+        let unused = self.frames.take_unused(id);
+        let frame = self.frames.get(id);
+        let (file, state, pins) = (frame.file, frame.state, frame.pins);
         self.count_waste(file, unused);
         if matches!(state, State::Inactive | State::Active) {
             self.frames.list_del(id);

@@ -74,6 +74,10 @@ impl Cache {
         ensure(lists == (inactive, active, pinned), || {
             format!("lists and pins count {lists:?}, frames say {:?}", (inactive, active, pinned))
         })?;
+        let unused = self.frames.ids().filter(|&id| self.frames.get(id).has(Flag::Unused)).count();
+        ensure(self.frames.unused() as usize == unused, || {
+            format!("{} frames count as not used, and {unused} are", self.frames.unused())
+        })?;
         for (number, file) in (0..).zip(&self.files) {
             for (page, slot) in self.table.pages_of(FileId(number)) {
                 ensure(file.is_some(), || {

@@ -2,6 +2,7 @@
 
 use super::frames::{Flag, State};
 use super::{Cache, FillState};
+use crate::event::Urgency;
 use crate::id::FileId;
 use crate::page::{PageIndex, PageRange};
 use crate::readahead::FillReport;
@@ -17,16 +18,20 @@ impl Cache {
             range: fill.range,
             took_ns: since(fill.begun),
             waited_ns: fill.overtaken.map(since),
+            demanded: fill.urgency == Urgency::Demand && fill.overtaken.is_none(),
         });
     }
 
-    /// Readers are done with these pages: those that were used, once, and that nobody uses now are the next to go.
+    /// Readers are done with these pages: those that were used, once, are the next to go, as soon as nobody uses them.
     pub(super) fn let_go(&mut self, file: FileId, range: PageRange) {
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };
             let frame = self.frames.get(id);
-            if frame.state == State::Inactive && frame.pins == 0 && !frame.has(Flag::Unused) {
-                self.frames.move_to_tail(id);
+            match frame.state {
+                _ if frame.has(Flag::Unused) => {}
+                State::Inactive if frame.pins == 0 => self.frames.move_to_tail(id),
+                State::Inactive | State::InFlight => self.frames.get_mut(id).set(Flag::Spent),
+                State::Active | State::Doomed | State::Free => {}
             }
         }
     }

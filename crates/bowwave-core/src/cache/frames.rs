@@ -69,6 +69,10 @@ pub(crate) enum Flag {
     Dirty = 256,
     /// Is on its way to the store and must not change. The cache pins it.
     Writing = 512,
+    /// Is read once, by all one can tell: when its reader comes to it, the page before it becomes the next to go.
+    Once = 1024,
+    /// Becomes the next to go as soon as nobody pins it.
+    Spent = 2048,
 }
 
 /// All frames, and the two lists of Linux's page reclaim.
@@ -82,6 +86,8 @@ pub(crate) struct Frames {
     active: List,
     /// Up-to-date frames that somebody pins.
     pinned: u32,
+    /// Frames that were read ahead, or are being read ahead, and were not used so far.
+    unused: u32,
     /// Pages with places of their own that frames have let go of since the driver last heard.
     pub(crate) released: Vec<(FileId, PageIndex, FrameId)>,
 }
@@ -140,6 +146,7 @@ impl Frames {
             inactive: List::EMPTY,
             active: List::EMPTY,
             pinned: 0,
+            unused: 0,
             released: Vec::new(),
         }
     }
@@ -180,6 +187,24 @@ impl Frames {
         self.pinned
     }
 
+    /// Frames that were read ahead, or are being read ahead, and were not used so far.
+    pub(crate) fn unused(&self) -> u32 {
+        self.unused
+    }
+
+    /// Marks a frame that is not so far as read ahead and not used.
+    pub(crate) fn set_unused(&mut self, id: FrameId) {
+        self.get_mut(id).set(Flag::Unused);
+        self.unused += 1;
+    }
+
+    /// The frame is used, or lost: tells whether it was read ahead and not used so far.
+    pub(crate) fn take_unused(&mut self, id: FrameId) -> bool {
+        let had = self.get_mut(id).take(Flag::Unused);
+        self.unused -= u32::from(had);
+        had
+    }
+
     pub(crate) fn ids(&self) -> impl Iterator<Item = FrameId> {
         // Frames never exceed 2^30.
         (0..self.frames.len() as u32).map(FrameId)
@@ -212,6 +237,7 @@ impl Frames {
 
     /// Makes a frame free. It is on no list and has no pin.
     pub(crate) fn free(&mut self, id: FrameId) {
+        self.take_unused(id);
         let frame = self.get_mut(id);
         debug_assert!(frame.pins == 0 && matches!(frame.state, State::InFlight | State::Doomed));
         frame.state = State::Free;

@@ -65,9 +65,10 @@ impl Cache {
         }
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };
+            let used = self.frames.take_unused(id);
             let frame = self.frames.get_mut(id);
             frame.set(Flag::Mapped);
-            let (used, thrashed) = (frame.take(Flag::Unused), frame.take(Flag::Thrashed));
+            let thrashed = frame.take(Flag::Thrashed);
             let stats = self.stats_mut(file);
             stats.pages_used += u64::from(used);
             stats.pages_thrashed += u64::from(used && thrashed);

@@ -409,6 +409,12 @@ impl Cache {
         self.frames.used()
     }
 
+    /// Frames whose pages were read ahead, or are being read ahead, and that nobody has used so far.
+    #[must_use]
+    pub fn frames_unread(&self) -> u32 {
+        self.frames.unused()
+    }
+
     /// Fills asked for and not answered.
     #[must_use]
     pub fn fills_in_flight(&self) -> usize {

@@ -100,7 +100,7 @@ impl Cache {
                 continue;
             }
             let demanded = walk.range.contains(page);
-            let Some(frame) = self.frame_for(walk, page, demanded) else {
+            let Some(frame) = self.frame_for(walk, page, demanded, plan.once) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
                 let left = plan.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
@@ -130,7 +130,7 @@ impl Cache {
     }
 
     /// A frame for a page about to be read, entered in the page table.
-    fn frame_for(&mut self, walk: &mut Walk, page: PageIndex, demanded: bool) -> Option<FrameId> {
+    fn frame_for(&mut self, walk: &mut Walk, page: PageIndex, demanded: bool, once: bool) -> Option<FrameId> {
         if demanded {
             walk.demand_left -= 1;
         } else if self.readahead_allowance(walk.demand_left) == 0 {
@@ -141,8 +141,11 @@ impl Cache {
         if self.file(walk.file).placed {
             self.frames.get_mut(frame).set(Flag::Placed);
         }
+        if once {
+            self.frames.get_mut(frame).set(Flag::Once);
+        }
         if !demanded {
-            self.frames.get_mut(frame).set(Flag::Unused);
+            self.frames.set_unused(frame);
             self.stats_mut(walk.file).pages_readahead += 1;
         }
         if let Some(shadow) = self.table.set(walk.file, page, Slot::of_frame(frame)).shadow() {

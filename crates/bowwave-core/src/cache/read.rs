@@ -191,6 +191,17 @@ impl Cache {
         self.retry_starved(out);
     }
 
+    /// Nobody pins the frame any more.
+    #[inline(always)]
+    fn unpinned(&mut self, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        if frame.state == State::Doomed {
+            self.frames.free(id);
+        } else if frame.take(Flag::Spent) && frame.state == State::Inactive {
+            self.frames.move_to_tail(id);
+        }
+    }
+
     /// Lets reads that wait for frames try again, oldest first, and then writes.
     pub(super) fn retry_starved(&mut self, out: &mut Vec<Action>) {
         while let Some(&read) = self.starved.front() {
@@ -204,8 +215,8 @@ impl Cache {
 
     pub(super) fn drop_pins(&mut self, frames: impl IntoIterator<Item = FrameId>) {
         for frame in frames {
-            if self.frames.unpin(frame) && self.frames.get(frame).state == State::Doomed {
-                self.frames.free(frame);
+            if self.frames.unpin(frame) {
+                self.unpinned(frame);
             }
         }
     }
@@ -461,6 +472,7 @@ impl Cache {
         let pressure = Pressure {
             evictions: self.reclaim.clock,
             cold: u64::from(self.limit.saturating_sub(self.frames.active_len())),
+            unread: self.frames.unused().into(),
         };
         let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested);
         let view = view.with(account, pressure);

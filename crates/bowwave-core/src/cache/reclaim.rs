@@ -14,7 +14,7 @@ use super::table::{Shadow, Slot};
 use crate::config::Eviction;
 use crate::event::Action;
 use crate::id::{FileId, FrameId};
-use crate::page::PageIndex;
+use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
 /// Pages moved from the active to the inactive list at once (`SWAP_CLUSTER_MAX`).
@@ -114,8 +114,10 @@ impl Cache {
     /// Counts a use of a page, as Linux's `mark_page_accessed`: the second one makes it active. With LRU, each makes it the
     /// last to go.
     pub(super) fn touch(&mut self, id: FrameId) {
+        let used = self.frames.take_unused(id);
         let frame = self.frames.get_mut(id);
-        let (file, used, thrashed) = (frame.file, frame.take(Flag::Unused), frame.take(Flag::Thrashed));
+        let (file, index) = (frame.file, frame.index);
+        let (thrashed, once) = (frame.take(Flag::Thrashed), frame.take(Flag::Once));
         if self.config.eviction == Eviction::Lru {
             if frame.state == State::Inactive {
                 self.frames.move_to_head(id);
@@ -134,6 +136,9 @@ impl Cache {
             let stats = self.stats_mut(file);
             stats.pages_used += 1;
             stats.pages_thrashed += u64::from(thrashed);
+        }
+        if once && index.0 > 0 {
+            self.let_go(file, PageRange::new(index.0 - 1, index.0));
         }
     }
 
@@ -207,8 +212,9 @@ impl Cache {
     }
 
     fn evict(&mut self, id: FrameId) {
-        let frame = self.frames.get_mut(id);
-        let (file, index, unused) = (frame.file, frame.index, frame.take(Flag::Unused));
+        let unused = self.frames.take_unused(id);
+        let frame = self.frames.get(id);
+        let (file, index) = (frame.file, frame.index);
         self.frames.list_del(id);
         self.frames.free(id);
         self.stats_mut(file).pages_evicted += 1;

@@ -144,6 +144,8 @@ pub struct Pressure {
     pub evictions: u32,
     /// Frames that pages read once go through: all but those of active pages.
     pub cold: u64,
+    /// Frames, of whatever file, whose pages were read ahead and that nobody has used: in flight, or up to date.
+    pub unread: u64,
 }
 
 /// How a fill went.
@@ -155,6 +157,8 @@ pub struct FillReport {
     pub took_ns: u64,
     /// If it was readahead that a reader came to wait for: nanoseconds for which it did.
     pub waited_ns: Option<u64>,
+    /// Whether a reader waited for it from the beginning.
+    pub demanded: bool,
 }
 
 /// The limits of a [`View`].
@@ -191,14 +195,20 @@ pub struct Plan {
     /// The page to mark, if it is new: the first of the asynchronous part, unless a policy knows better.
     pub mark: Option<PageIndex>,
     /// If not 0, every page of the window that lies a multiple of so many pages from `mark` is marked, too, and a request
-    /// begins with it. Without a mark they only begin there, counted from the window's start.
+    /// begins with it.
     pub mark_every: u64,
+    /// If not 0, a request begins with every page that lies a multiple of so many pages behind the window's start: several
+    /// at once, of which a reader needs to wait for one.
+    pub part_every: u64,
     /// Which pages of the window, if not all.
     pub stride: Option<Stride>,
     /// Why.
     pub reason: Reason,
     /// Pages that readers are done with: among those read once they are the next to go.
     pub done: Option<PageRange>,
+    /// Memory is short, and what is read ahead will be used once, by all one can tell: when its reader comes to a page,
+    /// the one before becomes the next to go.
+    pub once: bool,
     /// How well the policy's detectors have foretold what this file's readers did, if it has any.
     pub scores: Option<Scores>,
 }
@@ -289,7 +299,7 @@ impl<'a> View<'a> {
     ) -> Self {
         let Limits { ra_pages, file_pages, free, frames } = limits;
         let account = Account::default();
-        let pressure = Pressure { evictions: 0, cold: frames };
+        let pressure = Pressure { evictions: 0, cold: frames, unread: 0 };
         Self { table, frames_of, file, account, pressure, ra_pages, file_pages, free, frames, congested }
     }
 
@@ -313,6 +323,12 @@ impl<'a> View<'a> {
     pub fn is_unread(self, page: PageIndex) -> bool {
         let frame = self.table.get(self.file, page).frame();
         frame.is_some_and(|frame| self.frames_of.get(frame).has(Flag::Unused))
+    }
+
+    /// Whether a page has been evicted after it was used, as far as that is remembered.
+    #[must_use]
+    pub fn was_used(self, page: PageIndex) -> bool {
+        self.table.get(self.file, page).shadow().is_some_and(|shadow| !shadow.unused)
     }
 
     /// Whether a page is cached or in flight.
@@ -374,20 +390,36 @@ impl Plan {
     #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
-        Self { window, mark: window.mark(), mark_every: 0, stride: None, reason, done: None, scores: None }
+        Self {
+            window,
+            mark: window.mark(),
+            mark_every: 0,
+            part_every: 0,
+            stride: None,
+            reason,
+            done: None,
+            once: false,
+            scores: None,
+        }
     }
 
     /// Whether a request begins with a page of the window, whatever lies before it.
     #[must_use]
     pub fn parts(&self, page: PageIndex) -> bool {
-        let origin = self.mark.unwrap_or(self.window.start);
-        self.mark_every > 0 && page.0.abs_diff(origin.0).is_multiple_of(self.mark_every)
+        let part = page.0.wrapping_sub(self.window.start.0);
+        self.marked_again(page) || self.part_every > 0 && part.is_multiple_of(self.part_every)
+    }
+
+    /// Whether a page bears one of the marks behind the first.
+    fn marked_again(&self, page: PageIndex) -> bool {
+        let past = self.mark.map(|mark| page.0.abs_diff(mark.0));
+        self.mark_every > 0 && past.is_some_and(|past| past.is_multiple_of(self.mark_every))
     }
 
     /// Whether a page of the window is to be marked, if it is new.
     #[must_use]
     pub fn marks(&self, page: PageIndex) -> bool {
-        self.mark == Some(page) || self.mark.is_some() && self.parts(page)
+        self.mark == Some(page) || self.marked_again(page)
     }
 }
 

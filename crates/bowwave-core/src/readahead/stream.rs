@@ -18,6 +18,9 @@
 //! is kept ahead only of a stream whose readers had to wait for what was in flight, or came to its end: then the distance
 //! doubles (PostgreSQL 19, ZFS, AMP, each in its own words).
 //!
+//! Where a fill takes as long as many pages are read in, windows begin and grow by as many at once. Where memory is short, what
+//! a stream has ahead is its share of it (`pace`), and pages that were read go before those that were read ahead.
+//!
 //! **What it may cost.** The promise has two accounts. That of each stream: what is ahead of its readers is at most
 //! [`waste_percent`](StreamConfig::waste_percent) of what they have used, and two windows. And that of the file, which the
 //! cache keeps to the page: whatever the readers do, what was ever read ahead and not used is at most as much of what was
@@ -25,11 +28,13 @@
 //! least a request worth making, or nothing.
 //!
 //! **Who is right.** Each detector's predictions are held against what happens, whether or not anything was read for them
-//! ([`Scores`]); only those trusted are acted on.
+//! ([`Scores`]); only those trusted are acted on. Of reads in no order some lie beside each other by chance: a window is read
+//! for a run only if runs of its length go on more often than not ([`Runs::goes_on`]).
 
 mod config;
 mod entry;
 mod jumps;
+mod onward;
 mod pace;
 mod plan;
 mod runs;
@@ -37,6 +42,8 @@ mod scores;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_limits;
 
 pub use config::StreamConfig;
 pub use scores::{Detector, Scores};
@@ -46,11 +53,12 @@ use alloc::vec::Vec;
 
 use self::entry::{Entry, Join, Way};
 use self::jumps::Jumps;
+use self::pace::Pace;
 use self::runs::{Foretold, Runs};
 use self::table::Table;
 use super::{Access, FillReport, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
-use crate::page::PageRange;
+use crate::page::{PageIndex, PageRange};
 use crate::request::Pattern;
 use crate::time::Instant;
 use crate::window::{initial_size, next_size};
@@ -63,6 +71,12 @@ const FILE_WINDOWS: u64 = 16;
 const SPECULATION_MIN: u64 = 16;
 /// A file of at most so many windows is read whole.
 const WHOLE_WINDOWS: u64 = 4;
+/// Runs that begin no further from the end of the last one may be part of it.
+const NEARBY: u64 = 64;
+/// Runs are read as long as the longest ones are while so many of that length may be lost.
+const RUNS_AFFORDED: u64 = 4;
+/// Memory is short for what is read ahead if more than one in so many pages was, and not used so far.
+const UNREAD_SHARE: u64 = 4;
 /// Pages at the end of a file where its index may be.
 const TAIL_PAGES: u64 = 16;
 
@@ -80,6 +94,8 @@ pub struct Stream {
     tail_read: bool,
     /// What is to be read besides the plan given last, the last one first.
     more: Vec<Plan>,
+    /// Of all streams of the file together.
+    pace: Pace,
     /// What is asked for now: pages from the first to be decided about on.
     asked: PageRange,
 }
@@ -115,6 +131,7 @@ impl Readahead for Stream {
         if access.mapped == Some(Pattern::Random) {
             return wanted.alone();
         }
+        self.pace.look(access.now, view.account.consumed, view.pressure);
         self.follow_hits(&access);
         let plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),
@@ -126,9 +143,12 @@ impl Readahead for Stream {
     fn on_fill(&mut self, report: &FillReport) {
         let (lo, hi) = (report.range.start.0, report.range.end.0);
         // Devices that take no time tell nothing.
-        if report.took_ns > 0
-            && let Some(entry) = self.table.filled(lo, hi)
-        {
+        if report.took_ns == 0 {
+            return;
+        }
+        let waited_ns = if report.demanded { Some(report.took_ns) } else { report.waited_ns };
+        self.pace.filled(report.took_ns, waited_ns);
+        if let Some(entry) = self.table.filled(lo, hi) {
             entry.pace.filled(report.took_ns, report.waited_ns);
             entry.waited |= report.waited_ns.is_some_and(|waited| waited > 0);
         }
@@ -152,6 +172,7 @@ impl Stream {
             fresh: 0,
             tail_read: false,
             more: Vec::new(),
+            pace: Pace::default(),
             asked: PageRange::new(0, 0),
         }
     }
@@ -166,68 +187,66 @@ impl Stream {
         }
     }
 
+    /// Pages that the readers of this file could have read while a fill is under way; 0 if that is not known.
+    fn pages_a_fill(&self) -> u64 {
+        self.pace.pages_a_fill().unwrap_or(0)
+    }
+
+    /// The first window of a stream: where a request takes as long as many pages are read in, a few pages more cost little.
+    fn first_window(&self, pages: u64, max: u64) -> u64 {
+        initial_size(pages, max).max(self.pages_a_fill().min(max / 4))
+    }
+
+    /// The window behind one of so many pages, as large as makes up for a fill at once.
+    fn next_window(&self, window: u64, max: u64) -> u64 {
+        next_size(window, max).max(self.pages_a_fill().min(max))
+    }
+
     /// A page is not there.
     fn missed(&mut self, access: &Access, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, .. } = wanted;
+        let last = self.table.last_at();
         let known = self.table.joined(page, end);
         let known = known.or_else(|| self.table.unpark(page).and_then(|_| self.table.joined(page, end)));
+        let follows = access.prev_page.is_some_and(|prev| page.wrapping_sub(prev.0) <= 1);
+        let known = known.filter(|&(at, join)| !self.read_again(at, join, page, view));
         if let Some((at, join)) = known {
             if join == Join::Up && self.leapt(at, wanted, view) {
                 return self.begun(wanted, view);
             }
+            // Where many have read in no order, one comes to lie beside another by chance. The last one hardly does.
+            let direct = last == Some(at) || follows;
+            let begun = self.table.last().map(|last| last.lo);
             self.table.touch(at);
             if let Some(plan) = self.leaves_out(at, join, wanted, view) {
                 return plan;
             }
             return match join {
                 Join::Up => self.upward(at, wanted, view),
-                Join::Down => self.downward(at, wanted, view),
-                Join::Stride => self.strided(at, wanted, view),
+                Join::Down => self.downward(at, direct, wanted, view),
+                Join::Stride => self.strided(at, begun, wanted, view),
                 Join::Behind => self.behind(at, wanted, view),
             };
         }
-        let follows = access.prev_page.is_some_and(|prev| page.wrapping_sub(prev.0) <= 1);
         if follows && page == access.request.start.0 {
             // What lies before was cached, by whomever.
-            let at = self.enter(Entry { way: Way::Up, ..Entry::new(page, page) });
+            let before = page.saturating_sub(end - page);
+            let at = self.enter(Entry { way: Way::Up, consumed: 0, ..Entry::new(before, page) });
             return self.upward(at, wanted, view);
         }
         self.begun(wanted, view)
     }
 
-    /// A read that leaves pages out between the last one and itself. The second one that leaves out as many makes a stream
-    /// at an even distance; before, one cannot tell, and nothing is read ahead of a stream that has not shown more.
-    fn leaves_out(&mut self, at: usize, join: Join, wanted: Wanted, view: View<'_>) -> Option<Plan> {
-        let Wanted { page, end, first, .. } = wanted;
+    /// Whether a page is missing that was read ahead for a stream, was used, and has gone since: not a reader who goes on with
+    /// the stream, but one who comes for the second time.
+    fn read_again(&mut self, at: usize, join: Join, page: u64, view: View<'_>) -> bool {
         let entry = self.table.get(at);
-        let (gap, past) = match join {
-            Join::Up => (first.saturating_sub(entry.hi), entry.hi),
-            Join::Down => (entry.lo.saturating_sub(end), entry.lo),
-            Join::Stride | Join::Behind => return None,
+        let read_ahead = match join {
+            Join::Up => page < entry.edge,
+            Join::Down => entry.way == Way::Down && page >= entry.edge,
+            Join::Stride | Join::Behind => false,
         };
-        if gap == 0 {
-            return None;
-        }
-        let apart = first.wrapping_sub(entry.piece).cast_signed();
-        let block = if join == Join::Up { past.saturating_sub(entry.piece) } else { end - first };
-        let even = apart == entry.apart && (1..apart.unsigned_abs()).contains(&block);
-        let untried = entry.window == 0;
-        (entry.piece, entry.apart) = (first, apart);
-        if even && let Some(edge) = first.checked_add_signed(apart) {
-            entry.way = Way::Stride { step: apart, block };
-            (entry.lo, entry.hi, entry.edge, entry.window) = (first, end, edge, 0);
-            entry.consumed = entry.consumed.saturating_add(end - page);
-            let fits = end - page <= block;
-            return Some(if fits { self.window_strided(at, wanted, view) } else { wanted.alone() });
-        }
-        if untried {
-            entry.consumed = entry.consumed.saturating_add(end - page);
-            (entry.lo, entry.hi) = (entry.lo.min(page), entry.hi.max(end));
-            entry.edge = if join == Join::Up { entry.hi } else { entry.lo };
-            entry.way = if join == Join::Up { Way::Up } else { Way::Down };
-            return Some(wanted.alone());
-        }
-        None
+        read_ahead && view.was_used(PageIndex(page))
     }
 
     /// Whether a reader came to `page` over the pages that were read ahead for it, and not through them. It did not go on,
@@ -243,110 +262,6 @@ impl Stream {
         // Most of what lies between was read ahead, and not used.
         let ahead = entry.edge.min(wanted.page).saturating_sub(entry.hi);
         ahead > span / 2 && self.used_since(at, wanted.page, view) < span / 2
-    }
-
-    /// A miss or a mark of a stream that is read upward.
-    fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
-        let trusted = self.scores.trusts(Detector::Sequential);
-        let entry = self.table.get(at);
-        let began = entry.window == 0;
-        if entry.way == Way::New {
-            self.scores.count(Detector::Sequential, true);
-            if began && !trusted {
-                // Among many reads in no order some lie side by side. A third one in a row is more than chance.
-                entry.way = Way::Up;
-                entry.consumed = entry.consumed.saturating_add(end - page);
-                (entry.hi, entry.edge) = (entry.hi.max(end), entry.edge.max(end));
-                return wanted.alone();
-            }
-        }
-        let lost = page < entry.edge;
-        entry.way = Way::Up;
-        entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
-        entry.hi = end.max(entry.hi);
-        let (size, reason) = if lost {
-            entry.pace.thrashed(entry.window);
-            ((entry.edge - page).min(entry.window), Reason::Thrash)
-        } else if began {
-            (initial_size(end - page, max), Reason::Miss)
-        } else if entry.consumed < entry.expected.saturating_mul(4) {
-            // A run that is longer than expected will not be so by much.
-            (end - page + (entry.expected / 4).max(SPECULATION_MIN), Reason::Range)
-        } else {
-            entry.waited = true;
-            (next_size(entry.window, max), Reason::Readahead)
-        };
-        let at = self.table.close_gaps(at);
-        self.window_up(at, wanted, size, reason, view)
-    }
-
-    /// A miss of a stream that is read downward.
-    fn downward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let Wanted { page, end, max, .. } = wanted;
-        let entry = self.table.get(at);
-        entry.proven = entry.proven.saturating_add(1);
-        let known = entry.way == Way::Down || entry.proven > 1;
-        if entry.way == Way::New {
-            self.scores.count(Detector::Backward, true);
-            entry.edge = entry.lo;
-        }
-        let lost = page >= entry.edge;
-        let began = entry.window == 0;
-        entry.consumed = entry.consumed.saturating_add(end - page);
-        entry.lo = page;
-        let (size, reason) = if lost {
-            entry.pace.thrashed(entry.window);
-            ((end - entry.edge).min(entry.window), Reason::Thrash)
-        } else if began {
-            (initial_size(end - page, max), Reason::Backward)
-        } else {
-            entry.waited = true;
-            (next_size(entry.window, max), Reason::Backward)
-        };
-        if !known && !self.scores.trusts(Detector::Backward) {
-            // Two requests that came in the wrong order look like this: it may go on either way.
-            let entry = self.table.get(at);
-            entry.edge = entry.hi;
-            return wanted.alone();
-        }
-        self.table.get(at).way = Way::Down;
-        let at = self.table.close_gaps(at);
-        self.window_down(at, wanted, size, reason, view)
-    }
-
-    /// A miss of a stream at an even distance.
-    fn strided(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let entry = self.table.get(at);
-        let Way::Stride { step, block } = entry.way else { return wanted.alone() };
-        let (steps, within) = entry.steps_to(wanted.page, step);
-        let overtook = steps >= entry.steps_to(entry.edge, step).0;
-        if steps > 0 {
-            entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
-            entry.waited |= overtook && entry.window > 0;
-            entry.consumed = entry.consumed.saturating_add(block);
-            entry.lo = entry.lo.wrapping_add_signed(step.wrapping_mul(steps));
-            if overtook {
-                entry.edge = entry.lo.checked_add_signed(step).unwrap_or(entry.lo);
-                self.scores.count(Detector::Stride, true);
-            }
-        }
-        if wanted.end - wanted.page > block - within {
-            return wanted.alone();
-        }
-        self.window_strided(at, wanted, view)
-    }
-
-    /// What looked like blocks at an even distance are streams that began at even distances.
-    fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
-        let entry = self.table.get(at);
-        let began = !entry.over;
-        entry.over = true;
-        if began {
-            self.scores.count(Detector::Stride, false);
-        }
-        let at = self.enter(Entry { way: Way::Up, ..Entry::new(wanted.page, wanted.page) });
-        self.upward(at, wanted, view)
     }
 
     /// The reader has come to a mark.
@@ -369,14 +284,16 @@ impl Stream {
                 entry.hi = entry.hi.max(end.min(entry.edge)).max(page);
                 entry.consumed = entry.consumed.saturating_add(entry.hi - page.max(before).min(entry.hi));
                 entry.way = Way::Up;
-                let size = next_size(entry.window, max);
+                let window = entry.window;
+                let size = self.next_window(window, max);
                 let plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
-                Plan { done: self.done(at, before, page), ..plan }
+                Plan { done: self.done(at, before, page, view), ..plan }
             }
             Way::Down => {
                 entry.consumed = entry.consumed.saturating_add(read);
                 entry.lo = entry.lo.min(page);
-                let size = next_size(entry.window, max);
+                let window = entry.window;
+                let size = self.next_window(window, max);
                 self.window_down(at, wanted, size, Reason::Lookahead, view)
             }
             Way::Stride { step, block } => {
@@ -391,22 +308,25 @@ impl Stream {
     }
 
     /// The pages between where a stream was and `page`, if memory is short and nobody comes behind.
-    fn done(&mut self, at: usize, before: u64, page: u64) -> Option<PageRange> {
-        let limit = self.table.get(at).pace.limit;
-        if limit == u64::MAX || before >= page {
-            return None;
-        }
-        let followed = self.table.any_up_to(at, page.saturating_sub(limit.saturating_mul(4)), page);
-        (!followed).then(|| PageRange::new(before, page))
+    fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> Option<PageRange> {
+        (before < page && self.once(at, view)).then(|| PageRange::new(before, page))
+    }
+
+    /// Whether memory is short for what is read ahead, and nobody comes behind this stream who would read its pages again.
+    pub(super) fn once(&mut self, at: usize, view: View<'_>) -> bool {
+        let entry = self.table.get(at);
+        let (limit, hi) = (entry.pace.limit, entry.hi);
+        let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / UNREAD_SHARE;
+        short && !self.table.any_up_to(at, hi.saturating_sub(limit.saturating_mul(4)), hi)
     }
 
     /// A run begins that belongs to nothing known.
     fn begun(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
-        self.close_last();
+        self.close_last(page);
         self.fresh += 1;
         let step = self.runs.step_to(page);
-        let expected = if self.is_short(view) { self.runs.shortest() } else { self.runs.length() };
+        let expected = self.affordable(view);
         self.judge_jump(page);
         self.runs.push(page);
         if self.tail_read && page + TAIL_PAGES >= view.file_pages.0 {
@@ -430,7 +350,10 @@ impl Stream {
             self.tail_read = true;
             return self.tail(at, wanted, view);
         }
-        if self.scores.trusts(Detector::Cluster) && expected > end - page {
+        // What is even in bytes may be a page more, and whoever reads so many pages at a time ends with such a read.
+        let expected = expected.next_multiple_of(end - page);
+        let worth = expected > end - page && expected >= SPECULATION_MIN;
+        if self.scores.trusts(Detector::Cluster) && worth {
             self.table.get(at).expected = expected;
             let plan = self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
             self.jump(at, plan.window.size.0, wanted, view);
@@ -440,15 +363,35 @@ impl Stream {
         wanted.alone()
     }
 
-    /// The run before has ended: is it as long as the ones before it?
-    fn close_last(&mut self) {
+    /// Pages of a run that should be read at once: as many as the longest have while so many may be lost a few times, then as
+    /// many as every second one has, and at last as many as all have.
+    fn affordable(&mut self, view: View<'_>) -> u64 {
+        let longest = self.runs.length();
+        let enough = longest.saturating_mul(RUNS_AFFORDED);
+        if self.is_short(view) {
+            self.runs.shortest()
+        } else if self.file_credit(view, enough) >= enough {
+            longest
+        } else {
+            self.runs.median()
+        }
+    }
+
+    /// The run before has ended, and one begins at `next`: is it as long as the ones before it?
+    fn close_last(&mut self, next: u64) {
         let Some(last) = self.table.last() else { return };
         if !matches!(last.way, Way::New | Way::Up) {
             return;
         }
-        let (pages, alone) = (last.hi.saturating_sub(last.lo), last.way == Way::New && last.window == 0);
-        // One request says how long requests are, and not how long runs.
-        match self.runs.ended(if alone { 1 } else { pages }) {
+        let pages = last.hi.saturating_sub(last.lo);
+        let alone = last.way == Way::New && pages <= last.request;
+        // Two reads beside each other come together by chance.
+        let short = alone || pages <= last.request.saturating_mul(2);
+        // What is read nearby may be more of the same run, in another order.
+        if last.hi.abs_diff(next) > NEARBY {
+            self.runs.count(pages);
+        }
+        match if short { self.runs.ended_alone() } else { self.runs.ended(pages) } {
             Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
             Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
             None => {}

@@ -53,6 +53,8 @@ pub(super) struct Entry {
     pub(super) mark_every: u64,
     /// Downward reads in a row, or strides that came as foretold.
     pub(super) proven: u8,
+    /// Pages of its first request.
+    pub(super) request: u64,
     /// Where the last read that left something out began, and how far behind the one before.
     pub(super) piece: u64,
     pub(super) apart: i64,
@@ -93,6 +95,7 @@ impl Entry {
             mark: None,
             mark_every: 0,
             proven: 0,
+            request: hi - lo,
             piece: lo,
             apart: 0,
             returned: false,

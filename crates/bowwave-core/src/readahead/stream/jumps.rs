@@ -4,12 +4,18 @@
 //! their lengths how long they are. Nothing is read for the first prediction that comes true; after that one run ahead, and
 //! twice as many each time that a reader had to wait for one, so that a store that is far away is asked for many at once.
 
-use super::{Detector, Entry, FILE_WINDOWS, Stream, Wanted, Way};
+use super::plan::part;
+use super::runs::Jump;
+use super::{Detector, Entry, FILE_WINDOWS, SPECULATION_MIN, Stream, Wanted, Way};
 use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
 
+/// A request of what nobody waits for is so many times as long.
+const PARTS: u64 = 4;
 /// Most runs ahead: two to the power of this.
 const AHEAD_LOG_MAX: u32 = 4;
+/// The same of those that are read ahead at first, if a run is read sooner than it comes.
+const FAR_LOG: u32 = 3;
 
 /// What was foretold of the next runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +44,7 @@ impl Stream {
     /// The reader has come to a run that was read ahead, at `at`.
     pub(super) fn landed(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { end, first, .. } = wanted;
-        self.close_last();
+        self.close_last(first);
         let waited = self.table.last().is_some_and(|last| last.waited);
         self.jumps.waited = (self.jumps.waited + u32::from(waited)).min(AHEAD_LOG_MAX);
         self.table.touch(at);
@@ -59,25 +65,31 @@ impl Stream {
     pub(super) fn jump(&mut self, at: usize, planned: u64, wanted: Wanted, view: View<'_>) {
         let mut runs = self.runs;
         let next = runs.next_jump();
-        self.jumps.next = next.map(|jump| (jump.to, u64::from(!jump.exact)));
+        let requested = wanted.end - wanted.first;
+        let length = match self.runs.length() {
+            length if length > requested && self.scores.trusts(Detector::Cluster) => {
+                length.next_multiple_of(requested)
+            }
+            _ => requested,
+        };
+        // Of a long run a page more is little, and what is even in bytes is not in pages.
+        let exact = |jump: Jump| jump.exact && length < SPECULATION_MIN;
+        self.jumps.next = next.map(|jump| (jump.to, u64::from(!exact(jump))));
         if next.is_none() || !self.scores.trusts(Detector::Jumps) {
             return;
         }
-        let requested = wanted.end - wanted.first;
-        let length = match self.runs.length() {
-            length if length > requested && self.scores.trusts(Detector::Cluster) => length,
-            _ => requested,
-        };
         let length = length.min(wanted.max * FILE_WINDOWS);
         let mut planned = planned;
-        for number in 1..=1u64 << self.jumps.waited {
+        // A store that is far away is asked for several at once, lest the reader wait for each.
+        let far = if self.pages_a_fill() > length { FAR_LOG } else { 0 };
+        for number in 1..=1u64 << self.jumps.waited.max(far) {
             let Some(jump) = runs.next_jump() else { break };
             runs.push(jump.to);
             if number <= self.jumps.ahead {
                 continue;
             }
             // Where rounds differ by a page, a later one may by one more.
-            let around = if jump.exact { 0 } else { 1 + number / jump.period };
+            let around = if exact(jump) { 0 } else { 1 + number / jump.period };
             let from = jump.to.saturating_sub(around);
             let to = jump.to.saturating_add(length + around).min(view.file_pages.0);
             let pages = to.saturating_sub(from);
@@ -97,6 +109,8 @@ impl Stream {
             });
             let mut plan = Plan::new(PageIndex(from), pages, to - mark, Reason::Jumps);
             plan.mark = Some(PageIndex(mark));
+            // Most of them come before they are waited for: fewer requests, then.
+            plan.part_every = PARTS * part(wanted.max);
             self.more.push(plan);
         }
         self.more.reverse();

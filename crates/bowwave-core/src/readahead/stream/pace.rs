@@ -14,6 +14,9 @@ const SAFE_EIGHTHS: u64 = 7;
 /// Few enough that no memory is too small, and enough that a request is worth making.
 const LIMIT_MIN: u64 = 8;
 
+/// A stream gets more than its share as long as no more than so many eighths of memory are read ahead for all.
+const SPARE_EIGHTHS: u64 = 6;
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -53,7 +56,7 @@ impl Pace {
         }
         if self.consumed > 0 {
             let spent = now.0.saturating_sub(self.at.0).saturating_sub(self.stalled_ns);
-            self.page_ns = mean(self.page_ns, spent / pages);
+            self.page_ns = mean(self.page_ns, (spent / pages).max(1));
             let moved = u64::from(pressure.evictions.wrapping_sub(self.evictions));
             self.limit = match (moved, self.limit) {
                 (0, _) => u64::MAX,
@@ -62,6 +65,18 @@ impl Pace {
             };
         }
         (self.at, self.evictions, self.consumed, self.stalled_ns) = (now, pressure.evictions, consumed, 0);
+    }
+
+    /// Pages that there is room for ahead of a stream that has `ahead` already: its share; and as much again as long as the
+    /// streams together leave that much of memory to what is read. Not all of them have read ahead all they may at one time.
+    /// As long as nothing was evicted, nobody has a share.
+    pub(super) fn room(&self, ahead: u64, pressure: Pressure) -> u64 {
+        let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(pressure.unread);
+        if self.limit == u64::MAX {
+            return below(SAFE_EIGHTHS).max(LIMIT_MIN.saturating_sub(ahead));
+        }
+        let more = self.limit.min(below(SPARE_EIGHTHS).saturating_sub(self.limit.saturating_sub(ahead)));
+        self.limit.saturating_add(more).saturating_sub(ahead)
     }
 
     /// A page was evicted before its reader came to it: a window of so many pages was too much.
@@ -101,7 +116,7 @@ mod tests {
     use super::*;
 
     fn pressure(evictions: u32) -> Pressure {
-        Pressure { evictions, cold: 1000 }
+        Pressure { evictions, cold: 1000, unread: 0 }
     }
 
     #[test]

@@ -12,6 +12,8 @@ const MEMORY_SHARE: u64 = 4;
 /// request keeps its reader waiting, and short ones can be served side by side.
 const STEPS: u64 = 32;
 const STEP_WINDOWS: u64 = 4;
+/// A run that is read at once is asked for in parts, so many to a window.
+const PARTS: u64 = 8;
 
 impl Wanted {
     fn pages(&self) -> u64 {
@@ -50,7 +52,8 @@ impl Stream {
         let skipped = start - from;
         // What the request itself wants needs no permission.
         let demanded = end.saturating_sub(start);
-        let ahead = self.grant(at, grown.min(room - skipped).saturating_sub(demanded), max, view);
+        let wanted_ahead = grown.min(room - skipped).saturating_sub(demanded);
+        let ahead = self.grant(at, wanted_ahead, max, !async_only, view);
         let entry = self.table.get(at);
         let pages = ahead + demanded;
         entry.edge = (start + pages).max(end);
@@ -85,9 +88,10 @@ impl Stream {
             plan.mark = Some(PageIndex(mark));
         }
         plan.mark_every = if last - mark > every { every } else { 0 };
+        plan.once = self.once(at, view);
         if reason == Reason::Range {
             // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
-            plan.mark_every = part(max);
+            plan.part_every = part(max);
         }
         if apart {
             self.more.extend((ahead > 0).then_some(plan));
@@ -109,7 +113,7 @@ impl Stream {
         let async_only = reason == Reason::Lookahead;
         let from = if async_only { self.table.get(at).edge } else { page };
         let grown = self.wish(at, size, wanted, async_only, view).min(from);
-        let ahead = self.grant(at, grown, max, view);
+        let ahead = self.grant(at, grown, max, !async_only, view);
         let entry = self.table.get(at);
         entry.edge = entry.edge.min(from - ahead);
         entry.window = size.min(max).max(1);
@@ -144,7 +148,7 @@ impl Stream {
         // No more than has shown itself: several streams that begin at even distances look the same at first.
         let shown = if entry_over { 0 } else { proven.saturating_sub(outstanding) };
         let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
-        let ahead = self.grant(at, blocks * block, max, view) / block;
+        let ahead = self.grant(at, blocks * block, max, false, view) / block;
         let entry = self.table.get(at);
         entry.window = size.min(max);
         let last = edge.saturating_add_signed(distance.saturating_mul((ahead.max(1) - 1).cast_signed()));
@@ -165,9 +169,11 @@ impl Stream {
             window,
             mark: (ahead > 0).then_some(PageIndex(edge)),
             mark_every: every,
+            part_every: 0,
             stride: Some(Stride { offset: PageIndex(lo % length), length, data: block }),
             reason: Reason::Stride,
             done: None,
+            once: false,
             scores: None,
         }
     }
@@ -225,7 +231,7 @@ impl Stream {
             entry.distance = entry.distance.max(grown).max(floor);
         }
         entry.waited = false;
-        let room = entry.pace.limit.saturating_sub(entry.ahead());
+        let room = entry.pace.room(entry.ahead(), view.pressure);
         if async_only {
             return size.max(entry.distance.saturating_sub(entry.ahead())).min(room);
         }
@@ -234,9 +240,10 @@ impl Stream {
     }
 
     /// As many of `pages` as may be read ahead of a stream now: all of them, or whole windows, or at least a request worth
-    /// making, or none.
-    fn grant(&mut self, at: usize, pages: u64, max: u64, view: View<'_>) -> u64 {
-        if view.congested || pages == 0 {
+    /// making, or none. A device that is congested takes no more requests of readahead, but one that somebody waits for
+    /// (`joined`) may as well be longer: if it were not, there would be more requests, and no fewer pages.
+    fn grant(&mut self, at: usize, pages: u64, max: u64, joined: bool, view: View<'_>) -> u64 {
+        if view.congested && !joined || pages == 0 {
             return 0;
         }
         let share = |pages: u64| pages.saturating_mul(self.config.waste_percent.into()) / 100;
@@ -253,7 +260,8 @@ impl Stream {
         match most {
             most if pages <= most => pages,
             most if most >= max => most / max * max,
-            most if most >= SPECULATION_MIN => most,
+            // What is part of a request that is made anyway is worth its while, however little it is.
+            most if most >= SPECULATION_MIN || joined => most,
             _ => 0,
         }
     }
@@ -276,7 +284,7 @@ impl Stream {
     }
 
     /// Pages that may be read ahead on the file's account: what is left, or at least `pages`.
-    fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
+    pub(super) fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
         let limit = |consumed: u64| self.file_limit(view, consumed);
         let account = view.account;
@@ -315,8 +323,8 @@ impl Stream {
 }
 
 /// Pages of a request of a run that is read at once.
-fn part(max: u64) -> u64 {
-    (max / STEP_WINDOWS).max(2 * SPECULATION_MIN)
+pub(super) fn part(max: u64) -> u64 {
+    (max / PARTS).max(2 * SPECULATION_MIN)
 }
 
 /// Pages from one mark to the next.

@@ -8,7 +8,11 @@ const STARTS: usize = 32;
 /// Starts among which an even distance is looked for; so many strided readers may take turns.
 const NEAR: usize = 8;
 /// Run lengths remembered (postings on adaptive readahead, 2005: "seek N pages, read M").
-const LENGTHS: usize = 4;
+const LENGTHS: usize = 6;
+/// Lengths are told apart by powers of two, up to this one.
+const POWERS: usize = 20;
+/// When so many runs are counted, the counts are halved: what was long ago does not matter any more.
+const RUNS_MAX: u32 = 1024;
 
 /// What began where, the newest last.
 #[derive(Clone, Copy, Debug)]
@@ -18,13 +22,15 @@ pub(super) struct Runs {
     lengths: [u64; LENGTHS],
     /// See [`length`](Self::length).
     expected: u64,
+    /// Runs that ended with 1 page, with 2 or 3, with 4 to 7, and so on.
+    ended: [u16; POWERS],
 }
 
 /// How well the length of a run was foretold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Foretold {
     Exactly,
-    /// It was at least half as long.
+    /// It was at least a quarter as long: those that are alike are no further apart.
     Roughly,
     Wrongly,
 }
@@ -41,7 +47,7 @@ pub(super) struct Jump {
 
 impl Runs {
     pub(super) const fn new() -> Self {
-        Self { starts: [0; STARTS], len: 0, lengths: [0; LENGTHS], expected: 0 }
+        Self { starts: [0; STARTS], len: 0, lengths: [0; LENGTHS], expected: 0, ended: [0; POWERS] }
     }
 
     /// A run begins.
@@ -62,12 +68,42 @@ impl Runs {
         self.expected = middle(self.lengths);
         (expected > 1).then(|| match pages {
             pages if pages.abs_diff(expected) <= 1 => Foretold::Exactly,
-            pages if pages.saturating_mul(2) >= expected => Foretold::Roughly,
+            pages if pages >= expected / 4 => Foretold::Roughly,
             _ => Foretold::Wrongly,
         })
     }
 
-    /// The pages that a run is expected to have: if the last four are alike, as many as the longest of them, else what is
+    /// Counts a run that has ended with so many pages, requests of one piece like all others.
+    pub(super) fn count(&mut self, pages: u64) {
+        self.ended[power(pages)] += 1;
+        if self.ended.iter().map(|&runs| u32::from(runs)).sum::<u32>() >= RUNS_MAX {
+            self.ended.iter_mut().for_each(|runs| *runs /= 2);
+        }
+    }
+
+    /// Whether a run that has come to so many pages more likely than not comes to twice as many, by how the last ones went. As
+    /// long as none of that length has ended, it does.
+    pub(super) fn goes_on(&self, pages: u64) -> bool {
+        let at = power(pages);
+        let longer: u32 = self.ended[at + 1..].iter().map(|&runs| u32::from(runs)).sum();
+        longer + 1 >= u32::from(self.ended[at])
+    }
+
+    /// A run of one request has ended, which says how long requests are, and not how long runs.
+    pub(super) fn ended_alone(&self) -> Option<Foretold> {
+        (self.expected > 1).then_some(Foretold::Wrongly)
+    }
+
+    /// The pages that half of the last runs had.
+    pub(super) fn median(&self) -> u64 {
+        let mut lengths = self.lengths;
+        lengths.sort_unstable();
+        let unknown = lengths.iter().filter(|&&pages| pages == 0).count();
+        let known = &lengths[unknown..];
+        known.get(known.len() / 2).copied().unwrap_or(0)
+    }
+
+    /// The pages that a run is expected to have: if the last six are alike, as many as the longest of them, else what is
     /// in their middle. 0 if there was none.
     pub(super) fn length(&self) -> u64 {
         self.expected
@@ -133,6 +169,11 @@ fn middle(mut lengths: [u64; LENGTHS]) -> u64 {
     }
 }
 
+/// The power of two that so many pages are put to; there is always one above it.
+fn power(pages: u64) -> usize {
+    (pages.max(1).ilog2() as usize).min(POWERS - 2)
+}
+
 /// One of 64 bits, by the page.
 fn bit(page: u64) -> u64 {
     1 << (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
@@ -182,16 +223,37 @@ mod tests {
     }
 
     #[test]
+    fn a_run_goes_on_unless_runs_of_its_length_end_more_often() {
+        let mut runs = Runs::new();
+        assert!([1, 2, 700, u64::MAX].iter().all(|&pages| runs.goes_on(pages)), "nothing is known");
+        // Of ten runs, seven end with 2 pages, two with 5, one with 900.
+        for pages in [2, 2, 2, 5, 2, 2, 900, 2, 2, 5] {
+            runs.count(pages);
+        }
+        assert_eq!(
+            [1, 2, 4, 8, 900, 2000].map(|pages| runs.goes_on(pages)),
+            [true, false, true, true, true, true]
+        );
+        runs.count(6);
+        assert!(!runs.goes_on(4), "three end there, and one goes on");
+        // What was once does not count for ever.
+        (0..10_000).for_each(|_| runs.count(1 << 15));
+        assert!(runs.goes_on(2) && runs.goes_on(4));
+        (0..1000).for_each(|_| runs.count(u64::MAX));
+    }
+
+    #[test]
     fn runs_are_as_long_as_the_longest_of_those_that_are_alike() {
         let mut runs = Runs::new();
         assert_eq!((runs.length(), runs.ended(90)), (0, None));
         assert_eq!([runs.ended(80), runs.ended(100)], [Some(Foretold::Roughly); 2]);
         assert_eq!((runs.ended(99), runs.length()), (Some(Foretold::Exactly), 100));
         assert_eq!(runs.shortest(), 100, "80 to 100 are alike");
-        assert_eq!((runs.ended(49), runs.length()), (Some(Foretold::Wrongly), 100));
-        assert_eq!(runs.shortest(), 49);
+        assert_eq!((runs.ended(24), runs.length(), runs.median()), (Some(Foretold::Wrongly), 90, 90));
+        assert_eq!(runs.shortest(), 24);
+        assert_eq!((runs.ended_alone(), runs.length()), (Some(Foretold::Wrongly), 90));
         // One long run among short ones is not what to expect.
-        for pages in [3, 900, 3, 3] {
+        for pages in [3, 3, 3, 900, 3, 3, 3, 3] {
             runs.ended(pages);
         }
         assert_eq!(runs.length(), 3);

@@ -168,6 +168,11 @@ impl Table {
         self.last = Some(at);
     }
 
+    /// The place of the stream used last.
+    pub(super) fn last_at(&self) -> Option<usize> {
+        self.last
+    }
+
     /// The stream used last.
     pub(super) fn last(&mut self) -> Option<&mut Entry> {
         let last = self.last?;

@@ -1,0 +1,196 @@
+//! Decisions of `stream` where memory is short, where reads have no order, and where a store is far away.
+
+use std::vec::Vec;
+
+use super::*;
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::event::{Action, Decision, Event};
+use crate::id::{FileId, HandleId, Waiter};
+use crate::page::{PageCount, PageRange};
+use crate::readahead::Policy;
+use crate::stats::Stats;
+
+/// Decisions of a cache.
+#[derive(Default)]
+struct Reasons(Vec<Reason>);
+
+impl crate::cache::Observer for Reasons {
+    fn decided(&mut self, decision: &Decision) {
+        self.0.push(decision.plan.reason);
+    }
+}
+
+fn cache(policy: Policy, file_pages: u64, files: u32, config: Config) -> Cache {
+    let mut cache = Cache::new(Config { policy, ..config }).expect("valid");
+    for file in 0..files {
+        cache.open_file(FileId(file), PageCount(file_pages));
+        cache.open_handle(HandleId(file), FileId(file));
+    }
+    cache
+}
+
+fn read(cache: &mut Cache, file: u32, start: u64, pages: u64) -> Vec<Reason> {
+    let mut reasons = Reasons::default();
+    let range = PageRange::new(start, start + pages);
+    cache.read_instant(Instant(0), HandleId(file), range, &mut reasons).expect("room");
+    reasons.0
+}
+
+/// Numbers in no order, the same each time.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Streams of a file each by turns, in 32 frames each: what was lost unread, in thousandths of what was read, and pages of a
+/// request.
+fn pressed(policy: Policy) -> (u64, u64) {
+    const STREAMS: u32 = 64;
+    let config = Config { frames: STREAMS * 32, ra_pages: 256, ..Config::default() };
+    let mut cache = cache(policy, 1 << 20, STREAMS, config);
+    // They do not begin together, so that not all want their next window at once.
+    for round in 0..512 {
+        for stream in (0..STREAMS).filter(|&stream| round >= u64::from(stream) * 4) {
+            read(&mut cache, stream, (round - u64::from(stream) * 4) * 8, 8);
+        }
+    }
+    cache.check().expect("sound");
+    let Stats { pages_readahead, pages_used, pages_filled, fills, .. } = cache.stats();
+    let lost = pages_readahead - pages_used - u64::from(cache.frames_unread());
+    (lost * 1000 / pages_filled, pages_filled / fills)
+}
+
+#[test]
+fn many_streams_in_little_memory_lose_next_to_nothing_and_keep_their_requests_long() {
+    let (lost, pages) = pressed(Policy::Stream);
+    let (lost_by_others, _) = pressed(Policy::OnDemand);
+    assert!(
+        lost <= 20,
+        "{lost} thousandths of the pages were evicted unread; {lost_by_others} by on-demand readahead"
+    );
+    assert!(lost_by_others > 100, "memory is not short: {lost_by_others}");
+    assert!(pages >= 24, "{pages} pages a request, of 32 that a stream has");
+}
+
+#[test]
+fn one_stream_alone_leaves_what_it_has_read_where_it_is() {
+    // A quarter of the file fits. What is there at its end is its end, as without any readahead.
+    let config = Config { frames: 4096, ra_pages: 256, ..Config::default() };
+    let mut cache = cache(Policy::Stream, 16_384, 1, config);
+    (0..1024).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
+    let kept =
+        (16_384 - 4096 + 600..16_384).filter(|&page| cache.is_cached(FileId(0), PageIndex(page))).count();
+    assert_eq!(kept, 4096 - 600);
+}
+
+#[test]
+fn a_page_that_was_used_before_it_went_is_no_loss() {
+    let config = Config { frames: 2048, ra_pages: 64, ..Config::default() };
+    let mut cache = cache(Policy::Stream, 8192, 2, config);
+    (0..512).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
+    // Another file takes all the room.
+    (0..512).for_each(|block| drop(read(&mut cache, 1, block * 16, 16)));
+    // The last pages of the first one: its last mark was before them, so that its policy did not see them used.
+    let reasons = read(&mut cache, 0, 8192 - 48, 16);
+    assert_eq!(reasons, [Reason::Random]);
+}
+
+#[test]
+fn blocks_in_no_order_bring_little_more_than_themselves() {
+    // A small file: each read has one chance in a few dozen to lie beside an earlier one.
+    for seed in 1..8 {
+        let mut draws = Draws(seed);
+        let mut cache =
+            cache(Policy::Stream, 8192, 1, Config { frames: 4096, ra_pages: 256, ..Config::default() });
+        (0..4000).for_each(|_| drop(read(&mut cache, 0, draws.below(512) * 16, 16)));
+        let Stats { pages_filled, pages_readahead, pages_used, .. } = cache.stats();
+        let vain = pages_readahead - pages_used;
+        assert!(vain * 50 <= pages_filled, "seed {seed}: {vain} pages in vain of {pages_filled}");
+    }
+}
+
+#[test]
+fn transactions_bring_what_they_ask_for() {
+    // Rows of 2 pages anywhere; one in ten is a range of up to four of them.
+    let mut draws = Draws(3);
+    let mut cache = cache(Policy::Stream, 1 << 22, 1, Config::default());
+    for _ in 0..30_000 {
+        let row = draws.below(1 << 20) * 4;
+        let rows = if draws.below(10) == 0 { 1 + draws.below(4) } else { 1 };
+        (0..rows).for_each(|n| drop(read(&mut cache, 0, row + n * 2, 2)));
+    }
+    let Stats { pages_filled, pages_readahead, pages_used, .. } = cache.stats();
+    let vain = pages_readahead - pages_used;
+    assert!(vain * 100 <= pages_filled, "{vain} pages in vain of {pages_filled}");
+}
+
+#[test]
+fn runs_that_begin_at_even_bytes_are_foretold_though_they_are_not_even_in_pages() {
+    // Three of twenty columns of 2,400,000 bytes, in reads of 128 KiB.
+    let mut cache = cache(Policy::Stream, 1 << 20, 1, Config { ra_pages: 256, ..Config::default() });
+    for group in 0..20u64 {
+        for column in [0, 7, 14] {
+            let (start, end) = (group * 48_000_000 + column * 2_400_000, 2_400_000);
+            for piece in (0..end).step_by(131_072) {
+                let first = (start + piece) / 4096;
+                let last = (start + end.min(piece + 131_072) - 1) / 4096;
+                read(&mut cache, 0, first, last + 1 - first);
+            }
+        }
+    }
+    let Stats { misses, pages_filled, pages_readahead, pages_used, .. } = cache.stats();
+    // Seven runs to learn from, of which the first pages have to be asked for, and then hardly any.
+    assert!(misses <= 700, "{misses} pages missed");
+    let vain = pages_readahead - pages_used;
+    assert!(vain * 4 <= pages_filled - vain, "{vain} pages in vain of {pages_filled}");
+}
+
+/// Reads pages one by one from a store that takes 30 ms for any request, by a reader who takes a microsecond for a page: how
+/// often the reader had to wait.
+fn waits(pages: impl Iterator<Item = u64>) -> usize {
+    const FAR_NS: u64 = 30_000_000;
+    let mut cache = cache(Policy::Stream, 1 << 20, 1, Config { ra_pages: 256, ..Config::default() });
+    let (mut now, mut waits) = (0, 0);
+    let mut out = Vec::new();
+    let mut coming: Vec<(u64, crate::id::FillId)> = Vec::new();
+    for page in pages {
+        now += 1000;
+        let request = PageRange::new(page, page + 1).into();
+        cache.step(Instant(now), Event::Read { waiter: Waiter(0), handle: HandleId(0), request }, &mut out);
+        let mut waited = 0;
+        loop {
+            let mut woke = None;
+            for action in out.drain(..).collect::<Vec<_>>() {
+                match action {
+                    Action::Fill(fill) => coming.push((now + FAR_NS, fill.id)),
+                    Action::Wake { result, .. } => woke = Some(result.expect("no fill fails")),
+                    _ => {}
+                }
+            }
+            if let Some(frames) = woke {
+                cache.step(Instant(now), Event::Unpin { frames }, &mut out);
+                break;
+            }
+            waited = 1;
+            let (at, fill) = coming.remove(0);
+            now = now.max(at);
+            cache.step(Instant(now), Event::Filled { fill, result: Ok(()) }, &mut out);
+        }
+        waits += waited;
+    }
+    waits
+}
+
+#[test]
+fn a_store_that_is_far_away_is_asked_for_much_at_once() {
+    // Pages 1, 4, 256 and 256, and what is asked for meanwhile; windows that double take twice as many steps.
+    assert!(waits(1000..2000) <= 7, "{}", waits(1000..2000));
+    // From the second run on it is known how far away it is: its first page, 64, and what is behind them.
+    let two = || (1000..1200).chain(500_000..500_200);
+    assert!(waits(two()) <= waits(1000..1200) + 3, "{} and {}", waits(1000..1200), waits(two()));
+}
