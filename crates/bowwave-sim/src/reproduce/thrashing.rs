@@ -21,8 +21,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// What the page cache has of the 128 MB: 2.6.20 in single-user mode, its slabs and page tables take the rest.
 pub(super) const CACHE_BYTES: u64 = 48 << 20;
-const STREAMS: u64 = 200;
-const RATE: u64 = 100_000;
+pub(super) const STREAMS: u64 = 200;
+/// Bytes a second that each of them wants.
+pub(super) const RATE: u64 = 100_000;
 /// Bytes of a read of a stream: what a server passes on at a time. The documents do not say; see the notes it prints for
 /// other sizes.
 const READ_BYTES: u64 = 64 << 10;
@@ -30,13 +31,14 @@ const READ_BYTES: u64 = 64 << 10;
 const RA_PAGES: u32 = 256;
 /// Files lie spread over this much of the disk.
 const SPREAD_BYTES: u64 = 40_000_000_000;
-const SECONDS: u64 = 220;
+/// Seconds for which all of them run.
+const SECONDS_MORE: u64 = 20;
 /// Seconds over which curves are averaged, as the eye does with figure 6.
 const SMOOTH: usize = 5;
 const WHERE: [(&str, &str); 2] = [("000", "thrashing"), ("002", "figure 6")];
 
 fn run(options: &Options) -> Result<Outcome, ReproduceError> {
-    let runs = lab::both(|policy| thrash(policy, READ_BYTES, None))?;
+    let runs = lab::both(|policy| thrash(policy, STREAMS, READ_BYTES, None))?;
     let [baseline, improved] = &runs;
     let mut figures = Vec::new();
     let pair =
@@ -89,7 +91,7 @@ fn notes() -> Result<Vec<String>, ReproduceError> {
 }
 
 fn variant(read_bytes: u64, elevator: Option<Elevator>) -> Result<String, ReproduceError> {
-    let [old, new] = lab::both(|policy| thrash(policy, read_bytes, elevator))?;
+    let [old, new] = lab::both(|policy| thrash(policy, STREAMS, read_bytes, elevator))?;
     let speed = |run: &Run| peak(&delivered(&run.samples)) / 1e6;
     let least = |run: &Run| io_sizes(&run.samples).into_iter().fold(f64::INFINITY, f64::min) / 1e3;
     Ok(format!(
@@ -116,10 +118,10 @@ pub(super) struct Pressed {
     pub(super) io_kb: f64,
 }
 
-/// The experiment with a policy of today.
-pub(super) fn pressed(policy: Policy) -> Result<Pressed, ReproduceError> {
+/// The experiment with a policy of today, and with so many streams, of which one more begins each second.
+pub(super) fn pressed(policy: Policy, streams: u64) -> Result<Pressed, ReproduceError> {
     const LAST: usize = 20;
-    let run = thrash(policy, READ_BYTES, None)?;
+    let run = thrash(policy, streams, READ_BYTES, None)?;
     let delivered = delivered(&run.samples);
     let last = &delivered[delivered.len().saturating_sub(LAST)..];
     let mean = last.iter().sum::<f64>() / last.len().max(1) as f64;
@@ -137,7 +139,12 @@ pub(super) fn pressed(policy: Policy) -> Result<Pressed, ReproduceError> {
 }
 
 /// One run of the experiment.
-fn thrash(policy: Policy, read_bytes: u64, elevator: Option<Elevator>) -> Result<Run, ReproduceError> {
+fn thrash(
+    policy: Policy,
+    streams: u64,
+    read_bytes: u64,
+    elevator: Option<Elevator>,
+) -> Result<Run, ReproduceError> {
     let record = RecordOptions { sample_ns: 1_000_000_000, samples_max: 4096, ..RecordOptions::default() };
     let lab =
         Lab { policy, ra_pages: RA_PAGES, cache_bytes: CACHE_BYTES, record: Some(record), ..Lab::disk() };
@@ -146,9 +153,10 @@ fn thrash(policy: Policy, read_bytes: u64, elevator: Option<Elevator>) -> Result
         None => lab,
     };
     let mut machine = lab.machine()?;
-    let file_bytes = SECONDS * RATE;
-    for stream in 0..STREAMS {
-        let address = SPREAD_BYTES / STREAMS * stream;
+    let seconds = streams + SECONDS_MORE;
+    let file_bytes = seconds * RATE;
+    for stream in 0..streams {
+        let address = SPREAD_BYTES / streams * stream;
         let file = machine.add_file(&format!("stream-{stream}"), file_bytes, address);
         let source = (0..file_bytes / read_bytes).map(move |index| Access {
             at: Instant(0),
@@ -164,7 +172,7 @@ fn thrash(policy: Policy, read_bytes: u64, elevator: Option<Elevator>) -> Result
             depth: 1,
         });
     }
-    machine.run(Some(Instant(SECONDS * 1_000_000_000)))?;
+    machine.run(Some(Instant(seconds * 1_000_000_000)))?;
     Ok(lab.name(machine.summary()))
 }
 

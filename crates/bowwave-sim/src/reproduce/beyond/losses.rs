@@ -10,6 +10,9 @@ use super::{Bar, Figure, Outcome, Pair, ReproduceError};
 /// Seconds, so less is better: nobody may lose more than a hundredth.
 const NO_LOSS: Bar = Bar::GainFrom(0.0, 1.01);
 
+/// Of random reads: which of them follow each other closely on the disk is chance, and makes a hundredth by itself.
+const SEEDS: [u64; 4] = [1, 2, 3, 4];
+
 pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     let testbed = Testbed::of_2007()?;
     let mut add = |row: String, on_demand: f64, stream: f64| {
@@ -25,8 +28,12 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         add(format!("aio-stress, {row}"), run(Policy::OnDemand)?, run(Policy::Stream)?);
     }
     let threads = [1, 4, 16, 64];
-    let [on_demand, stream] =
-        [Policy::OnDemand, Policy::Stream].map(|policy| sysbench::seconds(&testbed, policy, &threads, 1));
+    let [on_demand, stream] = [Policy::OnDemand, Policy::Stream].map(|policy| {
+        let runs = SEEDS.map(|seed| sysbench::seconds(&testbed, policy, &threads, seed));
+        let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mean = |at: usize| runs.iter().map(|run| run[at]).sum::<f64>() / runs.len() as f64;
+        Ok::<_, ReproduceError>((0..threads.len()).map(mean).collect::<Vec<_>>())
+    });
     for (threads, (on_demand, stream)) in threads.iter().zip(on_demand?.into_iter().zip(stream?)) {
         add(format!("sysbench fileio, {threads} threads"), on_demand, stream);
     }

@@ -3,6 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `workloads` | twelve workloads on an object store |
+//! | `regret` | what an oracle would have taken for them |
 //! | `streams` | interleaved streams, how many requests |
 //! | `pressure` | the thrashing experiment of 000, with `stream` |
 //! | `random` | reads in no order, what is fetched in vain |
@@ -14,6 +15,7 @@
 mod losses;
 mod pressure;
 mod random;
+mod regret;
 mod streams;
 mod workloads;
 
@@ -92,17 +94,22 @@ fn twelve(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         let ours = Pair::new(on_demand.amplification, stream.amplification);
         let row = format!("{}: bytes fetched for each wanted", workload.id);
         outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar));
+        regret::fill(&workload, &device(&workload), &seconds, outcome)?;
     }
     Ok(())
 }
 
-/// One workload with one policy.
-fn measure(workload: &Workload, policy: Policy) -> Result<Row, ReproduceError> {
-    let device = match workload.link_mb_s {
+/// The store of a workload.
+fn device(workload: &Workload) -> String {
+    match workload.link_mb_s {
         0 => STORE.to_owned(),
         link => format!("{STORE}:total_mb_s={link}"),
-    };
-    let mut machine = machine(policy, &device, workload.cache_bytes, RA_PAGES)?;
+    }
+}
+
+/// One workload with one policy.
+fn measure(workload: &Workload, policy: Policy) -> Result<Row, ReproduceError> {
+    let mut machine = machine(policy, &device(workload), workload.cache_bytes, RA_PAGES)?;
     for (number, reader) in workload.readers.iter().enumerate() {
         let address = number as u64 * (workload.file_bytes.next_multiple_of(1 << 20) + (1 << 20));
         let file = machine.add_file(&format!("{}-{number}", workload.id), workload.file_bytes, address);

@@ -47,6 +47,11 @@ impl Reader {
         Self { op: AccessOp::Load, ..self }
     }
 
+    /// Offset and bytes of each access.
+    pub(super) fn reads(&self) -> &[(u64, u64)] {
+        &self.reads
+    }
+
     pub(super) fn source(&self, file: FileId) -> Box<dyn Iterator<Item = Access> + Send> {
         let (op, reads) = (self.op, Arc::clone(&self.reads));
         Box::new((0..reads.len()).map(move |at| {

@@ -1,0 +1,119 @@
+//! What a policy that knew the future would have taken: the [`oracle`](crate::oracle) for each of the twelve workloads.
+//!
+//! ```text
+//!            ┌ what must be read, at the device's best ─────────────────────┐
+//!   least of │ a first byte, and then each reader's calls and copies alone  │ seconds
+//!            └──────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The bound is the device's and the reader's, not that of any policy: with reads in no order it is one that nobody reaches,
+//! and what is left of the regret there is the price of not knowing. So the bar is not a number. It is what the best of the
+//! other policies regrets in the same row: `stream` is to have no blind side.
+
+use bowwave_core::{Config, PageSize};
+use bowwave_trace::Op;
+use bowwave_trace::binary::{self, Trace, Writer};
+
+use super::workloads::{Reader, Workload};
+use super::{Bar, Figure, HOST, Outcome, POLICIES, Pair, ReproduceError};
+use crate::device::DeviceSpec;
+use crate::fast::Writes;
+use crate::machine::{AccessOp, Pace};
+use crate::oracle::Future;
+use crate::record::Row;
+
+/// Nobody may regret more than a hundredth more than the best of the others.
+const SAME: f64 = 1.01;
+
+/// Adds the row of a workload that each of [`POLICIES`] did in its time, `stream` the last of them.
+pub(super) fn fill(
+    workload: &Workload,
+    device: &str,
+    rows: &[Row],
+    outcome: &mut Outcome,
+) -> Result<(), ReproduceError> {
+    let least = seconds(workload, device)?;
+    let regrets: Vec<f64> = rows.iter().map(|row| row.seconds / least).collect();
+    let (&stream, others) = regrets.split_last().expect("there are policies");
+    let best = others.iter().copied().fold(f64::INFINITY, f64::min);
+    let named: Vec<String> =
+        POLICIES.iter().zip(&regrets).map(|(policy, regret)| format!("{policy} {regret:.2}")).collect();
+    outcome.notes.push(format!(
+        "{}: the oracle takes {least:.3} s; times that: {}",
+        workload.id,
+        named.join(", ")
+    ));
+    let row = format!("{}: regret, times the oracle's {least:.3} s", workload.id);
+    let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, best * SAME));
+    let ours = Pair::new(regrets[1], stream);
+    outcome.figures.push(Figure::new(("beyond", "regret"), row, "times", Pair::default(), ours, bar));
+    Ok(())
+}
+
+/// Least seconds in which anybody does the work.
+fn seconds(workload: &Workload, device: &str) -> Result<f64, ReproduceError> {
+    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
+    let device = DeviceSpec::open(device).map_err(|error| failed(&error))?;
+    let limits = device.limits().ok_or_else(|| failed(&"the store has no limits"))?;
+    let trace = trace(workload).map_err(|error| failed(&error))?;
+    let future = Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).map_err(|error| failed(&error))?;
+    let frames = u32::try_from(workload.cache_bytes >> 12).unwrap_or(Config::UNLIMITED);
+    let bound = future.bound(frames);
+    let alone = workload.readers.iter().map(|reader| alone_ns(reader, limits.request_ns_min)).max();
+    Ok(bound.device_ns(&limits).max(alone.unwrap_or(0)) as f64 / 1e9)
+}
+
+/// Nanoseconds until a reader has what it asked for last, if it never waits but for the first byte.
+fn alone_ns(reader: &Reader, first_byte_ns: u64) -> u64 {
+    let before = reader.reads().split_last().map_or(&[][..], |(_, before)| before);
+    match reader.pace {
+        Pace::Trace | Pace::Open => first_byte_ns,
+        // The first byte comes before the second read begins.
+        Pace::Every { period_ns } => (before.len() as u64 * period_ns).max(first_byte_ns),
+        Pace::Closed { think_ns } => {
+            first_byte_ns + before.iter().map(|&(_, bytes)| HOST.read_ns(bytes, 0) + think_ns).sum::<u64>()
+        }
+    }
+}
+
+/// All reads of a workload, the readers by turns.
+fn trace(workload: &Workload) -> Result<Trace<Vec<u8>>, Box<dyn std::error::Error>> {
+    let mut writer = Writer::new(Vec::new())?;
+    let mut streams = Vec::new();
+    for number in 0..workload.readers.len() {
+        let file = writer.file(&format!("{}-{number}", workload.id))?;
+        streams.push(writer.stream(number as u64, file)?);
+    }
+    let most = workload.readers.iter().map(|reader| reader.reads().len()).max().unwrap_or(0);
+    for at in 0..most {
+        for (reader, &stream) in workload.readers.iter().zip(&streams) {
+            let Some(&(offset, length)) = reader.reads().get(at) else { continue };
+            let op = if reader.op == AccessOp::Load { Op::Load } else { Op::Read };
+            writer.row(binary::Row { time_ns: at as u64, op, stream, offset, length })?;
+        }
+    }
+    Ok(Trace::new(writer.finish()?, workload.id)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{STORE, workloads};
+    use super::*;
+
+    fn least(id: &str) -> f64 {
+        let workload = workloads::all().into_iter().find(|workload| workload.id == id).unwrap();
+        seconds(&workload, STORE).unwrap()
+    }
+
+    #[test]
+    fn the_oracle_waits_for_one_first_byte_and_then_reads_at_the_readers_own_speed() {
+        // 100 reads of a page: 30 ms, and for each 1 µs and 4 KiB copied.
+        assert!((least("l") - (0.030 + 100.0 * 1.4e-6)).abs() < 1e-4, "{}", least("l"));
+        // 1 GiB through 64 connections of 90 MB/s, which is longer than it takes to copy.
+        assert!((least("a") - 1024.0 * 1048.576e3 / (64.0 * 90e6)).abs() < 1e-3, "{}", least("a"));
+        // Two streams of 64 MiB: copies of them, and 2048 calls.
+        assert!((least("e") - (0.030 + 2048.0 * 7.4e-6)).abs() < 1e-3, "{}", least("e"));
+        // The last of 120 reads comes after 119 quarters of a second.
+        assert!((least("k") - 29.75).abs() < 0.001, "{}", least("k"));
+    }
+}
