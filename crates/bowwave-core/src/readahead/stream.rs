@@ -326,7 +326,6 @@ impl Stream {
         self.close_last(page);
         self.fresh += 1;
         let step = self.runs.step_to(page);
-        let expected = self.affordable(view);
         self.judge_jump(page);
         self.runs.push(page);
         if self.tail_read && page + TAIL_PAGES >= view.file_pages.0 {
@@ -351,7 +350,7 @@ impl Stream {
             return self.tail(at, wanted, view);
         }
         // What is even in bytes may be a page more, and whoever reads so many pages at a time ends with such a read.
-        let expected = expected.next_multiple_of(end - page);
+        let expected = self.affordable(view).next_multiple_of(end - page);
         let worth = expected > end - page && expected >= SPECULATION_MIN;
         if self.scores.trusts(Detector::Cluster) && worth {
             self.table.get(at).expected = expected;
@@ -366,14 +365,14 @@ impl Stream {
     /// Pages of a run that should be read at once: as many as the longest have while so many may be lost a few times, then as
     /// many as every second one has, and at last as many as all have.
     fn affordable(&mut self, view: View<'_>) -> u64 {
-        let longest = self.runs.length();
-        let enough = longest.saturating_mul(RUNS_AFFORDED);
-        if self.is_short(view) {
-            self.runs.shortest()
-        } else if self.file_credit(view, enough) >= enough {
+        let (longest, median, shortest) = (self.runs.length(), self.runs.median(), self.runs.shortest());
+        let mut affords = |pages: u64| self.file_credit(view, pages) >= pages;
+        if affords(longest.saturating_mul(RUNS_AFFORDED)) {
             longest
+        } else if affords(median) {
+            median
         } else {
-            self.runs.median()
+            shortest
         }
     }
 

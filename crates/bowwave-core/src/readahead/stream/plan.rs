@@ -271,12 +271,6 @@ impl Stream {
         !view.congested && pages <= self.file_credit(view, pages) && pages <= view.free
     }
 
-    /// Whether seven eighths of what may be wasted in the file are gone. If all is, its readers get page by page what they
-    /// ask for, and wait for each.
-    pub(super) fn is_short(&self, view: View<'_>) -> bool {
-        view.account.unread > self.file_limit(view, view.account.consumed) / 8 * 7
-    }
-
     /// Pages of the file that may be read ahead and not used, after so many were used.
     fn file_limit(&self, view: View<'_>, consumed: u64) -> u64 {
         let first = view.ra_pages.max(1) * FILE_WINDOWS;
