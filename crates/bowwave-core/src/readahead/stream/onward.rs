@@ -122,7 +122,8 @@ impl Stream {
         };
         let read = entry.hi - page;
         let goes_on = !began || self.runs.goes_on(read);
-        if !goes_on || !known && !(direct && self.scores.trusts(Detector::Backward)) {
+        let known = known || direct && self.scores.trusts(Detector::Backward);
+        if !(goes_on && known) {
             // Two requests that came in the wrong order look like this: it may go on either way.
             let entry = self.table.get(at);
             entry.edge = entry.hi;

@@ -165,7 +165,7 @@ fn waits(pages: impl Iterator<Item = u64>) -> usize {
         let mut waited = 0;
         loop {
             let mut woke = None;
-            for action in out.drain(..).collect::<Vec<_>>() {
+            for action in core::mem::take(&mut out) {
                 match action {
                     Action::Fill(fill) => coming.push((now + FAR_NS, fill.id)),
                     Action::Wake { result, .. } => woke = Some(result.expect("no fill fails")),
