@@ -134,8 +134,8 @@ int bowwave_last_errno(void);
  *     cache=1GiB             memory for pages; a quarter of what there is
  *     page_size=64KiB        bytes of a page; 4KiB
  *     ra_pages=4096          longest readahead window, in pages; what suits the store
- *     policy=range           who decides on readahead: none, legacy, ondemand (the default), ondemand-patch, linux, range,
- *                            range-literal
+ *     policy=range           who decides on readahead: stream (the default), none, legacy, ondemand, ondemand-patch, linux,
+ *                            range, range-literal
  *     range_bytes=1MiB, range_whole=4MiB, range_max=256MiB        the policy range's clusters, small files, largest window
  *     range_clusters=learned what range makes of clusters of touches: mended (the default), learned, literal, before
  *     shards=4               parts of the cache with a lock each; one for each processor

@@ -52,7 +52,7 @@ impl Drop for Folder {
 fn a_row_has_every_field_of_the_contract_and_they_agree() {
     let rows = rows(&["pattern:/1MiB", "--bs", "16k", "--cache", "16MiB"]);
     let [row] = rows.as_slice() else { panic!("one row, not {rows:?}") };
-    for (field, value) in [("policy", "ondemand"), ("device", "pattern"), ("pattern", "seq")]
+    for (field, value) in [("policy", "stream"), ("device", "pattern"), ("pattern", "seq")]
         .map(|(field, value)| (field, Value::from(value)))
     {
         assert_eq!(row[field], value);

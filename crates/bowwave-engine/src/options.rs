@@ -58,7 +58,7 @@ impl Default for Options {
             cache_bytes: None,
             page_bytes: 4096,
             ra_pages: 32,
-            policy: Policy::OnDemand,
+            policy: Policy::Stream,
             range: RangeConfig::default(),
             shards: None,
             scheduler: Algorithm::Deadline,

@@ -236,7 +236,8 @@ mod tests {
             let settings: Settings = text.parse().expect("valid");
             settings.engine([&near, &far]).expect("an engine").options().ra_pages
         };
-        assert_eq!(engine("cache=64MiB"), 512);
+        assert_eq!(engine("cache=64MiB policy=ondemand"), 512);
+        assert_eq!(engine("cache=64MiB"), 256);
         assert_eq!(engine("cache=64MiB ra_pages=7"), 7);
     }
 

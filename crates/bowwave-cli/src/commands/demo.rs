@@ -150,8 +150,9 @@ impl Readahead {
     }
 
     fn options(self) -> Options {
-        let policy = if self == Self::On { Policy::OnDemand } else { Policy::None };
-        Options { cache_bytes: Some(CACHE_BYTES), policy, ..Options::default() }
+        let usual = Options::default();
+        let policy = if self == Self::On { usual.policy } else { Policy::None };
+        Options { cache_bytes: Some(CACHE_BYTES), policy, ..usual }
     }
 
     /// A window of 0 would not do for [`Readahead::Off`]: the kernel then asks for one page at a time.

@@ -53,7 +53,7 @@ pub struct Args {
     daemon: bool,
 
     /// The readahead policy
-    #[arg(long, value_name = "POLICY", default_value = "ondemand", value_parser = values::policy())]
+    #[arg(long, value_name = "POLICY", default_value = "stream", value_parser = values::policy())]
     policy: Policy,
 
     /// Requests of the kernel served at once

@@ -75,7 +75,7 @@ pub struct Args {
     seed: u64,
 
     /// The readahead policy
-    #[arg(long, value_name = "POLICY", default_value = "ondemand", value_parser = values::policy())]
+    #[arg(long, value_name = "POLICY", default_value = "stream", value_parser = values::policy())]
     policy: Policy,
 
     /// Several policies, each with a fresh cache, a row each

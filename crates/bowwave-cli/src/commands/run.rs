@@ -52,7 +52,7 @@ pub struct Args {
     maps: Vec<String>,
 
     /// The readahead policy
-    #[arg(long, value_name = "POLICY", default_value = "ondemand", value_parser = values::policy())]
+    #[arg(long, value_name = "POLICY", default_value = "stream", value_parser = values::policy())]
     policy: Policy,
 
     /// At the end, print on standard error what the caches did, of all processes together
