@@ -4,13 +4,14 @@
 //! of 64 GiB costs nothing. Bytes of an object repeat after [`PERIOD`], which no page and no part divides: whoever knows them
 //! can check every byte he gets.
 
+mod alarm;
 mod answer;
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use futures_util::stream;
@@ -19,8 +20,8 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, sleep_until};
 
+use self::alarm::Alarm;
 use self::answer::Answer;
 use crate::serve::{self, Serving};
 
@@ -53,6 +54,7 @@ struct Shared {
     objects: Vec<(String, u64)>,
     /// Two periods, so that a piece from anywhere is one slice.
     pattern: Bytes,
+    alarm: Alarm,
     /// When the link is free again.
     link: Mutex<Instant>,
     requests: AtomicU64,
@@ -84,6 +86,7 @@ impl ShapedS3 {
             shape,
             objects,
             pattern: [half.as_slice(), &half].concat().into(),
+            alarm: Alarm::start()?,
             link: Mutex::new(Instant::now()),
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -116,8 +119,8 @@ impl Service<Request<Incoming>> for Front {
                 return Ok(Response::new(body(stream::iter([Ok(Frame::data(text))]))));
             }
             shared.requests.fetch_add(1, Ordering::Relaxed);
-            sleep(shared.shape.first_byte).await;
-            let begun = Instant::now();
+            let begun = Instant::now() + shared.shape.first_byte;
+            shared.alarm.wait_until(begun).await;
             let head = answer.head.body(()).map_err(io::Error::other)?;
             let (parts, ()) = head.into_parts();
             let body = match answer.text {
@@ -148,7 +151,7 @@ impl Shared {
             *free = (*free).max(Instant::now()) + time_of(bytes, self.shape.total_rate);
             *free
         };
-        sleep_until(done).await;
+        self.alarm.wait_until(done).await;
     }
 }
 
@@ -163,7 +166,7 @@ impl Sending {
         self.sent += bytes;
         let rate = self.shared.shape.connection_rate;
         if rate > 0 {
-            sleep_until(self.begun + time_of(self.sent, rate)).await;
+            self.shared.alarm.wait_until(self.begun + time_of(self.sent, rate)).await;
         }
         let from = (self.at % PERIOD as u64) as usize;
         let piece = self.shared.pattern.slice(from..from + bytes as usize);
