@@ -140,7 +140,7 @@ def in_process(letter, options, server, folder):
         file.write(server.pattern)
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compare_engine.py")
     settings = f"cache={cache_of(letter, options)} policy=stream endpoint={server.url} allow_http=yes"
-    command = [sys.executable, program, letter, options.library, "s3://data/", settings, str(options.limit), pattern]
+    command = [sys.executable, program, letter, options.shared_object, "s3://data/", settings, str(options.limit), pattern]
     done = subprocess.run(command, env={**OURS, **KEYS}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -252,7 +252,7 @@ def main():
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a reader may take (default 60)")
     parser.add_argument("--only", default=LETTERS, help="letters of the workloads")
     parser.add_argument("--who", default="stream,ondemand,process,simulated,rclone,s3fs")
-    parser.add_argument("--library", default=os.path.join(target, "release", "libbowwave.so"))
+    parser.add_argument("--library", dest="shared_object", default=os.path.join(target, "release", "libbowwave.so"))
     parser.add_argument("--mount-options", default="", help="more options of bowwave's mounts, as in '--ra-pages 512'")
     parser.add_argument("--ra-pages", type=int, default=256, help="window that is simulated (default 256, as bowwave chooses)")
     parser.add_argument("--cache", default="2GiB", help="bowwave's memory for pages, but for k, where it is 160MiB (default 2GiB)")
@@ -264,7 +264,7 @@ def main():
     unknown = set(options.only) - set(BARS)
     if unknown:
         raise SystemExit(f"no such workload: {', '.join(sorted(unknown))}; there are a to l")
-    tools = {"rclone": "rclone", "s3fs": "s3fs", "process": options.library}
+    tools = {"rclone": "rclone", "s3fs": "s3fs", "process": options.shared_object}
     there = lambda program: shutil.which(program) or os.path.exists(program)
     whos = [who for who in options.who.split(",") if there(tools.get(who, options.bowwave))]
     for who in options.who.split(","):

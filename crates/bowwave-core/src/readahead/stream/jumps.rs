@@ -11,7 +11,7 @@ use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
 
 /// A request of what nobody waits for is so many times as long.
-const PARTS: u64 = 4;
+const LONGER: u64 = 4;
 /// Most runs ahead: two to the power of this.
 const AHEAD_LOG_MAX: u32 = 4;
 /// The same of those that are read ahead at first, if a run is read sooner than it comes.
@@ -110,7 +110,7 @@ impl Stream {
             let mut plan = Plan::new(PageIndex(from), pages, to - mark, Reason::Jumps);
             plan.mark = Some(PageIndex(mark));
             // Most of them come before they are waited for: fewer requests, then.
-            plan.part_every = PARTS * part(wanted.max);
+            plan.part_every = LONGER * part(wanted.max);
             self.more.push(plan);
         }
         self.more.reverse();
