@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{parse_size, pattern};
+use bowwave_trace::generate::{Random, Scatter};
 
 use super::place::{Place, Reading};
 use crate::Failure;
@@ -135,12 +136,15 @@ impl Job {
                     .map(move |block| block * BLOCK as u64)
                     .map(move |offset| (offset, BLOCK.min((size - offset) as usize))),
             ),
-            // A step that is odd, and large against the file, comes by every page before any twice.
-            Order::Random(reads) => Box::new((0..reads).map(move |read| {
+            // No page twice. Not by an even step around the file: that would have an order, which readahead finds.
+            Order::Random(reads) => {
                 let pages = size / RANDOM_BYTES;
-                let page = (read + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) % pages;
-                (page * RANDOM_BYTES, RANDOM_BYTES as usize)
-            })),
+                let order = Scatter::new(pages, &mut Random::new(1));
+                Box::new(
+                    (0..reads)
+                        .map(move |read| (order.of(read % pages) * RANDOM_BYTES, RANDOM_BYTES as usize)),
+                )
+            }
         }
     }
 
