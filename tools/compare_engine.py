@@ -11,6 +11,7 @@ import ctypes
 import json
 import resource
 import sys
+from typing import NamedTuple
 
 from compare_workloads import KIB, MIB, run
 
@@ -21,6 +22,13 @@ FUNCTIONS = {
     "read_at": (ctypes.c_int64, [POINTER, U64, POINTER, ctypes.c_size_t]),
     "map": (POINTER, [POINTER, TEXT, U64, U64, ctypes.c_uint]), "unmap": (None, [POINTER]),
     "region_address": (POINTER, [POINTER]), "region_size": (ctypes.c_size_t, [POINTER])}
+
+
+class Open(NamedTuple):
+    """A file, and what is read of it: one buffer, as programs that read in turns have, so that it is not memory that is measured."""
+
+    handle: int
+    buffer: ctypes.Array
 
 
 class Library:
@@ -40,17 +48,16 @@ class Library:
         return handle
 
     def open(self, key):
-        return self.known(self._file_open(self.store, key.encode()))
+        return Open(self.known(self._file_open(self.store, key.encode())), ctypes.create_string_buffer(MIB))
 
     def read(self, file, length, offset):
-        buffer = ctypes.create_string_buffer(length)
-        count = self._read_at(file, offset, buffer, length)
+        count = self._read_at(file.handle, offset, file.buffer, length)
         if count < 0:
             raise OSError(self._last_error().decode())
-        return memoryview(buffer).cast("B")[:count]
+        return memoryview(file.buffer).cast("B")[:count]
 
     def close(self, file):
-        self._file_close(file)
+        self._file_close(file.handle)
 
     @contextlib.contextmanager
     def mapped(self, key):
