@@ -35,6 +35,8 @@ test: lint
 	$(CARGO) test --locked --workspace
 	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
+	@tools/setup.sh cost
+	$(CARGO) xtask cost
 	@tools/setup.sh python fuzz verify programs
 	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/test_setup.py --quiet
@@ -59,6 +61,7 @@ bench:
 	$(CARGO) run --locked --release --package bowwave-trace --example read_speed
 	$(CARGO) run --locked --release --package bowwave-trace --example binary_speed
 	$(CARGO) bench --locked --package bowwave-core --bench decide
+	$(CARGO) bench --locked --package bowwave-core --bench stream
 	$(CARGO) bench --locked --package bowwave-sim --bench fast
 	$(CARGO) bench --locked --package bowwave-sim --bench machine
 	$(CARGO) bench --locked --package bowwave-core --bench replay

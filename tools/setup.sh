@@ -2,7 +2,7 @@
 # Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
 # what is missing, and says which package to install where it may not.
 #
-#   tools/setup.sh PART...      parts: build, fuse, fuzz, python, browser, verify, programs
+#   tools/setup.sh PART...      parts: build, cost, fuse, fuzz, python, browser, verify, programs
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -48,6 +48,12 @@ fuse() {
     [ -e "$device" ] || { say "$device is missing: everything that mounts is left out"; return 0; }
     command -v fusermount3 >/dev/null || install fuse3 ||
         say "'fusermount3' is missing and could not be installed (try: apt-get install fuse3, as root)"
+}
+
+# Instructions are counted by callgrind. `cargo xtask cost` leaves that out if it is missing, so this never fails.
+cost() {
+    command -v valgrind >/dev/null || install valgrind ||
+        say "'valgrind' is missing and could not be installed (try: apt-get install valgrind, as root)"
 }
 
 # libFuzzer is C++, and is compiled with the fuzz targets.
@@ -104,7 +110,7 @@ programs() {
 
 for part in "$@"; do
     case $part in
-        build | fuse | fuzz | python | browser | verify | programs) "$part" ;;
-        *) say "error: unknown part '$part' (one of build, fuse, fuzz, python, browser, verify, programs)"; exit 2 ;;
+        build | cost | fuse | fuzz | python | browser | verify | programs) "$part" ;;
+        *) say "error: unknown part '$part' (one of build, cost, fuse, fuzz, python, browser, verify, programs)"; exit 2 ;;
     esac
 done

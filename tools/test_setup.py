@@ -128,6 +128,11 @@ chmod +x "{self.bin}/{command}"
         self.assertIn("is missing: everything that mounts is left out", talk)
         self.assertEqual(self.called("apt-get"), [])
 
+    def test_without_callgrind_apt_and_sudo_it_names_the_package_and_goes_on(self):
+        status, talk = self.run_setup("cost")
+        self.assertEqual((status, talk), (0, "setup: 'valgrind' is missing and could not be installed "
+                                             "(try: apt-get install valgrind, as root)\n"))
+
     def test_an_unknown_part_is_a_mistake(self):
         status, talk = self.run_setup("fues")
         self.assertEqual(status, 2)

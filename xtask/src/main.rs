@@ -1,8 +1,10 @@
 //! Chores of this repository, run as `cargo xtask TASK`.
 //!
 //! `tidy` checks what compilers and linters do not: the size of files, the direction of dependencies between
-//! crates, links and commands in the documents. It uses the standard library alone, so that it builds in a second.
+//! crates, links and commands in the documents. `cost` counts the instructions of decisions, and compares with those
+//! recorded. They use the standard library alone, so that they build in a second.
 
+mod cost;
 mod tidy;
 
 use std::env;
@@ -10,14 +12,19 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy";
+const USAGE: &str = "\
+usage: cargo xtask tidy            what compilers do not check
+       cargo xtask cost            instructions of decisions, against those recorded
+       cargo xtask cost --accept   record them";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository");
     let mut arguments = env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("tidy"), None) => run_tidy(root),
-        (Some("--help" | "-h"), None) => {
+    match (arguments.next().as_deref(), arguments.next().as_deref(), arguments.next()) {
+        (Some("tidy"), None, None) => run_tidy(root),
+        (Some("cost"), None, None) => run_cost(root, false),
+        (Some("cost"), Some("--accept"), None) => run_cost(root, true),
+        (Some("--help" | "-h"), None, None) => {
             say(USAGE);
             ExitCode::SUCCESS
         }
@@ -45,6 +52,19 @@ fn run_tidy(root: &Path) -> ExitCode {
     }
     say(&format!("tidy: {} to mend in {files} files", findings.len()));
     ExitCode::FAILURE
+}
+
+fn run_cost(root: &Path, accept: bool) -> ExitCode {
+    match cost::run(root, accept) {
+        Ok((lines, well)) => {
+            lines.iter().for_each(|line| say(line));
+            if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            say(&format!("xtask: error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Writes a line to standard error; if nobody listens there, the exit code still tells.

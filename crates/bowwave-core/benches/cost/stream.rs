@@ -1,0 +1,41 @@
+//! Decisions of `stream` by itself, as the benchmark of that name has them.
+
+use std::hint::black_box;
+
+use bowwave_core::{Config, Policy, Trigger, View};
+
+use crate::patterns::Decide;
+use crate::{Calls, case, patterns};
+
+const CALLS: u64 = 2000;
+
+pub(crate) fn cases() {
+    for streams in [1, 32, 1000] {
+        decisions(&format!("mark of {streams} upward"), Trigger::Mark, &|decide| {
+            patterns::upward(streams, CALLS, decide);
+        });
+    }
+    decisions("mark of 1 downward", Trigger::Mark, &|decide| patterns::backward(CALLS, decide));
+    for readers in [1, 8] {
+        decisions(&format!("read at an even distance, {readers} readers"), Trigger::Miss, &|decide| {
+            patterns::strided(readers, CALLS, decide);
+        });
+    }
+    decisions("miss in no order", Trigger::Miss, &|decide| patterns::random(1, CALLS, decide));
+    decisions("miss in small clusters", Trigger::Miss, &|decide| patterns::random(3, CALLS, decide));
+}
+
+/// A case in which what leads to a decision of a kind is left out.
+fn decisions(name: &str, trigger: Trigger, run: &dyn Fn(&mut Decide<'_>)) {
+    case(&format!("stream by itself: {name}"), |calls: &mut Calls| {
+        let mut policy = Policy::Stream.build(&Config::default());
+        run(&mut |access| {
+            let view = View::of_nothing(patterns::WINDOW);
+            if access.trigger == trigger {
+                calls.count(|| policy.on_access(black_box(access), view))
+            } else {
+                policy.on_access(access, view)
+            }
+        });
+    });
+}
