@@ -44,6 +44,37 @@ fn golden_vectors_are_met_decision_by_decision() {
 }
 
 #[test]
+fn what_a_reader_has_planned_is_read_for_that_reason_and_where_it_does_not_lead_the_policy_decides() {
+    let trace = format!(
+        "{HEADER}0,7,plan,a,40960,8192\n1,7,plan,a,0,4096\n2,7,plan,a,9437184,18446744073700114431\n3,7,read,a,40960,8192\n\
+         4,7,read,a,0,4096\n5,7,plan,a,0,0\n6,7,read,a,819200,4096\n7,8,read,a,1228800,4096\n"
+    );
+    let mut command = bowwave();
+    command.args(["explain", "-", "--policy", "ondemand", "--file-pages", "2306", "--json"]);
+    let found = lines(&run_with_input(&mut command, trace.as_bytes()));
+    let told: Vec<Value> = found
+        .iter()
+        .map(|line| {
+            serde_json::json!([
+                line["access"],
+                line["trigger"],
+                line["reason"],
+                line["submitted"],
+                line["mark"]
+            ])
+        })
+        .collect();
+    let expected = serde_json::json!([
+        [0, "advice", "plan", [[10, 12]], 10],
+        [1, "advice", "plan", [[0, 1]], null],
+        [2, "advice", "plan", [[2304, 2306]], null],
+        [6, "miss", "random", [[200, 201]], null],
+        [7, "miss", "random", [[300, 301]], null],
+    ]);
+    assert_eq!(Value::Array(told), expected);
+}
+
+#[test]
 fn stream_shows_how_well_its_detectors_have_foretold_behind_the_members_of_the_contract() {
     let rows: String = (0..40).map(|n| format!("0,7,read,a,{},4096\n", (1000 - n * 10) * 4096)).collect();
     let trace = format!("{HEADER}{rows}");

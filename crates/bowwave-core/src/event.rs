@@ -102,6 +102,13 @@ pub enum Event {
         /// How.
         advice: Advice,
     },
+    /// A reader says what it will read. See [`Cache::follow`](crate::Cache::follow).
+    Follow {
+        /// Through which handle.
+        handle: HandleId,
+        /// What, in order, behind what it has named before; nothing ends its plan.
+        ranges: Vec<PageRange>,
+    },
     /// Someone wants to write. See [`Cache::write`](crate::Cache::write).
     Write {
         /// Who.
@@ -306,7 +313,7 @@ pub enum Trigger {
     Miss,
     /// A page bore the lookahead mark: async readahead.
     Mark,
-    /// The user asked ([`Advice::WillNeed`]).
+    /// The user asked ([`Advice::WillNeed`]), or has named what it will read ([`Event::Follow`]).
     Advice,
 }
 

@@ -59,7 +59,7 @@ mod time;
 pub mod window;
 mod write;
 
-pub use cache::{Cache, Observer, Violation};
+pub use cache::{Cache, Observer, TooManyRanges, Violation};
 pub use config::{Config, ConfigError, Eviction};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};

@@ -29,6 +29,12 @@ pub struct Stats {
     pub pages_readahead: u64,
     /// Pages read ahead and used.
     pub pages_used: u64,
+    /// Of the pages read ahead, those that a reader's plan leads to.
+    pub pages_planned: u64,
+    /// Of these, pages that were used.
+    pub pages_planned_used: u64,
+    /// Pages read ahead for a plan and not used when their reader was far beyond them, had left the plan or was gone.
+    pub pages_given_up: u64,
     /// Pages that readahead left out because the frame budget was used up.
     pub pages_refused: u64,
     /// Pages evicted to make room.
@@ -108,6 +114,9 @@ impl AddAssign for Stats {
         self.pages_filled += other.pages_filled;
         self.pages_readahead += other.pages_readahead;
         self.pages_used += other.pages_used;
+        self.pages_planned += other.pages_planned;
+        self.pages_planned_used += other.pages_planned_used;
+        self.pages_given_up += other.pages_given_up;
         self.pages_refused += other.pages_refused;
         self.pages_evicted += other.pages_evicted;
         self.pages_thrashed += other.pages_thrashed;

@@ -109,7 +109,7 @@ impl Run {
         match self.rng.below(100) {
             0..80 => self.read(HandleId(handle)),
             80..90 => self.fault(HandleId(handle)),
-            90..93 => {
+            90..92 => {
                 let advice = [
                     Advice::Normal,
                     Advice::Sequential,
@@ -123,6 +123,19 @@ impl Run {
                 for cache in [&mut self.slow, &mut self.fast] {
                     let mut out = Vec::new();
                     cache.advise(Instant(0), HandleId(handle), range, advice, &mut out);
+                    settle(cache, out);
+                }
+            }
+            92 => {
+                let ranges: Vec<_> = (0..self.rng.below(6))
+                    .map(|_| {
+                        let start = self.rng.below(FILE_PAGES);
+                        PageRange::new(start, start + self.rng.below(30))
+                    })
+                    .collect();
+                for cache in [&mut self.slow, &mut self.fast] {
+                    let mut out = Vec::new();
+                    cache.follow(Instant(0), HandleId(handle), &ranges, &mut out).expect("few ranges");
                     settle(cache, out);
                 }
             }

@@ -272,6 +272,13 @@ impl Run {
             Advice::DontNeed,
             Advice::NoReuse,
         ];
+        if self.rng.chance(40) {
+            let ranges = (0..self.rng.below(8)).map(|_| {
+                let start = self.rng.below(380);
+                PageRange::new(start, start + self.rng.below(20))
+            });
+            return Some(Event::Follow { handle, ranges: ranges.collect() });
+        }
         Some(Event::Advise { handle, range, advice: all[self.rng.below(6) as usize] })
     }
 

@@ -295,6 +295,10 @@ impl Machine {
                 self.cache.invalidate(file, request.range);
                 return Ok(());
             }
+            Op::Plan => {
+                self.plan(handle, request.range);
+                return Ok(());
+            }
             Op::Read | Op::Load | Op::Write | Op::Store | Op::Fsync => {
                 self.outcome.left_out += 1;
                 return Ok(());
@@ -306,14 +310,30 @@ impl Machine {
             range = PageRange::from_start(range.start, PageCount(range.count().0.min(ROW_PAGES_MAX)));
         }
         self.cache.advise(Instant(0), handle, range, advice, &mut actions);
+        self.answer(actions);
+        Ok(())
+    }
+
+    /// A reader names a range that it will read, or ends its plan.
+    fn plan(&mut self, handle: HandleId, range: PageRange) {
+        let mut actions = std::mem::take(&mut self.actions);
+        if range.is_empty() {
+            self.cache.end_plan(Instant(0), handle, &mut actions);
+        } else {
+            // More ranges than a plan may have are not known beforehand, then.
+            let _refused = self.cache.follow(Instant(0), handle, &[range], &mut actions);
+        }
+        self.answer(actions);
+    }
+
+    /// Answers fills. Nobody waits, so that their ends lead to nothing more.
+    fn answer(&mut self, mut actions: Vec<Action>) {
         for action in actions.drain(..) {
-            // Nobody waits, so that the ends of fills lead to nothing more.
             if let Action::Fill(fill) = action {
                 self.cache.filled(Instant(0), fill.id, Ok(()), &mut self.actions);
             }
         }
         self.actions = actions;
-        Ok(())
     }
 }
 

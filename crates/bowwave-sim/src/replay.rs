@@ -369,6 +369,7 @@ impl Iterator for Source {
                 Op::DontNeed => AccessOp::Advise(Advice::DontNeed),
                 Op::Random => AccessOp::Advise(Advice::Random),
                 Op::Sequential => AccessOp::Advise(Advice::Sequential),
+                Op::Plan => AccessOp::Plan,
                 Op::Evict => AccessOp::Evict,
                 Op::Write | Op::Store if self.writes == Writes::AsReads => AccessOp::Read,
                 Op::Write | Op::Store | Op::Fsync => continue,

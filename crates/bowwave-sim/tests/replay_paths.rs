@@ -184,3 +184,39 @@ fn advice_past_the_end_makes_no_file_longer_and_reads_no_more_than_there_is() {
         assert_eq!((row.reads_failed, row.bytes_fetched), (0, 3 * 4096 + 4096), "{pace:?}");
     }
 }
+
+/// The same reads, told of beforehand: as much is read, and far sooner; nobody reads past the end for a plan that goes there.
+#[test]
+fn a_trace_with_a_plan_waits_for_the_store_now_and_then() {
+    let reads: Vec<u64> = (0..400u64).map(|n| n * 149 % 400 * (1 << 20)).collect();
+    let run_with = |planned: bool, device: &str| {
+        let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+        let plan = reads.iter().copied().filter(|_| planned).map(|offset| (Op::Plan, offset, 32 << 10));
+        let past_the_end = planned.then_some((Op::Plan, 1 << 40, u64::MAX >> 1));
+        let rows = plan.chain(past_the_end).chain(reads.iter().map(|&offset| (Op::Read, offset, 32 << 10)));
+        for (op, offset, length) in rows {
+            let record = Record { time_ns: 0, pid: 1, op, file: "a".into(), offset, length };
+            writer.write(&record).expect("in bounds");
+        }
+        let bytes = writer.finish().expect("memory takes all");
+        let trace = Trace::new(bytes.into(), "made").expect("whole");
+        let case = Case {
+            policy: Policy::None,
+            ra_pages: 256,
+            cache_bytes: None,
+            device: device.to_owned(),
+            seed: 0,
+            scheduler: String::new(),
+            workload: String::new(),
+        };
+        let workload = Workload::new(trace, None).expect("a short file");
+        run(&workload, &case, &Common { check: device != "instant", ..Common::default() })
+    };
+    for device in ["instant", "s3-steady"] {
+        let [untold, told] = [false, true].map(|planned| run_with(planned, device));
+        assert_eq!((told.bytes_fetched, told.bytes_wanted), (400 << 15, 400 << 15), "{device}");
+        assert_eq!(untold.bytes_fetched, told.bytes_fetched, "{device}");
+        assert!(untold.misses == 3200 && told.misses < 320, "{device}: {told:?}");
+        assert!(told.seconds * 30.0 <= untold.seconds, "{device}: {told:?} {untold:?}");
+    }
+}

@@ -44,6 +44,8 @@ pub enum Op {
     Sequential,
     /// The pages of the range left the cache.
     Evict,
+    /// The reader says that it will read the range after those that it has named before; no bytes: its plan ends.
+    Plan,
 }
 
 impl Op {
@@ -54,7 +56,7 @@ impl Op {
     }
 
     /// Every operation, in the order of the format's description.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Read,
         Self::Write,
         Self::Load,
@@ -65,6 +67,7 @@ impl Op {
         Self::Random,
         Self::Sequential,
         Self::Evict,
+        Self::Plan,
     ];
 
     /// The word that stands for it in a trace.
@@ -81,6 +84,7 @@ impl Op {
             Self::Random => "random",
             Self::Sequential => "sequential",
             Self::Evict => "evict",
+            Self::Plan => "plan",
         }
     }
 

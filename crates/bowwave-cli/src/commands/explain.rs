@@ -32,7 +32,8 @@ other format that `bowwave import` knows. Reads are walked \
 page by page (4096 bytes), with one readahead state for each (pid, file). Each page of a 'load' or 'store' faults, as if \
 it were not mapped. With the policy stream, a file has one state for all, and JSON has a member more: how well each of its \
 detectors has foretold the reads so far, from 0 to 15. Memory is unlimited and the device instant: \
-only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded; other rows only count.
+only 'evict' rows take pages out. The advice 'willneed', 'random' and 'sequential' is heeded, and so is 'plan', a range that will be read \
+after those named before (without bytes, the plan ends); other rows only count.
 
 The policies cluster, vma and adaptive are of swap: each (pid, file) is a region of anonymous memory, and an offset an \
 address in it. The first 'load' or 'store' of a page makes it, 'evict' rows write pages out to the next free slots of a \
@@ -136,7 +137,14 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
     while rows.read(&mut record).map_err(Failure::failed)? {
         let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));
         match record.op {
-            Op::Read | Op::Load | Op::Store | Op::Evict | Op::WillNeed | Op::Random | Op::Sequential => {
+            Op::Read
+            | Op::Load
+            | Op::Store
+            | Op::Evict
+            | Op::WillNeed
+            | Op::Random
+            | Op::Sequential
+            | Op::Plan => {
                 explainer.access(&record).map_err(at)?;
                 for decision in explainer.decisions() {
                     lines.decision(access, &record, decision)?;

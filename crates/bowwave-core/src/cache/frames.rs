@@ -73,6 +73,8 @@ pub(crate) enum Flag {
     Once = 1024,
     /// Becomes the next to go as soon as nobody pins it.
     Spent = 2048,
+    /// Was read ahead because a reader's plan leads to it, and not used so far.
+    Planned = 4096,
 }
 
 /// All frames, and the two lists of Linux's page reclaim.

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 
 use super::Cache;
 use super::plan::{Run, Sink};
-use super::read::Walk;
 use crate::event::{Decision, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageCount, PageRange};
@@ -137,7 +136,7 @@ impl Cache {
         if range.count().0 > u64::from(self.limit) {
             return Err(FillError::TOO_LARGE);
         }
-        let mut walk = Walk::new(part, self.handle(part.handle), range);
+        let mut walk = self.walk_of(part, range);
         walk.mapped = mapped;
         if !self.set_out(&mut walk, present) {
             self.stats_mut(walk.file).reads_starved += 1;

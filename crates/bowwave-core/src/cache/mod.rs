@@ -14,6 +14,8 @@
 //! | `feedback` | what policies of files are told of their readahead, and pages that they are done with |
 //! | `reclaim` | room: eviction, shadows, grants |
 //! | `advise` | what users say about ranges; invalidation |
+//! | `itinerary` | the ranges that a reader says it will go through |
+//! | `planned` | readahead along them |
 //! | `write` | which frames the bytes of a write go to, and who waits |
 //! | `write_back` | dirty pages on their way to the store; syncs |
 //! | `pages` | a set of pages |
@@ -27,9 +29,11 @@ mod fill;
 mod frames;
 mod hit;
 mod instant;
+mod itinerary;
 mod mapped;
 mod pages;
 mod plan;
+mod planned;
 mod read;
 mod reclaim;
 mod slab;
@@ -42,6 +46,7 @@ mod write_back;
 pub use check::Violation;
 pub(crate) use frames::{Flag, Frames};
 pub use instant::Observer;
+pub use planned::TooManyRanges;
 pub(crate) use table::PageTable;
 
 use alloc::boxed::Box;
@@ -60,7 +65,7 @@ use slab::Slab;
 
 /// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
 ///
-/// The calls in order of use: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`,
+/// The calls in order of use: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`, `follow`,
 /// `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`. Each appends at most a few
 /// actions for each page of its range and window to the lent buffer. Every call is also an [`Event`] for
 /// [`step`](Self::step). Time must not run back.
@@ -87,6 +92,8 @@ pub struct Cache {
     accesses: u64,
     /// Mapped pages that reclaim has looked at, and that are to be unmapped to see whether they are touched again.
     unmapped: Vec<(FileId, PageIndex)>,
+    /// Plans of readers that have something left to be read ahead.
+    plans: u32,
     /// Lent to the walk of an instant read, kept for its memory.
     scratch: Option<Box<instant::Scratch>>,
 }
@@ -122,6 +129,8 @@ struct Handle {
     prev_fault: Option<PageIndex>,
     /// Where a walking policy is asked next, from one part of a request to the next.
     next: PageIndex,
+    /// What its reader says it will read.
+    itinerary: Option<Box<itinerary::Itinerary>>,
 }
 
 #[derive(Debug)]
@@ -188,6 +197,7 @@ impl Cache {
             closed_stats: Stats::default(),
             accesses: 0,
             unmapped: Vec::new(),
+            plans: 0,
             scratch: None,
         })
     }
@@ -223,6 +233,11 @@ impl Cache {
             Event::Filled { fill, result } => self.filled(now, fill, result, out),
             Event::Unpin { frames } => self.unpin(now, &frames, out),
             Event::Advise { handle, range, advice } => self.advise(now, handle, range, advice, out),
+            Event::Follow { handle, ranges } if ranges.is_empty() => self.end_plan(now, handle, out),
+            Event::Follow { handle, ranges } => {
+                // Who has too many ranges was told so when this was logged.
+                let _refused = self.follow(now, handle, &ranges, out);
+            }
             Event::Write { waiter, write } => {
                 let mut targets = Vec::new();
                 let place = out.len();
@@ -308,6 +323,7 @@ impl Cache {
             prev: None,
             prev_fault: None,
             next: PageIndex(0),
+            itinerary: None,
         });
     }
 
@@ -318,8 +334,10 @@ impl Cache {
     /// # Panics
     /// If one of them is not open, or they are not of the same file.
     pub fn copy_handle(&mut self, from: HandleId, to: HandleId) {
+        let itinerary = self.copy_plan(from, to);
         let source = self.handle(from);
-        let copy = Handle { policy: source.policy.as_ref().map(|policy| policy.copy()), ..*source };
+        let copy =
+            Handle { policy: source.policy.as_ref().map(|policy| policy.copy()), itinerary, ..*source };
         let target = self.handle_mut(to);
         assert!(target.file == copy.file, "handles {} and {} are of different files", from.0, to.0);
         *target = copy;
@@ -334,6 +352,7 @@ impl Cache {
     pub fn close_handle(&mut self, now: Instant, handle: HandleId, out: &mut Vec<Action>) {
         self.tick(now);
         let file = self.handle(handle).file;
+        self.end_plan(now, handle, out);
         self.handles[handle.0 as usize] = None;
         let entry = self.file_mut(file);
         entry.handles -= 1;

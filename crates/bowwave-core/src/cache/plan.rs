@@ -30,6 +30,9 @@ pub(super) trait Sink {
     /// A run is to be read into its frames.
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency);
 
+    /// Nobody needs this fill any more.
+    fn cancel(&mut self, _fill: FillId) {}
+
     /// The reader gets this frame, which is pinned.
     fn reached(&mut self, _cache: &mut Cache, _frame: FrameId) {}
 }
@@ -47,6 +50,10 @@ impl Sink for Vec<Action> {
 
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
         cache.start_fill(file, run.range(), urgency, run.first, false, self);
+    }
+
+    fn cancel(&mut self, fill: FillId) {
+        self.push(Action::Cancel { fill });
     }
 }
 
@@ -100,7 +107,7 @@ impl Cache {
                 continue;
             }
             let demanded = walk.range.contains(page);
-            let Some(frame) = self.frame_for(walk, page, demanded, plan.once) else {
+            let Some(frame) = self.frame_for(walk, page, demanded, &plan) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
                 let left = plan.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
@@ -130,7 +137,13 @@ impl Cache {
     }
 
     /// A frame for a page about to be read, entered in the page table.
-    fn frame_for(&mut self, walk: &mut Walk, page: PageIndex, demanded: bool, once: bool) -> Option<FrameId> {
+    fn frame_for(
+        &mut self,
+        walk: &mut Walk,
+        page: PageIndex,
+        demanded: bool,
+        plan: &Plan,
+    ) -> Option<FrameId> {
         if demanded {
             walk.demand_left -= 1;
         } else if self.readahead_allowance(walk.demand_left) == 0 {
@@ -141,12 +154,18 @@ impl Cache {
         if self.file(walk.file).placed {
             self.frames.get_mut(frame).set(Flag::Placed);
         }
-        if once {
+        if plan.once {
             self.frames.get_mut(frame).set(Flag::Once);
         }
         if !demanded {
             self.frames.set_unused(frame);
-            self.stats_mut(walk.file).pages_readahead += 1;
+            let planned = plan.reason == Reason::Planned;
+            if planned {
+                self.frames.get_mut(frame).set(Flag::Planned);
+            }
+            let stats = self.stats_mut(walk.file);
+            stats.pages_readahead += 1;
+            stats.pages_planned += u64::from(planned);
         }
         if let Some(shadow) = self.table.set(walk.file, page, Slot::of_frame(frame)).shadow() {
             self.refault(frame, shadow, demanded);

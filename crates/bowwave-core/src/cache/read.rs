@@ -129,7 +129,7 @@ impl Cache {
             return false;
         }
         let Some(range) = self.pin_all(part, frames) else { return false };
-        let mut walk = Walk::new(part, self.handle(part.handle), range);
+        let mut walk = self.walk_of(part, range);
         while range.contains(walk.next) {
             let at = walk.next;
             self.ask(&mut walk, at, Trigger::Mark, sink);
@@ -251,7 +251,7 @@ impl Cache {
             return true;
         }
         let mut present = Vec::new();
-        let mut walk = Walk::new(part, self.handle(part.handle), range);
+        let mut walk = self.walk_of(part, range);
         walk.mapped = mapped;
         if !self.set_out(&mut walk, &mut present) {
             return false;
@@ -342,8 +342,10 @@ impl Cache {
         present: Option<FrameId>,
         sink: &mut impl Sink,
     ) -> FrameId {
+        let mut waits = false;
         let frame = if let Some(frame) = present {
             let in_flight = self.frames.get(frame).state == State::InFlight;
+            waits = in_flight && self.is_awaited_by_plan(walk, self.frames.fill_of(frame));
             if let Some(pattern) = walk.mapped
                 && let Some(policy) = &mut self.handle_mut(walk.handle).policy
             {
@@ -370,6 +372,9 @@ impl Cache {
         if walk.mapped != Some(Pattern::Random) && self.frames.get_mut(frame).take(Flag::Mark) {
             self.decide(walk, page, Trigger::Mark, sink);
         }
+        if waits {
+            self.wait_by_plan(walk, page, sink);
+        }
         frame
     }
 
@@ -391,7 +396,10 @@ impl Cache {
     }
 
     fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, sink: &mut impl Sink) {
-        let Handle { pattern, walks, .. } = *self.handle(walk.handle);
+        let Handle { pattern, walks, ref itinerary, .. } = *self.handle(walk.handle);
+        if itinerary.is_some() && self.decide_by_plan(walk, page, trigger, sink) {
+            return;
+        }
         // A walking policy is only told of misses here.
         self.stats_mut(walk.file).policy_calls += u64::from(!walks);
         if trigger == Trigger::Mark && self.congested {
@@ -550,6 +558,10 @@ impl Sink for Waiting<'_> {
 
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
         self.out.fill(cache, file, run, urgency);
+    }
+
+    fn cancel(&mut self, fill: FillId) {
+        self.out.cancel(fill);
     }
 
     fn reached(&mut self, cache: &mut Cache, frame: FrameId) {

@@ -118,6 +118,7 @@ impl Cache {
         let frame = self.frames.get_mut(id);
         let (file, index) = (frame.file, frame.index);
         let (thrashed, once) = (frame.take(Flag::Thrashed), frame.take(Flag::Once));
+        let planned = used && frame.take(Flag::Planned);
         if self.config.eviction == Eviction::Lru {
             if frame.state == State::Inactive {
                 self.frames.move_to_head(id);
@@ -135,6 +136,7 @@ impl Cache {
         if used {
             let stats = self.stats_mut(file);
             stats.pages_used += 1;
+            stats.pages_planned_used += u64::from(planned);
             stats.pages_thrashed += u64::from(thrashed);
         }
         if once && index.0 > 0 {

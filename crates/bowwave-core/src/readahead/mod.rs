@@ -133,7 +133,8 @@ pub struct View<'a> {
 pub struct Account {
     /// Pages that readers have used: those that they had to ask for, and those read ahead and used since.
     pub consumed: u64,
-    /// Pages read ahead that no reader has used: still cached, in flight, or gone.
+    /// Pages read ahead that no reader has used: still cached, in flight, or gone. What readers have said that they will
+    /// read is not on it.
     pub unread: u64,
 }
 
@@ -265,6 +266,8 @@ pub enum Reason {
     Tail,
     /// A page that was read ahead has gone before its reader came: no more than what survives is read ahead from here.
     Thrash,
+    /// The reader has said that it will read this.
+    Planned,
 }
 
 /// Which policy, by name.
@@ -355,7 +358,8 @@ impl Account {
     /// The account of a file with these counters.
     pub(crate) fn of(stats: &Stats) -> Self {
         let demanded = stats.pages_filled.saturating_sub(stats.pages_readahead);
-        let unread = stats.pages_readahead.saturating_sub(stats.pages_used);
+        let planned = stats.pages_planned.saturating_sub(stats.pages_planned_used);
+        let unread = stats.pages_readahead.saturating_sub(stats.pages_used).saturating_sub(planned);
         Self { consumed: demanded.saturating_add(stats.pages_used), unread }
     }
 }
@@ -473,7 +477,7 @@ impl Window {
 
 impl Reason {
     /// Every reason, in the order of [`Stats::decisions`](crate::Stats::decisions).
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Initial,
         Self::Oversize,
         Self::Random,
@@ -494,6 +498,7 @@ impl Reason {
         Self::Jumps,
         Self::Tail,
         Self::Thrash,
+        Self::Planned,
     ];
 
     /// The name that `explain` prints.
@@ -520,6 +525,7 @@ impl Reason {
             Self::Jumps => "jumps",
             Self::Tail => "tail",
             Self::Thrash => "thrash",
+            Self::Planned => "plan",
         }
     }
 }

@@ -62,6 +62,17 @@ impl Driven {
         self.step(now, Event::Advise { handle, range, advice }, out);
     }
 
+    /// Names what will be read; nothing ends the plan. More ranges than a plan may have are not known beforehand, then.
+    pub(super) fn follow(
+        &mut self,
+        now: Instant,
+        handle: HandleId,
+        ranges: Vec<PageRange>,
+        out: &mut Vec<Action>,
+    ) {
+        self.step(now, Event::Follow { handle, ranges }, out);
+    }
+
     pub(super) fn invalidate(&mut self, now: Instant, file: FileId, range: PageRange) {
         self.step(now, Event::Invalidate { file, range }, &mut Vec::new());
     }

@@ -45,6 +45,8 @@ pub enum AccessOp {
     Sync,
     /// Advice on the range or the handle.
     Advise(Advice),
+    /// The reader will read the range after those that it has named before; no bytes: its plan ends.
+    Plan,
     /// The range leaves the cache, whoever did it.
     Evict,
 }
@@ -146,6 +148,13 @@ impl Running {
             self.ready_at = Instant(now.0.saturating_add(period_ns));
         }
         Some(access)
+    }
+
+    /// Takes the next range of the plan for a file, if that is named now, too.
+    pub(super) fn begin_more_of_plan(&mut self, now: Instant, file: FileId) -> Option<Access> {
+        let next = self.next.as_ref()?;
+        let is_more = next.op == AccessOp::Plan && next.file == file && next.bytes > 0;
+        (is_more && self.next_time()? <= now).then(|| self.begin(now)).flatten()
     }
 
     /// An access has ended, and kept the processor busy until `free`.

@@ -84,6 +84,7 @@ impl Machine {
             AccessOp::Write => return self.begin_write(process, access),
             AccessOp::Sync => return self.begin_sync(process, file),
             AccessOp::Advise(advice) => return self.advise(process, file, range, advice),
+            AccessOp::Plan => return self.follow(process, file, range),
             AccessOp::Evict => return self.cache.invalidate(self.now, file, range),
         };
         let pages = clip(range, self.files[file.0 as usize].pages);
@@ -199,6 +200,20 @@ impl Machine {
         let handle = self.handle(process, file);
         self.note_congestion();
         self.cache.advise(self.now, handle, range, advice, &mut self.actions);
+        self.act();
+    }
+
+    /// A process names a range that it will read, or several one after the other, or ends its plan.
+    fn follow(&mut self, process: ProcessId, file: FileId, range: PageRange) {
+        let handle = self.handle(process, file);
+        let mut ranges = if range.is_empty() { Vec::new() } else { vec![range] };
+        while !ranges.is_empty()
+            && let Some(more) = self.processes[process.0 as usize].begin_more_of_plan(self.now, file)
+        {
+            ranges.push(self.page_size.range_of(more.offset, more.bytes));
+        }
+        self.note_congestion();
+        self.cache.follow(self.now, handle, ranges, &mut self.actions);
         self.act();
     }
 }

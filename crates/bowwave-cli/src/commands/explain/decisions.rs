@@ -78,12 +78,18 @@ impl Explainer {
         }
         let handle = self.handle(record.pid, file);
         let wanted = range.intersect(PageRange::new(0, self.file_pages.0)).count().0;
-        if wanted > ROW_PAGES_MAX && record.op != Op::Evict {
+        // What is planned is brought in bit by bit.
+        if wanted > ROW_PAGES_MAX && record.op != Op::Plan {
             return Err(format!("{wanted} pages at once; a row may touch {ROW_PAGES_MAX} at most"));
         }
         match record.op {
             Op::Read if !range.is_empty() => return self.read(handle, request),
             Op::Load | Op::Store => return self.touch(handle, range),
+            Op::Plan if range.is_empty() => self.cache.end_plan(self.now, handle, &mut self.actions),
+            Op::Plan => self
+                .cache
+                .follow(self.now, handle, &[range], &mut self.actions)
+                .map_err(|error| error.to_string())?,
             Op::WillNeed => self.cache.advise(self.now, handle, range, Advice::WillNeed, &mut self.actions),
             Op::Random => self.cache.advise(self.now, handle, range, Advice::Random, &mut self.actions),
             Op::Sequential => {

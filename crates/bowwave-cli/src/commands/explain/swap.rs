@@ -97,7 +97,7 @@ fn explain(mut explainer: Explainer, input: Input, json: bool, output: &mut Outp
         ))?;
     }
     while rows.read(&mut record).map_err(Failure::failed)? {
-        if matches!(record.op, Op::Read | Op::Write | Op::Fsync) {
+        if matches!(record.op, Op::Read | Op::Write | Op::Fsync | Op::Plan) {
             left_out += 1;
         } else {
             let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));

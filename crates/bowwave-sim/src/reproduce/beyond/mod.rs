@@ -3,6 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `workloads` | twelve workloads on an object store |
+//! | `plans` | readers who say beforehand what they will read |
 //! | `regret` | what an oracle would have taken for them |
 //! | `streams` | interleaved streams, how many requests |
 //! | `pressure` | the thrashing experiment of 000, with `stream` |
@@ -13,6 +14,7 @@
 //! the row does not say otherwise, and `stream` is what improves it. The notes have all policies.
 
 mod losses;
+mod plans;
 mod pressure;
 mod random;
 mod regret;
@@ -47,6 +49,7 @@ const HOST: Host = Host { call_ns: 1_000, wait_ns: 5_000, copy_ns_a_kib: 100.0 }
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let mut outcome = Outcome::default();
     twelve(&mut outcome)?;
+    plans::fill(&mut outcome)?;
     streams::fill(&mut outcome)?;
     random::fill(&mut outcome)?;
     losses::fill(&mut outcome)?;
@@ -57,7 +60,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
 /// The twelve workloads, each with each policy.
 fn twelve(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     for workload in workloads::all() {
-        let rows = POLICIES.map(|policy| measure(&workload, policy));
+        let rows = POLICIES.map(|policy| measure(&workload, policy, false));
         let mut seconds = Vec::new();
         for (policy, row) in POLICIES.into_iter().zip(rows) {
             let row = row?;
@@ -107,15 +110,15 @@ fn device(workload: &Workload) -> String {
     }
 }
 
-/// One workload with one policy.
-fn measure(workload: &Workload, policy: Policy) -> Result<Row, ReproduceError> {
+/// One workload with one policy; the readers say beforehand what they will read, or not.
+fn measure(workload: &Workload, policy: Policy, planned: bool) -> Result<Row, ReproduceError> {
     let mut machine = machine(policy, &device(workload), workload.cache_bytes, RA_PAGES)?;
     for (number, reader) in workload.readers.iter().enumerate() {
         let address = number as u64 * (workload.file_bytes.next_multiple_of(1 << 20) + (1 << 20));
         let file = machine.add_file(&format!("{}-{number}", workload.id), workload.file_bytes, address);
         machine.add_process(Process {
             start: Instant(0),
-            source: reader.source(file),
+            source: reader.source(file, planned),
             pace: reader.pace,
             depth: 1,
         });

@@ -52,12 +52,13 @@ impl Reader {
         &self.reads
     }
 
-    pub(super) fn source(&self, file: FileId) -> Box<dyn Iterator<Item = Access> + Send> {
+    /// What it does; if it is `planned`, it says all of it beforehand.
+    pub(super) fn source(&self, file: FileId, planned: bool) -> Box<dyn Iterator<Item = Access> + Send> {
         let (op, reads) = (self.op, Arc::clone(&self.reads));
-        Box::new((0..reads.len()).map(move |at| {
-            let (offset, bytes) = reads[at];
-            Access { at: Instant(0), op, file, offset, bytes }
-        }))
+        let access = move |op, (offset, bytes)| Access { at: Instant(0), op, file, offset, bytes };
+        let plan = if planned { Arc::clone(&reads) } else { Arc::default() };
+        let plan = (0..plan.len()).map(move |at| access(AccessOp::Plan, plan[at]));
+        Box::new(plan.chain((0..reads.len()).map(move |at| access(op, reads[at]))))
     }
 }
 
@@ -96,6 +97,12 @@ fn one(
 ) -> Workload {
     let (link_mb_s, cache_bytes) = (0, 4 * GIB);
     Workload { id, what, seconds, amplification, link_mb_s, cache_bytes, file_bytes, readers: vec![reader] }
+}
+
+/// Records drawn beforehand: what a loader of training data does.
+pub(super) fn drawn() -> Workload {
+    let records = random(1000, 16 * GIB, 64 * KIB);
+    one("records", "1000 random 64 KiB in 16 GiB", (f64::INFINITY, 1.05), 16 * GIB, records)
 }
 
 /// A range in pieces of 128 KiB.

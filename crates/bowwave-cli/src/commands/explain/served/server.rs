@@ -163,6 +163,15 @@ impl<'a> Server<'a> {
                 };
                 self.cache.advise(self.now, handle, range, advice, &mut self.actions);
             }
+            Op::Plan => {
+                let handle = self.handle(Some(row.pid), row.file);
+                if range.is_empty() {
+                    self.cache.end_plan(self.now, handle, &mut self.actions);
+                } else {
+                    // More ranges than a plan may have are not known beforehand, then.
+                    let _refused = self.cache.follow(self.now, handle, &[range], &mut self.actions);
+                }
+            }
             Op::DontNeed => {}
         }
         self.act();

@@ -1,0 +1,60 @@
+//! Readers who say beforehand what they will read, in order: how near they come to what the store can do.
+//!
+//! With reads in no order nobody can foretell, so readahead is left with nothing. Told beforehand, they are a matter of keeping
+//! the store's connections busy: ranges that do not touch cost a first byte each, as many at once as there are connections.
+
+use bowwave_core::Policy;
+
+use super::workloads::{self, Workload};
+use super::{Bar, Figure, Outcome, Pair, ReproduceError, device, measure};
+use crate::device::DeviceSpec;
+use crate::oracle::DeviceLimits;
+
+/// No more than the store takes for the requests alone, times this: the reader takes what came, and asks for more, meanwhile.
+const NEAR: f64 = 1.25;
+/// Bytes a nanosecond of one connection.
+const CONNECTION: f64 = 0.09;
+
+pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
+    let told = |workload: &Workload| matches!(workload.id, "c" | "d" | "i" | "l");
+    let workloads = workloads::all().into_iter().filter(told).chain([workloads::drawn()]);
+    for workload in workloads {
+        let least = seconds(&workload)?;
+        let untold = measure(&workload, Policy::Stream, false)?;
+        let told = measure(&workload, Policy::Stream, true)?;
+        outcome.notes.push(format!(
+            "{}: told beforehand {:.3} s, the requests alone {least:.3} s, untold {:.3} s; {} and {} requests",
+            workload.id, told.seconds, untold.seconds, told.requests, untold.requests
+        ));
+        let place = ("beyond", "told beforehand");
+        let row = format!("{}: {}", workload.id, workload.what);
+        let ours = Pair::new(untold.seconds, told.seconds);
+        let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, NEAR * least));
+        outcome.figures.push(Figure::new(place, row, "s", Pair::default(), ours, bar));
+        let row = format!("{}: bytes fetched for each wanted", workload.id);
+        let ours = Pair::new(untold.amplification, told.amplification);
+        // Rows share pages, and reads begin and end within some.
+        let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, 1.05));
+        outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar));
+    }
+    Ok(())
+}
+
+/// Seconds that the store takes for ranges that do not touch, on all connections, and no less than for their bytes.
+fn seconds(workload: &Workload) -> Result<f64, ReproduceError> {
+    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
+    let device = DeviceSpec::open(&device(workload)).map_err(|error| failed(&error))?;
+    let DeviceLimits { request_ns_min, depth, .. } =
+        device.limits().ok_or_else(|| failed(&"the store has no limits"))?;
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for &(offset, bytes) in workload.readers.iter().flat_map(|reader| reader.reads()) {
+        match ranges.last_mut() {
+            Some((start, len)) if *start + *len == offset => *len += bytes,
+            _ => ranges.push((offset, bytes)),
+        }
+    }
+    let bytes: u64 = ranges.iter().map(|range| range.1).sum();
+    let rounds = (ranges.len() as u64).div_ceil(depth.into());
+    let transfer = bytes as f64 / (CONNECTION * f64::from(depth));
+    Ok((rounds as f64 * request_ns_min as f64 + transfer) / 1e9)
+}
