@@ -75,6 +75,14 @@ struct bowwave_counters {
     uint64_t requests_failed;  /* of these: failed */
     uint64_t retries;          /* tried again */
     uint64_t bytes_fetched;    /* bytes that came from the stores */
+    uint64_t pages_planned;    /* read ahead because a plan led there; part of pages_readahead */
+    uint64_t pages_given_up;   /* of these: not used when their reader was far beyond, had left the plan or was closed */
+};
+
+/* Bytes of a file that will be read. */
+struct bowwave_range {
+    uint64_t offset; /* the first */
+    uint64_t len;    /* how many; 0: to the end */
 };
 
 /* What has happened in a region so far. */
@@ -174,6 +182,17 @@ int64_t bowwave_read_at(const bowwave_file *file, uint64_t offset, void *buf, si
 
 /* Says how len bytes from an offset will be read (BOWWAVE_NORMAL ...). len 0: to the end. */
 int bowwave_file_advise(const bowwave_file *file, uint64_t offset, uint64_t len, int advice);
+
+/*
+ * Says which bytes will be read through this file, in order, behind those that it was told before: parts of a file of
+ * columns, tensors, records drawn beforehand. They are fetched from now on, as far ahead as the readers need and memory
+ * allows, and nothing beyond them. Who leaves some out, or takes them in another order, is followed. count 0: the plan
+ * ends; what is on its way and nobody waits for is called back.
+ *
+ * EINVAL: ranges is NULL and count is not 0, or more than 2^20 ranges wait to be read (neighbours in order are one);
+ * then none of them are taken.
+ */
+int bowwave_file_plan(const bowwave_file *file, const struct bowwave_range *ranges, size_t count);
 
 /*
  * Maps a file, or a part of it, into memory. Pages are fetched when they are touched, and go when the cache needs room.

@@ -29,6 +29,8 @@ pub struct Counters {
     pub requests_failed: u64,
     pub retries: u64,
     pub bytes_fetched: u64,
+    pub pages_planned: u64,
+    pub pages_given_up: u64,
 }
 
 /// `struct bowwave_region_counters`.
@@ -72,6 +74,8 @@ pub unsafe extern "C" fn bowwave_store_counters(
             requests_failed: stats.store.requests_failed,
             retries: stats.store.retries,
             bytes_fetched: stats.store.bytes_fetched,
+            pages_planned: stats.cache.pages_planned,
+            pages_given_up: stats.cache.pages_given_up,
         };
         // SAFETY: as the caller says.
         unsafe { hand_over(&known, counters, bytes) }

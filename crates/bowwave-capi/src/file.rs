@@ -4,7 +4,8 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::failure::call;
-use crate::given::{advice, buffer, give, handle, path, take};
+pub use crate::given::GivenRange;
+use crate::given::{advice, buffer, give, handle, path, ranges, take};
 use crate::store::Store;
 
 /// `bowwave_file`.
@@ -80,6 +81,28 @@ pub unsafe extern "C" fn bowwave_file_advise(
         // SAFETY: as the caller says.
         let file = unsafe { handle(file, "file")? };
         file.0.advise(offset, len, self::advice(advice)?);
+        Ok(0)
+    })
+}
+
+/// Says which bytes will be read, in order.
+///
+/// # Safety
+/// A file that is open, or NULL; `count` ranges that stay as they are meanwhile, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bowwave_file_plan(
+    file: *const File,
+    ranges: *const GivenRange,
+    count: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller says.
+        let (file, ranges) = unsafe { (handle(file, "file")?, self::ranges(ranges, count)?) };
+        if ranges.is_empty() {
+            file.0.end_plan();
+        } else {
+            file.0.plan(ranges.iter().map(GivenRange::bytes))?;
+        }
         Ok(0)
     })
 }

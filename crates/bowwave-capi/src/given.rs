@@ -77,6 +77,44 @@ pub(crate) unsafe fn buffer<'a>(pointer: *mut c_void, len: usize) -> Result<&'a 
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), len) })
 }
 
+/// `struct bowwave_range`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct GivenRange {
+    pub offset: u64,
+    pub len: u64,
+}
+
+/// Ranges of a file, in order.
+///
+/// # Safety
+/// NULL, or `count` ranges that stay as they are meanwhile.
+pub(crate) unsafe fn ranges<'a>(
+    pointer: *const GivenRange,
+    count: usize,
+) -> Result<&'a [GivenRange], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(Failure::invalid("the ranges are NULL"));
+    }
+    if count > isize::MAX as usize / size_of::<GivenRange>() {
+        return Err(Failure::invalid(format!("no program has {count} ranges")));
+    }
+    // SAFETY: as the caller says.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
+impl GivenRange {
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> std::ops::Range<u64> {
+        let end = if self.len == 0 { u64::MAX } else { self.offset.saturating_add(self.len) };
+        self.offset..end
+    }
+}
+
 /// One of the `BOWWAVE_NORMAL` … of the header.
 pub(crate) fn advice(number: c_int) -> Result<Advice, Failure> {
     ADVICE.get(usize::try_from(number).unwrap_or(usize::MAX)).copied().ok_or_else(|| {

@@ -53,6 +53,34 @@ static void reads(bowwave_store *store, const char *path, const unsigned char *e
     bowwave_file_close(file);
 }
 
+static void plans(bowwave_store *store, const char *path, const unsigned char *expected, size_t size) {
+    bowwave_file *file = bowwave_file_open(store, path);
+    CHECK(file != NULL);
+    struct bowwave_counters before, after;
+    CHECK(bowwave_store_counters(store, &before, sizeof before) == 0);
+    /* Two pieces in the order of their use, the end of the file first; what is asked for beyond it is not there. */
+    struct bowwave_range ranges[] = {{size - 9000, 0}, {500000, 70000}, {size, 10}, {UINT64_MAX, UINT64_MAX}};
+    CHECK(bowwave_file_plan(file, ranges, 4) == 0);
+    CHECK(bowwave_store_counters(store, &after, sizeof after) == 0);
+    CHECK(after.pages_planned > before.pages_planned && after.pages_given_up == before.pages_given_up);
+    unsigned char buf[70000];
+    CHECK(bowwave_read_at(file, size - 9000, buf, sizeof buf) == 9000);
+    CHECK(memcmp(buf, expected + size - 9000, 9000) == 0);
+    CHECK(bowwave_read_at(file, 500000, buf, sizeof buf) == (int64_t)sizeof buf);
+    CHECK(memcmp(buf, expected + 500000, sizeof buf) == 0);
+    /* Planned, and given up. */
+    struct bowwave_range unused = {1000000, 40960};
+    CHECK(bowwave_file_plan(file, &unused, 1) == 0);
+    CHECK(bowwave_file_plan(file, NULL, 0) == 0);
+    CHECK(bowwave_store_counters(store, &after, sizeof after) == 0);
+    CHECK(after.pages_given_up == before.pages_given_up + 11);
+    CHECK(bowwave_file_plan(file, NULL, 1) == -EINVAL);
+    said("ranges are NULL");
+    CHECK(bowwave_file_plan(file, ranges, SIZE_MAX) == -EINVAL);
+    CHECK(bowwave_file_plan(NULL, NULL, 0) == -EINVAL);
+    bowwave_file_close(file);
+}
+
 static void maps(bowwave_store *store, const char *path, const unsigned char *expected, size_t size) {
     bowwave_region *region = bowwave_map(store, path, 0, 0, 0);
     CHECK(region != NULL);
@@ -219,6 +247,7 @@ int main(int count, char **arguments) {
     char url[4200];
     bowwave_store *store = bowwave_open("pattern:/3000001", "cache=8MiB");
     CHECK(store != NULL);
+    plans(store, NULL, expected, size);
     reads(store, NULL, expected, size);
     maps(store, "", expected, size);
     bowwave_close(store);

@@ -24,6 +24,7 @@ const TYPES: &[(&str, &str)] = &[
     ("const bowwave_swap *", "*const Swap"),
     ("bowwave_memory *", "*mut Memory"),
     ("const bowwave_memory *", "*const Memory"),
+    ("const struct bowwave_range *", "*const GivenRange"),
     ("struct bowwave_swap_counters *", "*mut SwapCounters"),
     ("struct bowwave_counters *", "*mut Counters"),
     ("struct bowwave_region_counters *", "*mut RegionCounters"),
@@ -154,8 +155,11 @@ fn structures_are_laid_out_as_declared() {
             requests_failed,
             retries,
             bytes_fetched,
+            pages_planned,
+            pages_given_up,
         ]
     );
+    same_fields!(bowwave::file::GivenRange, "bowwave_range", [offset, len]);
     same_fields!(
         RegionCounters,
         "bowwave_region_counters",

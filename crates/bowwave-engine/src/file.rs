@@ -2,6 +2,7 @@
 
 mod attributes;
 mod length;
+mod planned;
 mod whole;
 mod write;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
-    PageRange, ReadOutcome, Request, Target, Waiter, WriteOutId,
+    PageRange, ReadOutcome, Request, Target, TooManyRanges, Waiter, WriteOutId,
 };
 
 use crate::arena::Arena;
@@ -149,10 +149,7 @@ impl Shard {
         if state.journal.is_none() && state.cache.hit(handle, request, frames) {
             return Found::Hit;
         }
-        if congested != state.congested {
-            state.congested = congested;
-            state.step(Event::Congestion { congested });
-        }
+        state.note_congestion(congested);
         let now = state.tick();
         let waiter = Waiter(state.next_waiter);
         let outcome = state.cache.read(now, waiter, handle, request, frames, &mut state.actions);
@@ -218,6 +215,33 @@ impl Shard {
     ) {
         let mut state = self.lock();
         state.step(Event::Advise { handle, range, advice });
+        self.collect(&mut state, effects);
+    }
+
+    /// Takes in what will be read through a handle of a file whose store is `congested` or not.
+    pub(crate) fn follow(
+        &self,
+        handle: HandleId,
+        ranges: Vec<PageRange>,
+        congested: bool,
+        effects: &mut Vec<Effect>,
+    ) -> std::result::Result<(), TooManyRanges> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.note_congestion(congested);
+        let now = state.tick();
+        state.cache.follow(now, handle, &ranges, &mut state.actions)?;
+        if let Some(journal) = &mut state.journal {
+            journal.record(now, Event::Follow { handle, ranges }, &state.actions);
+        }
+        self.collect(state, effects);
+        Ok(())
+    }
+
+    /// A handle's plan ends.
+    pub(crate) fn end_plan(&self, handle: HandleId, effects: &mut Vec<Effect>) {
+        let mut state = self.lock();
+        state.step(Event::Follow { handle, ranges: Vec::new() });
         self.collect(&mut state, effects);
     }
 
@@ -410,6 +434,14 @@ impl State {
     fn tick(&mut self) -> Instant {
         self.now = self.now.max(clock::now());
         self.now
+    }
+
+    /// The cache hears of the store that is in use now.
+    fn note_congestion(&mut self, congested: bool) {
+        if congested != self.congested {
+            self.congested = congested;
+            self.step(Event::Congestion { congested });
+        }
     }
 
     fn step(&mut self, event: Event) {

@@ -40,6 +40,7 @@ Examples:
   bowwave read s3://bucket/file.parquet --region eu-west-1 --pattern random --bs 4k
   bowwave read https://example.org/big.iso --size 1GiB --ra-pages 8192 --json
   bowwave read emulate:s3/4GiB --mmap --pattern clustered --compare none,linux,range
+  bowwave read emulate:s3/1GiB --pattern random --bs 64KiB --plan
   bowwave read /data --threads 8 --warm")]
 pub struct Args {
     /// What to read: a path, file:, http(s):, s3:, gs:, az:, pattern:/SIZE, emulate:PROFILE/SIZE, emulate:PROFILE:URL
@@ -81,6 +82,10 @@ pub struct Args {
     /// Several policies, each with a fresh cache, a row each
     #[arg(long, value_name = "POLICIES", value_delimiter = ',', conflicts_with = "policy", value_parser = values::policy())]
     compare: Vec<Policy>,
+
+    /// Each thread says beforehand what it will read, in order
+    #[arg(long, conflicts_with = "mmap")]
+    plan: bool,
 
     /// Passes; from the second on, the cache is warm
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -190,6 +195,7 @@ impl Args {
                 jobs: &jobs,
                 shape: self.shape(),
                 threads: self.threads as usize,
+                plan: self.plan,
                 verify: &verify,
                 interrupt,
             };
@@ -225,6 +231,7 @@ impl Args {
             device: opened.store.profile().kind,
             pattern: self.pattern.name(),
             threads: self.threads as usize,
+            plan: self.plan,
             bs: self.bs,
             page_bytes: options.page_bytes,
             cache_bytes: options.cache_bytes.expect("set when it was opened"),

@@ -24,6 +24,8 @@ pub(super) struct Pass<'a> {
     pub(super) jobs: &'a [Job],
     pub(super) shape: Shape,
     pub(super) threads: usize,
+    /// Readers say beforehand what they will read.
+    pub(super) plan: bool,
     pub(super) verify: &'a Verify,
     pub(super) interrupt: &'a Interrupt,
 }
@@ -131,6 +133,9 @@ impl Pass<'_> {
             }
             let mut reader = self.source.open(&job.path)?;
             checker.begin(job);
+            if self.plan {
+                reader.plan(self.shape.accesses(job.span, job.budget, job.seed))?;
+            }
             for (offset, len) in self.shape.accesses(job.span, job.budget, job.seed) {
                 if shared.stop.load(Ordering::Relaxed) {
                     break;

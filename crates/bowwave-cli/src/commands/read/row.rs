@@ -19,6 +19,8 @@ pub(super) struct Row {
     pub(super) device: String,
     pub(super) pattern: &'static str,
     pub(super) threads: usize,
+    /// Whether the readers said beforehand what they would read.
+    pub(super) plan: bool,
     /// Bytes of a read.
     pub(super) bs: u64,
     pub(super) page_bytes: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hint::black_box;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use bowwave_region::{Error, MapOptions, Region, RegionStats};
 use hdrhistogram::Histogram;
 
 use super::kernel::{KernelMap, faults_of_thread};
+use super::pattern::Access;
 use crate::{Failure, setup};
 
 /// Who maps what is read.
@@ -121,6 +123,20 @@ impl<'a> Source<'a> {
 }
 
 impl Reader {
+    /// Says what will be read, as offsets and lengths in order. Mapped files have no plans.
+    pub(super) fn plan(&self, accesses: impl Iterator<Item = Access>) -> Result<(), Failure> {
+        let Self::Calls { file, .. } = self else { return Ok(()) };
+        // Reads in order are one range, however many they are.
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (offset, len) in accesses {
+            match ranges.last_mut() {
+                Some(last) if last.end == offset => last.end += len,
+                _ => ranges.push(offset..offset + len),
+            }
+        }
+        file.plan(ranges).map_err(|error| setup::of_engine(&error))
+    }
+
     /// The bytes from `offset`, as many as there are up to `len`, once they are there.
     pub(super) fn read(&mut self, offset: u64, len: u64, meter: &mut Meter) -> Result<&[u8], Failure> {
         match self {
