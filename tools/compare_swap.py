@@ -5,7 +5,9 @@
     sudo tools/compare_swap.py --program target/release/examples/swap_beside --folder /var/tmp
 
 The kernel swaps to the device with slot readahead, with VMA readahead at its default and at larger windows, with the
-memory of a cgroup; bowwave spills to a file on the same device with --memory. Prints a line of JSON for each run.
+memory of a cgroup; bowwave spills to a file on the same device with --memory. Three cases: `beside` as above; `iops`, the same on a
+device that takes --iops requests a second each way; `isolated`, the writers at random alone. All ways of a case go by turns, --rounds
+times. Prints a line of JSON for each run, then the medians, and what they make of the bars; ends with 1 if one is missed.
 
 Needs root, cgroup v1 or v2, losetup. It makes a file in --folder, which must lie on a disk: never on a tmpfs, for the kernel would
 swap the file into itself. Swap is taken off, and all it made removed, whatever ends it. Nothing for CI, and for no machine that is short of
@@ -13,225 +15,168 @@ memory while it runs.
 """
 
 import argparse
-import atexit
 import json
 import os
-import signal
+import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from swapping import Group, Undo, check, end, loop_device, remember, run, unmount, vmstat, write
 
-class Undo:
-    """What is to be undone, last first, whatever happens."""
-
-    def __init__(self):
-        self.steps = []
-        atexit.register(self.all)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _frame: sys.exit(128 + number))
-
-    def add(self, what, *args):
-        self.steps.append((what, args))
-
-    def all(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # Who asks twice must not have the rest left as it is.
-        while self.steps:
-            what, args = self.steps.pop()
-            try:
-                what(*args)
-            except Exception as error:  # The others must be undone all the same.
-                print(f"could not undo {what} {args}: {error}", file=sys.stderr)
-
-
-def run(*args):
-    return subprocess.run(args, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def write(path, value):
-    Path(path).write_text(str(value))
-
-
-def remember(undo, path, value):
-    """Sets a knob until the end."""
-    before = Path(path).read_text()
-    for word in before.split():  # As in "always [madvise] never".
-        if word.startswith("["):
-            before = word.strip("[]")
-    undo.add(write, path, before)
-    write(path, value)
-
-
-def check(args):
-    if os.geteuid() != 0:
-        sys.exit("compare_swap.py: needs root, for swap, loop devices and cgroups")
-    kind = run("stat", "--file-system", "--format=%T", args.folder)
-    if kind in ("tmpfs", "ramfs", "overlayfs"):
-        sys.exit(f"compare_swap.py: {args.folder} is on {kind}: name a --folder on a disk, or the machine may hang")
-    if len(Path("/proc/swaps").read_text().splitlines()) > 1:
-        sys.exit("compare_swap.py: the machine swaps already: figures would be of both; swapoff -a first")
-    free = int(next(line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if "MemAvailable" in line))
-    if free * 1024 < 8 * args.memory:
-        sys.exit(f"compare_swap.py: {free} KiB of memory are too few to be safe with --memory {args.memory}")
-
-
-def device(undo, args, size):
-    """A loop device over a preallocated file on a disk, past the page cache."""
-    path = Path(args.folder) / f"compare-swap-{os.getpid()}"
-    undo.add(lambda: path.unlink(missing_ok=True))
-    with open(path, "wb") as file:
-        for _ in range(0, size, 1 << 20):
-            file.write(bytes(1 << 20))
-        os.fsync(file.fileno())
-    loop = run("losetup", "--find", "--show", "--direct-io=on", str(path))
-    undo.add(run, "losetup", "--detach", loop)
-    if Path(f"/sys/block/{Path(loop).name}/loop/dio").read_text().strip() != "1":
-        sys.exit(f"compare_swap.py: {args.folder} has no direct I/O: the page cache would be measured")
-    # A loop device says that it rotates, for which the kernel turns VMA readahead off.
-    write(f"/sys/block/{Path(loop).name}/queue/rotational", 0)
-    return loop
-
-
-def group(undo, args, loop, memory):
-    """Folders of a cgroup with that much memory, if any, and so many requests a second."""
-    made = []
-    root = Path("/sys/fs/cgroup")
-    if (root / "memory").is_dir():
-        for kind in ("memory", "blkio"):
-            folder = root / kind / f"compare-swap-{os.getpid()}"
-            folder.mkdir(exist_ok=True)
-            made.append(folder)
-        if memory:
-            write(made[0] / "memory.limit_in_bytes", memory)
-        if args.iops:
-            number = Path(f"/sys/block/{Path(loop).name}/dev").read_text().strip()
-            for way in ("read", "write"):
-                write(made[1] / f"blkio.throttle.{way}_iops_device", f"{number} {args.iops}")
-    else:
-        folder = root / f"compare-swap-{os.getpid()}"
-        write(root / "cgroup.subtree_control", "+memory +io")
-        folder.mkdir(exist_ok=True)
-        made.append(folder)
-        if memory:
-            write(folder / "memory.max", memory)
-        if args.iops:
-            number = Path(f"/sys/block/{Path(loop).name}/dev").read_text().strip()
-            write(folder / "io.max", f"{number} riops={args.iops} wiops={args.iops}")
-    return made
-
-
-def end(child):
-    """Without it the folders of its cgroup stay."""
-    child.kill()
-    child.wait()
-
-
-def ungroup(made):
-    for folder in made:
-        for _ in range(50):
-            try:
-                folder.rmdir()
-                break
-            except OSError:  # The last process is still on its way out.
-                time.sleep(0.1)
+CASES = ("beside", "iops", "isolated")
+DEFAULT = "kernel, VMA"
 
 
 def counters(loop):
-    vm = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    stat = [int(word) for word in Path(f"/sys/block/{Path(loop).name}/stat").read_text().split()]
-    named = {name: int(vm.get(name, 0)) for name in ("swap_ra", "swap_ra_hit", "pswpin", "pswpout")}
+    vm = vmstat()
+    stat = [int(word) for word in (Path("/sys/block") / Path(loop).name / "stat").read_text(encoding="ascii").split()]
+    named = {name: vm.get(name, 0) for name in ("swap_ra", "swap_ra_hit", "pswpin", "pswpout")}
     return named | {"reads": stat[0], "read_sectors": stat[2], "writes": stat[4], "write_sectors": stat[6]}
 
 
-def measure(undo, args, loop, name, memory, extra):
-    """Runs the program in a cgroup and prints what it did, and what the device did meanwhile."""
-    made = group(undo, args, loop, memory)
-    command = [args.program, *extra, "--memory", args.memory, "--sequential", args.sequential, "--random", args.random]
-    command += ["--writers", args.writers, "--seconds", args.seconds]
+class Comparison:
+    def __init__(self, args, undo, loop):
+        self.args, self.undo, self.loop = args, undo, loop
+        # By case and way, a result for each round.
+        self.results = {}
 
-    def enter():
-        for folder in made:
-            write(folder / "cgroup.procs", os.getpid())
-
-    child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True, preexec_fn=enter)
-    undo.add(ungroup, made)
-    undo.add(end, child)
-    try:
-        filled = child.stdout.readline()
-        before = counters(loop)
-        line = child.stdout.readline()
-        after = counters(loop)
-        if child.wait() != 0 or not filled or not line:
-            sys.exit(f"compare_swap.py: {name}: the program ended with {child.returncode}")
-    finally:
-        for _ in range(2):
-            what, words = undo.steps.pop()
-            what(*words)
-    result = json.loads(line)
-    moved = {key: after[key] - before[key] for key in after}
-    requests = moved["reads"] + moved["writes"]
-    moved["kib_per_request"] = round((moved["read_sectors"] + moved["write_sectors"]) / 2 / max(requests, 1), 1)
-    print(json.dumps({"run": name, **result, "device": moved}), flush=True)
-
-
-def kernel(undo, args, loop):
-    run("mkswap", loop)
-    run("swapon", loop)
-    undo.add(run, "swapoff", loop)
-    runs = [("kernel, by slots", "0", 3), ("kernel, VMA", "1", 3), *((f"kernel, VMA, window {1 << n}", "1", n) for n in args.clusters)]
-    for name, vma, cluster in runs:
-        write("/sys/kernel/mm/swap/vma_ra_enabled", vma)
-        write("/proc/sys/vm/page-cluster", cluster)
-        measure(undo, args, loop, name, args.memory, [])
-    undo.steps.pop()
-    run("swapoff", loop)
-
-
-def unmount(folder):
-    for left in reversed(range(100)):
+    def measure(self, case, name, memory, extra):
+        """Runs the program in a cgroup and prints what it did, and what the device did meanwhile."""
+        args, undo = self.args, self.undo
+        begun = len(undo.steps)
+        group = Group(undo, memory)
+        sequential = 0 if case == "isolated" else args.sequential
+        command = [args.program, *extra, "--memory", args.memory, "--sequential", sequential, "--random", args.random]
+        command += ["--writers", args.writers, "--seconds", args.seconds]
+        child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True, preexec_fn=group.enter)
+        undo.add(end, child)
         try:
-            return run("umount", str(folder))
-        except subprocess.CalledProcessError:  # What a process had in flight keeps its file open for a moment after its end.
-            if not left:
-                raise
-            time.sleep(0.1)
+            filled = child.stdout.readline()
+            if case == "iops":
+                group.limit(self.loop, args.iops)
+                undo.add(group.limit, self.loop, 0)
+            before, waited = counters(self.loop), group.waits
+            line = child.stdout.readline()
+            after, waited = counters(self.loop), group.waits - waited
+            if child.wait() != 0 or not filled or not line:
+                sys.exit(f"compare_swap.py: {name}: the program ended with {child.returncode}")
+        finally:
+            undo.back_to(begun)
+        result = json.loads(line)
+        moved = {key: after[key] - before[key] for key in after}
+        requests = moved["reads"] + moved["writes"]
+        moved["kib_per_request"] = round((moved["read_sectors"] + moved["write_sectors"]) / 2 / max(requests, 1), 1)
+        for way in ("reads", "writes"):
+            rate = moved[way] / args.seconds
+            if case == "iops" and rate > 1.2 * args.iops:
+                sys.exit(f"compare_swap.py: {name}: {rate:.0f} {way} a second: the limit of {args.iops} does not hold")
+        told = {"case": case, "run": name, **result, "device": moved, "waits_for_memory": waited, "load": os.getloadavg()[0]}
+        print(json.dumps(told), flush=True)
+        self.results.setdefault(case, {}).setdefault(name, []).append(told)
 
+    def kernel(self, case):
+        run("mkswap", self.loop)
+        run("swapon", self.loop)
+        self.undo.add(run, "swapoff", self.loop)
+        larger = [(f"{DEFAULT}, window {1 << n}", "1", n) for n in self.args.clusters]
+        ways = [("kernel, by slots", "0", 3), (DEFAULT, "1", 3), *larger]
+        for name, vma, cluster in ways if case != "isolated" else ways[1:2]:
+            write("/sys/kernel/mm/swap/vma_ra_enabled", vma)
+            write("/proc/sys/vm/page-cluster", cluster)
+            self.measure(case, name, self.args.memory, [])
+        self.undo.pop()
 
-def ours(undo, args, loop):
-    run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,nodiscard", loop)
-    folder = Path(args.folder) / f"compare-swap-mount-{os.getpid()}"
-    folder.mkdir()
-    undo.add(folder.rmdir)
-    run("mount", loop, str(folder))
-    undo.add(unmount, folder)
-    for window in args.ahead:
-        measure(undo, args, loop, f"bowwave, window {window}", None, [str(folder), "--ahead", window])
+    def ours(self, case):
+        begun = len(self.undo.steps)
+        run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,nodiscard", self.loop)
+        folder = Path(self.args.folder) / f"compare-swap-mount-{os.getpid()}"
+        folder.mkdir()
+        self.undo.add(folder.rmdir)
+        run("mount", self.loop, str(folder))
+        self.undo.add(unmount, folder)
+        for window in self.args.ahead if case != "isolated" else self.args.ahead[-1:]:
+            self.measure(case, f"bowwave, window {window}", None, [str(folder), "--ahead", window])
+        self.undo.back_to(begun)
+
+    def median(self, case, name, *keys):
+        def value(result):
+            for key in keys:
+                result = result[key]
+            return result
+
+        return statistics.median(value(result) for result in self.results[case][name])
+
+    def table(self):
+        print("\n| case | who swaps | in order, MB/s | mean, us | at random, touches/s | mean, us | KiB a request |\n|---|---|---|---|---|---|---|")
+        for case, ways in self.results.items():
+            for name in ways:
+                figures = [self.median(case, name, *keys) for keys in (
+                    ("sequential", "mb_per_second"), ("sequential", "mean_us"), ("random", "touches_per_second"),
+                    ("random", "mean_us"), ("device", "kib_per_request"))]
+                print(f"| {case} | {name} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |")
+
+    def bars(self):
+        """Each bar: what it is of, the ratio that is wanted, and the one that was seen."""
+        order, chance = ("sequential", "mb_per_second"), ("random", "touches_per_second")
+        for case, ways in self.results.items():
+            kernels = [name for name in ways if name.startswith("kernel")]
+            own = [name for name in ways if name.startswith("bowwave")]
+
+            def ratio(mine, theirs, keys, case=case):
+                return self.median(case, mine, *keys) / max(self.median(case, theirs, *keys), 1e-9)
+
+            if case == "isolated":
+                yield case, "at random alone, beside the kernel", 0.9, ratio(own[-1], DEFAULT, chance)
+                continue
+            wanted = 2.0 if case == "beside" else 5.0
+            yield case, f"{own[-1]}: in order, beside its default", wanted, ratio(own[-1], DEFAULT, order)
+            best = max(kernels, key=lambda name: self.median(case, name, *order))
+            yield case, f"{own[-1]}: in order, beside its best ({best})", 1.0, ratio(own[-1], best, order)
+            for name in own:
+                yield case, f"{name}: at random, beside its default", 0.8, ratio(name, DEFAULT, chance)
+
+    def verdict(self):
+        """Prints what the medians make of the bars; how many are missed."""
+        print("\n| case | bar | at least | seen | |\n|---|---|---|---|---|")
+        missed = 0
+        for case, what, wanted, seen in self.bars():
+            missed += seen < wanted
+            print(f"| {case} | {what} | {wanted} | {seen:.2f} | {'holds' if seen >= wanted else 'MISSED'} |")
+        return missed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="See the head of the file.")
     parser.add_argument("--program", default="target/release/examples/swap_beside", help="the example, built for release")
     parser.add_argument("--folder", default="/var/tmp", help="on a disk, with room for the arrays")
-    parser.add_argument("--memory", type=int, default=256 << 20, help="bytes of memory for both arrays")
-    parser.add_argument("--sequential", type=int, default=512 << 20, help="bytes of the array that is written in order; 0 for none")
-    parser.add_argument("--random", type=int, default=512 << 20, help="bytes of the array that is written at random; 0 for none")
+    parser.add_argument("--memory", type=int, default=128 << 20, help="bytes of memory for both arrays")
+    parser.add_argument("--sequential", type=int, default=256 << 20, help="bytes of the array that is written in order")
+    parser.add_argument("--random", type=int, default=256 << 20, help="bytes of the array that is written at random")
     parser.add_argument("--writers", type=int, default=1, help="threads that write at random")
-    parser.add_argument("--seconds", type=int, default=15, help="for each run")
-    parser.add_argument("--iops", type=int, default=0, help="requests a second of the device, each way; 0 for no limit")
+    parser.add_argument("--seconds", type=int, default=8, help="for each run")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of all ways")
+    parser.add_argument("--iops", type=int, default=5000, help="requests a second of the device, each way, where they are limited")
     parser.add_argument("--clusters", type=int, nargs="*", default=[5], help="more windows of the kernel's, as powers of two")
-    parser.add_argument("--ahead", type=int, nargs="*", default=[8, 32, 256], help="largest windows of ours in pages")
+    parser.add_argument("--ahead", type=int, nargs="+", default=[8, 32, 256], help="largest windows of ours in pages, the default last")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all, unless said")
     args = parser.parse_args()
-    check(args)
+    if set(args.cases) - set(CASES):
+        parser.error(f"no such case: one of {', '.join(CASES)}")
+    check(args.folder, args.memory)
     undo = Undo()
     remember(undo, "/proc/sys/vm/page-cluster", 3)
     vma = Path("/sys/kernel/mm/swap/vma_ra_enabled")
-    undo.add(write, vma, "1" if vma.read_text().strip() in ("true", "1") else "0")
-    loop = device(undo, args, args.sequential + args.random + (256 << 20))
-    kernel(undo, args, loop)
-    ours(undo, args, loop)
+    undo.add(write, vma, "1" if vma.read_text(encoding="ascii").strip() in ("true", "1") else "0")
+    loop = loop_device(undo, args.folder, args.sequential + args.random + (256 << 20))
+    comparison = Comparison(args, undo, loop)
+    for _ in range(args.rounds):
+        for case in args.cases or CASES:
+            comparison.kernel(case)
+            comparison.ours(case)
+    comparison.table()
+    return 1 if comparison.verdict() else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,9 +14,9 @@ The programs:
 Each runs as it is, and by `bowwave run --swap` with --memory, at the end of which nothing may differ. With small sizes, for the
 test suite; with --whole at 1 GiB over 256 MiB.
 
-With --kernel, by the kernel's swap as well: to a file in the same folder, with memory held by a cgroup to --memory and 48 MiB more,
-for what bowwave does not swap: the program itself, its libraries and small pieces. That needs root, and a machine that does not
-swap; all that it makes goes at the end, whatever ends it (see tools/compare_swap.py for when not to run it).
+With --kernel, by the kernel's swap as well: to a file in the same folder, with memory held by a cgroup to what the program had in memory
+at most under bowwave, all that is not a file's counted: --memory, and what bowwave does not swap. That needs root, and a machine that
+does not swap; all that it makes goes at the end, whatever ends it (see tools/compare_swap.py for when not to run it).
 
 Ends with 1 if anything differs. tools/setup.sh programs brings numpy; a program that is missing is left out, and said so.
 """
@@ -31,15 +31,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
-from compare_swap import Undo, check, group, remember, run, ungroup
+from swapping import Group, Undo, check, not_rotating, preallocated, remember, run, vmstat
 
 MIB = 1 << 20
-# What the kernel has in memory and bowwave does not swap.
-BESIDE = 48 * MIB
 
 DIGEST = """
 import hashlib, sys
@@ -173,105 +171,103 @@ class Trial:
             for _ in range(self.size // 4000):
                 file.write(f"{numbers.getrandbits(15996):03999x}\n")
 
-    def go(self, command, ask, made=()):
+    def go(self, command, ask, group=None):
         """What a program brings, its counters if there are any, and its seconds."""
-        def enter():
-            for folder in made:
-                Path(folder / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+        began, over, peak = time.monotonic(), threading.Event(), [0]
 
-        began = time.monotonic()
-        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as printed:
+        def watch():
+            while not over.wait(0.02):
+                peak[0] = max(peak[0], group.used())
+
+        watcher = threading.Thread(target=watch) if group else None
+        with tempfile.TemporaryFile() as said:
             env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C"}
-            child = subprocess.Popen(command, stdout=printed, stderr=said, preexec_fn=enter, env=env)
+            enter = group.enter if group else None
+            # What it prints goes through a pipe: the pages of a file would be its memory, too.
+            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, preexec_fn=enter, env=env)
             self.undo.add(child.kill)
             try:
+                if watcher:
+                    watcher.start()
                 digest = ask() if ask else None
+                printed = hashlib.file_digest(child.stdout, "sha256").hexdigest()
                 code = child.wait()
             finally:
-                child.kill()
-                self.undo.steps.pop()
+                over.set()
+                if watcher:
+                    watcher.join()
+                self.undo.pop()
             seconds = time.monotonic() - began
             said.seek(0)
             text = said.read().decode(errors="replace")
             if code != 0:
                 raise RuntimeError(f"{command[:4]} ended with {code}: {text[-500:]}")
-            printed.seek(0)
-            digest = digest or hashlib.file_digest(printed, "sha256").hexdigest()
         last = text.strip().splitlines()[-1:]
-        return digest, json.loads(last[0]) if last and last[0].startswith("{") else {}, seconds
+        counters = json.loads(last[0]) if last and last[0].startswith("{") else {}
+        return {"digest": digest or printed, "counters": counters, "seconds": seconds, "memory": peak[0]}
 
     def bowwave(self, command, least, ask):
         served = [self.options.bowwave, "run", "--swap", str(self.size * 4), "--spill", self.folder, "--memory", str(self.memory),
                   "--swap-from", least, "--stats", "--json", "--", *command]
-        return self.go(served, ask)
-
-    def kernel(self, command, _least, ask):
-        made = group(self.undo, SimpleNamespace(iops=0), None, self.memory + BESIDE)
-        self.undo.add(ungroup, made)
-        self.swap_on()
+        if not self.options.kernel:
+            return self.go(served, ask)
+        begun = len(self.undo.steps)
         try:
+            return self.go(served, ask, Group(self.undo))
+        finally:
+            self.undo.back_to(begun)
+
+    def kernel(self, command, memory, ask):
+        """By the kernel's swap, with so many bytes of memory."""
+        begun = len(self.undo.steps)
+        try:
+            self.swap_on()
             before = vmstat()
-            digest, _, seconds = self.go(command, ask, made)
+            got = self.go(command, ask, Group(self.undo, memory))
             after = vmstat()
         finally:
-            self.swap_off()
-            self.undo.steps.pop()
-            ungroup(made)
+            self.undo.back_to(begun)
         names = {"pswpin": "swap_in", "pswpout": "swap_out", "swap_ra": "swap_ra", "swap_ra_hit": "swap_ra_hit"}
-        return digest, {to: after[name] - before[name] for name, to in names.items()}, seconds
+        return got | {"counters": {to: after[name] - before[name] for name, to in names.items()}}
 
     def trial(self, name, command, least, ask):
-        wanted, _, plain = self.go(command, ask)
-        row = {"program": name, "plain": plain}
-        ways = {"bowwave": self.bowwave, "kernel": self.kernel} if self.options.kernel else {"bowwave": self.bowwave}
-        for way, go in ways.items():
-            digest, counters, seconds = go(command, least, ask)
-            if digest != wanted:
-                self.differ.append(f"{name} by {way}: {digest} is not {wanted}")
-            if way == "bowwave" and counters.get("swap_out", 0) * 4096 < self.size // 8:
-                self.differ.append(f"{name}: only {counters.get('swap_out')} pages were swapped out")
-            row[way] = {"seconds": seconds, "same": digest == wanted, "counters": counters}
+        plain = self.go(command, ask)
+        row = {"program": name, "plain": plain["seconds"]}
+        row["bowwave"] = got = self.bowwave(command, least, ask)
+        if got["counters"].get("swap_out", 0) * 4096 < self.size // 8:
+            self.differ.append(f"{name}: only {got['counters'].get('swap_out')} pages were swapped out")
+        if self.options.kernel:
+            row["kernel"] = self.kernel(command, got["memory"], ask)
+        for way in ("bowwave", "kernel"):
+            if way in row and row[way]["digest"] != plain["digest"]:
+                self.differ.append(f"{name} by {way}: {row[way]['digest']} is not {plain['digest']}")
         self.rows.append(row)
-        self.show(row)
+        self.show(row, plain["digest"])
 
     def swap_on(self):
         path = os.path.join(self.folder, "swap")
-        with open(path, "wb") as file:
-            os.chmod(path, 0o600)
-            for _ in range(0, self.size * 4, MIB):
-                file.write(bytes(MIB))
-            os.fsync(file.fileno())
+        preallocated(path, self.size * 4)
+        self.undo.add(os.remove, path)
         run("mkswap", path)
         run("swapon", path)
         self.undo.add(run, "swapoff", path)
 
-    def swap_off(self):
-        if self.undo.steps[-1][1][:1] != ("swapoff",):
-            return  # It never was on.
-        self.undo.steps.pop()
-        path = os.path.join(self.folder, "swap")
-        run("swapoff", path)
-        os.remove(path)
-
-    def show(self, row):
+    def show(self, row, wanted):
         for way in ("bowwave", "kernel"):
             if way not in row:
                 continue
             got, counters = row[way], row[way]["counters"]
-            same = "same" if got["same"] else "DIFFERENT"
+            same = "same" if got["digest"] == wanted else "DIFFERENT"
             if not self.options.whole:
                 print(f"{row['program']} by {way}: {same}", flush=True)
                 continue
             ahead, known = counters.get("swap_ra", 0), counters.get("swap_mapped_ahead", 0)
             hits = counters.get("swap_ra_hit", 0) + known - counters.get("swap_wasted", 0) * bool(known)
             share = f"{100 * hits / ahead:.1f} %" if ahead else "-"
-            print(f"| {row['program']} | {way} | {row['plain']:.1f} s | {got['seconds']:.1f} s "
+            memory = f"{got['memory'] >> 20}" if got["memory"] else "-"
+            print(f"| {row['program']} | {way} | {row['plain']:.1f} s | {got['seconds']:.1f} s | {memory} "
                   f"| {counters.get('swap_in', 0) >> 8} | {counters.get('swap_out', 0) >> 8} | {ahead >> 8} | {share} | {same} |",
                   flush=True)
-
-
-def vmstat():
-    return {name: int(count) for name, count in (line.split() for line in Path("/proc/vmstat").read_text().splitlines())}
 
 
 def say(text):
@@ -307,15 +303,16 @@ def main():
     python = os.path.abspath(os.path.join(target, "tools", "programs", "bin", "python3"))
     trial = Trial(options, folder, python, undo)
     if options.kernel:
-        check(SimpleNamespace(folder=options.folder, memory=trial.memory))
+        check(options.folder, trial.memory)
         remember(undo, "/proc/sys/vm/page-cluster", 3)
+        not_rotating(undo, options.folder)
     known = trial.programs()
     unknown = set(options.programs) - set(known)
     if unknown:
         parser.error(f"no such program: {', '.join(sorted(unknown))} (one of {', '.join(known)})")
     if options.whole:
-        print("| program | by | in plain memory | time | MiB in | MiB out | MiB read ahead | of use | result |")
-        print("|---|---|---|---|---|---|---|---|---|", flush=True)
+        print("| program | by | in plain memory | time | MiB of memory | MiB in | MiB out | MiB read ahead | of use | result |")
+        print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name in options.programs or known:
         command, least, ask = known[name]
         if name == "sort":
