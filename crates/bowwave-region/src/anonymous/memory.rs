@@ -10,7 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt as _;
 use std::ptr;
 
@@ -34,6 +34,8 @@ pub(super) struct Memory {
     pages: u64,
     /// The process's page table; none where writes cannot be tracked.
     pagemap: Option<File>,
+    /// The process, to unmap many runs of pages at once.
+    this: Option<OwnedFd>,
 }
 
 impl Memory {
@@ -53,7 +55,15 @@ impl Memory {
             let hint = "is the address space limited (ulimit -v)?";
             Error::System { wanted: "reserve address space", error: error.into(), hint }
         })?;
-        let memory = Self { uffd, scope, file: file.into(), base: base as usize, pages, pagemap };
+        let memory = Self {
+            uffd,
+            scope,
+            file: file.into(),
+            base: base as usize,
+            pages,
+            pagemap,
+            this: this_process(),
+        };
         for advice in [Advice::LinuxDontFork, Advice::LinuxNoHugepage, Advice::LinuxDontDump] {
             // SAFETY: advice on our own mapping. A kernel without huge pages refuses the second; then there are none.
             let advised = unsafe { madvise(base, len, advice) };
@@ -170,26 +180,68 @@ impl Memory {
         self.advance(self.addresses(pages), |range| unsafe { self.uffd.poison(range) })
     }
 
-    /// Unmaps pages, which stay there, and says of each whether it was written to since it was mapped.
+    /// Unmaps runs of pages, which stay there, and says of each page whether it was written to since it was mapped.
     ///
     /// What was not mapped counts as not written to if it was unmapped by this and has the mark of a page that was not.
-    pub(super) fn unmap(&self, pages: &Pages, written: &mut Vec<bool>) -> io::Result<()> {
-        let Range { start, end } = self.addresses(pages);
-        // SAFETY: our own mapping, shared: what it shows stays in the file.
-        unsafe { madvise(start as *mut _, end - start, Advice::LinuxDontNeed) }?;
+    pub(super) fn unmap(&self, runs: &[Pages], written: &mut Vec<bool>) -> io::Result<()> {
+        self.unmap_all(runs)?;
         written.clear();
-        let count = (pages.end - pages.start) as usize;
-        let Some(pagemap) = &self.pagemap else {
-            written.resize(count, true);
-            return Ok(());
-        };
-        let mut entries = vec![0u8; count * ENTRY_BYTES];
-        pagemap.read_exact_at(&mut entries, (start / SYSTEM_PAGE * ENTRY_BYTES) as u64)?;
-        written.extend(entries.chunks_exact(ENTRY_BYTES).map(|entry| {
-            let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
-            entry & PROTECTED == 0
-        }));
+        let mut entries = Vec::new();
+        for pages in runs {
+            let count = (pages.end - pages.start) as usize;
+            let Some(pagemap) = &self.pagemap else {
+                written.resize(written.len() + count, true);
+                continue;
+            };
+            entries.resize(count * ENTRY_BYTES, 0u8);
+            let offset = self.address(pages.start) / SYSTEM_PAGE * ENTRY_BYTES;
+            pagemap.read_exact_at(&mut entries, offset as u64)?;
+            written.extend(entries.chunks_exact(ENTRY_BYTES).map(|entry| {
+                let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
+                entry & PROTECTED == 0
+            }));
+        }
         Ok(())
+    }
+
+    /// Unmaps runs of pages, in one call where the kernel lets a process have that of itself (since 6.13): each call has all processors that
+    /// run the program forget what they know of addresses.
+    fn unmap_all(&self, mut runs: &[Pages]) -> io::Result<()> {
+        while let Some(this) = &self.this
+            && runs.len() > 1
+        {
+            let vectors: Vec<libc::iovec> =
+                runs.iter().take(VECTORS).map(|pages| self.vector(pages)).collect();
+            // SAFETY: our own mapping, shared: what it shows stays in the file. The vectors live as long as the call.
+            let done = unsafe {
+                let (vectors, count) = (vectors.as_ptr(), vectors.len());
+                let advice = libc::MADV_DONTNEED;
+                libc::syscall(libc::SYS_process_madvise, this.as_raw_fd(), vectors, count, advice, 0)
+            };
+            // The first so many runs; of none is a part done.
+            let Ok(mut done) = usize::try_from(done) else { break };
+            let all = runs.len();
+            while let Some((first, rest)) = runs.split_first()
+                && self.vector(first).iov_len <= done
+            {
+                done -= self.vector(first).iov_len;
+                runs = rest;
+            }
+            if runs.len() == all {
+                break;
+            }
+        }
+        for pages in runs {
+            let Range { start, end } = self.addresses(pages);
+            // SAFETY: as above.
+            unsafe { madvise(start as *mut _, end - start, Advice::LinuxDontNeed) }?;
+        }
+        Ok(())
+    }
+
+    fn vector(&self, pages: &Pages) -> libc::iovec {
+        let Range { start, end } = self.addresses(pages);
+        libc::iovec { iov_base: start as *mut _, iov_len: end - start }
     }
 
     /// Copies what is there into `bytes`, whole pages, mapped or not.
@@ -232,6 +284,15 @@ impl Drop for Memory {
     }
 }
 
+/// This process, if the kernel has such names (since 5.3).
+fn this_process() -> Option<OwnedFd> {
+    // SAFETY: no memory is passed; the result is checked before it is used.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+    let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0)?;
+    // SAFETY: made just above, and nobody else's.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Opens what tells of touches, and of writes where the kernel and the process's rights allow.
 fn watch(scope: Option<Scope>) -> Result<(Uffd, Scope, Option<File>)> {
     // Not for processes that have changed their user: to these their own page table is closed.
@@ -251,6 +312,8 @@ fn watch(scope: Option<Scope>) -> Result<(Uffd, Scope, Option<File>)> {
     opened.map_err(crate::region::uffd_refused)
 }
 
+/// Runs that the kernel takes at once.
+const VECTORS: usize = 1024;
 /// Bytes of an entry of `/proc/self/pagemap`.
 const ENTRY_BYTES: usize = 8;
 /// Bit of an entry: the page, or the mark where it was, is write-protected by userfaultfd.

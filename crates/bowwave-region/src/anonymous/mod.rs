@@ -6,6 +6,7 @@
 //! | `region`, `vec` | what programs have: memory, and a vector in it |
 //! | `swap` | the driver of [the core's pager](bowwave_core::swap::pager), which decides everything |
 //! | `transfers`, `queue` | reads and writes on their way: buffers, the core's scheduler, the store |
+//! | `room` | the thread that takes pages out of memory |
 //! | `memory` | the mapping, and what the kernel says of it |
 //! | `serve` | threads that wait for touches |
 //! | `spill`, `buffers`, `space` | the file, pages on their way, who has which addresses |
@@ -20,6 +21,7 @@ mod buffers;
 mod memory;
 mod queue;
 mod region;
+mod room;
 mod serve;
 mod space;
 mod spill;

@@ -12,6 +12,7 @@ use bowwave_core::{PageIndex, PageRange};
 
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
+use super::room::RoomMaker;
 use super::serve::Handlers;
 use super::spill::Spill;
 use super::swap::{Budget, Shared};
@@ -42,6 +43,7 @@ pub struct Swap {
 struct Inner {
     /// Before what they serve.
     _handlers: Handlers,
+    _room: RoomMaker,
     shared: Arc<Shared>,
 }
 
@@ -122,7 +124,8 @@ impl Swap {
         let shared = Shared::new(memory, buffers, spill, pager, budget);
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         let handlers = Handlers::start(&shared, options.handlers.map_or(processors, NonZeroUsize::get))?;
-        Ok(Self { inner: Arc::new(Inner { _handlers: handlers, shared }) })
+        let room = RoomMaker::start(&shared)?;
+        Ok(Self { inner: Arc::new(Inner { _handlers: handlers, _room: room, shared }) })
     }
 
     /// A region of `len` bytes, all zeros.

@@ -2,18 +2,19 @@
 //!
 //! ```text
 //!   a touch ──► kernel ──► handler ──► Pager::touch ──► Zero, Map ─────────► the program goes on
-//!                                          │    Unmap ──► Pager::unmapped
+//!                                          │    Unmap, Write, Drop ──► room ──► Pager::unmapped
 //!                                          └──► Read, Write ──► transfers ──► read_done, written
 //! ```
 //!
-//! All but transfers is done under one lock, in the order that the pager says. Nothing here touches a region, so that
+//! The pager is asked under one lock, and what someone waits for is done under it at once, in the order that the pager says. What makes
+//! room is left to a thread of its own ([`Room`]), which holds the lock for moments only. Nothing here touches a region, so that
 //! serving a touch never needs another one; and what serving needs (buffers, tables) is not in one.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
 use super::queue::{Queue, now};
+use super::room::Room;
 use super::space::Space;
 use super::spill::OpenSpill;
 use super::transfers::{Staged, Transfers};
@@ -38,6 +40,10 @@ pub(super) struct Shared {
     pub(super) buffers: Arc<Buffers>,
     pub(super) queue: Arc<Queue>,
     state: Mutex<State>,
+    /// Rung when there is room to be made while nobody does, and when some was made that someone waits for.
+    pub(super) bell: Condvar,
+    /// Threads that want the lock.
+    wanting: AtomicU64,
     /// When the pager wants to be looked at again, in nanoseconds; `u64::MAX` if it does not.
     deadline: AtomicU64,
     /// That the store takes nothing has been said.
@@ -62,12 +68,12 @@ pub(super) struct State {
     pub(super) transfers: Transfers,
     /// What was read and is not in memory yet.
     pub(super) staged: Staged,
-    /// What the pager wants done, in order.
-    todo: VecDeque<PagerAction>,
-    /// Where it answers.
+    /// What makes room, and can wait.
+    pub(super) room: Room,
+    /// Where the pager answers.
     pub(super) out: Vec<PagerAction>,
-    written: Vec<bool>,
-    soiled: Vec<PageIndex>,
+    /// A read that someone waits for has come up, and is to be sent before anything else is done.
+    pub(super) demanded: bool,
     /// Bytes that the pager's tables had when its frames were counted last.
     tables: u64,
 }
@@ -106,16 +112,17 @@ impl Shared {
             next_id: 0,
             transfers: Transfers::default(),
             staged: Staged::default(),
-            todo: VecDeque::new(),
+            room: Room::default(),
             out: Vec::new(),
-            written: Vec::new(),
-            soiled: Vec::new(),
+            demanded: false,
         };
         let shared = Arc::new(Self {
             memory,
             buffers,
             queue,
             state: Mutex::new(state),
+            bell: Condvar::new(),
+            wanting: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             complained: AtomicBool::new(false),
             failed: Mutex::default(),
@@ -127,7 +134,7 @@ impl Shared {
         shared
     }
 
-    /// Has `change` done to the pager and everything done that follows.
+    /// Has `change` done to the pager and everything that follows, but for what makes room: that begins.
     pub(super) fn step<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let _aborts = Aborts;
         let mut state = self.lock();
@@ -137,13 +144,26 @@ impl Shared {
             let deadline = state.pager.next_deadline().map_or(u64::MAX, |at| at.0);
             self.deadline.store(deadline, Ordering::Relaxed);
             self.note_blocked(deadline != u64::MAX);
+            let begins = done && state.room.begins();
             drop(state);
             self.queue.pump();
+            if begins {
+                self.bell.notify_all();
+            }
             if done {
                 return result;
             }
             state = self.lock();
         }
+    }
+
+    /// The same, and waits until what was to be done for it is: nobody reaches a page any more that is to go.
+    fn step_through(&self, pages: Option<&Pages>, change: impl FnOnce(&mut State)) {
+        self.step(change);
+        if let Some(pages) = pages {
+            self.lock().drop_now(self, pages);
+        }
+        self.wait_for_room();
     }
 
     /// A program touches a page.
@@ -204,11 +224,20 @@ impl Shared {
     }
 
     pub(super) fn remove_region(&self, region: RegionId) {
-        self.step(|state| state.pager.remove_region(now(), region, &mut state.out));
+        let pages = self.lock().regions.get(&region).cloned();
+        self.step_through(pages.as_ref(), |state| {
+            state.pager.remove_region(now(), region, &mut state.out);
+        });
     }
 
     pub(super) fn advise(&self, region: RegionId, pages: PageRange, advice: RegionAdvice) {
-        self.step(|state| state.pager.advise(now(), region, pages, advice, &mut state.out));
+        let change = |state: &mut State| state.pager.advise(now(), region, pages, advice, &mut state.out);
+        if advice == RegionAdvice::DontNeed {
+            let place = self.lock().pages(region, pages);
+            self.step_through(Some(&place), change);
+        } else {
+            self.step(change);
+        }
     }
 
     pub(super) fn region_stats(&self, region: RegionId) -> (SwapStats, u64) {
@@ -253,8 +282,25 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The lock, before the thread that makes room has it again.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        if let Ok(state) = self.state.try_lock() {
+            return state;
+        }
+        self.wanting.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wanting.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    /// Lets others have the lock, which goes to whoever asks first and not to who waits.
+    pub(super) fn give_way(&self) {
+        for _ in 0..GIVE_WAY {
+            if self.wanting.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            thread::yield_now();
+        }
     }
 }
 
@@ -268,83 +314,77 @@ impl fmt::Debug for Shared {
 }
 
 impl State {
-    /// Does what the pager has said, and what it says to that; whether that is all. If not, a read has come up that someone waits
-    /// for: it is to be sent before the rest is done, which making room for it may be, and much.
-    pub(super) fn carry_out(&mut self, shared: &Shared) -> bool {
+    /// Does what the pager has said, but for what makes room; whether that is all. If not, a read has come up that someone waits
+    /// for: it is to be sent before the rest is done.
+    fn carry_out(&mut self, shared: &Shared) -> bool {
         loop {
-            if self.take_in(shared) {
+            self.take_in(shared);
+            if std::mem::take(&mut self.demanded) {
                 return false;
             }
-            let Some(action) = self.todo.pop_front() else { break };
+            self.start_starved(shared);
+            self.fit(shared);
+            if self.out.is_empty() {
+                // What a whole region that went away took is not kept for the next.
+                self.out.shrink_to(ACTIONS_KEPT);
+                return true;
+            }
+        }
+    }
+
+    /// Does what someone waits for, and lines up the rest. They may pass each other: no page is in both, but for those that are to be given
+    /// back, and a page whose write-out has not begun may be mapped, for what is written to it then counts as not stored.
+    pub(super) fn take_in(&mut self, shared: &Shared) {
+        let mut out = std::mem::take(&mut self.out);
+        for action in out.drain(..) {
             match action {
                 PagerAction::Zero { region, pages, .. } => {
                     let pages = self.pages(region, pages);
+                    self.make_way(shared, &pages);
                     insist(|| shared.memory.zero(&pages));
                 }
                 PagerAction::Map { region, pages, .. } => self.map(shared, region, pages),
-                PagerAction::Unmap { region, pages } => self.unmap(shared, region, pages),
-                PagerAction::Drop { region, pages } => {
-                    let pages = self.pages(region, pages);
-                    self.staged.forget(&pages);
-                    insist(|| shared.memory.free(&pages));
-                }
                 PagerAction::Wake { waiter: Waiter(page), result } => match result {
                     Ok(()) => shared.memory.wake_pages(&(page..page + 1)),
                     Err(PagerError::Read(_) | PagerError::Gone) => shared.poison(page),
                 },
-                PagerAction::Retired { region } => self.retired(shared, region),
-                PagerAction::Read(read) => self.start_read(shared, read),
-                PagerAction::Write(write) => self.start_write(shared, write),
+                PagerAction::Read(read) => {
+                    self.demanded |= read.urgency == Urgency::Demand;
+                    self.start_read(shared, read);
+                }
                 PagerAction::Promote { id: ReadId(name) } => self.promote(shared, name),
+                PagerAction::Drop { region, pages } => {
+                    let pages = self.pages(region, pages);
+                    self.staged.forget(&pages);
+                    self.room.give_back(&pages);
+                }
+                PagerAction::Unmap { .. } | PagerAction::Write(_) | PagerAction::Retired { .. } => {
+                    self.room.line_up(action);
+                }
                 PagerAction::Decided(_) => {}
             }
         }
-        self.start_starved(shared);
-        // What a whole region that went away took is not kept for the next.
-        self.todo.shrink_to(ACTIONS_KEPT);
-        self.out.shrink_to(ACTIONS_KEPT);
-        self.fit(shared)
-    }
-
-    /// The same, to the end.
-    pub(super) fn carry_all_out(&mut self, shared: &Shared) {
-        while !self.carry_out(shared) {}
-    }
-
-    /// Lines up what the pager has said, but for reads that someone waits for, which begin; whether there was one.
-    fn take_in(&mut self, shared: &Shared) -> bool {
-        let (mut out, mut demand) = (std::mem::take(&mut self.out), false);
-        for action in out.drain(..) {
-            match action {
-                PagerAction::Read(read) if read.urgency == Urgency::Demand => {
-                    self.start_read(shared, read);
-                    demand = true;
-                }
-                action => self.todo.push_back(action),
-            }
-        }
         self.out = out;
-        demand
     }
 
-    /// Has the tables and the pages have the memory together; whether nothing follows from it.
-    fn fit(&mut self, shared: &Shared) -> bool {
+    /// Has the tables and the pages have the memory together.
+    fn fit(&mut self, shared: &Shared) {
         let tables = self.pager.table_bytes();
-        if tables == self.tables {
-            return true;
+        if tables != self.tables {
+            self.tables = tables;
+            self.pager.set_frames(now(), shared.budget.frames(tables), &mut self.out);
         }
-        self.tables = tables;
-        self.pager.set_frames(now(), shared.budget.frames(tables), &mut self.out);
-        self.out.is_empty()
     }
 
-    fn unmap(&mut self, shared: &Shared, region: RegionId, range: PageRange) {
-        let pages = self.pages(region, range);
-        insist(|| shared.memory.unmap(&pages, &mut self.written));
-        self.soiled.clear();
-        let soiled = self.written.iter().enumerate().filter(|(_, written)| **written);
-        self.soiled.extend(soiled.map(|(index, _)| range.start + PageCount(index as u64)));
-        self.pager.unmapped(now(), region, range, Some(&self.soiled), &mut self.out);
+    /// Pages that are to come into memory: what was there before goes first, and as much besides as they take.
+    pub(super) fn make_way(&mut self, shared: &Shared, pages: &Pages) {
+        self.drop_now(shared, pages);
+        self.room.free(pages.end - pages.start, |run| insist(|| shared.memory.free(&run)));
+    }
+
+    /// Gives back what is to be given back of these pages.
+    pub(super) fn drop_now(&mut self, shared: &Shared, pages: &Pages) {
+        self.room.free_of(pages, |run| insist(|| shared.memory.free(&run)));
     }
 
     /// Where pages of a region are.
@@ -366,9 +406,11 @@ impl State {
     }
 
     /// Nothing of a region is in flight: its place is free again.
-    fn retired(&mut self, shared: &Shared, region: RegionId) {
+    pub(super) fn retired(&mut self, shared: &Shared, region: RegionId) {
         let Some(pages) = self.regions.remove(&region) else { return };
         self.by_place.remove(&pages.start);
+        // All of it goes; and none of it when it is another's.
+        self.room.free_of(&pages, |_| {});
         // With the marks of pages that were not to be had.
         insist(|| shared.memory.clear(&pages));
         self.space.give(&pages);
@@ -377,7 +419,7 @@ impl State {
 }
 
 /// Ends the process when what is done under the lock panics: all that touch a region would wait for ever.
-struct Aborts;
+pub(super) struct Aborts;
 
 impl Drop for Aborts {
     fn drop(&mut self) {
@@ -409,6 +451,8 @@ fn say(message: fmt::Arguments<'_>) {
 const ACTIONS_KEPT: usize = 1024;
 /// Pages for stacks of threads, what they allocate for a moment, and the rings of the store.
 const BESIDE: u64 = 64;
+/// Times that the thread that makes room lets others run who want the lock.
+const GIVE_WAY: u32 = 64;
 /// How often in so many tries it is said that something does not work.
 const TELL_EACH: u64 = 1000;
 /// Pause before something is tried again.

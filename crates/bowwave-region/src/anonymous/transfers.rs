@@ -43,6 +43,15 @@ struct Writing {
     error: Option<WriteError>,
 }
 
+/// Pages of a write, in buffers.
+pub(super) struct Loaded {
+    pages: usize,
+    /// Those that are not all zeroes, each part with where it begins among them.
+    parts: Vec<(usize, Lease)>,
+    /// Where the others are.
+    zeroes: Vec<usize>,
+}
+
 /// Pages that lie in buffers and are not in memory yet.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
@@ -125,10 +134,14 @@ impl State {
         }
     }
 
-    pub(super) fn start_write(&mut self, shared: &Shared, write: SwapOut) {
+    /// Sends a write; `loaded` are its first pages.
+    pub(super) fn start_write(&mut self, shared: &Shared, write: SwapOut, loaded: Option<Loaded>) {
         let (WriteId(name), demand) = (write.id, write.urgency == Urgency::Demand);
         let writing = Writing { write, loaded: 0, zeroes: Vec::new(), pending: 0, error: None };
         self.transfers.writes.insert(name, writing);
+        if let Some(loaded) = loaded {
+            self.send_loaded(shared, name, loaded);
+        }
         if !self.send_write(shared, name) {
             self.transfers.starved[usize::from(!demand)].push_back(Starved::Write(name));
         }
@@ -139,42 +152,27 @@ impl State {
     fn send_write(&mut self, shared: &Shared, name: u64) -> bool {
         loop {
             let Some(writing) = self.transfers.writes.get(&name) else { return true };
-            let missing = writing.write.pages.len() - writing.loaded;
-            if missing == 0 {
+            let missing = &writing.write.pages[writing.loaded..];
+            if missing.is_empty() {
                 return true;
             }
-            let demand = writing.write.urgency == Urgency::Demand;
-            let Some(mut lease) = shared.buffers.lend(missing.min(RUN_MAX), demand) else { return false };
-            self.load(shared, name, &mut lease);
-            let writing = self.transfers.writes.get_mut(&name).expect("it is here, as above");
-            let (first, urgency) = (writing.loaded, writing.write.urgency);
-            writing.loaded += lease.pages();
-            for (at, buffer) in split_at_zeroes(lease, &mut writing.zeroes, first) {
-                writing.pending += 1;
-                let slot = writing.write.slot.0 + (first + at) as u64;
-                let direction = Direction::Write;
-                shared.queue.add(Transfer {
-                    name,
-                    direction,
-                    urgency,
-                    slot,
-                    buffers: vec![buffer],
-                    tries: 0,
-                });
-            }
+            let places: Vec<u64> = missing.iter().take(RUN_MAX).map(|&id| self.place(id)).collect();
+            let Some(loaded) = shared.load(&writing.write, &places) else { return false };
+            self.send_loaded(shared, name, loaded);
         }
     }
 
-    /// Copies the next pages of a write, as many as the buffer has room for.
-    fn load(&self, shared: &Shared, name: u64, lease: &mut Lease) {
-        let writing = &self.transfers.writes[&name];
-        let pages = &writing.write.pages[writing.loaded..writing.loaded + lease.pages()];
-        let mut bytes = lease.bytes_mut();
-        for run in pages.chunk_by(|a, b| a.region == b.region && a.page.0 + 1 == b.page.0) {
-            let (these, rest) = bytes.split_at_mut(run.len() * SYSTEM_PAGE);
-            let first = self.place(run[0]);
-            insist(|| shared.memory.load(first, these));
-            bytes = rest;
+    /// Sends the next pages of a write.
+    fn send_loaded(&mut self, shared: &Shared, name: u64, loaded: Loaded) {
+        let writing = self.transfers.writes.get_mut(&name).expect("whoever loads it has it");
+        let (first, urgency) = (writing.loaded, writing.write.urgency);
+        writing.loaded += loaded.pages;
+        writing.zeroes.extend(loaded.zeroes.iter().map(|at| first + at));
+        for (at, buffer) in loaded.parts {
+            writing.pending += 1;
+            let slot = writing.write.slot.0 + (first + at) as u64;
+            let direction = Direction::Write;
+            shared.queue.add(Transfer { name, direction, urgency, slot, buffers: vec![buffer], tries: 0 });
         }
     }
 
@@ -240,8 +238,12 @@ impl State {
 
     fn read_ended(&mut self, shared: &Shared, transfer: Transfer, result: Result<()>) {
         let Some(read) = self.transfers.reads.remove(&transfer.name) else { return };
-        // What is left to be done was said before these pages came.
-        self.carry_all_out(shared);
+        // What was said before these pages came.
+        self.take_in(shared);
+        for &id in &read.pages {
+            let page = self.place(id);
+            self.make_way(shared, &(page..page + 1));
+        }
         match &result {
             Ok(()) => {
                 let buffers = transfer.buffers.iter().flat_map(|lease| {
@@ -258,7 +260,7 @@ impl State {
             }
         }
         self.pager.read_done(now(), read.id, result.map_err(|_| 0), &mut self.out);
-        self.carry_all_out(shared);
+        self.take_in(shared);
         for (page, source) in std::mem::take(&mut self.staged.pages) {
             if !source.is_null() {
                 // SAFETY: in a buffer of the transfer, which is alive.
@@ -280,6 +282,24 @@ impl State {
     }
 }
 
+impl Shared {
+    /// Copies pages to be written, which lie at `places`, into a buffer, as many as it has room for; none if there is no buffer.
+    /// Needs no lock: they do not go before they are written.
+    pub(super) fn load(&self, write: &SwapOut, places: &[u64]) -> Option<Loaded> {
+        let mut lease = self.buffers.lend(places.len(), write.urgency == Urgency::Demand)?;
+        let pages = lease.pages();
+        let mut bytes = lease.bytes_mut();
+        for run in places[..pages].chunk_by(|one, next| one + 1 == *next) {
+            let (these, rest) = bytes.split_at_mut(run.len() * SYSTEM_PAGE);
+            insist(|| self.memory.load(run[0], these));
+            bytes = rest;
+        }
+        let mut zeroes = Vec::new();
+        let parts = split_at_zeroes(lease, &mut zeroes);
+        Some(Loaded { pages, parts, zeroes })
+    }
+}
+
 impl Ends for Shared {
     fn ended(&self, transfer: Transfer, result: Result<()>) {
         self.step(|state| match transfer.direction {
@@ -289,10 +309,10 @@ impl Ends for Shared {
     }
 }
 
-/// Cuts a buffer at its pages of zeroes, whose positions, counted from `first`, are noted: the rest, with where they begin in it.
-fn split_at_zeroes(lease: Lease, zeroes: &mut Vec<usize>, first: usize) -> Vec<(usize, Lease)> {
+/// Cuts a buffer at its pages of zeroes, whose positions are noted: the rest, with where they begin in it.
+fn split_at_zeroes(lease: Lease, zeroes: &mut Vec<usize>) -> Vec<(usize, Lease)> {
     let is_zero: Vec<bool> = lease.bytes().chunks_exact(SYSTEM_PAGE).map(is_zero).collect();
-    zeroes.extend(is_zero.iter().enumerate().filter(|(_, zero)| **zero).map(|(at, _)| first + at));
+    zeroes.extend(is_zero.iter().enumerate().filter(|(_, zero)| **zero).map(|(at, _)| at));
     let (mut parts, mut at, mut rest) = (Vec::new(), 0, lease);
     for run in is_zero.chunk_by(|a, b| a == b) {
         let tail = rest.split_off(run.len());
