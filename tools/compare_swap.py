@@ -97,6 +97,7 @@ class Comparison:
         self.undo.add(unmount, folder)
         for window in self.args.ahead if case != "isolated" else self.args.ahead[-1:]:
             self.measure(case, f"bowwave, window {window}", None, [str(folder), "--ahead", window])
+            run("sync", "--file-system", str(folder))  # The last one's file is gone, and its blocks are free once that is written.
         self.undo.back_to(begun)
 
     def median(self, case, name, *keys):
