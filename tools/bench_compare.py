@@ -43,7 +43,7 @@ BARS = {"a": (1.5, 1.01), "b": (2.5, 1.01), "c": (15.8, 1.05), "d": (9.8, 1.05),
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
 # How the engine asks an object store: fills of 256 KiB, joined as far as all connections have something to do.
 ENGINE = ("queue_elevator=deadline,queue_merge=1,queue_fill_kb=256,queue_spread_kb=512,request_kb_max=16384,"
-          "queue_async_depth=62,queue_sync_slowdown=0")
+          "queue_async_depth=62,queue_async_depth_start=15,queue_sync_fast_ms=60,queue_sync_sample_kb=512")
 # Bundles of certificates and proxies have no part in this, and rclone refuses the former.
 OURS = {name: value for name, value in os.environ.items()
         if name != "AWS_CA_BUNDLE" and not name.lower().endswith("_proxy")}

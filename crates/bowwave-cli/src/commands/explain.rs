@@ -51,7 +51,7 @@ With --scheduler a simulated device serves the trace, each row at its time, and 
   floor     an async batch begins: sync was chosen before it as often as it may be
   aged      its priority is low, but it has waited too long
 
-Knobs: sync_expire_ms, async_expire_ms, batch, starved, contiguous, front_merges, seeks, promotion, aging_ms, async_depth, sync_slowdown (docs/guide-devices.md).
+Knobs: sync_expire_ms, async_expire_ms, batch, starved, contiguous, front_merges, seeks, promotion, aging_ms, async_depth, async_depth_start, sync_slowdown, sync_fast_ms, sync_sample_kb (docs/guide-devices.md).
 
 Examples:
   bowwave explain trace.csv --policy ondemand

@@ -40,6 +40,9 @@ impl Scheduler {
     /// waited too long.
     pub(super) fn choose(&mut self, now: Instant) -> Option<Choice> {
         let may_async = self.depth.may_dispatch(now, self.async_at_device);
+        if !may_async && self.lanes.iter().any(|lane| lane.head(1).is_some()) {
+            self.depth.refused();
+        }
         if let Some(choice) = self.aged(now, may_async) {
             return Some(choice);
         }

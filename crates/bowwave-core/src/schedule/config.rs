@@ -49,6 +49,10 @@ pub struct SchedulerConfig {
     pub aging_ns: u64,
     /// Most async requests at the device, however fast sync ones are. At least 1.
     pub async_depth_max: u32,
+    /// With how many async requests at the device it begins. If that is less than the most, the limit grows with each that
+    /// comes back, until sync ones are slow; and what was then taken off it is given back if less came through without. At
+    /// least 1.
+    pub async_depth_start: u32,
     /// Async requests go only while fewer than so many requests of any class are at the device, so that the last slots are
     /// there for who comes and waits; unless one has expired, or its turn has come by `starved_max`. At least 1.
     pub async_beside_max: u32,
@@ -88,6 +92,7 @@ impl SchedulerConfig {
             promotion: true,
             aging_ns: 10_000_000_000,
             async_depth_max: 64,
+            async_depth_start: u32::MAX,
             async_beside_max: u32::MAX,
             write_back_waits: false,
             sync_slowdown_max: 2,
@@ -125,6 +130,7 @@ impl SchedulerConfig {
         let counts = [
             ("batch_requests", self.batch_requests),
             ("async_depth_max", self.async_depth_max),
+            ("async_depth_start", self.async_depth_start),
             ("async_beside_max", self.async_beside_max),
             ("sync_slowdown_max", self.sync_slowdown_max),
         ];

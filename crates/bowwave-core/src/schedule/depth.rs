@@ -3,8 +3,10 @@
 //! After Kyber (Linux), which sizes the share of each kind of request by measured latency. Kyber needs goals in
 //! milliseconds; here the goal is relative to what sync requests take with at most one async request at the device, in the
 //! best stretch of time so far. That best is forgotten slowly, for a device may become slower; and while it is not known,
-//! the limit goes down until it is.
+//! the limit goes down until it is. Where each request at the device may carry as much as the last, the limit also follows
+//! what it [gains](super::gain).
 
+use super::gain::Gain;
 use crate::time::Instant;
 
 /// The limit, and what it follows.
@@ -27,6 +29,9 @@ pub(super) struct AsyncDepth {
     /// Bytes that an async request is cut to, and between which bounds.
     bytes: u64,
     bytes_bounds: (u64, u64),
+    /// If the limit follows what it gains.
+    gain: Option<Gain>,
+    window_begun: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +51,9 @@ const WINDOW_NS: u64 = 100_000_000;
 /// The best average grows by this part of it each window, so that it follows a device that becomes slower by half within
 /// some seconds.
 const FORGET_SHARE: u64 = 64;
+/// Where it is not gone down to one: what sync requests take alone is hardly ever seen, and must not be forgotten meanwhile. It
+/// doubles in a minute.
+const FORGET_SHARE_BY_GAIN: u64 = 1024;
 /// Windows without sync requests until the limit grows: 2 s, so that who syncs each second finds it as it was.
 const SILENT_WINDOWS: u32 = 20;
 
@@ -63,7 +71,14 @@ impl AsyncDepth {
             silent: 0,
             bytes: u64::MAX,
             bytes_bounds: (u64::MAX, u64::MAX),
+            gain: None,
+            window_begun: Instant(0),
         }
+    }
+
+    /// Begins with `start`, if that is less than the most, and goes by what is gained.
+    pub(super) fn by_gain(self, start: u32) -> Self {
+        if start < self.max { Self { now: start, gain: Some(Gain::new()), ..self } } else { self }
     }
 
     /// Where one long request is enough to make sync ones slow: shortens them down to `min` bytes, from `max`, once only one is left.
@@ -80,6 +95,20 @@ impl AsyncDepth {
     pub(super) fn may_dispatch(&mut self, now: Instant, at_device: u32) -> bool {
         self.turn(now);
         at_device < self.now
+    }
+
+    /// An async request waits although the device could take it.
+    pub(super) const fn refused(&mut self) {
+        if let Some(gain) = &mut self.gain {
+            gain.refused();
+        }
+    }
+
+    /// A request has come back from the device.
+    pub(super) fn done(&mut self, bytes: u64, is_async: bool) {
+        if self.gain.as_mut().is_some_and(|gain| gain.done(bytes, is_async)) {
+            self.now = (self.now + 1).min(self.max);
+        }
     }
 
     /// How many there may be at the device.
@@ -103,6 +132,9 @@ impl AsyncDepth {
             return;
         }
         self.window_ends = Instant(now.0.saturating_add(WINDOW_NS));
+        let passed = now.0 - core::mem::replace(&mut self.window_begun, now).0;
+        let given_back = self.gain.as_mut().and_then(|gain| gain.turn(passed));
+        self.now = given_back.unwrap_or(self.now);
         let Some(average) = self.all.average() else {
             self.silent = self.silent.saturating_add(1);
             if self.silent > SILENT_WINDOWS {
@@ -112,13 +144,20 @@ impl AsyncDepth {
             return;
         };
         self.silent = 0;
-        self.best_ns = self.best_ns.saturating_add(self.best_ns / FORGET_SHARE);
+        let share = if self.gain.is_some() { FORGET_SHARE_BY_GAIN } else { FORGET_SHARE };
+        self.best_ns = self.best_ns.saturating_add(self.best_ns / share);
         if let Some(alone) = self.alone.average() {
             self.best_ns = self.best_ns.min(alone);
         }
         (self.all, self.alone) = (Sum::default(), Sum::default());
         let slow = average > self.fast_ns
             && (self.best_ns == u64::MAX || average > self.best_ns.saturating_mul(self.slowdown_max.into()));
+        if let Some(gain) = &mut self.gain
+            && slow
+            && !gain.halves(self.now)
+        {
+            return;
+        }
         match (slow, self.now) {
             (true, 1) => self.bytes = (self.bytes / 2).max(self.bytes_bounds.0),
             (true, _) => self.now /= 2,

@@ -31,7 +31,7 @@ const HOUR_MS: f64 = 3_600_000.0;
 const MS: f64 = 1e6;
 
 /// Every knob.
-pub const KNOBS: [Knob; 11] = [
+pub const KNOBS: [Knob; 14] = [
     Knob {
         name: "sync_expire_ms",
         what: "time to the deadline of a sync request; of a read with deadline-rw",
@@ -113,6 +113,16 @@ pub const KNOBS: [Knob; 11] = [
         set: |config, value| config.async_depth_max = value as u32,
     },
     Knob {
+        name: "async_depth_start",
+        what: "with how many of them it begins, to grow and shrink by what is gained; 0: with the most, which stays; deadline alone",
+        low: 0.0,
+        high: 65_536.0,
+        get: |config| {
+            if config.async_depth_start == u32::MAX { 0.0 } else { f64::from(config.async_depth_start) }
+        },
+        set: |config, value| config.async_depth_start = if value == 0.0 { u32::MAX } else { value as u32 },
+    },
+    Knob {
         name: "sync_slowdown",
         what: "from so many times what sync requests take nearly alone, fewer async ones go to the device; 0: never; deadline alone",
         low: 0.0,
@@ -121,6 +131,30 @@ pub const KNOBS: [Knob; 11] = [
             if config.sync_slowdown_max == u32::MAX { 0.0 } else { f64::from(config.sync_slowdown_max) }
         },
         set: |config, value| config.sync_slowdown_max = if value == 0.0 { u32::MAX } else { value as u32 },
+    },
+    Knob {
+        name: "sync_fast_ms",
+        what: "sync requests that take no longer than this are never slow; deadline alone",
+        low: 0.0,
+        high: HOUR_MS,
+        get: |config| config.sync_fast_ns as f64 / MS,
+        set: |config, value| config.sync_fast_ns = (value * MS) as u64,
+    },
+    Knob {
+        name: "sync_sample_kb",
+        what: "longest sync request that tells whether they are slow; 0: all do; deadline alone",
+        low: 0.0,
+        high: 4_194_304.0,
+        get: |config| {
+            if config.sync_sample_bytes_max == u64::MAX {
+                0.0
+            } else {
+                config.sync_sample_bytes_max as f64 / 1024.0
+            }
+        },
+        set: |config, value| {
+            config.sync_sample_bytes_max = if value == 0.0 { u64::MAX } else { value as u64 * 1024 };
+        },
     },
 ];
 

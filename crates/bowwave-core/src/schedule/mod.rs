@@ -32,6 +32,7 @@
 mod choose;
 mod config;
 mod depth;
+mod gain;
 mod items;
 mod knobs;
 mod lane;
@@ -99,7 +100,7 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let limited = config.algorithm == Algorithm::Deadline;
-        let fast_ns = config.sync_fast_ns;
+        let (fast_ns, start) = (config.sync_fast_ns, config.async_depth_start);
         let bytes_min = config.async_bytes_min;
         let bytes_max = if limited && bytes_min < u64::MAX { config.request_bytes_max } else { u64::MAX };
         let (max, slowdown) =
@@ -113,7 +114,9 @@ impl Scheduler {
             at_device: [0; Priority::ALL.len()],
             async_at_device: 0,
             sync_in_a_row: 0,
-            depth: AsyncDepth::new(max, slowdown, fast_ns).shortening(bytes_min.min(bytes_max), bytes_max),
+            depth: AsyncDepth::new(max, slowdown, fast_ns)
+                .by_gain(start)
+                .shortening(bytes_min.min(bytes_max), bytes_max),
             stats: SchedulerStats::default(),
         })
     }
@@ -284,6 +287,7 @@ impl Scheduler {
         }
         self.items.release(id.index);
         self.at_device[self.lane(&item.request)] -= 1;
+        self.depth.done(item.request.bytes(), counts_async);
         if counts_async {
             self.async_at_device -= 1;
         } else if item.request.bytes() <= self.config.sync_sample_bytes_max {

@@ -22,8 +22,13 @@ const HEAD_BATCH: u32 = 4;
 /// Places on a device lie below this, and no file is longer than 2^63 bytes: addresses cannot overflow.
 const PLACES: u64 = 1 << 62;
 /// Stores that answer within this are near: how long a request takes there says how busy they are. Those further off are
-/// many servers, or many connections at least, and a long request says that it was large.
+/// many servers, or many connections at least, behind a link: how many requests at once pay is found out.
 const NEAR: Duration = Duration::from_millis(1);
+/// Of the requests that a store takes at once, one in so many for readahead at first, but no more than these.
+const START_SHARE: u32 = 4;
+const START_MAX: u32 = 16;
+/// Longer requests take long because they are long.
+const SAMPLE_BYTES: u64 = 512 << 10;
 
 /// What follows from a store's profile and the options.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ impl Shape {
         let best = best.max(options.page_bytes);
         let room = (depth - depth / DEMAND_SLOTS).max(1);
         let of = SchedulerConfig::of(options.scheduler);
+        let far = !profile.seeks && profile.latency > NEAR;
         let mut config = SchedulerConfig {
             request_bytes_max: best,
             batch_requests: if profile.seeks { HEAD_BATCH } else { of.batch_requests },
@@ -53,7 +59,8 @@ impl Shape {
             async_depth_max: room,
             async_beside_max: room,
             write_back_waits: profile.seeks,
-            sync_slowdown_max: if profile.seeks || profile.latency <= NEAR { 2 } else { u32::MAX },
+            async_depth_start: if far { (room / START_SHARE).clamp(1, START_MAX) } else { u32::MAX },
+            sync_sample_bytes_max: if far { SAMPLE_BYTES } else { u64::MAX },
             sync_fast_ns: u64::try_from((2 * profile.latency).max(2 * NEAR).as_nanos()).unwrap_or(u64::MAX),
             ..of
         };

@@ -254,7 +254,10 @@ const QUEUE_KNOBS: [&str; KNOBS.len()] = [
     "queue_promotion",
     "queue_aging_ms",
     "queue_async_depth",
+    "queue_async_depth_start",
     "queue_sync_slowdown",
+    "queue_sync_fast_ms",
+    "queue_sync_sample_kb",
 ];
 
 /// A device file, its base and its base's base are enough.
