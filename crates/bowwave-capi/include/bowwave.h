@@ -142,6 +142,7 @@ int bowwave_last_errno(void);
  *     cache=1GiB             memory for pages; a quarter of what there is
  *     page_size=64KiB        bytes of a page; 4KiB
  *     ra_pages=4096          longest readahead window, in pages; what suits the store
+ *     ahead_max=64MiB        what may be on its way ahead of readers at a time; what memory has room for
  *     policy=range           who decides on readahead: stream (the default), none, legacy, ondemand, ondemand-patch, linux,
  *                            range, range-literal
  *     range_bytes=1MiB, range_whole=4MiB, range_max=256MiB        the policy range's clusters, small files, largest window

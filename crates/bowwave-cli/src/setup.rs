@@ -7,7 +7,7 @@ use std::time::Duration;
 use bowwave_backend::{Backend, ErrorKind};
 use bowwave_core::Clusters;
 use bowwave_engine::{
-    Engine, Options, Policy, RangeConfig, Settings, Store, available_memory, suitable_ra_pages,
+    AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, available_memory, suitable_ra_pages,
 };
 
 use crate::{Failure, values};
@@ -109,6 +109,12 @@ pub struct CacheArgs {
     /// most 1 MiB, for it keeps several windows ahead of who waits.
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ra_pages: Option<u32>,
+
+    /// How much may be on its way ahead of readers at a time, of all files; without it, what memory has room for
+    ///
+    /// Readahead beyond it is left out; readers' own requests are not counted. 0 for no readahead.
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    ahead_max: Option<u64>,
 
     #[command(flatten)]
     range: RangeArgs,
@@ -295,6 +301,7 @@ pub fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Setting
     let options = Options {
         cache_bytes: cache.cache,
         page_bytes: cache.page_size,
+        ahead_max: cache.ahead_max.map(AheadBudget::new),
         policy,
         range: RangeConfig { fault_bytes: cache.fault_bytes, ..cache.range.config() },
         scheduler: store.scheduler.algorithm,

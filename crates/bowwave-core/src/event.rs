@@ -169,6 +169,11 @@ pub enum Event {
         /// Its length.
         pages: PageCount,
     },
+    /// So many pages may be on their way ahead of readers. See [`Cache::allow_ahead`](crate::Cache::allow_ahead).
+    Allowed {
+        /// How many.
+        pages: u64,
+    },
     /// The driver wants frames back. See [`Cache::revoke`](crate::Cache::revoke).
     Revoked {
         /// How many at most.

@@ -272,6 +272,10 @@ impl Run {
             Advice::DontNeed,
             Advice::NoReuse,
         ];
+        if self.rng.chance(5) {
+            let pages = if self.rng.chance(30) { u64::MAX } else { self.rng.below(100) };
+            return Some(Event::Allowed { pages });
+        }
         if self.rng.chance(40) {
             let ranges = (0..self.rng.below(8)).map(|_| {
                 let start = self.rng.below(380);

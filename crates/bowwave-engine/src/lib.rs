@@ -23,6 +23,7 @@
 //!
 //! What it does not do: decide (the core does), know protocols (backends do).
 
+mod ahead;
 mod arena;
 mod budget;
 mod clock;
@@ -51,6 +52,7 @@ mod wait;
 mod whole;
 mod write_out;
 
+pub use ahead::AheadBudget;
 /// Stores, as the engine reads them: [`bowwave_backend`].
 pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
 use bowwave_core::{Config, PageSize, Policy, RangeConfig, WriteBackConfig};
 
+use crate::ahead::AheadBudget;
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
 
@@ -21,6 +22,9 @@ pub struct Options {
     pub policy: Policy,
     /// The finer points of [`Policy::Range`].
     pub range: RangeConfig,
+    /// How much may be on its way ahead of readers, for this engine or for several together; as much as memory has room for if
+    /// `None`.
+    pub ahead_max: Option<AheadBudget>,
     /// Shards of the cache, each with its own lock; one for each processor, but no more than 16, if `None`. Small caches
     /// get fewer.
     pub shards: Option<usize>,
@@ -60,6 +64,7 @@ impl Default for Options {
             ra_pages: 32,
             policy: Policy::Stream,
             range: RangeConfig::default(),
+            ahead_max: None,
             shards: None,
             scheduler: Algorithm::Deadline,
             scheduler_knobs: None,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bowwave_backend::{Backend, Profile, open_url, parse_duration, parse_size};
 use bowwave_core::{Clusters, Policy};
 
+use crate::ahead::AheadBudget;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
@@ -18,7 +19,7 @@ use crate::store::Store;
 /// [`Options::default`], but the readahead window, which is what suits the stores.
 ///
 /// ```text
-///   cache=1GiB  page_size=64KiB  ra_pages=4096  policy=range  shards=4             the cache
+///   cache=1GiB  page_size=64KiB  ra_pages=4096  ahead_max=64MiB  policy=range  shards=4    the cache
 ///   range_bytes=1MiB  range_whole=4MiB  range_max=256MiB  range_clusters=learned   the policy range
 ///   scheduler=deadline:starved=4  device_depth=16  retries=3  connections=64  timeout=10s    how stores are asked
 ///   endpoint=http://127.0.0.1:9000  region=eu-west-1  allow_http=yes  anonymous=no object stores
@@ -92,6 +93,7 @@ impl Settings {
             "page_size" => options.page_bytes = size()?,
             "ra_pages" => self.ra_pages = Some(count()?),
             "policy" => options.policy = value.parse().map_err(|_| wrong("a readahead policy"))?,
+            "ahead_max" => options.ahead_max = Some(AheadBudget::new(size_or_0()?)),
             "shards" => options.shards = Some(count()? as usize),
             "range_bytes" => options.range.range_bytes = size_or_0()?,
             "range_whole" => options.range.whole_bytes = size_or_0()?,
@@ -141,7 +143,7 @@ impl FromStr for Settings {
 /// The text of it, all that [`from_str`](Self::from_str) understands.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { cache_bytes, page_bytes, policy, range, shards, .. } = &self.options;
+        let Options { cache_bytes, page_bytes, policy, range, ahead_max, shards, .. } = &self.options;
         let Options { scheduler, scheduler_knobs, device_depth, retries, store, .. } = &self.options;
         let yes = |switch: bool| if switch { "yes" } else { "no" };
         let (policy, scheduler) = (policy.name(), scheduler.name());
@@ -156,6 +158,7 @@ impl fmt::Display for Settings {
         let numbers = [
             ("cache", *cache_bytes),
             ("ra_pages", self.ra_pages.map(u64::from)),
+            ("ahead_max", ahead_max.as_ref().map(AheadBudget::bytes)),
             ("shards", shards.map(|shards| shards as u64)),
             ("device_depth", device_depth.map(u64::from)),
             ("connections", store.connections.map(u64::from)),
@@ -189,7 +192,7 @@ pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cac
     u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
 
-const KEYS: &str = "cache, page_size, ra_pages, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
+const KEYS: &str = "cache, page_size, ra_pages, ahead_max, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
                     scheduler, device_depth, retries, connections, timeout, endpoint, region, allow_http, anonymous";
 /// What `range` makes of clusters, by name.
 const CLUSTERS: [(&str, Clusters); 4] = [
@@ -245,7 +248,7 @@ mod tests {
     fn settings_survive_being_written_and_read() {
         for text in [
             "",
-            "cache=1GiB page_size=64KiB ra_pages=4096 policy=range shards=4",
+            "cache=1GiB page_size=64KiB ra_pages=4096 ahead_max=64MiB policy=range shards=4",
             "scheduler=deadline:starved=4,promotion=0 range_bytes=0 range_whole=1MiB range_max=1GiB range_clusters=literal",
             "scheduler=noop device_depth=16 retries=0 connections=64 timeout=1.5s",
             "endpoint=http://127.0.0.1:9000/a=b region=x\nallow_http=yes anonymous=yes",

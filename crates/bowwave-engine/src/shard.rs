@@ -12,6 +12,7 @@ use bowwave_core::{
     PageRange, ReadOutcome, Request, Target, TooManyRanges, Waiter, WriteOutId,
 };
 
+use crate::ahead::Drawn;
 use crate::arena::Arena;
 use crate::clock;
 use crate::entry::FileEntry;
@@ -52,6 +53,8 @@ pub(crate) struct State {
     free_files: Vec<FileId>,
     free_handles: Vec<HandleId>,
     next_handle: u32,
+    /// What it has of the budget of what may be on its way ahead, if there is one.
+    ahead: Option<Drawn>,
     journal: Option<Journal>,
     actions: Vec<Action>,
     /// Of a read that is copied under the lock.
@@ -87,7 +90,11 @@ impl Shard {
         let cache = Cache::new(config.clone()).map_err(|error| Error::Options(error.to_string()))?;
         let events = options.journal_events;
         let journal = (events > 0).then(|| Journal::new(config.clone(), events));
-        Ok(Self {
+        let ahead = options
+            .ahead_max
+            .clone()
+            .map(|budget| Drawn::new(budget, config.page_size.bytes(), config.ra_pages));
+        let shard = Self {
             number,
             arena: Arc::new(Arena::new(frames_max, config.page_size, options.huge_pages)?),
             state: OwnedLock::new(State {
@@ -102,13 +109,21 @@ impl Shard {
                 write_outs: HashMap::new(),
                 free_handles: Vec::new(),
                 next_handle: 0,
+                ahead,
                 journal,
                 actions: Vec::new(),
                 frames: Vec::new(),
                 targets: Vec::new(),
             }),
             accesses_seen: AtomicU64::new(0),
-        })
+        };
+        // Nothing, until it has drawn something.
+        let mut state = shard.lock();
+        if state.ahead.is_some() {
+            state.step(Event::Allowed { pages: 0 });
+        }
+        drop(state);
+        Ok(shard)
     }
 
     /// Fills `part` from a place `skip` bytes into the first page of `request`, if every page is a plain hit and the copy is
@@ -150,6 +165,7 @@ impl Shard {
             return Found::Hit;
         }
         state.note_congestion(congested);
+        state.draw_ahead(false);
         let now = state.tick();
         let waiter = Waiter(state.next_waiter);
         let outcome = state.cache.read(now, waiter, handle, request, frames, &mut state.actions);
@@ -166,7 +182,9 @@ impl Shard {
         }
         if outcome == ReadOutcome::Hit {
             // A policy that is asked as the reader walks may read ahead even then.
-            if !state.actions.is_empty() {
+            if state.actions.is_empty() {
+                state.settle_ahead();
+            } else {
                 self.collect(state, effects);
             }
             return Found::Hit;
@@ -214,6 +232,7 @@ impl Shard {
         effects: &mut Vec<Effect>,
     ) {
         let mut state = self.lock();
+        state.draw_ahead(true);
         state.step(Event::Advise { handle, range, advice });
         self.collect(&mut state, effects);
     }
@@ -229,8 +248,13 @@ impl Shard {
         let mut state = self.lock();
         let state = &mut *state;
         state.note_congestion(congested);
+        state.draw_ahead(true);
         let now = state.tick();
-        state.cache.follow(now, handle, &ranges, &mut state.actions)?;
+        let taken = state.cache.follow(now, handle, &ranges, &mut state.actions);
+        if taken.is_err() {
+            state.settle_ahead();
+            return taken;
+        }
         if let Some(journal) = &mut state.journal {
             journal.record(now, Event::Follow { handle, ranges }, &state.actions);
         }
@@ -397,6 +421,7 @@ impl Shard {
             }
         }
         state.actions = actions;
+        state.settle_ahead();
     }
 
     fn queued(&self, state: &mut State, fill: Fill) -> QueuedFill {
@@ -434,6 +459,22 @@ impl State {
     fn tick(&mut self) -> Instant {
         self.now = self.now.max(clock::now());
         self.now
+    }
+
+    /// Draws what may be on its way ahead, before a decision.
+    fn draw_ahead(&mut self, all: bool) {
+        if let Some(drawn) = &mut self.ahead {
+            let pages = drawn.draw(all);
+            self.step(Event::Allowed { pages });
+        }
+    }
+
+    /// Gives back what is not on its way. No action waits to be carried out.
+    fn settle_ahead(&mut self) {
+        let pages = self.cache.pages_ahead();
+        if self.ahead.as_mut().is_some_and(|drawn| drawn.settle(pages)) {
+            self.step(Event::Allowed { pages });
+        }
     }
 
     /// The cache hears of the store that is in use now.

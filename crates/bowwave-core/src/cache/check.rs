@@ -97,6 +97,8 @@ impl Cache {
     /// I3: a frame in flight is in exactly one fill, and a fill has the frames of its range.
     fn check_fills(&self) -> Result<(), Violation> {
         let mut owner: BTreeMap<FrameId, u64> = BTreeMap::new();
+        let ahead: u64 = self.fills.iter().map(|(_, fill)| fill.ahead).sum();
+        ensure(ahead == self.ahead, || format!("{} pages count as ahead, and {ahead} are", self.ahead))?;
         for (id, fill) in self.fills.iter() {
             let mut page = fill.range.start.0;
             let mut next = Some(fill.first);

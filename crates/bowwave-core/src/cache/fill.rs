@@ -31,6 +31,7 @@ impl Cache {
             debug_assert!(false, "fill {} is not in flight", fill.0);
             return;
         };
+        self.ahead -= state.ahead;
         match result {
             Ok(()) => {
                 self.report_fill(&state);

@@ -92,6 +92,9 @@ pub struct Cache {
     accesses: u64,
     /// Mapped pages that reclaim has looked at, and that are to be unmapped to see whether they are touched again.
     unmapped: Vec<(FileId, PageIndex)>,
+    /// Most pages that may be on their way ahead of readers, and how many are.
+    ahead_max: u64,
+    ahead: u64,
     /// Plans of readers that have something left to be read ahead.
     plans: u32,
     /// Lent to the walk of an instant read, kept for its memory.
@@ -146,6 +149,8 @@ struct FillState {
     exact: bool,
     /// The driver was asked to drop it.
     cancelled: bool,
+    /// Pages of it that nobody had asked for.
+    ahead: u64,
     /// When it was asked for.
     begun: Instant,
     /// When the first reader came to wait for it, if it was readahead until then.
@@ -197,6 +202,8 @@ impl Cache {
             closed_stats: Stats::default(),
             accesses: 0,
             unmapped: Vec::new(),
+            ahead_max: u64::MAX,
+            ahead: 0,
             plans: 0,
             scratch: None,
         })
@@ -261,6 +268,7 @@ impl Cache {
             Event::Granted { frames } => self.grant(now, frames, out),
             Event::Revoked { frames } => self.revoke(frames, out),
             Event::Extended { file, pages } => self.set_pages(file, pages),
+            Event::Allowed { pages } => self.allow_ahead(pages),
         }
         self.tell_places(out);
     }
@@ -371,6 +379,20 @@ impl Cache {
     /// sync one (paper 002, 3.2).
     pub fn set_congested(&mut self, congested: bool) {
         self.congested = congested;
+    }
+
+    /// So many pages may be on their way ahead of readers, of all files together; at first, any number. What readers have asked
+    /// for does not count, and what is on its way already stays so.
+    ///
+    /// Readahead that finds less room than it wants gets as much of it as makes requests worth making, or nothing.
+    pub fn allow_ahead(&mut self, pages: u64) {
+        self.ahead_max = pages;
+    }
+
+    /// Pages on their way that nobody had asked for when they were sent for.
+    #[must_use]
+    pub fn pages_ahead(&self) -> u64 {
+        self.ahead
     }
 
     /// The frames of a fill in flight, in page order.

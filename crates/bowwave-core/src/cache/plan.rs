@@ -9,7 +9,10 @@ use super::{Cache, FillState};
 use crate::event::{Action, Decision, Fill, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Plan, Reason};
+use crate::readahead::{Plan, Reason, Stride};
+
+/// Where less may be on its way than is wanted, fewer pages than these are not worth a request.
+const REQUEST_PAGES: u64 = 16;
 
 /// A run of new frames, chained, that will become one fill.
 pub(super) struct Run {
@@ -88,6 +91,7 @@ impl Cache {
             stats.lookups_more += plan.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
         let asked_at = page;
+        let mut speculation = self.speculation(walk, window, plan.stride);
         let mut run: Option<Run> = None;
         let mut at = window.start;
         while at < window.end {
@@ -107,13 +111,14 @@ impl Cache {
                 continue;
             }
             let demanded = walk.range.contains(page);
-            let Some(frame) = self.frame_for(walk, page, demanded, &plan) else {
+            let Some(frame) = self.frame_for(walk, page, demanded || speculation > 0, demanded, &plan) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
                 let left = plan.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
                 *refused = refused.saturating_add(left);
                 break;
             };
+            speculation -= u64::from(!demanded);
             if walk.walks && page != asked_at {
                 self.frames.get_mut(frame).set(Flag::Fresh);
             }
@@ -136,17 +141,29 @@ impl Cache {
         sink.end(place, &decision);
     }
 
+    /// How many of a window's pages may be read ahead as far as what is on its way is concerned: all, or as many as make
+    /// requests worth making, or none.
+    fn speculation(&self, walk: &Walk, window: PageRange, stride: Option<Stride>) -> u64 {
+        let room = self.ahead_max.saturating_sub(self.ahead);
+        let count = |range: PageRange| stride.map_or_else(|| range.count().0, |stride| stride.count(range));
+        if self.ahead_max == u64::MAX || count(window) - count(window.intersect(walk.range)) <= room {
+            return room;
+        }
+        room / REQUEST_PAGES * REQUEST_PAGES
+    }
+
     /// A frame for a page about to be read, entered in the page table.
     fn frame_for(
         &mut self,
         walk: &mut Walk,
         page: PageIndex,
+        allowed: bool,
         demanded: bool,
         plan: &Plan,
     ) -> Option<FrameId> {
         if demanded {
             walk.demand_left -= 1;
-        } else if self.readahead_allowance(walk.demand_left) == 0 {
+        } else if !allowed || self.readahead_allowance(walk.demand_left) == 0 {
             return None;
         }
         self.make_room();
@@ -195,9 +212,15 @@ impl Cache {
         exact: bool,
         out: &mut Vec<Action>,
     ) -> u64 {
+        let frames = core::iter::successors(Some(first), |&frame| self.frames.chained(frame));
+        let unasked = frames.filter(|&frame| self.frames.get(frame).has(Flag::Unused)).count() as u64;
+        // What is asked for again was asked for by readers.
+        let ahead = if exact { 0 } else { unasked };
+        self.ahead += ahead;
         let id = self.fills.insert(FillState {
             file,
             range,
+            ahead,
             urgency,
             first,
             waits: Vec::new(),

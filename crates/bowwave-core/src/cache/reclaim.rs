@@ -74,9 +74,10 @@ impl Cache {
         u64::from(self.limit.saturating_sub(self.frames.used())) + u64::from(self.frames.reclaimable())
     }
 
-    /// Frames that readahead could get now, with `demand_left` set aside for the read that is going on.
+    /// Frames that readahead could get now and that may be on their way ahead, with `demand_left` set aside for the read that is going on.
     pub(super) fn readahead_allowance(&self, demand_left: u64) -> u64 {
-        self.available().saturating_sub(demand_left + u64::from(self.config.reserve_frames))
+        let frames = self.available().saturating_sub(demand_left + u64::from(self.config.reserve_frames));
+        frames.min(self.ahead_max.saturating_sub(self.ahead))
     }
 
     /// Evicts a page if all frames are used.

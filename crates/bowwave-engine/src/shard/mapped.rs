@@ -66,11 +66,8 @@ impl Shard {
         map: &mut dyn FnMut(PageRange) -> PageCount,
         effects: &mut Vec<Effect>,
     ) -> Option<Arc<Slot>> {
-        let congested = touch.entry.queue.is_congested();
-        if congested != state.congested {
-            state.congested = congested;
-            state.step(Event::Congestion { congested });
-        }
+        state.note_congestion(touch.entry.queue.is_congested());
+        state.draw_ahead(false);
         let waiter = Waiter(state.next_waiter);
         state.next_waiter += 1;
         state.step(Event::Fault { waiter, handle: touch.handle, fault: touch.fault });
