@@ -5,7 +5,6 @@ mod gate;
 
 use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
 
 use bowwave_engine::backend::{Profile, pattern};
 use bowwave_engine::{Algorithm, Engine, Options, Policy};
@@ -60,8 +59,7 @@ fn a_plan_is_read_ahead_from_the_store_byte_by_byte_and_nothing_beyond_it() {
 
 #[test]
 fn a_plan_goes_to_the_store_in_its_order_and_neighbours_as_one_request() {
-    let profile = Profile { slots: 2, latency: Duration::from_millis(10), ..Profile::read_only("gate") };
-    let mut bench = Bench::new(Algorithm::Deadline, profile);
+    let mut bench = Bench::new(Algorithm::Deadline, Profile { slots: 2, ..Profile::read_only("gate") });
     let file = bench.open("a");
     let kib = |start: u64, len: u64| start * KIB..(start + len) * KIB;
     // The third is the fourth's neighbour.
