@@ -64,7 +64,7 @@ pub use file::File;
 pub use journal::Journal;
 #[cfg(feature = "model")]
 pub use lock::TriedLock;
-pub use mapped::MappedFile;
+pub use mapped::{Around, MappedFile};
 pub use memory::available_memory;
 pub use options::Options;
 pub use places::Mapping;

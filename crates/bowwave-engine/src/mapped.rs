@@ -12,6 +12,16 @@ use crate::file::{File, Waiting};
 use crate::places::{Mapping, Places};
 use crate::shard::{Effect, Touch};
 
+/// What may be mapped with a page that is touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Around {
+    /// Within these bytes of the file.
+    pub bytes: Range<u64>,
+    /// Most bytes behind the page that were read ahead and that nobody has used. What is mapped counts as used: the less,
+    /// the better readahead learns what is.
+    pub unread_bytes: u64,
+}
+
 /// An open object whose pages lie in a memory object in file order, for whoever maps that and serves its faults.
 ///
 /// The memory holds only what the cache holds: pages come by [`fault`](Self::fault), and go as the cache needs room,
@@ -70,7 +80,7 @@ impl MappedFile {
     }
 
     /// A program has touched the byte at `offset`, in a mapping advised as `pattern` says, and found its page not mapped. When the page is up to
-    /// date, `map` is called once with the bytes to map: the page and what lies around it within `around`; they stay what they are during the
+    /// date, `map` is called once with the bytes to map: the page and what lies around it, as `around` says; they stay what they are during the
     /// call, which runs under a lock of the cache. It tells how many bytes it has mapped, from the first on.
     ///
     /// For any executor; may be dropped half-way.
@@ -81,7 +91,7 @@ impl MappedFile {
         &self,
         offset: u64,
         pattern: Pattern,
-        around: Range<u64>,
+        around: Around,
         mut map: impl FnMut(Range<u64>) -> u64,
     ) -> Result<()> {
         let File { engine, entry, .. } = &self.file;
@@ -124,7 +134,7 @@ impl MappedFile {
         &self,
         offset: u64,
         pattern: Pattern,
-        around: Range<u64>,
+        around: Around,
         mut map: impl FnMut(Range<u64>) -> u64,
     ) -> bool {
         let File { engine, entry, .. } = &self.file;
@@ -137,14 +147,18 @@ impl MappedFile {
         is_there
     }
 
-    fn touch(&self, offset: u64, pattern: Pattern, around: &Range<u64>) -> Touch<'_> {
+    fn touch(&self, offset: u64, pattern: Pattern, around: &Around) -> Touch<'_> {
         let File { engine, entry, handle, .. } = &self.file;
         let page_size = engine.page_size();
         Touch {
             entry,
             handle: *handle,
             fault: Fault { page: page_size.index_of(offset), pattern },
-            around: PageRange::new(page_size.index_of(around.start).0, page_size.count_for(around.end).0),
+            around: PageRange::new(
+                page_size.index_of(around.bytes.start).0,
+                page_size.count_for(around.bytes.end).0,
+            ),
+            unread: PageCount(around.unread_bytes >> page_size.shift()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use bowwave_engine::{MappedFile, Mapping, Pattern};
+use bowwave_engine::{Around, MappedFile, Mapping, Pattern};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
@@ -153,14 +153,15 @@ impl Inner {
     fn serve(self: &Arc<Self>, touch: &Touch) {
         let offset = self.start + (touch.address - self.base) as u64;
         let stream = self.streams.of(touch.thread);
-        if let Some(end) = self.map_if_there(&stream, offset, self.around(offset)) {
+        let around = self.around(offset, self.unread(&stream, offset));
+        if let Some(end) = self.map_if_there(&stream, offset, around.clone()) {
             self.map_ahead(&stream, offset, end);
             return;
         }
         let inner = Arc::clone(self);
         task::spawn(async move {
             // An error is noted, and fatal for the page: who sleeps wakes to a SIGBUS.
-            if let Ok(end) = inner.fetch(&stream.file, offset).await {
+            if let Ok(end) = inner.fetch(&stream.file, offset, around).await {
                 stream.waited(offset, end);
             }
         });
@@ -176,7 +177,8 @@ impl Inner {
         let (mut at, end) = (from, from.saturating_add(ahead).min(self.start + self.len as u64));
         // Whoever sleeps comes first.
         while at < end && !self.kernel.has_touches() {
-            match self.map_if_there(stream, at, at..at.saturating_add(self.around).min(end)) {
+            let bytes = at..at.saturating_add(self.around).min(end);
+            match self.map_if_there(stream, at, Around { bytes, unread_bytes: u64::MAX }) {
                 Some(mapped) => at = mapped,
                 None => break,
             }
@@ -186,7 +188,7 @@ impl Inner {
 
     /// If the page of `offset` is there, and not mapped so far as the cache knows, maps it and what of `around` is there, and
     /// returns where that ends.
-    fn map_if_there(&self, stream: &Stream, offset: u64, around: Range<u64>) -> Option<u64> {
+    fn map_if_there(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
         let page = offset / stream.file.page_bytes() * stream.file.page_bytes();
         if self.failed().pages.contains_key(&page) {
             return None;
@@ -200,14 +202,24 @@ impl Inner {
         is_there.then_some(end)
     }
 
-    /// What may be mapped with the page of `offset`.
-    fn around(&self, offset: u64) -> Range<u64> {
-        offset.saturating_sub(self.around).max(self.start)
-            ..offset.saturating_add(self.around).min(self.start + self.len as u64)
+    /// What may be mapped with the page of `offset`, and how much of it that nobody has used.
+    pub(crate) fn around(&self, offset: u64, unread_bytes: u64) -> Around {
+        let from = offset.saturating_sub(self.around).max(self.start);
+        let to = offset.saturating_add(self.around).min(self.start + self.len as u64);
+        Around { bytes: from..to, unread_bytes }
+    }
+
+    /// How much of what was read ahead is mapped behind a touch at `offset`: as a program says that it touches, or as much as it has
+    /// touched in order.
+    fn unread(&self, stream: &Stream, offset: u64) -> u64 {
+        match self.pattern() {
+            Pattern::Sequential => u64::MAX,
+            _ => stream.unread(offset),
+        }
     }
 
     /// Has the page of `offset` mapped, and what lies around it; the end of what was mapped.
-    pub(crate) async fn fetch(&self, stream: &MappedFile, offset: u64) -> Result<u64> {
+    pub(crate) async fn fetch(&self, stream: &MappedFile, offset: u64, around: Around) -> Result<u64> {
         let page = offset / stream.page_bytes() * stream.page_bytes();
         if let Some(cause) = self.failed().pages.get(&page) {
             let cause = cause.clone();
@@ -215,7 +227,7 @@ impl Inner {
             return Err(Error::Range(cause));
         }
         let mut end = page;
-        let mapped = stream.fault(offset, self.pattern(), self.around(offset), |bytes| {
+        let mapped = stream.fault(offset, self.pattern(), around, |bytes| {
             let count = self.map(bytes.clone());
             end = bytes.start + count;
             count

@@ -62,7 +62,8 @@ pub struct MapOptions {
     pub protection: Protection,
     /// Threads that serve touches; by default one for each processor, four at most.
     pub handlers: Option<NonZeroUsize>,
-    /// Bytes mapped at once on either side of a touch, if they are there.
+    /// Bytes mapped at once on either side of a touch, if they are there; behind it no more of what was read ahead and not used
+    /// than was touched in order before it, and 64 KiB.
     pub around_bytes: u64,
     /// Threads whose touches are told apart, each with a readahead state of its own; past that, whoever has not touched for
     /// longest starts anew. 1: all touches are one stream, as in a kernel. 256 by default.
@@ -218,7 +219,8 @@ impl Region {
         self.check_range(offset, len)?;
         let (mut at, end) = (self.start + offset, self.start + offset + len);
         while at < end {
-            at = task::wait_for(self.inner.fetch(self.inner.file(), at))?.max(at + 1);
+            let around = self.inner.around(at, u64::MAX);
+            at = task::wait_for(self.inner.fetch(self.inner.file(), at, around))?.max(at + 1);
         }
         Ok(())
     }

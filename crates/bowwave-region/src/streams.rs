@@ -41,6 +41,8 @@ pub(crate) struct Stream {
 /// Touches in order. Offsets in the file, in bytes.
 #[derive(Debug, Default)]
 struct Run {
+    /// Where it began.
+    start: u64,
     /// The end of what is mapped for it, where the next touch in order finds nothing.
     end: u64,
     /// How much was mapped ahead the last time.
@@ -56,9 +58,16 @@ impl Stream {
         Self { file, run: Mutex::default() }
     }
 
+    /// Bytes of what was read ahead that may be mapped behind a touch at `page` and count as used: as many as were touched in
+    /// order before it, and a few.
+    pub(crate) fn unread(&self, page: u64) -> u64 {
+        let run = self.run();
+        if page == run.end { (page - run.start).max(UNREAD_MIN) } else { UNREAD_MIN }
+    }
+
     /// A touch at `page` has had everything mapped up to `end`: how much more the caller is to map, from there on, and to tell of
     /// ([`mapped_ahead`](Self::mapped_ahead)). Twice as much as the last time, if the touch was where that ended, and
-    /// `first` to begin with, which is not 0.
+    /// `first` to begin with, which is not 0. Nothing before so much was touched in order that it is no cluster.
     pub(crate) fn touched(&self, page: u64, end: u64, first: u64) -> Option<u64> {
         let mut run = self.run();
         if run.busy {
@@ -66,9 +75,10 @@ impl Stream {
             return None;
         }
         run.follow(page, end);
-        run.ahead = if run.in_order { (2 * run.ahead).min(AHEAD_MAX).max(first) } else { 0 };
-        run.busy = run.in_order;
-        run.in_order.then_some(run.ahead)
+        let goes_on = run.in_order && page - run.start >= CLUSTER_MAX;
+        run.ahead = if goes_on { (2 * run.ahead).min(AHEAD_MAX).max(first) } else { 0 };
+        run.busy = goes_on;
+        goes_on.then_some(run.ahead)
     }
 
     /// A touch at `page` has waited for its page, and everything was mapped up to `end`.
@@ -96,7 +106,7 @@ impl Run {
         self.in_order = page == self.end && page > 0;
         self.end = end;
         if !self.in_order {
-            self.ahead = 0;
+            (self.start, self.ahead) = (page, 0);
         }
     }
 }
@@ -104,6 +114,10 @@ impl Run {
 /// Most bytes that are mapped before a thread touches them: far more than it touches while its next fault is told, and few
 /// enough that they are not long in the way if it never does.
 const AHEAD_MAX: u64 = 4 << 20;
+/// Who has touched so much in order will go on, as far as anybody can tell.
+const CLUSTER_MAX: u64 = 1 << 20;
+/// Least bytes that are mapped behind a touch, if they are there.
+const UNREAD_MIN: u64 = 64 << 10;
 
 impl Streams {
     pub(crate) fn new(first: MappedFile, most: usize) -> Self {
@@ -176,24 +190,39 @@ mod tests {
 
     #[test]
     fn more_and_more_is_mapped_ahead_of_touches_in_order_and_nothing_of_others() {
+        const MIB: u64 = 1 << 20;
         let (_engine, streams) = streams(1);
         let stream = streams.first();
         assert_eq!(stream.touched(0, 100, 64), None, "who knows what comes");
-        assert_eq!(stream.touched(100, 200, 64), Some(64));
-        assert_eq!(stream.touched(250, 300, 64), None, "that is being done");
-        stream.mapped_ahead(264);
-        assert_eq!(stream.touched(264, 300, 64), Some(128));
-        stream.mapped_ahead(300);
-        assert_eq!(stream.touched(400, 500, 64), None);
-        assert_eq!(stream.touched(500, 600, 64), Some(64), "from the start");
-        stream.mapped_ahead(600);
-        for turn in 0..40 {
-            let ahead = stream.touched(600 + turn, 601 + turn, 64).expect("in order");
+        assert_eq!(stream.touched(100, MIB, 64), None, "it may be a cluster");
+        assert_eq!(stream.touched(MIB, MIB + 100, 64), Some(64));
+        assert_eq!(stream.touched(MIB + 150, MIB + 200, 64), None, "that is being done");
+        stream.mapped_ahead(MIB + 164);
+        assert_eq!(stream.touched(MIB + 164, MIB + 200, 64), Some(128));
+        stream.mapped_ahead(MIB + 200);
+        assert_eq!(stream.touched(7 * MIB, 8 * MIB, 64), None);
+        assert_eq!(stream.touched(8 * MIB, 8 * MIB + 100, 64), Some(64), "from the start");
+        stream.mapped_ahead(8 * MIB + 100);
+        for turn in 100..140 {
+            let ahead = stream.touched(8 * MIB + turn, 8 * MIB + turn + 1, 64).expect("in order");
             assert!(ahead <= AHEAD_MAX);
-            stream.mapped_ahead(601 + turn);
+            stream.mapped_ahead(8 * MIB + turn + 1);
         }
-        stream.waited(640, 700);
-        assert_eq!(stream.touched(700, 800, 64), Some(AHEAD_MAX), "to wait is no jump");
+        stream.waited(8 * MIB + 140, 8 * MIB + 200);
+        assert_eq!(stream.touched(8 * MIB + 200, 9 * MIB, 64), Some(AHEAD_MAX), "to wait is no jump");
+    }
+
+    #[test]
+    fn no_more_that_nobody_has_used_is_mapped_behind_a_touch_than_was_touched_before_it() {
+        let (_engine, streams) = streams(1);
+        let stream = streams.first();
+        assert_eq!(stream.unread(5 << 20), UNREAD_MIN);
+        stream.waited(5 << 20, (5 << 20) + UNREAD_MIN);
+        assert_eq!(stream.unread((5 << 20) + UNREAD_MIN), UNREAD_MIN);
+        stream.touched((5 << 20) + UNREAD_MIN, (5 << 20) + 3 * UNREAD_MIN, 64);
+        assert_eq!(stream.unread((5 << 20) + 3 * UNREAD_MIN), 3 * UNREAD_MIN);
+        assert_eq!(stream.unread((5 << 20) + 2 * UNREAD_MIN), UNREAD_MIN, "it was not there that it ended");
+        assert_eq!(stream.unread(0), UNREAD_MIN);
     }
 
     #[test]

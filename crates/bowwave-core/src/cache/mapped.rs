@@ -28,11 +28,13 @@ impl Cache {
     }
 
     /// The pages to map when `page` is touched: up to date, not mapped, without a lookahead mark, side by side, within
-    /// `around`. Empty if that cannot be said of `page` itself, marks apart: its own has done its work by the touch.
+    /// `around`, and of those behind `page` that were read ahead and that nobody has used no more than `unread`. Empty if that
+    /// cannot be said of `page` itself, marks apart: its own has done its work by the touch.
     ///
-    /// A page with a mark stays unmapped, so that the touch that it waits for is seen.
+    /// A page with a mark stays unmapped, so that the touch that it waits for is seen. Pages that were read ahead count as used
+    /// once they are mapped, whether they are or not: who maps few of them at first learns whether their reader comes.
     #[must_use]
-    pub fn mappable(&self, file: FileId, page: PageIndex, around: PageRange) -> PageRange {
+    pub fn mappable(&self, file: FileId, page: PageIndex, around: PageRange, unread: PageCount) -> PageRange {
         let frame = |at: PageIndex| {
             let id = self.table.get(file, at).frame()?;
             let frame = self.frames.get(id);
@@ -47,7 +49,14 @@ impl Cache {
         while start > around.start && unmarked(PageIndex(start.0 - 1)) {
             start = PageIndex(start.0 - 1);
         }
+        let mut left = unread.0;
         while end < around.end && unmarked(end) {
+            if frame(end).is_some_and(|frame| frame.has(Flag::Unused)) {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+            }
             end = end + PageCount(1);
         }
         PageRange { start, end }
@@ -59,9 +68,11 @@ impl Cache {
     /// # Panics
     /// If `handle` is not open.
     pub fn mapped(&mut self, handle: HandleId, page: PageIndex, range: PageRange) {
-        let file = self.handle(handle).file;
-        if let Some(policy) = &mut self.handle_mut(handle).policy {
-            policy.on_mapped(PageRange { start: page, end: range.end.max(page) });
+        let entry = self.handles[handle.0 as usize].as_mut().expect("the driver names open handles only");
+        let file = entry.file;
+        let of_file = self.files[file.0 as usize].as_mut().expect("a handle's file is open");
+        if let Some(policy) = entry.policy.as_mut().or(of_file.policy.as_mut()) {
+            policy.on_mapped(handle, PageRange { start: page, end: range.end.max(page) });
         }
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };
@@ -153,7 +164,7 @@ mod tests {
             self.cache.fault(Instant(0), Waiter(0), HANDLE, fault, &mut out);
             let mut pinned = Vec::new();
             self.act(&mut out, &mut pinned);
-            let range = self.cache.mappable(FILE, PageIndex(page), ALL);
+            let range = self.cache.mappable(FILE, PageIndex(page), ALL, PageCount(u64::MAX));
             self.cache.mapped(HANDLE, PageIndex(page), range);
             for page in range.start.0..range.end.0 {
                 assert!(self.held[page as usize], "page {page} is mapped and holds nothing");

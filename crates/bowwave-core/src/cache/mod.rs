@@ -57,7 +57,7 @@ use crate::config::{Config, ConfigError};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::Readahead;
+use crate::readahead::{FileWidths, Readahead};
 use crate::request::{Part, Pattern, Request};
 use crate::stats::Stats;
 use crate::time::Instant;
@@ -112,6 +112,8 @@ struct File {
     unwritten: Option<Box<write_back::Unwritten>>,
     /// The readahead state that its handles share, if the policy is such; made with the first of them.
     policy: Option<Box<dyn Readahead>>,
+    /// What its handles' policies have found of clusters of touches.
+    widths: FileWidths,
 }
 
 #[derive(Debug)]
@@ -281,7 +283,9 @@ impl Cache {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
         let stats = Stats::default();
-        *entry = Some(File { pages, handles: 0, stats, placed: false, unwritten: None, policy: None });
+        let widths = FileWidths::none();
+        *entry =
+            Some(File { pages, handles: 0, stats, placed: false, unwritten: None, policy: None, widths });
     }
 
     /// A file has become longer, or shorter; then the driver invalidates what lies behind its end.

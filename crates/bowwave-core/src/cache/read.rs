@@ -439,6 +439,9 @@ impl Cache {
         for stat in plans.noted() {
             self.stats_mut(walk.file).lustre[stat as usize] += 1;
         }
+        if let Some(pages) = plans.ended() {
+            self.file_mut(walk.file).widths.add(pages);
+        }
     }
 
     /// What a policy is asked about a page, and the policy.
@@ -468,6 +471,7 @@ impl Cache {
         };
         let access = Access {
             now: self.now,
+            handle: walk.handle,
             page,
             request: walk.request(),
             prev_page,
@@ -483,7 +487,7 @@ impl Cache {
             unread: self.frames.unused().into(),
         };
         let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested);
-        let view = view.with(account, pressure);
+        let view = view.with(account, &file.widths, pressure);
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
         (access, view, &mut **policy.expect("a handle has a readahead state, or its file has"))
     }

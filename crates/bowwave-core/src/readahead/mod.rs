@@ -16,6 +16,7 @@ pub use legacy::Legacy;
 pub use linux::{Linux, LinuxConfig};
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, Variant};
+pub(crate) use range::FileWidths;
 pub use range::{Clusters, LustreStat, Range, RangeConfig};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 pub use stride::Stride;
@@ -27,7 +28,7 @@ use core::str::FromStr;
 use crate::cache::{Flag, Frames, PageTable};
 use crate::config::Config;
 use crate::event::Trigger;
-use crate::id::FileId;
+use crate::id::{FileId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Pattern;
 use crate::stats::Stats;
@@ -80,8 +81,8 @@ pub trait Readahead: fmt::Debug + Send {
     /// A fault in a mapping so advised found its page: up to date, or in flight.
     fn on_mapped_hit(&mut self, _pattern: Pattern, _in_flight: bool) {}
 
-    /// The first page of a range was touched and the whole range mapped: touches of the rest will not be seen.
-    fn on_mapped(&mut self, _range: PageRange) {}
+    /// The first page of a range was touched through this handle and the whole range mapped: touches of the rest will not be seen.
+    fn on_mapped(&mut self, _handle: HandleId, _range: PageRange) {}
 }
 
 /// What a handle's reader does now.
@@ -89,6 +90,8 @@ pub trait Readahead: fmt::Debug + Send {
 pub struct Access {
     /// When.
     pub now: Instant,
+    /// Whose it is.
+    pub handle: HandleId,
     /// The page it stands on.
     pub page: PageIndex,
     /// The whole request, not clipped at the end of the file; `page` is in it.
@@ -112,6 +115,8 @@ pub struct View<'a> {
     table: &'a PageTable,
     frames_of: &'a Frames,
     file: FileId,
+    /// What clusters of touches in this file were like.
+    pub(crate) widths: &'a FileWidths,
     /// What readahead has done for this file so far.
     pub account: Account,
     /// How short memory is.
@@ -221,6 +226,8 @@ pub struct Plans {
     len: usize,
     /// Bits of [`LustreStat`]s.
     noted: u16,
+    /// Pages of the cluster of touches that has ended.
+    ended: Option<u64>,
 }
 
 /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
@@ -300,15 +307,28 @@ impl<'a> View<'a> {
         limits: Limits,
         congested: bool,
     ) -> Self {
+        static NO_WIDTHS: FileWidths = FileWidths::none();
         let Limits { ra_pages, file_pages, free, frames } = limits;
-        let account = Account::default();
+        let (account, widths) = (Account::default(), &NO_WIDTHS);
         let pressure = Pressure { evictions: 0, cold: frames, unread: 0 };
-        Self { table, frames_of, file, account, pressure, ra_pages, file_pages, free, frames, congested }
+        Self {
+            table,
+            frames_of,
+            file,
+            widths,
+            account,
+            pressure,
+            ra_pages,
+            file_pages,
+            free,
+            frames,
+            congested,
+        }
     }
 
-    /// The same of a file with this account, with memory so short.
-    pub(crate) fn with(self, account: Account, pressure: Pressure) -> Self {
-        Self { account, pressure, ..self }
+    /// The same of a file with this account, in which clusters were so wide, with memory so short.
+    pub(crate) fn with(self, account: Account, widths: &'a FileWidths, pressure: Pressure) -> Self {
+        Self { account, widths, pressure, ..self }
     }
 
     /// A view of an endless file of which nothing is cached: to try a policy by itself.
@@ -365,13 +385,14 @@ impl Account {
 }
 
 impl Access {
-    /// A read at the first page of `request`, at the beginning of time, after one that ended with the last byte of
+    /// A read at the first page of `request`, at the beginning of time and through the first handle, after one that ended with the last byte of
     /// `prev_page`: to try a policy by itself.
     #[must_use]
     pub fn read(request: PageRange, prev_page: Option<PageIndex>, trigger: Trigger) -> Self {
         let prev_end = prev_page.map(|page| page + PageCount(1));
         Self {
             now: Instant(0),
+            handle: HandleId(0),
             page: request.start,
             request,
             prev_page,
@@ -443,6 +464,17 @@ impl Plans {
     /// Counts something that happened in this call; more than once in a call counts once.
     pub fn note(&mut self, stat: LustreStat) {
         self.noted |= 1 << stat as u16;
+    }
+
+    /// A cluster of touches has ended that had so many pages, 0 if it was not touched from front to back: for whoever comes to the
+    /// next one in this file.
+    pub fn cluster_ended(&mut self, pages: u64) {
+        self.ended = Some(pages);
+    }
+
+    /// Pages of the cluster that has ended, if one has.
+    pub(crate) fn ended(&self) -> Option<u64> {
+        self.ended
     }
 
     /// What was noted.

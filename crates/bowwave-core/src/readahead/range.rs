@@ -35,6 +35,9 @@ mod config;
 mod state;
 #[cfg(test)]
 mod tests;
+mod widths;
+
+pub(crate) use widths::FileWidths;
 
 pub use config::{Clusters, LustreStat, RangeConfig};
 
@@ -44,10 +47,11 @@ use self::state::State;
 use super::{Access, Plan, Plans, Readahead, Reason, View, Window};
 use crate::config::Config;
 use crate::event::Trigger;
+use crate::id::HandleId;
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Pattern;
 
-/// Lustre's readahead with ranges of mapped faults: the state of one handle.
+/// Lustre's readahead with ranges of mapped faults: the state of one handle. What clusters are like, the file remembers.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     state: State,
@@ -92,7 +96,7 @@ impl Readahead for Range {
         access.page + PageCount(1)
     }
 
-    fn on_mapped(&mut self, range: PageRange) {
+    fn on_mapped(&mut self, _handle: HandleId, range: PageRange) {
         self.state.mapped(range);
     }
 }
@@ -120,7 +124,7 @@ impl Range {
             }
             return;
         }
-        self.state.update(page.0, missing, access.mapped, plans);
+        self.state.update(page.0, missing, access.mapped, view.widths, plans);
         if !missing && !self.slow {
             if self.state.is_fast() || self.hand_over(view, plans) {
                 return;

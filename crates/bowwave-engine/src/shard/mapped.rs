@@ -19,6 +19,8 @@ pub(crate) struct Touch<'a> {
     pub(crate) fault: Fault,
     /// What may be mapped with the page.
     pub(crate) around: PageRange,
+    /// Most pages behind it that nobody has used.
+    pub(crate) unread: PageCount,
 }
 
 impl Shard {
@@ -52,7 +54,7 @@ impl Shard {
     ) -> bool {
         let mut state = self.lock();
         let alone = PageRange::from_start(touch.fault.page, PageCount(1));
-        if state.cache.mappable(touch.entry.file, touch.fault.page, alone).is_empty() {
+        if state.cache.mappable(touch.entry.file, touch.fault.page, alone, PageCount(0)).is_empty() {
             return false;
         }
         // It waits if others wait for frames, which come first. Then it is as if it had gone away: what comes is given back.
@@ -110,11 +112,11 @@ impl Shard {
     }
 
     /// Has the program's pages mapped that lie around a page that is pinned: those that are up to date, up to the next lookahead
-    /// marks and within `around`. `map` runs under the lock, so that nothing happens to them meanwhile, and tells how many it
+    /// marks, as the touch allows. `map` runs under the lock, so that nothing happens to them meanwhile, and tells how many it
     /// has mapped, from the first on.
     fn map_around(&self, state: &mut State, touch: &Touch<'_>, map: &mut dyn FnMut(PageRange) -> PageCount) {
         let page = touch.fault.page;
-        let mut range = state.cache.mappable(touch.entry.file, page, touch.around);
+        let mut range = state.cache.mappable(touch.entry.file, page, touch.around, touch.unread);
         if range.is_empty() {
             // It is mapped already, as far as the cache knows: two threads have touched it, or it has just been unmapped.
             range = PageRange::from_start(page, PageCount(1));

@@ -32,8 +32,10 @@ pub enum Clusters {
     Literal,
     /// As mended, for drivers that map more than the page touched, and stores where each wait counts: who has touched clusters
     /// from front to back will do so again. The first fault of the next one is answered with as much ahead of it as the
-    /// longest of the last eight had, but not twice their mean; a cluster that goes on gets half as much again, and the
-    /// first of all as much as it already has. Elsewhere, and where touches are in no order, nothing changes.
+    /// widest of the file's last 32 had, through whichever handle, or of this handle's last eight, but not twice the mean of the file's last
+    /// eight, nor, once it had four, of the handle's own; a cluster that goes on gets half as much again. As long as none has ended in the
+    /// file, the second touch in a row gets half a range, and what goes on as much as it already has. Elsewhere, and where touches are in
+    /// no order, nothing changes.
     Learned,
     /// Lustre before document 003: no ranges, and mapped faults in order make the window grow with each 4 pages.
     Before,

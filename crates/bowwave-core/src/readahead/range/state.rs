@@ -1,6 +1,7 @@
 //! What a handle remembers: the last access, the window, the stride, the cluster of faults. Pages throughout.
 
 use super::config::{Clusters, LustreStat};
+use super::widths::{FileWidths, OwnWidths};
 use crate::config::Config;
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Plans, Reason, Stride, View};
@@ -56,7 +57,9 @@ pub(super) struct State {
     cluster: Option<(u64, u64)>,
     cluster_requests: u64,
     last_cluster: u64,
-    learned: Learned,
+    /// First page touched of the cluster.
+    entered: u64,
+    widths: OwnWidths,
     /// The window begins with the fault.
     ahead: bool,
 }
@@ -99,7 +102,8 @@ impl State {
             cluster: None,
             cluster_requests: 0,
             last_cluster: 0,
-            learned: Learned::default(),
+            entered: 0,
+            widths: OwnWidths::default(),
             ahead: false,
         }
     }
@@ -120,7 +124,7 @@ impl State {
             self.reads_are_faults = count == self.fault_pages;
         }
         if self.reads_are_faults {
-            self.touch(page, count);
+            self.touch(page, count, plans);
             self.fault(page, count, plans);
             return;
         }
@@ -129,7 +133,14 @@ impl State {
     }
 
     /// The reader comes to a page that is missing, or that was read ahead and not used so far.
-    pub(super) fn update(&mut self, page: u64, missing: bool, mapped: Option<Pattern>, plans: &mut Plans) {
+    pub(super) fn update(
+        &mut self,
+        page: u64,
+        missing: bool,
+        mapped: Option<Pattern>,
+        widths: &FileWidths,
+        plans: &mut Plans,
+    ) {
         (self.around, self.ahead) = (false, false);
         if self.whole_file {
             return;
@@ -143,14 +154,14 @@ impl State {
             return self.set(page, missing, page + 1);
         }
         if mapped.is_some() {
-            self.touch(page, 1);
+            self.touch(page, 1, plans);
             self.fault(page, 1, plans);
         }
         if mapped.is_some() || self.reads_are_faults {
             let in_clusters = !self.grows && self.window <= self.range;
             if in_clusters
                 && missing
-                && let Some(window) = self.learned_window(page)
+                && let Some(window) = self.learned_window(page, widths)
             {
                 plans.note(LustreStat::MmapRangeRead);
                 (self.around, self.ahead) = (true, true);
@@ -191,16 +202,18 @@ impl State {
         self.set(start, true, next);
     }
 
-    /// How much to read ahead from a fault on, if that can be told from the clusters before.
-    fn learned_window(&self, page: u64) -> Option<u64> {
+    /// How much to read ahead from a fault on, if that can be told from the clusters before, this handle's and the file's.
+    fn learned_window(&self, page: u64, of_file: &FileWidths) -> Option<u64> {
         let (first, last) = self.cluster.filter(|_| self.clusters == Clusters::Learned)?;
-        if self.stride_mode() || self.learned.entered != first || page < first {
+        if self.stride_mode() || self.entered != first || page < first {
             return None;
         }
-        let usual = self.learned.width().min(self.range);
+        let usual = self.widths.usual(of_file).min(self.range);
         let window = match self.cluster_requests {
             0 => usual,
             _ if usual > 0 => (usual / 2).max(self.range_min),
+            // Two touches in a row are a cluster's begin if all begin so; and nobody knows how wide one is here.
+            1 if of_file.are_unknown() && page == last && page == first + 1 => self.range / 2,
             1 => 0,
             _ => (last - first + 1).clamp(self.range_min, self.range.max(self.range_min)),
         };
@@ -332,7 +345,7 @@ impl State {
     }
 
     /// Follows the clusters of faults.
-    fn touch(&mut self, page: u64, count: u64) {
+    fn touch(&mut self, page: u64, count: u64, plans: &mut Plans) {
         let end = page.saturating_add(count.max(1) - 1);
         let known = self.cluster.filter(|&(_, last)| last > 0 || self.clusters != Clusters::Literal);
         let (first, last) = known.unwrap_or_default();
@@ -346,9 +359,14 @@ impl State {
         }
         self.last_cluster = last - first + 1;
         if known.is_some() {
-            self.learned.add(first, last + if last + 1 == self.last_end { self.unseen } else { 0 });
+            // What was mapped with its only touch may not have been touched at all.
+            let unseen = last + 1 == self.last_end && self.cluster_requests > 0;
+            let last = last + if unseen { self.unseen } else { 0 };
+            let width = if self.entered == first { last - first + 1 } else { 0 };
+            self.widths.add(width);
+            plans.cluster_ended(width);
         }
-        self.learned.entered = page;
+        self.entered = page;
         self.cluster_requests = 0;
         self.cluster = Some((page, end));
     }
@@ -413,32 +431,5 @@ impl State {
         } else {
             Reason::Random
         }
-    }
-}
-
-/// What clusters were like.
-#[derive(Clone, Copy, Debug, Default)]
-struct Learned {
-    /// First page touched of the cluster that is being touched.
-    entered: u64,
-    /// Widths of the last clusters in pages, 0 for those that were not touched from front to back; a ring.
-    widths: [u64; 8],
-    count: usize,
-}
-
-impl Learned {
-    /// A cluster has ended.
-    fn add(&mut self, first: u64, last: u64) {
-        let width = if self.entered == first { last - first + 1 } else { 0 };
-        self.widths[self.count % self.widths.len()] = width;
-        self.count += 1;
-    }
-
-    /// How wide the next one will be at the most.
-    fn width(&self) -> u64 {
-        let known = &self.widths[..self.count.min(self.widths.len())];
-        let sum: u64 = known.iter().sum();
-        let most = known.iter().max().copied().unwrap_or(0);
-        most.min(2 * sum / known.len().max(1) as u64)
     }
 }

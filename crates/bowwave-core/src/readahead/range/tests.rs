@@ -63,9 +63,16 @@ impl Bench {
     }
 
     fn touch(&mut self, page: u64, pattern: Pattern) -> Vec<(Reason, u64, u64)> {
+        self.fault(HANDLE, Fault { page: PageIndex(page), pattern })
+    }
+
+    fn touch_by(&mut self, handle: HandleId, page: u64) -> Vec<(Reason, u64, u64)> {
+        self.fault(handle, Fault { page: PageIndex(page), pattern: Pattern::Normal })
+    }
+
+    fn fault(&mut self, handle: HandleId, fault: Fault) -> Vec<(Reason, u64, u64)> {
         let mut out = Vec::new();
-        let fault = Fault { page: PageIndex(page), pattern };
-        self.cache.fault(Instant(0), Waiter(0), HANDLE, fault, &mut out);
+        self.cache.fault(Instant(0), Waiter(0), handle, fault, &mut out);
         self.settle(&mut out);
         core::mem::take(&mut self.decisions)
     }
@@ -146,28 +153,42 @@ fn who_touches_clusters_from_front_to_back_gets_the_next_one_at_its_first_touch(
         while page < start + len {
             windows.extend(bench.touch(page, Pattern::Normal));
             let around = PageRange::new(page.saturating_sub(64), page + 64);
-            let mapped = bench.cache.mappable(FileId(0), PageIndex(page), around);
+            let mapped = bench.cache.mappable(FileId(0), PageIndex(page), around, PageCount(64));
             bench.cache.mapped(HANDLE, PageIndex(page), mapped);
             page = mapped.end.0;
         }
         windows
     };
-    assert_eq!(
-        cluster(10_000, 100),
-        [
-            (Reason::Random, 10_000, 1),
-            (Reason::Random, 10_001, 1),
-            (Reason::Range, 10_002, 16),
-            (Reason::Range, 10_018, 19),
-            (Reason::Range, 10_037, 38),
-            (Reason::Range, 10_075, 76),
-        ]
-    );
-    // With the last touch seen 64 pages were mapped, 139 since the first; a longer cluster gets half as much again.
-    assert_eq!(cluster(50_000, 150), [(Reason::Range, 50_000, 139), (Reason::Range, 50_139, 69)]);
+    // Nobody knows anything: half a range, as soon as two are in a row.
+    assert_eq!(cluster(10_000, 100), [(Reason::Random, 10_000, 1), (Reason::Range, 10_001, 128)]);
+    // With the last touch seen 64 pages were mapped, 129 since the first; a longer cluster gets half as much again.
+    assert_eq!(cluster(50_000, 150), [(Reason::Range, 50_000, 129), (Reason::Range, 50_129, 64)]);
     let (short, long) = (cluster(30_000, 40), cluster(90_000, 200));
-    assert!(matches!(short[..], [(Reason::Range, 30_000, 139..)]), "{short:?}");
-    assert!(matches!(long[..], [(Reason::Range, 90_000, 139..), ..]) && long.len() <= 2, "{long:?}");
+    assert!(matches!(short[..], [(Reason::Range, 30_000, 129..)]), "{short:?}");
+    assert!(matches!(long[..], [(Reason::Range, 90_000, 129..), ..]) && long.len() <= 2, "{long:?}");
+}
+
+#[test]
+fn another_handle_gets_its_first_cluster_as_wide_as_those_of_the_first() {
+    let mut bench = Bench::with(clusters(Clusters::Learned));
+    for other in 1..3 {
+        bench.cache.open_handle(HandleId(other), FileId(0));
+    }
+    for page in (10_000..10_100).chain([50_000]) {
+        bench.touch(page, Pattern::Normal);
+    }
+    // Of other threads: in the middle of a cluster, and nowhere near one another.
+    assert_eq!(bench.touch_by(HandleId(1), 90_000), [(Reason::Range, 90_000, 100)]);
+    assert_eq!(bench.touch_by(HandleId(2), 70_000), [(Reason::Range, 70_000, 100)]);
+    assert!(bench.touch_by(HandleId(1), 90_099).is_empty());
+    // But who has shown to touch single pages gets those.
+    let few = [200_000, 310_000, 190_000].map(|page| bench.touch_by(HandleId(2), page)[0].2);
+    assert!(few.iter().all(|&pages| (16..=100).contains(&pages)), "{few:?}");
+    assert_eq!(bench.touch_by(HandleId(2), 500_000), [(Reason::Random, 500_000, 1)]);
+    // A file of its own is another matter.
+    bench.cache.open_file(FileId(1), PageCount(1 << 20));
+    bench.cache.open_handle(HandleId(3), FileId(1));
+    assert_eq!(bench.touch_by(HandleId(3), 90_000), [(Reason::Random, 90_000, 1)]);
 }
 
 #[test]
