@@ -162,7 +162,7 @@ impl Inner {
         task::spawn(async move {
             // An error is noted, and fatal for the page: who sleeps wakes to a SIGBUS.
             if let Ok(end) = inner.fetch(&stream.file, offset, around).await {
-                stream.waited(offset, end);
+                inner.map_ahead(&stream, offset, end);
             }
         });
     }

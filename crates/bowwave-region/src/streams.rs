@@ -81,14 +81,6 @@ impl Stream {
         goes_on.then_some(run.ahead)
     }
 
-    /// A touch at `page` has waited for its page, and everything was mapped up to `end`.
-    pub(crate) fn waited(&self, page: u64, end: u64) {
-        let mut run = self.run();
-        if !run.busy {
-            run.follow(page, end);
-        }
-    }
-
     /// So far it went.
     pub(crate) fn mapped_ahead(&self, end: u64) {
         let mut run = self.run();
@@ -208,8 +200,6 @@ mod tests {
             assert!(ahead <= AHEAD_MAX);
             stream.mapped_ahead(8 * MIB + turn + 1);
         }
-        stream.waited(8 * MIB + 140, 8 * MIB + 200);
-        assert_eq!(stream.touched(8 * MIB + 200, 9 * MIB, 64), Some(AHEAD_MAX), "to wait is no jump");
     }
 
     #[test]
@@ -217,7 +207,7 @@ mod tests {
         let (_engine, streams) = streams(1);
         let stream = streams.first();
         assert_eq!(stream.unread(5 << 20), UNREAD_MIN);
-        stream.waited(5 << 20, (5 << 20) + UNREAD_MIN);
+        stream.touched(5 << 20, (5 << 20) + UNREAD_MIN, 64);
         assert_eq!(stream.unread((5 << 20) + UNREAD_MIN), UNREAD_MIN);
         stream.touched((5 << 20) + UNREAD_MIN, (5 << 20) + 3 * UNREAD_MIN, 64);
         assert_eq!(stream.unread((5 << 20) + 3 * UNREAD_MIN), 3 * UNREAD_MIN);

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! One state serves all handles of a file, so it does not matter through which of them, or in which thread, a stream is
-//! read. Streams beyond those of the table (`table`) are remembered by the page that their reader is expected at, their
+//! read; only where a run has ended is told by where its own reader goes on, not by where others do. Streams beyond those of the table (`table`) are remembered by the page that their reader is expected at, their
 //! mark most often, with all that is known of them.
 //!
 //! **How much.** Windows grow as Linux's do (`initial_size`, `next_size`) up to `ra_pages`, with as much again ahead. More
@@ -24,8 +24,12 @@
 //! **What it may cost.** The promise has two accounts. That of each stream: what is ahead of its readers is at most
 //! [`waste_percent`](StreamConfig::waste_percent) of what they have used, and two windows. And that of the file, which the
 //! cache keeps to the page: whatever the readers do, what was ever read ahead and not used is at most as much of what was
-//! used, two windows for each stream that is remembered, and sixteen. Readahead gets what it wants, or whole windows, or at
+//! used, two windows for each stream that is remembered and for each reader beside the first, and sixteen. Readahead gets what it wants, or whole windows, or at
 //! least a request worth making, or nothing.
+//!
+//! **Maps.** Touches of mapped pages are not seen, so what is mapped counts as read. Of a run that is read at once the last
+//! quarter begins with a tripwire, a mark that asks for nothing: pages there are mapped only if their reader comes. And
+//! since each mark is a fault, there are fewer of them.
 //!
 //! **Who is right.** Each detector's predictions are held against what happens, whether or not anything was read for them
 //! ([`Scores`]); only those trusted are acted on. Of reads in no order some lie beside each other by chance: a window is read
@@ -58,6 +62,7 @@ use self::runs::{Foretold, Runs};
 use self::table::Table;
 use super::{Access, FillReport, Plan, Readahead, Reason, View};
 use crate::event::Trigger;
+use crate::id::HandleId;
 use crate::page::{PageIndex, PageRange};
 use crate::request::Pattern;
 use crate::time::Instant;
@@ -110,6 +115,8 @@ struct Wanted {
     now: Instant,
     /// Most pages of a window.
     max: u64,
+    /// A mapped page was touched.
+    mapped: bool,
 }
 
 impl Readahead for Stream {
@@ -127,10 +134,12 @@ impl Readahead for Stream {
             first: access.request.start.0,
             now: access.now,
             max: view.ra_pages.max(1),
+            mapped: access.mapped.is_some(),
         };
         if access.mapped == Some(Pattern::Random) {
             return wanted.alone();
         }
+        self.table.read_by(access.handle);
         self.pace.look(access.now, view.account.consumed, view.pressure);
         self.follow_hits(&access);
         let plan = match access.trigger {
@@ -151,6 +160,15 @@ impl Readahead for Stream {
         if let Some(entry) = self.table.filled(lo, hi) {
             entry.pace.filled(report.took_ns, report.waited_ns);
             entry.waited |= report.waited_ns.is_some_and(|waited| waited > 0);
+        }
+    }
+
+    fn on_mapped(&mut self, handle: HandleId, range: PageRange) {
+        self.table.read_by(handle);
+        let Some(last) = self.table.last() else { return };
+        if matches!(last.way, Way::New | Way::Up) && (last.lo..last.edge).contains(&range.start.0) {
+            // As far as one can tell. If it was not, its reader does not come to the next tripwire.
+            last.come_to(range.end.0.min(last.edge));
         }
     }
 
@@ -180,10 +198,8 @@ impl Stream {
     /// Reads of cached pages are not seen, but where the last one through this handle ended is known.
     fn follow_hits(&mut self, access: &Access) {
         let Some(prev) = access.prev_page else { return };
-        let Some(last) = self.table.last() else { return };
-        if matches!(last.way, Way::New | Way::Up) && (last.hi..last.edge).contains(&prev.0) {
-            last.consumed += prev.0 + 1 - last.hi;
-            last.hi = prev.0 + 1;
+        if let Some(entry) = self.table.gone_on(prev.0) {
+            entry.come_to(prev.0 + 1);
         }
     }
 
@@ -270,6 +286,11 @@ impl Stream {
         if self.table.get(at).way == Way::Expected {
             return self.landed(at, wanted, view);
         }
+        if self.table.get(at).tripwire == Some(wanted.page) {
+            self.table.touch(at);
+            self.table.get(at).come_to(wanted.page + 1);
+            return wanted.nothing(Reason::Range);
+        }
         if self.leapt(at, wanted, view) {
             return self.begun(wanted, view);
         }
@@ -351,8 +372,12 @@ impl Stream {
         }
         // What is even in bytes may be a page more, and whoever reads so many pages at a time ends with such a read.
         let expected = self.affordable(view).next_multiple_of(end - page);
-        let worth = expected > end - page && expected >= SPECULATION_MIN;
-        if self.scores.trusts(Detector::Cluster) && worth {
+        let known = self.scores.trusts(Detector::Cluster) && expected > end - page;
+        if known && wanted.mapped {
+            // Of what is too little to be read at once the rest is, as soon as the run goes on.
+            self.table.get(at).expected = expected;
+        }
+        if known && expected >= SPECULATION_MIN {
             self.table.get(at).expected = expected;
             let plan = self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
             self.jump(at, plan.window.size.0, wanted, view);
@@ -366,17 +391,23 @@ impl Stream {
     /// many as every second one has, and at last as many as all have.
     fn affordable(&mut self, view: View<'_>) -> u64 {
         let (longest, median, shortest) = (self.runs.length(), self.runs.median(), self.runs.shortest());
-        let mut affords = |pages: u64| self.file_credit(view, pages) >= pages;
-        if affords(longest.saturating_mul(RUNS_AFFORDED)) {
+        // Of what the other readers have asked for the same part is lost, and none of them should come to find nothing left.
+        let (others, reserve) = (self.table.readers().saturating_sub(1), view.ra_pages / 2);
+        let mut affords = |pages: u64, runs: u64| {
+            let theirs = others.saturating_mul(self.runs.lost(pages).saturating_add(reserve));
+            let needed = pages.saturating_mul(runs).saturating_add(theirs);
+            self.file_credit(view, needed) >= needed
+        };
+        if affords(longest, RUNS_AFFORDED) {
             longest
-        } else if affords(median) {
+        } else if affords(median, 1) {
             median
         } else {
             shortest
         }
     }
 
-    /// The run before has ended, and one begins at `next`: is it as long as the ones before it?
+    /// The run that this reader was in has ended, and one begins at `next`: is it as long as the ones before it?
     fn close_last(&mut self, next: u64) {
         let Some(last) = self.table.last() else { return };
         if !matches!(last.way, Way::New | Way::Up) {

@@ -51,6 +51,8 @@ pub(super) struct Entry {
     /// The first mark that was set ahead, and how far apart the others are; 0 if there are none.
     pub(super) mark: Option<u64>,
     pub(super) mark_every: u64,
+    /// A mark that asks for nothing: it tells that the reader of a mapping has come so far.
+    pub(super) tripwire: Option<u64>,
     /// Downward reads in a row, or strides that came as foretold.
     pub(super) proven: u8,
     /// Pages of its first request.
@@ -60,6 +62,8 @@ pub(super) struct Entry {
     pub(super) apart: i64,
     /// Its reader came back after others had read.
     pub(super) returned: bool,
+    /// It is what its reader used last.
+    pub(super) current: bool,
     /// When it was looked at last ([`Pace::look`]), and how fast it goes.
     pub(super) pace: Pace,
     /// Pages that it was expected to have when it began; 0 if nothing was.
@@ -94,16 +98,29 @@ impl Entry {
             consumed: hi - lo,
             mark: None,
             mark_every: 0,
+            tripwire: None,
             proven: 0,
             request: hi - lo,
             piece: lo,
             apart: 0,
             returned: false,
+            current: false,
             pace: Pace::default(),
             expected: 0,
             over: false,
             waited: false,
         }
+    }
+
+    /// Whether somebody still reads it, as far as one can tell.
+    pub(super) fn is_read(&self) -> bool {
+        self.returned || self.current
+    }
+
+    /// Its reader, who goes upward, has come to `hi` without asking.
+    pub(super) fn come_to(&mut self, hi: u64) {
+        self.consumed = self.consumed.saturating_add(hi.saturating_sub(self.hi));
+        self.hi = self.hi.max(hi);
     }
 
     /// Pages read ahead that its readers have not come to.

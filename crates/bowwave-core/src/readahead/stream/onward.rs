@@ -78,7 +78,10 @@ impl Stream {
         let (size, reason) = if lost {
             entry.pace.thrashed(entry.window);
             ((entry.edge - page).min(entry.window), Reason::Thrash)
-        } else if began {
+        } else if began && entry.expected > read {
+            // There was no room for it when it began.
+            (end - page + (entry.expected - read), Reason::Range)
+        } else if began && entry.expected == 0 {
             (first, Reason::Miss)
         } else if entry.consumed < entry.expected.saturating_mul(4) {
             // A run that is longer than expected will not be so by much.

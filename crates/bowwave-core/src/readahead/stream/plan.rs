@@ -12,6 +12,11 @@ const MEMORY_SHARE: u64 = 4;
 /// request keeps its reader waiting, and short ones can be served side by side.
 const STEPS: u64 = 32;
 const STEP_WINDOWS: u64 = 4;
+/// A mark of a mapped file is a fault, and so is a request that ends where its reader is: there are no more than are worth one.
+const MAPPED_STEPS: u64 = 4;
+const MAPPED_STEP_MAX: u64 = 64;
+/// Where touches are not seen, one in so many pages of a run that is read at once is behind a tripwire.
+const TRIPWIRE_SHARE: u64 = 4;
 /// A run that is read at once is asked for in parts, so many to a window.
 const PARTS: u64 = 8;
 
@@ -60,7 +65,7 @@ impl Stream {
         if pages > 0 {
             entry.window = size.min(max).max(1);
         }
-        let every = step(entry.distance, max);
+        let every = steps(entry.distance, wanted);
         let (first, mark) = if async_only {
             (start, start)
         } else if reason == Reason::Readahead && from == end {
@@ -79,6 +84,9 @@ impl Stream {
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
         entry.mark_every = if last - mark > every { every } else { 0 };
+        let tripwire = last - ahead / TRIPWIRE_SHARE;
+        let trips = wanted.mapped && reason == Reason::Range && ahead >= SPECULATION_MIN;
+        entry.tripwire = trips.then_some(tripwire);
         // Another reader has been between: what it left out is nobody's wish.
         let apart = !async_only && from > end;
         let first = if apart { from } else { first };
@@ -92,6 +100,7 @@ impl Stream {
         if reason == Reason::Range {
             // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
             plan.part_every = part(max);
+            plan.mark = trips.then_some(PageIndex(tripwire));
         }
         if apart {
             self.more.extend((ahead > 0).then_some(plan));
@@ -271,16 +280,18 @@ impl Stream {
         !view.congested && pages <= self.file_credit(view, pages) && pages <= view.free
     }
 
-    /// Pages of the file that may be read ahead and not used, after so many were used.
-    fn file_limit(&self, view: View<'_>, consumed: u64) -> u64 {
-        let first = view.ra_pages.max(1) * FILE_WINDOWS;
+    /// Pages of the file that may be read ahead and not used, after so many were used: each reader beside the first has to
+    /// learn, too.
+    fn file_limit(&self, view: View<'_>, readers: u64, consumed: u64) -> u64 {
+        let first = view.ra_pages.max(1) * (FILE_WINDOWS + STREAM_WINDOWS * readers.saturating_sub(1));
         first + consumed.saturating_mul(self.config.waste_percent.into()) / 100
     }
 
     /// Pages that may be read ahead on the file's account: what is left, or at least `pages`.
     pub(super) fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
-        let limit = |consumed: u64| self.file_limit(view, consumed);
+        let readers = self.table.readers();
+        let limit = |consumed: u64| self.file_limit(view, readers, consumed);
         let account = view.account;
         let left = limit(account.consumed).saturating_sub(account.unread);
         if left >= pages {
@@ -319,6 +330,13 @@ impl Stream {
 /// Pages of a request of a run that is read at once.
 pub(super) fn part(max: u64) -> u64 {
     (max / PARTS).max(2 * SPECULATION_MIN)
+}
+
+/// Pages from one mark to the next, in files that are read and in those that are mapped.
+fn steps(distance: u64, wanted: Wanted) -> u64 {
+    let step = step(distance, wanted.max);
+    let mapped = (distance / MAPPED_STEPS).min(MAPPED_STEP_MAX);
+    if wanted.mapped { step.max(mapped) } else { step }
 }
 
 /// Pages from one mark to the next.

@@ -116,6 +116,15 @@ impl Runs {
         if least >= self.expected / 4 * 3 { self.expected } else { least }
     }
 
+    /// Pages that the last runs would have left unused of so many, on the average.
+    pub(super) fn lost(&self, pages: u64) -> u64 {
+        let known = self.lengths.iter().filter(|&&length| length > 0);
+        let (count, lost) = known.fold((0, 0u64), |(count, lost), &length| {
+            (count + 1, lost.saturating_add(pages.saturating_sub(length)))
+        });
+        lost / u64::max(count, 1)
+    }
+
     /// The distance from an earlier start to `start`, if there was one just as far before that. Not found for `start` if
     /// that is among the starts already.
     pub(super) fn step_to(&self, start: u64) -> Option<i64> {

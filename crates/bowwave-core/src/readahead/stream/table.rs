@@ -7,9 +7,14 @@
 use alloc::vec::Vec;
 
 use super::entry::{Entry, Join, Way};
+use crate::id::HandleId;
 
 /// For each stream of the table, so many that are remembered only by the page that they are expected at.
 const PARKED: usize = 2;
+/// As many times the streams of the table are there if each is what a reader of its own used last.
+const READERS: usize = 4;
+/// Later than anything that is not.
+const CURRENT: u64 = 1 << 63;
 /// No page.
 const NOWHERE: u64 = u64::MAX;
 
@@ -22,8 +27,14 @@ pub(super) struct Table {
     stale: Option<usize>,
     max: usize,
     clock: u64,
-    /// The stream used last, if it is still there.
+    /// Who reads now.
+    reader: u64,
+    /// The stream used last by who reads now, if it is still there.
     last: Option<usize>,
+    /// The stream used last by anybody, if it is still there.
+    newest: Option<usize>,
+    /// Streams that are what their reader used last.
+    readers: u64,
     parked: Parked,
 }
 
@@ -35,8 +46,11 @@ struct Keys {
     highest: Vec<u64>,
     /// [`NOWHERE`] if there is none.
     mark: Vec<u64>,
+    /// When, and [`CURRENT`] if its reader has used nothing else since.
     used: Vec<u64>,
-    /// Pages ahead of it if it was come back to, else 0.
+    /// By which handle.
+    by: Vec<u64>,
+    /// Pages ahead of it if it is still read, else 0.
     ahead: Vec<u64>,
 }
 
@@ -54,24 +68,34 @@ struct Parked {
 
 impl Keys {
     fn push(&mut self) {
-        for keys in [&mut self.lowest, &mut self.highest, &mut self.mark, &mut self.used, &mut self.ahead] {
+        for keys in self.all() {
             keys.push(0);
         }
+    }
+
+    fn all(&mut self) -> [&mut Vec<u64>; 6] {
+        [&mut self.lowest, &mut self.highest, &mut self.mark, &mut self.used, &mut self.by, &mut self.ahead]
     }
 
     fn set(&mut self, at: usize, entry: &Entry) {
         (self.lowest[at], self.highest[at]) = entry.zone();
         self.mark[at] = entry.mark.unwrap_or(NOWHERE);
-        self.ahead[at] = if entry.returned { entry.ahead() } else { 0 };
+        self.ahead[at] = if entry.is_read() { entry.ahead() } else { 0 };
     }
 
     fn swap_remove(&mut self, at: usize) {
-        for keys in [&mut self.lowest, &mut self.highest, &mut self.mark, &mut self.used, &mut self.ahead] {
+        for keys in self.all() {
             keys.swap_remove(at);
         }
     }
 
-    /// The stream used least recently.
+    /// The stream that a handle used last.
+    fn last_of(&self, reader: u64) -> Option<usize> {
+        let used = self.by.iter().zip(&self.used).enumerate().filter(|(_, (by, _))| **by == reader);
+        used.max_by_key(|&(_, (_, &used))| used).map(|(at, _)| at)
+    }
+
+    /// The stream used least recently, if there is one of those that are not what their reader used last, or of all.
     fn oldest(&self) -> usize {
         let oldest = self.used.iter().enumerate().min_by_key(|&(_, &used)| used);
         oldest.map_or(0, |(at, _)| at)
@@ -119,7 +143,7 @@ impl Parked {
             self.entries.push(entry);
         }
         self.pages[at] = page;
-        self.ahead[at] = if entry.returned { entry.ahead() } else { 0 };
+        self.ahead[at] = if entry.is_read() { entry.ahead() } else { 0 };
         self.entries[at] = entry;
     }
 
@@ -141,7 +165,27 @@ fn place_of(pages: &[u64], page: u64) -> Option<usize> {
 impl Table {
     pub(super) fn new(max: usize) -> Self {
         let (entries, keys, parked) = (Vec::new(), Keys::default(), Parked::new(max * PARKED));
-        Self { entries, keys, stale: None, max, clock: 0, last: None, parked }
+        Self {
+            entries,
+            keys,
+            stale: None,
+            max,
+            clock: 0,
+            reader: 0,
+            last: None,
+            newest: None,
+            readers: 0,
+            parked,
+        }
+    }
+
+    /// From now on it is this handle that reads.
+    pub(super) fn read_by(&mut self, handle: HandleId) {
+        let reader = handle.0.into();
+        if self.reader != reader {
+            self.reader = reader;
+            self.last = self.keys.last_of(reader);
+        }
     }
 
     pub(super) fn get(&mut self, at: usize) -> &mut Entry {
@@ -161,22 +205,52 @@ impl Table {
 
     /// Counts a use.
     pub(super) fn touch(&mut self, at: usize) {
-        let again = self.last == Some(at);
+        let again = self.newest == Some(at);
         self.get(at).returned |= !again;
-        self.clock += 1;
-        self.keys.used[at] = self.clock;
-        self.last = Some(at);
+        self.use_now(at);
     }
 
-    /// The place of the stream used last.
+    fn use_now(&mut self, at: usize) {
+        if let Some(last) = self.last.filter(|&last| last != at) {
+            self.left(last);
+        }
+        let entry = self.get(at);
+        let again = core::mem::replace(&mut entry.current, true);
+        self.readers += u64::from(!again);
+        self.clock += 1;
+        (self.keys.used[at], self.keys.by[at]) = (self.clock | CURRENT, self.reader);
+        (self.last, self.newest) = (Some(at), Some(at));
+    }
+
+    /// Its reader has gone on to another.
+    fn left(&mut self, at: usize) {
+        let entry = &mut self.entries[at];
+        self.readers -= u64::from(core::mem::take(&mut entry.current));
+        self.keys.used[at] &= !CURRENT;
+        if !entry.returned {
+            self.keys.ahead[at] = 0;
+        }
+    }
+
+    /// The place of the stream used last by who reads now.
     pub(super) fn last_at(&self) -> Option<usize> {
         self.last
     }
 
-    /// The stream used last.
+    /// The stream used last by who reads now.
     pub(super) fn last(&mut self) -> Option<&mut Entry> {
         let last = self.last?;
         Some(self.get(last))
+    }
+
+    /// The stream that is read upward and read ahead at `page`, if it is the one that who reads now used last, or anybody.
+    pub(super) fn gone_on(&mut self, page: u64) -> Option<&mut Entry> {
+        let covers = |&at: &usize| {
+            let entry = &self.entries[at];
+            matches!(entry.way, Way::New | Way::Up) && (entry.hi..entry.edge).contains(&page)
+        };
+        let at = self.last.filter(covers).or_else(|| self.newest.filter(covers))?;
+        Some(self.get(at))
     }
 
     /// The stream that a miss of `lo..hi` goes on with, and how.
@@ -221,7 +295,7 @@ impl Table {
     /// Brings back a stream that is expected at `page`.
     pub(super) fn unpark(&mut self, page: u64) -> Option<usize> {
         let parked = self.parked.take(page)?;
-        Some(self.insert(Entry { returned: true, ..parked }).0)
+        Some(self.insert(Entry { returned: true, current: false, ..parked }).0)
     }
 
     /// Whether a stream other than that at `at` has come to somewhere in `lo..hi`.
@@ -240,29 +314,33 @@ impl Table {
     /// Enters a stream, in place of the one used least recently if there are too many, which is returned.
     pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<Entry>) {
         self.refresh();
-        self.clock += 1;
-        let (at, gone) = if self.entries.len() < self.max {
+        let readers_only = self.entries.len() < self.max * READERS && self.readers() >= self.max as u64;
+        let (at, gone) = if self.entries.len() < self.max || readers_only {
             self.entries.push(entry);
             self.keys.push();
             (self.entries.len() - 1, None)
         } else {
             let at = self.keys.oldest();
             let gone = core::mem::replace(&mut self.entries[at], entry);
+            self.readers -= u64::from(gone.current);
             self.park(gone);
             (at, Some(gone))
         };
-        self.keys.used[at] = self.clock;
-        (self.last, self.stale) = (Some(at), Some(at));
+        self.use_now(at);
         (at, gone)
     }
 
-    /// Pages ahead of the streams that are still read, as far as one can tell: the last one, and those that were come back
-    /// to. Of each no more than `most`.
+    /// Pages ahead of the streams that are still read, as far as one can tell: the last one of each reader, and those that were
+    /// come back to. Of each no more than `most`.
     pub(super) fn ahead(&mut self, most: u64) -> u64 {
         self.refresh();
-        let last = self.last.map(|last| &self.entries[last]).filter(|last| !last.returned);
         let keys = self.keys.ahead.iter().chain(&self.parked.ahead);
-        keys.map(|&ahead| ahead.min(most)).sum::<u64>() + last.map_or(0, |last| last.ahead().min(most))
+        keys.map(|&ahead| ahead.min(most)).sum()
+    }
+
+    /// Who reads at present: the handles whose last stream is here.
+    pub(super) fn readers(&self) -> u64 {
+        self.readers
     }
 
     /// Forgets a stream. The last one takes its place.
@@ -270,11 +348,13 @@ impl Table {
         self.refresh();
         self.keys.swap_remove(at);
         let gone = self.entries.swap_remove(at);
-        self.last = match self.last {
+        self.readers -= u64::from(gone.current);
+        let moved = |last| match last {
             Some(last) if last == at => None,
             Some(last) if last == self.entries.len() => Some(at),
             last => last,
         };
+        (self.last, self.newest) = (moved(self.last), moved(self.newest));
         gone
     }
 
@@ -323,7 +403,11 @@ impl Table {
 
     fn park(&mut self, entry: Entry) {
         let upward = matches!(entry.way, Way::New | Way::Up);
-        let expected = if entry.ahead() > 0 { entry.next_mark() } else { upward.then_some(entry.hi) };
+        let expected = match entry.next_mark() {
+            _ if entry.ahead() == 0 => upward.then_some(entry.hi),
+            None => upward.then_some(entry.tripwire.unwrap_or(entry.edge)),
+            mark => mark,
+        };
         if let Some(page) = expected {
             self.parked.enter(page, entry);
         }

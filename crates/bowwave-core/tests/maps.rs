@@ -1,0 +1,110 @@
+//! Readahead of mapped files, by the pages, requests and waits that touches cost.
+#![expect(clippy::print_stdout, reason = "the figures are what one wants to know")]
+
+mod map_model;
+mod rng;
+
+use bowwave_core::{Clusters, Config, Policy, RangeConfig};
+use map_model::{Far, touch};
+use rng::Rng;
+
+const FAR: Far = Far { request_ns: 20_000_000, page_ns: 16_000 };
+const NEAR: Far = Far { request_ns: 80_000, page_ns: 1300 };
+
+fn config(policy: Policy, ra_pages: u32) -> Config {
+    let range = RangeConfig { clusters: Clusters::Learned, ..RangeConfig::default() };
+    Config { policy, ra_pages, range, fill_pages_max: 64, frames: 1 << 20, ..Config::default() }
+}
+
+/// `each` clusters of 64 to 256 pages for each thread, one in each 2 MiB of a GiB or more, in no order, front to back.
+fn clusters(threads: u64, each: u64, seed: u64) -> (u64, Vec<Vec<u64>>) {
+    let slots = (threads * each).max(512);
+    let mut rng = Rng(seed);
+    let mut order: Vec<u64> = (0..slots).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+    let threads = order.chunks(each as usize).take(threads as usize).map(|mine| {
+        mine.iter()
+            .flat_map(|slot| {
+                let pages = 64 + rng.below(193);
+                let start = slot * 512 + rng.below(512 - pages);
+                start..start + pages
+            })
+            .collect()
+    });
+    (slots * 512, threads.collect())
+}
+
+/// Waits of a cluster, and pages fetched for one touched.
+fn cost(policy: Policy, threads: u64, each: u64) -> (f64, f64) {
+    let (file, of) = clusters(threads, each, 1);
+    let told = touch(config(policy, 256), FAR, file, of);
+    let cost = (told.waits as f64 / (threads * each) as f64, told.pages as f64 / told.touches as f64);
+    println!("{policy}, {threads} threads, {each} clusters each: {cost:.2?}, {told:?}");
+    cost
+}
+
+#[test]
+fn what_one_thread_learns_of_clusters_all_know() {
+    // Alone, a thread needs three or four waits for its first cluster, and some for each that is wider than those before.
+    for (threads, each, most) in [(1, 1000, 1.05), (32, 100, 1.05), (1, 13, 1.2), (32, 13, 1.2)] {
+        let (waits, pages) = cost(Policy::Range, threads, each);
+        assert!(waits <= most && pages <= 1.6, "{threads} threads: {waits:.2} waits, {pages:.2} pages");
+    }
+}
+
+#[test]
+fn streams_of_many_threads_are_clusters_too_and_nobody_runs_out_of_readahead() {
+    for (threads, each) in [(1, 13), (1, 1000), (4, 100), (32, 13), (32, 100), (64, 8)] {
+        let (waits, pages) = cost(Policy::Stream, threads, each);
+        assert!(waits <= 1.55 && pages <= 1.8, "{threads} threads: {waits:.2} waits, {pages:.2} pages");
+    }
+}
+
+#[test]
+fn clusters_that_become_narrow_are_seen_to() {
+    const WIDE: u64 = 20;
+    const NARROW: u64 = 280;
+    for policy in [Policy::Range, Policy::Stream] {
+        for (width, most) in [(1, 9), (8, 25), (16, 28), (32, 48)] {
+            let mut rng = Rng(3);
+            let pages = (0..WIDE + NARROW).flat_map(|n| {
+                let width = if n < WIDE { 200 + rng.below(57) } else { width };
+                let start = n * 48_271 % 4096 * 512 + rng.below(512 - width);
+                start..start + width
+            });
+            let told = touch(config(policy, 256), FAR, 4096 * 512, vec![pages.collect()]);
+            let narrow = (told.pages - WIDE * 228) / NARROW;
+            println!("{policy}, clusters of {width}: {narrow} pages each, {told:?}");
+            assert!(narrow <= most, "{policy}: {narrow} pages for each of {width}");
+            assert!(told.waits <= 2 * (WIDE + NARROW), "{policy}: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn who_jumps_about_beside_clusters_is_told_from_them() {
+    for policy in [Policy::Range, Policy::Stream] {
+        let (file, mut of) = clusters(32, 13, 1);
+        let mut rng = Rng(5);
+        of[7] = (0..300).map(|_| rng.below(file)).collect();
+        let beside = touch(config(policy, 256), FAR, file, of.clone());
+        of[7].clear();
+        let without = touch(config(policy, 256), FAR, file, of);
+        let more = beside.pages.saturating_sub(without.pages);
+        println!("{policy}: {more} pages more for 300 touches");
+        assert!(more < 300 * 8, "{policy}: {beside:?}, and without {without:?}");
+    }
+}
+
+#[test]
+fn a_mapped_file_touched_in_order_is_far_ahead_and_takes_few_faults() {
+    const PAGES: u64 = 1 << 16;
+    for (ra_pages, store, waits, faults) in [(32, NEAR, 20, PAGES / 40), (256, FAR, 40, PAGES / 60)] {
+        let told = touch(config(Policy::Stream, ra_pages), store, PAGES, vec![(0..PAGES).collect()]);
+        println!("{ra_pages}: {told:?}");
+        assert!(told.waits <= waits && told.faults <= faults, "{told:?}");
+        assert_eq!((told.pages, told.touches), (PAGES, PAGES));
+    }
+}
