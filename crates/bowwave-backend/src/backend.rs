@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::write::{OpenWrite, Owner, Rename, Seek, SetAttributes, SetXattr, StatFs, Upload};
 use crate::{
@@ -276,6 +277,12 @@ pub trait ReadSink: Send {
 
     /// The read has ended: the first `n` bytes are final, or it failed. Gives the buffer back.
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>);
+
+    /// Becomes true when nobody wants the read any more, if that may happen: then a store that can stop may drop it, with
+    /// the sink. Asked once, when the read begins.
+    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        None
+    }
 }
 
 /// The error of a change that the store does not do.

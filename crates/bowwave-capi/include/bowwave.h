@@ -151,6 +151,7 @@ int bowwave_last_errno(void);
  *     scheduler=deadline     in which order the store is asked: noop, deadline, deadline-rw, deadline-literal; knobs
  *                            follow a colon, as in deadline:starved=4,promotion=0
  *     device_depth=16, connections=64, retries=6, timeout=30s     how it is asked
+ *     hedge=5                of hundred reads, how many at most are asked for again because they are late; 0
  *     endpoint=URL, region=NAME, allow_http=yes, anonymous=yes    object stores
  *
  * EINVAL: the URL or an option cannot be understood; else as the store says.

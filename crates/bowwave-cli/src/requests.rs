@@ -30,6 +30,10 @@ pub struct Requests {
     pub cancelled: u64,
     /// Requests sent past their deadlines.
     pub late: u64,
+    /// Reads that were asked for again because they were late, and of these, how many came before the first try.
+    pub hedges: u64,
+    /// See `hedges`.
+    pub hedges_won: u64,
     /// Requests by the reason for their turn.
     pub reasons: BTreeMap<&'static str, u64>,
     /// By work; only what there was.
@@ -111,6 +115,8 @@ impl Requests {
             promoted: now.promoted - before.scheduler.promoted,
             cancelled: now.cancelled - before.scheduler.cancelled,
             late: now.late - before.scheduler.late,
+            hedges: store.hedges - before.hedges,
+            hedges_won: store.hedges_won - before.hedges_won,
             reasons: reasons.into_iter().filter(|reason| reason.1 > 0).collect(),
             latency_ns: times.into_iter().filter(|(_, times)| times.queue.count > 0).collect(),
         }

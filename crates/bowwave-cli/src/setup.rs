@@ -55,6 +55,13 @@ pub struct StoreArgs {
     /// How often a failed request is tried again where that may help
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=100))]
     retries: u32,
+
+    /// Of hundred reads that someone waits for, how many at most are asked for again because they are late
+    ///
+    /// What comes first counts. Where one request in a hundred takes a second, that second is not waited for. Each costs a
+    /// request, so it is off unless asked for; writes are never asked for again.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    hedge: u32,
 }
 
 /// What is kept on a disk.
@@ -308,6 +315,7 @@ pub fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Setting
         scheduler_knobs: store.scheduler.knobs.clone(),
         device_depth: store.device_depth,
         retries: store.retries,
+        hedge_percent: store.hedge,
         store: store.options(),
         ..Options::default()
     };

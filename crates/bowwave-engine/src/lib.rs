@@ -33,6 +33,7 @@ mod entry;
 mod error;
 mod file;
 mod files;
+mod hedge;
 mod journal;
 mod lease;
 mod lock;

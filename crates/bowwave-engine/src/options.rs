@@ -48,6 +48,10 @@ pub struct Options {
     pub huge_pages: bool,
     /// How often a failed request is tried again, where that may help.
     pub retries: u32,
+    /// Of hundred reads that somebody waits for, how many at most may be asked for a second time because they are late; 0 for
+    /// none. For stores whose requests now and then take very much longer than others and cost nothing: the second try counts
+    /// as a request. Reads of up to 256 KiB of stores a millisecond away and more; writes never.
+    pub hedge_percent: u32,
     /// Seed of the jitter in the pauses between tries.
     pub seed: u64,
     /// How the stores are reached.
@@ -74,6 +78,7 @@ impl Default for Options {
             dirty_expire: Duration::from_secs(30),
             huge_pages: true,
             retries: 6,
+            hedge_percent: 0,
             seed: 0,
             store: bowwave_backend::Options::default(),
             journal_events: 0,
@@ -110,6 +115,10 @@ impl Options {
     pub(crate) fn plan(&self) -> Result<Plan> {
         if self.device_depth == Some(0) {
             return Err(Error::Options("device_depth is 0, but must be at least 1".into()));
+        }
+        if self.hedge_percent > 100 {
+            let message = format!("hedge_percent is {}, but must be at most 100", self.hedge_percent);
+            return Err(Error::Options(message));
         }
         turn(&mut SchedulerConfig::of(self.scheduler), self.scheduler_knobs.as_deref())
             .map_err(|error| Error::Options(format!("scheduler: {error}")))?;
@@ -209,6 +218,8 @@ mod tests {
         assert!(
             refusal(Options { device_depth: Some(0), ..Options::default() }).starts_with("device_depth is 0")
         );
+        let hedge = refusal(Options { hedge_percent: 101, ..Options::default() });
+        assert!(hedge.starts_with("hedge_percent is 101"), "{hedge}");
         let knobs =
             |knobs: &str| refusal(Options { scheduler_knobs: Some(knobs.into()), ..Options::default() });
         assert!(knobs("fifo=3").starts_with("scheduler: there is no knob `fifo`; there are"));

@@ -23,6 +23,7 @@ use self::pumping::Pumping;
 use self::shape::Shape;
 use crate::clock;
 use crate::engine::Inner;
+use crate::hedge::Hedges;
 use crate::options::Options;
 use crate::request;
 use crate::stats::{Latencies, StoreStats, Work};
@@ -40,6 +41,8 @@ pub(crate) struct Queue {
     page_bytes: u64,
     state: Mutex<State>,
     congested: AtomicBool,
+    /// If late reads are asked for again.
+    hedges: Option<Hedges>,
 }
 
 /// What goes to the store as one request.
@@ -97,6 +100,7 @@ impl Queue {
             page_bytes: options.page_bytes,
             state: Mutex::new(state),
             congested: AtomicBool::new(false),
+            hedges: Hedges::new(profile, options.hedge_percent),
         }
     }
 
@@ -213,6 +217,23 @@ impl Queue {
             state.stats.bytes_written += bytes;
             state.latencies.record_device(Work::WriteBack, took);
         }
+    }
+
+    /// When reads are late, if those are asked for again.
+    pub(crate) fn hedges(&self) -> Option<&Hedges> {
+        self.hedges.as_ref()
+    }
+
+    /// A late read is asked for again.
+    pub(crate) fn hedged(&self) {
+        let mut state = self.lock();
+        state.stats.requests += 1;
+        state.stats.hedges += 1;
+    }
+
+    /// The second try came first.
+    pub(crate) fn hedge_won(&self) {
+        self.lock().stats.hedges_won += 1;
     }
 
     /// An object could not be published, and nobody was left to be told.

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Object, ReadBuf, ReadSink};
 use bowwave_core::schedule::DispatchId;
-use bowwave_core::{FillError, Instant as CoreInstant};
+use bowwave_core::{FillError, Instant as CoreInstant, Urgency};
 
 use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
+use crate::hedge::Race;
 use crate::lease::{Lease, Loan};
 use crate::queue::{Batch, Parts, Piece, Queue, QueuedFill, pages_of};
 use crate::shard::Effect;
@@ -73,6 +74,7 @@ fn read(
     let room = wanted.next_multiple_of(queue.alignment());
     let (buf, loan) = lend(engine, &parts, usize::try_from(room).expect("a request fits into memory"));
     clear_tail(&parts, have + wanted);
+    let demanded = parts.iter().any(|part| part.urgency == Urgency::Demand);
     let object = entry.object();
     let sink = Box::new(Sink {
         engine: Arc::clone(engine),
@@ -91,6 +93,7 @@ fn read(
     });
     match object {
         Some(_) if wanted == 0 => sink.done(buf, Ok(0)),
+        Some(object) if demanded => Race::run(engine, queue, object, offset, (buf, sink)),
         Some(object) => object.read(offset, buf, sink),
         // The last handle has been closed while this fill waited.
         None => sink.done(buf, Err(StoreError::new(ErrorKind::Io, "the file was closed").retryable(false))),

@@ -21,7 +21,7 @@ use crate::store::Store;
 /// ```text
 ///   cache=1GiB  page_size=64KiB  ra_pages=4096  ahead_max=64MiB  policy=range  shards=4    the cache
 ///   range_bytes=1MiB  range_whole=4MiB  range_max=256MiB  range_clusters=learned   the policy range
-///   scheduler=deadline:starved=4  device_depth=16  retries=3  connections=64  timeout=10s    how stores are asked
+///   scheduler=deadline:starved=4  device_depth=16  retries=3  hedge=5  connections=64  timeout=10s    how stores are asked
 ///   endpoint=http://127.0.0.1:9000  region=eu-west-1  allow_http=yes  anonymous=no object stores
 /// ```
 ///
@@ -110,6 +110,7 @@ impl Settings {
             }
             "device_depth" => options.device_depth = Some(count()?),
             "retries" => options.retries = value.parse().map_err(|_| wrong("a number"))?,
+            "hedge" => options.hedge_percent = value.parse().map_err(|_| wrong("a percentage"))?,
             "connections" => options.store.connections = Some(count()?),
             "timeout" => {
                 let time = parse_duration(value).filter(|time| !time.is_zero());
@@ -144,7 +145,8 @@ impl FromStr for Settings {
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { cache_bytes, page_bytes, policy, range, ahead_max, shards, .. } = &self.options;
-        let Options { scheduler, scheduler_knobs, device_depth, retries, store, .. } = &self.options;
+        let Options { scheduler, scheduler_knobs, device_depth, retries, hedge_percent, store, .. } =
+            &self.options;
         let yes = |switch: bool| if switch { "yes" } else { "no" };
         let (policy, scheduler) = (policy.name(), scheduler.name());
         let knobs = scheduler_knobs.as_ref().map(|knobs| format!(":{knobs}")).unwrap_or_default();
@@ -161,6 +163,7 @@ impl fmt::Display for Settings {
             ("ahead_max", ahead_max.as_ref().map(AheadBudget::bytes)),
             ("shards", shards.map(|shards| shards as u64)),
             ("device_depth", device_depth.map(u64::from)),
+            ("hedge", (*hedge_percent > 0).then_some((*hedge_percent).into())),
             ("connections", store.connections.map(u64::from)),
         ];
         for (key, number) in numbers {
@@ -193,7 +196,7 @@ pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cac
 }
 
 const KEYS: &str = "cache, page_size, ra_pages, ahead_max, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
-                    scheduler, device_depth, retries, connections, timeout, endpoint, region, allow_http, anonymous";
+                    scheduler, device_depth, retries, hedge, connections, timeout, endpoint, region, allow_http, anonymous";
 /// What `range` makes of clusters, by name.
 const CLUSTERS: [(&str, Clusters); 4] = [
     ("mended", Clusters::Mended),
@@ -250,7 +253,7 @@ mod tests {
             "",
             "cache=1GiB page_size=64KiB ra_pages=4096 ahead_max=64MiB policy=range shards=4",
             "scheduler=deadline:starved=4,promotion=0 range_bytes=0 range_whole=1MiB range_max=1GiB range_clusters=literal",
-            "scheduler=noop device_depth=16 retries=0 connections=64 timeout=1.5s",
+            "scheduler=noop device_depth=16 retries=0 hedge=5 connections=64 timeout=1.5s",
             "endpoint=http://127.0.0.1:9000/a=b region=x\nallow_http=yes anonymous=yes",
         ] {
             let settings: Settings = text.parse().expect(text);

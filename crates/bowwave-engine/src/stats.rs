@@ -34,7 +34,11 @@ pub struct StoreStats {
     pub requests_short: u64,
     /// Fills tried again after a failed or short request.
     pub retries: u64,
-    /// Bytes that arrived.
+    /// Reads that somebody waited for and that were asked for once more because they were late; they count as requests, too.
+    pub hedges: u64,
+    /// Of these, those that came before the first try.
+    pub hedges_won: u64,
+    /// Bytes that arrived, but for those of late tries that nobody wanted any more.
     pub bytes_fetched: u64,
     /// Bytes that the store has taken by write-back and for syncs, and in parts of objects.
     pub bytes_written: u64,
@@ -63,6 +67,8 @@ impl std::ops::AddAssign for StoreStats {
         self.requests_failed += other.requests_failed;
         self.requests_short += other.requests_short;
         self.retries += other.retries;
+        self.hedges += other.hedges;
+        self.hedges_won += other.hedges_won;
         self.bytes_fetched += other.bytes_fetched;
         self.bytes_written += other.bytes_written;
         self.pages_lost += other.pages_lost;

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::engine::Inner;
+use crate::hedge::Race;
 use crate::queue::Piece;
 use crate::sync::{Arc, Condvar, Mutex, PoisonError, Weak, thread, until};
 use crate::wait::Slot;
@@ -49,6 +50,8 @@ pub(crate) enum Job {
     Send(Piece),
     /// Write back what has been dirty for long, and come again.
     WriteBack,
+    /// Ask for a read again that is late, if it still is on its way.
+    Hedge(Weak<Race>),
     /// Send the part again.
     Part(Part),
     /// Take the frames back that a task has not come for.
@@ -69,6 +72,11 @@ impl Job {
                 queue.pump(engine);
             }
             Self::Part(part) => part.send(),
+            Self::Hedge(race) => {
+                if let Some(race) = race.upgrade() {
+                    race.hedge();
+                }
+            }
             Self::WriteBack => engine.write_back_old(),
             Self::TakeBack { shard, slot } => {
                 if let Some(frames) = slot.upgrade().and_then(|slot| slot.take_back()) {

@@ -1,5 +1,8 @@
 //! A body on its way into the lent buffer.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use futures_util::{Stream, StreamExt as _};
 
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
@@ -23,6 +26,11 @@ impl Intake {
     /// Bytes that the answer must have.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Tells when nobody wants the bytes any more, if that may happen.
+    pub(crate) fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        self.sink.unwanted()
     }
 
     /// Takes a whole body: exactly [`Self::len`] bytes. `place` names the object in errors, `failed` explains theirs.

@@ -1,9 +1,11 @@
 //! The one async runtime of this crate, and the door into it.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
@@ -25,6 +27,20 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     // Without network threads there is nothing to do either.
     if let Ok(runtime) = get() {
         runtime.spawn(future);
+    }
+}
+
+/// Runs `work` to its end, or drops it soon after `unwanted` has become true.
+pub(crate) async fn unless<T>(unwanted: Option<Arc<AtomicBool>>, work: impl Future<Output = T>) -> Option<T> {
+    let Some(unwanted) = unwanted else { return Some(work.await) };
+    let mut work = std::pin::pin!(work);
+    loop {
+        let pause = std::pin::pin!(tokio::time::sleep(GLANCE));
+        match select(work.as_mut(), pause).await {
+            Either::Left((result, _)) => return Some(result),
+            Either::Right(_) if unwanted.load(Ordering::Relaxed) => return None,
+            Either::Right(_) => {}
+        }
     }
 }
 
@@ -90,5 +106,7 @@ fn get() -> Result<&'static Runtime> {
         .map_err(|error| Error::new(ErrorKind::Io, format!("cannot start network threads: {error}")))
 }
 
+/// Time between two looks at whether a read is wanted still.
+const GLANCE: Duration = Duration::from_millis(20);
 /// Most reads that may wait for a slot; only a caller that ignores the profile meets it.
 const WAITING_MAX: usize = 4096;

@@ -100,8 +100,11 @@ struct Fetch {
 
 impl AsyncWork for Fetch {
     async fn run(mut self) {
-        let result = self.fetch().await;
-        self.intake.end(result);
+        let unwanted = self.intake.unwanted();
+        // Dropped half-way, it closes its connection, and its sink hears no more of it.
+        if let Some(result) = super::runtime::unless(unwanted, self.fetch()).await {
+            self.intake.end(result);
+        }
     }
 }
 

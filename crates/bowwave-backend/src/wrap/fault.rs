@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Layer, Wrapped, backend_by_field};
@@ -253,6 +253,10 @@ struct Cut {
 impl ReadSink for Cut {
     fn progress(&mut self, bytes: usize) {
         self.sink.progress(bytes);
+    }
+
+    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        self.sink.unwanted()
     }
 
     fn done(self: Box<Self>, mut buf: ReadBuf, result: Result<usize>) {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Layer, Wrapped, backend_by_field};
@@ -152,6 +153,10 @@ impl WriteSink for Passing<dyn WriteSink> {
 impl ReadSink for Passing<dyn ReadSink> {
     fn progress(&mut self, bytes: usize) {
         self.sink.progress(bytes);
+    }
+
+    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        self.sink.unwanted()
     }
 
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {

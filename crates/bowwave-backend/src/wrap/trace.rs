@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -218,6 +219,10 @@ struct Recording<S: ?Sized> {
 impl ReadSink for Recording<dyn ReadSink> {
     fn progress(&mut self, bytes: usize) {
         self.sink.progress(bytes);
+    }
+
+    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        self.sink.unwanted()
     }
 
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>) {

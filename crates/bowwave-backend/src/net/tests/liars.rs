@@ -3,12 +3,13 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::PATIENCE;
-use crate::{Backend, Error, ErrorKind, Heard, Object, OpenWrite, Options, ReadBuf, WriteObject};
+use crate::{Backend, Error, ErrorKind, Heard, Object, OpenWrite, Options, ReadBuf, ReadSink, WriteObject};
 use crate::{open_url, read_once, start_read};
 
 /// What such a server does with a request (its first line and its range), after a right answer to HEAD.
@@ -309,4 +310,50 @@ fn a_part_that_nobody_takes_ends_at_the_timeout() {
     let object = upload(|_| thread::sleep(PATIENCE));
     let error = super::writes::write(&*object, 0, &vec![7; 8 << 20]).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TimedOut, true), "{error}");
+}
+
+/// Hears nothing but that it was dropped.
+struct Fickle {
+    unwanted: Arc<AtomicBool>,
+    dropped: SyncSender<()>,
+}
+
+impl ReadSink for Fickle {
+    fn progress(&mut self, _bytes: usize) {}
+
+    fn done(self: Box<Self>, _buf: ReadBuf, result: crate::Result<usize>) {
+        panic!("the server answers nothing: {result:?}");
+    }
+
+    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        Some(Arc::clone(&self.unwanted))
+    }
+}
+
+impl Drop for Fickle {
+    fn drop(&mut self) {
+        // Nobody listens if the test has failed.
+        self.dropped.try_send(()).ok();
+    }
+}
+
+#[test]
+fn a_read_that_nobody_wants_any_more_gives_up_its_connection() {
+    let (tell_asked, asked) = sync_channel(1);
+    let (tell_closed, closed) = sync_channel(1);
+    let url = liar(move |stream, _| {
+        tell_asked.send(()).unwrap();
+        tell_closed.send(stream.read(&mut [0]).ok()).unwrap();
+    });
+    // The client itself would wait for longer than the test does.
+    let options = Options { timeout: 10 * PATIENCE, ..Options::default() };
+    let object = open_url(&url, &options).unwrap().open("".as_ref()).expect("HEAD is answered right");
+    let (dropped, is_dropped) = sync_channel(1);
+    let unwanted = Arc::new(AtomicBool::new(false));
+    let sink = Fickle { unwanted: Arc::clone(&unwanted), dropped };
+    object.read(100, ReadBuf::zeroed(100), Box::new(sink));
+    asked.recv_timeout(PATIENCE).expect("the server is asked");
+    unwanted.store(true, Ordering::Relaxed);
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(Some(0)), "the connection is closed");
+    is_dropped.recv_timeout(PATIENCE).expect("the sink is let go");
 }

@@ -129,6 +129,7 @@ pub(super) fn print(output: &mut Output, opened: &Opened, json: bool) -> Result<
         ("requests to the store", (counters.requests.to_string(), setup::size(counters.bytes_fetched))),
         ("- failed", count(counters.requests_failed)),
         ("- tried again", count(counters.retries)),
+        ("- asked for again, being late", count(counters.store.hedges)),
         ("- past their deadlines", count(counters.store.late)),
         ("- most at once", count(counters.store.in_flight_max)),
         ("- most that waited", count(counters.store.waiting_max)),

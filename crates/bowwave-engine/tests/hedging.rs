@@ -1,0 +1,290 @@
+//! Late reads that are asked for a second time.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bowwave_engine::backend::{
+    Backend, Entry, Error, ErrorKind, Identity, MemoryBackend, Object, OpenWrite, Profile, ReadBuf, ReadSink,
+    Result, WriteObject, pattern,
+};
+use bowwave_engine::{Engine, File, OpenOptions, Options, Policy, Store};
+
+const READ: usize = 4096;
+
+fn engine(hedge_percent: u32) -> Engine {
+    let options = Options {
+        cache_bytes: Some(16 << 20),
+        policy: Policy::None,
+        hedge_percent,
+        retries: 0,
+        ..Options::default()
+    };
+    Engine::new(options).expect("valid options")
+}
+
+/// How long 600 reads by 12 threads took, sorted, each of a page of its own; every byte is looked at.
+fn times(store: &Store) -> Vec<Duration> {
+    let seed = pattern::seed("64MiB".as_ref());
+    let mut times: Vec<Duration> = thread::scope(|scope| {
+        let readers: Vec<_> = (0..12u64)
+            .map(|reader| {
+                scope.spawn(move || {
+                    let file = store.open(Path::new("64MiB")).expect("the pattern has every size");
+                    let (mut bytes, mut wanted) = ([0; READ], [0; READ]);
+                    let read = |n: u64| {
+                        let offset = (reader * 50 + n) * 7 % 600 * 100_000 / 4096 * 4096;
+                        let begun = Instant::now();
+                        assert_eq!(file.read_at(offset, &mut bytes).expect("it reads"), READ);
+                        let took = begun.elapsed();
+                        pattern::fill(seed, offset, &mut wanted);
+                        assert!(bytes == wanted, "at {offset}");
+                        took
+                    };
+                    (0..50).map(read).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        readers.into_iter().flat_map(|reader| reader.join().expect("every byte is right")).collect()
+    });
+    times.sort_unstable();
+    times
+}
+
+#[test]
+fn where_two_of_hundred_requests_are_a_second_late_nearly_nobody_waits_for_them() {
+    let url = "fault:stalled=0.02,stall=1s,seed=3:emulate:s3,latency=20ms,metadata=0:pattern:/";
+    let late = Duration::from_secs(1);
+    let plain = engine(0);
+    let store = plain.store(url).expect("ours");
+    let [alone, hedged] = [times(&store), {
+        let hedging = engine(5);
+        let store = hedging.store(url).expect("ours");
+        let times = times(&store);
+        let stats = store.stats();
+        assert!(stats.hedges_won >= 5 && stats.hedges_won <= stats.hedges, "{stats:?}");
+        assert!(stats.hedges * 100 <= 5 * 600, "{stats:?}");
+        assert_eq!(stats.requests, 600 + stats.hedges);
+        times
+    }];
+    assert_eq!(plain.stats().store.hedges, 0);
+    // 600 reads: the sixth from the end is the 99th percentile.
+    let p99 = |times: &[Duration]| times[times.len() - 1 - times.len() / 100];
+    assert!(p99(&alone) >= late, "{:?}", p99(&alone));
+    assert!(p99(&hedged) < late / 2, "{:?} where {:?} were waited for", p99(&hedged), p99(&alone));
+}
+
+/// A store that answers a read only when it is told to.
+#[derive(Clone, Debug)]
+struct Slow {
+    memory: MemoryBackend,
+    held: Arc<(Mutex<Vec<Held>>, Condvar)>,
+    reads: Arc<AtomicU64>,
+    writes: Arc<AtomicU64>,
+}
+
+struct Held {
+    buf: ReadBuf,
+    sink: Box<dyn ReadSink>,
+    unwanted: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+#[derive(Debug)]
+struct SlowObject(Arc<dyn WriteObject>, Slow);
+
+impl Slow {
+    fn new() -> Self {
+        let memory = MemoryBackend::new();
+        memory.insert("a", vec![7; 1 << 20]);
+        Self { memory, held: Arc::default(), reads: Arc::default(), writes: Arc::default() }
+    }
+
+    /// Waits until so many reads are held, and takes them.
+    fn take(&self, count: usize) -> Vec<Held> {
+        let held = self.held.0.lock().expect("no panic");
+        let patience = Duration::from_secs(30);
+        let few = |held: &mut Vec<Held>| held.len() < count;
+        let (mut held, timeout) = self.held.1.wait_timeout_while(held, patience, few).expect("no panic");
+        assert!(!timeout.timed_out(), "{} reads came, not {count}", held.len());
+        std::mem::take(&mut *held)
+    }
+}
+
+impl Held {
+    fn answer(mut self, byte: u8) {
+        let len = self.buf.len();
+        self.buf.copy_in(0, &vec![byte; len]);
+        self.sink.done(self.buf, Ok(len));
+    }
+
+    fn fail(self) {
+        self.sink.done(self.buf, Err(Error::new(ErrorKind::Unavailable, "told to fail")));
+    }
+}
+
+impl Backend for Slow {
+    fn url(&self) -> &str {
+        "slow:"
+    }
+    fn profile(&self) -> Profile {
+        Profile { latency: Duration::from_millis(5), ..self.memory.profile() }
+    }
+    fn stat(&self, path: &Path) -> Result<Entry> {
+        self.memory.stat(path)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.memory.list(path)
+    }
+    fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
+        let inner = self.memory.open_write(path, &OpenWrite::default())?;
+        Ok(Arc::new(SlowObject(inner, self.clone())))
+    }
+    fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
+        Ok(Arc::new(SlowObject(self.memory.open_write(path, how)?, self.clone())))
+    }
+}
+
+impl Object for SlowObject {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn identity(&self) -> &Identity {
+        self.0.identity()
+    }
+    fn read(&self, _offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.1.reads.fetch_add(1, Ordering::Relaxed);
+        let unwanted = sink.unwanted().unwrap_or_default();
+        self.1.held.0.lock().expect("no panic").push(Held { buf, sink, unwanted });
+        self.1.held.1.notify_all();
+    }
+}
+
+impl WriteObject for SlowObject {
+    fn write(
+        &self,
+        offset: u64,
+        buf: bowwave_engine::backend::WriteBuf,
+        sink: Box<dyn bowwave_engine::backend::WriteSink>,
+    ) {
+        self.1.writes.fetch_add(1, Ordering::Relaxed);
+        // Far later than any read is said to be late.
+        thread::sleep(Duration::from_millis(60));
+        self.0.write(offset, buf, sink);
+    }
+    fn sync(&self, data_only: bool) -> Result<()> {
+        self.0.sync(data_only)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+    fn finish(&self) -> Result<Identity> {
+        self.0.finish()
+    }
+}
+
+fn read(file: &File) -> bowwave_engine::Result<u8> {
+    let mut bytes = [0; READ];
+    let outcome = file.read_at(0, &mut bytes);
+    outcome.map(|_| {
+        assert!(bytes.iter().all(|&byte| byte == bytes[0]), "bytes of both tries");
+        bytes[0]
+    })
+}
+
+/// Reads once, with two tries held; what the reader got, and what `then` made of the tries.
+fn raced(then: impl FnOnce(Held, Held) + Send) -> (bowwave_engine::Result<u8>, Engine) {
+    let (engine, slow) = (engine(100), Slow::new());
+    let store = engine.store_of(Arc::new(slow.clone()));
+    let file = store.open(Path::new("a")).expect("opens");
+    let got = thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&file));
+        let mut tries = slow.take(2).into_iter();
+        let (Some(first), Some(second)) = (tries.next(), tries.next()) else { panic!("two tries") };
+        then(first, second);
+        reader.join().expect("it ends")
+    });
+    (got, engine)
+}
+
+#[test]
+fn what_comes_first_counts_and_the_other_one_is_told_and_harms_nobody() {
+    let (got, engine) = raced(|first, second| {
+        second.answer(2);
+        assert!(first.unwanted.load(Ordering::Relaxed), "nobody wants it any more");
+        // It comes all the same, later.
+        first.answer(1);
+    });
+    assert_eq!(got.expect("it reads"), 2);
+    let stats = engine.stats();
+    assert_eq!((stats.store.requests, stats.store.hedges, stats.store.hedges_won), (2, 1, 1));
+    assert_eq!(stats.store.bytes_fetched, READ as u64);
+
+    let (got, engine) = raced(|first, second| {
+        first.answer(1);
+        assert!(second.unwanted.load(Ordering::Relaxed));
+        // A store that can stop drops it.
+        drop(second);
+    });
+    assert_eq!(got.expect("it reads"), 1);
+    assert_eq!((engine.stats().store.hedges, engine.stats().store.hedges_won), (1, 0));
+}
+
+#[test]
+fn a_try_that_fails_leaves_it_to_the_other_one_and_two_that_fail_are_an_error() {
+    let (got, engine) = raced(|first, second| {
+        first.fail();
+        second.answer(2);
+    });
+    assert_eq!(got.expect("it reads"), 2);
+    assert_eq!(engine.stats().store.requests_failed, 0);
+    let (got, engine) = raced(|first, second| {
+        drop(second);
+        first.fail();
+    });
+    assert!(got.expect_err("both have failed").to_string().contains("told to fail"));
+    assert_eq!(engine.stats().store.requests_failed, 1);
+}
+
+#[test]
+fn of_reads_that_are_all_late_no_more_are_asked_for_again_than_may_be() {
+    let engine = engine(10);
+    let url = "fault:stalled=1,stall=150ms,seed=1:emulate:s3,latency=2ms,metadata=0:pattern:/";
+    let store = engine.store(url).expect("ours");
+    let file = Arc::new(store.open(Path::new("64MiB")).expect("every size"));
+    thread::scope(|scope| {
+        for reader in 0..20u64 {
+            let file = Arc::clone(&file);
+            scope.spawn(move || {
+                for n in 0..5 {
+                    file.read_at((reader * 5 + n) * 65_536, &mut [0; READ]).expect("it reads");
+                }
+            });
+        }
+    });
+    let stats = store.stats();
+    // After some, that is what reads take, and they are not late any more.
+    assert!(stats.hedges >= 1 && stats.hedges <= 10, "{stats:?}");
+    assert_eq!(stats.requests, 100 + stats.hedges);
+}
+
+#[test]
+fn writes_are_asked_for_once_however_late_they_are() {
+    let (engine, slow) = (engine(100), Slow::new());
+    let store = engine.store_of(Arc::new(slow.clone()));
+    let options = OpenOptions { write: true, ..OpenOptions::default() };
+    let file = store.open_with(Path::new("a"), &options).expect("opens");
+    for n in 0..4 {
+        file.write_at(n * 4096, &[9; 4096]).expect("it is taken");
+        file.sync(true).expect("it is written");
+    }
+    assert_eq!(slow.writes.load(Ordering::Relaxed), 4);
+    assert_eq!((engine.stats().store.hedges, slow.reads.load(Ordering::Relaxed)), (0, 0));
+}
