@@ -146,7 +146,7 @@ int bowwave_last_errno(void);
  *     policy=range           who decides on readahead: stream (the default), none, legacy, ondemand, ondemand-patch, linux,
  *                            range, range-literal
  *     range_bytes=1MiB, range_whole=4MiB, range_max=256MiB        the policy range's clusters, small files, largest window
- *     range_clusters=learned what range makes of clusters of touches: mended (the default), learned, literal, before
+ *     range_clusters=mended what range makes of clusters of touches: suited (the default: learned in maps), mended, learned, literal, before
  *     shards=4               parts of the cache with a lock each; one for each processor
  *     scheduler=deadline     in which order the store is asked: noop, deadline, deadline-rw, deadline-literal; knobs
  *                            follow a colon, as in deadline:starved=4,promotion=0

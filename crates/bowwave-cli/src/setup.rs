@@ -195,13 +195,15 @@ pub struct RangeArgs {
     range_max: u64,
 
     /// Policy range: what is done about clusters of page faults
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = RangeClusters::Mended)]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = RangeClusters::Suited)]
     range_clusters: RangeClusters,
 }
 
 /// [`Clusters`] on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum RangeClusters {
+    /// Learned in files that are mapped into memory without a mount, else mended
+    Suited,
     /// Document 003, with its first page fetched and page 0 no sentinel
     Mended,
     /// And what the last clusters had is read ahead at the first fault of the next
@@ -219,6 +221,7 @@ impl RangeArgs {
             whole_bytes: self.range_whole,
             file_bytes_max: self.range_max,
             clusters: match self.range_clusters {
+                RangeClusters::Suited => Clusters::Suited,
                 RangeClusters::Mended => Clusters::Mended,
                 RangeClusters::Learned => Clusters::Learned,
                 RangeClusters::Literal => Clusters::Literal,

@@ -198,7 +198,8 @@ pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cac
 const KEYS: &str = "cache, page_size, ra_pages, ahead_max, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
                     scheduler, device_depth, retries, hedge, connections, timeout, endpoint, region, allow_http, anonymous";
 /// What `range` makes of clusters, by name.
-const CLUSTERS: [(&str, Clusters); 4] = [
+const CLUSTERS: [(&str, Clusters); 5] = [
+    ("suited", Clusters::Suited),
     ("mended", Clusters::Mended),
     ("learned", Clusters::Learned),
     ("literal", Clusters::Literal),

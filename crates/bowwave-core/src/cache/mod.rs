@@ -316,7 +316,13 @@ impl Cache {
     pub fn open_handle(&mut self, handle: HandleId, file: FileId) {
         let mut policy = None;
         if !self.config.policy.is_of_files() || self.file(file).policy.is_none() {
-            policy = Some(self.config.policy.build(&self.config));
+            policy = Some(match self.file(file).placed {
+                false => self.config.policy.build(&self.config),
+                true => {
+                    let range = self.config.range.of_placed();
+                    self.config.policy.build(&Config { range, ..self.config.clone() })
+                }
+            });
         }
         let walks = policy.as_ref().is_some_and(|policy| policy.walks());
         let shared = self.config.policy.is_of_files().then(|| policy.take()).flatten();
