@@ -176,8 +176,14 @@ class Trial:
         began, over, peak = time.monotonic(), threading.Event(), [0]
 
         def watch():
+            mine = Path(self.options.bowwave).resolve()
             while not over.wait(0.02):
-                peak[0] = max(peak[0], group.used())
+                try:  # What begins the program takes memory, too, before it is that.
+                    begun = Path(f"/proc/{child.pid}/exe").resolve() != mine
+                except OSError:  # It has ended.
+                    continue
+                if begun:
+                    peak[0] = max(peak[0], group.used())
 
         watcher = threading.Thread(target=watch) if group else None
         with tempfile.TemporaryFile() as said:
