@@ -1,7 +1,7 @@
 //! By streams: several a region, each read ahead by as much as its reader gets through while the store answers.
 //!
 //! What the policies after Linux lack: a window of more than a few pages, a stride, a lead that follows the store's speed,
-//! and room for more than one reader in a region. A stream begins when two misses are next to each other, or when most of the last
+//! and room for more than one reader in a region. A stream begins at a miss next to one of the last few, for readers take turns, or when most of the last
 //! steps between misses were the same (after Leap, Al Maruf and Chowdhury, 2020). From then on it is not asked at misses but at its
 //! **mark**, the first page of its last window: the touch of it says that this window is of use and when the reader got
 //! there, and the next window is planned. So a stream that ends, or never was one, costs one window, and most misses of
@@ -9,32 +9,30 @@
 //!
 //! What looks things up that are a few pages long begins streams that all end at once. So a region remembers how many windows of late
 //! were reached, those that began a stream apart from second ones and so on: where most are not, windows are small, and where hardly
-//! any is, nothing is read and the next miss alone tells whether the stream goes on.
+//! any is, nothing is read and the next miss alone tells whether the stream goes on. And where many readers share a region block by
+//! block, a window ends where another's block begins.
 
 use alloc::vec::Vec;
 
 use super::SwapReason;
+use super::odds::{FIRST, Odds, STAGES, bound};
 use crate::page::{PageIndex, PageRange};
 use crate::time::Instant;
 
 /// Streams of a region.
 const STREAMS: usize = 64;
+/// Misses of no stream that are remembered: readers that begin take turns. Of many, some are next to each other by chance.
+const MISSES: usize = 16;
 /// Steps between misses that are remembered.
 const STEPS: usize = 4;
 /// So many of them must be the same.
 const MAJORITY: usize = 3;
-/// Pages of a stream's first window.
-const FIRST: u64 = 8;
 /// Most pages of a window whose pages are not next to each other: each is a request of its own.
 const STRIDED_MAX: u64 = 32;
 /// A stream's miss may be so many windows past where its reader was last seen.
 const REACH: u64 = 4;
 /// The farthest apart that pages of a stream are.
 const STRIDE_MAX: u64 = 1 << 20;
-/// Windows of a stream that are told apart by how many came before: the last of these are all others.
-const STAGES: usize = 8;
-/// Windows of a stage that are remembered, before all are halved.
-const REMEMBERED: u32 = 64;
 /// Misses and marks for which a stream that went on is kept longer than one that has only begun, and after which a mark's touch is
 /// someone else's.
 const PATIENCE: u64 = 256;
@@ -44,6 +42,8 @@ const PATIENCE: u64 = 256;
 struct Stream {
     /// Pages from one touch to the next; not 0.
     stride: i64,
+    /// Where its reader began.
+    from: u64,
     /// Where its reader was last seen, and when.
     last: u64,
     last_at: Instant,
@@ -70,46 +70,11 @@ pub struct Adaptive {
     /// At most [`STREAMS`].
     streams: Vec<Stream>,
     steps: [i64; STEPS],
-    last_miss: u64,
+    /// At most [`MISSES`], and which of them is the last.
+    misses: Vec<u64>,
+    last_miss: usize,
     clock: u64,
     odds: [Odds; STAGES],
-}
-
-/// What became of windows lately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Odds {
-    planned: u32,
-    /// Of them, those that their readers got to.
-    reached: u32,
-}
-
-impl Default for Odds {
-    /// Good ones, for a start.
-    fn default() -> Self {
-        Self { planned: 4, reached: 4 }
-    }
-}
-
-impl Odds {
-    fn plan(&mut self) {
-        self.planned += 1;
-        if self.planned >= REMEMBERED {
-            (self.planned, self.reached) = (self.planned / 2, self.reached / 2);
-        }
-    }
-
-    fn reach(&mut self) {
-        self.reached = (self.reached + 1).min(self.planned);
-    }
-
-    /// Most pages of a window that has these odds: any number if half are reached, none if hardly any is.
-    fn bound(self) -> u64 {
-        if self.reached * 2 >= self.planned {
-            u64::MAX
-        } else {
-            2 * FIRST * u64::from(self.reached) / u64::from(self.planned)
-        }
-    }
 }
 
 /// What the size of windows goes by.
@@ -132,8 +97,10 @@ pub struct AheadPlan {
     pub stream: usize,
     /// The first page.
     pub start: PageIndex,
-    /// How many.
+    /// How many; with none, something was left behind all the same.
     pub count: u64,
+    /// How many may be looked at for those.
+    pub clear: u64,
     /// How far apart.
     pub stride: i64,
     /// What its reader has left behind; empty unless its pages are next to each other.
@@ -150,11 +117,13 @@ impl Stream {
     }
 
     /// Takes in that the reader is at a page; the pages that lie behind it. A mark that it passed without touching it, and
-    /// that is touched after all, says nothing of where it is.
+    /// that is touched after all, says nothing of where it is; and a miss past all that was planned may be someone else's.
     fn seen(&mut self, page: u64, steps: u64, now: Instant) -> PageRange {
         let pace = now.0.saturating_sub(self.last_at.0) / steps.max(1);
         self.pace_ns = if self.pace_ns == 0 { pace } else { (self.pace_ns * 3 + pace) / 4 };
+        let beyond = self.steps_to(self.next).is_some_and(|next| steps > next);
         let behind = match self.stride {
+            1 | -1 if beyond => PageRange::new(page, page),
             1 if page >= self.last => PageRange::new(self.last, page),
             -1 if page <= self.last => PageRange::new(page + 1, self.last + 1),
             1 | -1 => return PageRange::new(page, page),
@@ -203,9 +172,14 @@ impl Stream {
         if self.stage > 0 && self.window >= FIRST { next.max(REACH * self.window) } else { next }
     }
 
-    fn plan(&self, stream: usize, behind: PageRange, reason: SwapReason) -> AheadPlan {
-        let (start, count, stride) = (PageIndex(self.next), self.window, self.stride);
-        AheadPlan { stream, start, count, stride, behind, reason }
+    /// Pages from the first that is not planned to where another stream's reader has begun.
+    fn clear_way(&self, other: &Self) -> u64 {
+        let clear = match self.stride {
+            1 => other.from.min(other.last).checked_sub(self.next),
+            -1 => self.next.checked_sub(other.from.max(other.last)),
+            _ => None,
+        };
+        clear.unwrap_or(u64::MAX)
     }
 }
 
@@ -220,19 +194,31 @@ impl Adaptive {
             let behind = stream.seen(page, steps, pace.now);
             stream.resize(pace, &mut self.odds);
             stream.next = page.checked_add_signed(stream.stride)?;
-            let goes_on = stream.goes_on(&mut self.odds);
-            return goes_on.then(|| stream.plan(index, behind, direction(stream.stride)));
+            return self.plan(index, behind, None);
         }
-        let step = page.wrapping_sub(self.last_miss).cast_signed();
-        self.last_miss = page;
+        let step = page.wrapping_sub(self.misses.get(self.last_miss).copied().unwrap_or(0)).cast_signed();
         self.steps.rotate_right(1);
         self.steps[0] = step;
         let same = self.steps.iter().filter(|&&other| other == step).count();
-        let near = step.unsigned_abs() == 1;
-        if !near && (same < MAJORITY || step == 0 || step.unsigned_abs() > STRIDE_MAX) {
+        let near = [1, -1]
+            .into_iter()
+            .find(|&step| page.checked_add_signed(-step).is_some_and(|before| self.misses.contains(&before)));
+        self.remember(page);
+        let step = near.unwrap_or(step);
+        if near.is_none() && (same < MAJORITY || step == 0 || step.unsigned_abs() > STRIDE_MAX) {
             return None;
         }
         self.begin(page, step, 0, pace)
+    }
+
+    fn remember(&mut self, miss: u64) {
+        if self.misses.len() < MISSES {
+            self.last_miss = self.misses.len();
+            self.misses.push(miss);
+        } else {
+            self.last_miss = (self.last_miss + 1) % MISSES;
+            self.misses[self.last_miss] = miss;
+        }
     }
 
     /// Someone said that pages from here on will be touched in order.
@@ -242,8 +228,9 @@ impl Adaptive {
 
     fn begin(&mut self, page: u64, stride: i64, stage: usize, pace: &Pace) -> Option<AheadPlan> {
         let next = page.checked_add_signed(stride)?;
-        let mut stream = Stream {
+        let stream = Stream {
             stride,
+            from: page.checked_add_signed(-stride).unwrap_or(page),
             last: page,
             last_at: pace.now,
             next,
@@ -255,7 +242,6 @@ impl Adaptive {
             hits: 0,
             used: self.clock,
         };
-        let goes_on = stream.goes_on(&mut self.odds);
         let index = if self.streams.len() < STREAMS {
             self.streams.push(stream);
             self.streams.len() - 1
@@ -265,7 +251,22 @@ impl Adaptive {
             self.streams[oldest] = stream;
             oldest
         };
-        goes_on.then(|| stream.plan(index, PageRange::new(page, page), direction(stride)))
+        self.plan(index, PageRange::new(page, page), None)
+    }
+
+    /// The next window of a stream, if there is one, or else what its reader has left behind, if anything. Where another reader has begun,
+    /// what is out has just been read, or is that reader's to read: the window ends there, and the miss of who goes on all the same makes
+    /// it go on.
+    fn plan(&mut self, index: usize, behind: PageRange, reason: Option<SwapReason>) -> Option<AheadPlan> {
+        let goes_on = self.streams[index].goes_on(&mut self.odds);
+        let (stream, others) = (self.streams[index], self.streams.iter().enumerate());
+        let others =
+            others.filter(|&(other, of)| other != index && of.stride.unsigned_abs() == 1).map(|(_, of)| of);
+        let clear = others.map(|other| stream.clear_way(other)).min().unwrap_or(u64::MAX);
+        let (start, count, stride) = (PageIndex(stream.next), stream.window.min(clear), stream.stride);
+        let reason = reason.unwrap_or_else(|| direction(stride));
+        let some = goes_on && (count > 0 || !behind.is_empty());
+        some.then_some(AheadPlan { stream: index, start, count, clear, stride, behind, reason })
     }
 
     /// The touch of a page that readahead had marked was seen. None if its stream has gone.
@@ -283,8 +284,7 @@ impl Adaptive {
         let behind = stream.seen(page.0, steps, pace.now);
         stream.resize(pace, &mut self.odds);
         stream.mark = None;
-        let goes_on = stream.goes_on(&mut self.odds);
-        goes_on.then(|| stream.plan(index, behind, SwapReason::Mark))
+        self.plan(index, behind, Some(SwapReason::Mark))
     }
 
     /// The touch of a page that was read ahead was seen.
@@ -310,19 +310,14 @@ impl Adaptive {
         }
     }
 
-    /// The stream whose reader got to a page, and by how many steps.
+    /// The stream whose reader got to a page, by the fewest steps, and by how many.
     fn find(&self, page: u64) -> Option<(usize, u64)> {
-        self.streams.iter().enumerate().find_map(|(index, stream)| {
+        let found = self.streams.iter().enumerate().filter_map(|(index, stream)| {
             let steps = stream.steps_to(page)?;
             (steps <= stream.reach()).then_some((index, steps))
-        })
+        });
+        found.min_by_key(|&(_, steps)| steps)
     }
-}
-
-/// Most pages of a window of this stage: as its odds are, and where the next one is not reached, for this one is not to its end.
-fn bound(odds: &[Odds; STAGES], stage: usize) -> u64 {
-    let next = odds[(stage + 1).min(STAGES - 1)];
-    odds[stage].bound().min(next.bound().max(1))
 }
 
 const fn direction(stride: i64) -> SwapReason {
@@ -336,6 +331,7 @@ const fn direction(stride: i64) -> SwapReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     fn pace(now: u64) -> Pace {
         Pace { now: Instant(now), latency_ns: 100_000, max: 256, sees_hits: false }
@@ -437,6 +433,35 @@ mod tests {
             let scan = planned(5000..5001, 4000);
             assert!(scan > 3900, "{scan}");
         }
+    }
+
+    /// Many begin to read at the same time, by turns, blocks that lie side by side.
+    #[test]
+    fn readers_who_take_turns_have_streams_of_their_own_and_read_no_block_of_another() {
+        let (mut adaptive, readers, block) = (Adaptive::default(), 8, 100);
+        let (mut planned, mut marks) = (vec![0; (readers * block) as usize], Vec::new());
+        let mut misses = 0;
+        for turn in 0..block {
+            // In an order without a step of its own.
+            for page in (0..readers).map(|at| (at * (at + 1) / 2 + turn) % readers * block + turn) {
+                let plan = if marks.contains(&page) {
+                    adaptive.on_mark(PageIndex(page), &pace(page * 100))
+                } else if planned[page as usize] == 0 {
+                    misses += 1;
+                    adaptive.on_miss(PageIndex(page), &pace(page * 100))
+                } else {
+                    None
+                };
+                let Some(plan) = plan.filter(|plan| plan.count > 0) else { continue };
+                let end = (plan.start.0 + plan.count).min(readers * block);
+                (plan.start.0..end).for_each(|page| planned[page as usize] += 1);
+                marks.push(plan.start.0);
+                adaptive.planned(plan.stream, PageIndex(end), Some(plan.start));
+            }
+        }
+        assert!(misses <= 3 * readers, "{misses} misses of {readers} readers");
+        let twice = planned.iter().filter(|&&times| times > 1).count();
+        assert_eq!(twice, 0, "pages are planned by two");
     }
 
     #[test]

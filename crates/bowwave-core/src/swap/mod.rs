@@ -11,6 +11,7 @@
 
 mod adaptive;
 mod cluster;
+mod odds;
 pub mod pager;
 mod size;
 mod vma;

@@ -56,10 +56,10 @@ impl Pager {
                 if plan.is_none() && advice == RegionAdvice::Sequential {
                     plan = adaptive.on_advice(id.page, &pace);
                 }
-                match plan {
-                    Some(plan) => wanted = self.follow(id, &plan, out),
-                    None => self.decided_single(id, out),
+                if plan.is_none_or(|plan| plan.count == 0) {
+                    self.decided_single(id, out);
                 }
+                wanted = plan.map_or_else(Vec::new, |plan| self.follow(id, &plan, out));
             }
         }
         self.submit(now, Some(id), wanted, out);
@@ -88,10 +88,13 @@ impl Pager {
     /// The pages of a plan that are out; marks the first of them, and moves what the reader left behind.
     fn follow(&mut self, id: PageId, plan: &AheadPlan, out: &mut Vec<PagerAction>) -> Vec<PageId> {
         self.leave_behind(id, plan.behind);
+        if plan.count == 0 {
+            return Vec::new();
+        }
         let count = plan.count.min(self.room_ahead());
         let region = self.table.region_mut(id.region);
         let (mut at, mut wanted) = (plan.start, Vec::new());
-        for _ in 0..plan.count.saturating_mul(SKIP) {
+        for _ in 0..plan.count.saturating_mul(SKIP).min(plan.clear) {
             if at.0 >= region.pages || wanted.len() as u64 >= count {
                 break;
             }
