@@ -73,6 +73,13 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Pages were there, of as many reads.
+    pub(crate) fn count_hits(&mut self, reads: u64, pages: u64) {
+        self.reads += reads;
+        self.accesses += pages;
+        self.hits += pages;
+    }
+
     /// How often a policy decided for this reason.
     #[must_use]
     pub fn decided(&self, reason: Reason) -> u64 {

@@ -95,14 +95,14 @@ impl Reader {
     fn whole(&mut self, range: PageRange) {
         let Self { cache, frames, out } = self;
         let now = Instant(0);
-        if cache.read(now, Waiter(0), HANDLE, range, frames, out) == ReadOutcome::Wait {
-            for at in 0.. {
-                match out.get_mut(at) {
-                    Some(&mut Action::Fill(fill)) => cache.filled(now, fill.id, Ok(()), out),
-                    Some(Action::Wake { result: Ok(pinned), .. }) => *frames = std::mem::take(pinned),
-                    Some(_) => {}
-                    None => break,
-                }
+        cache.read(now, Waiter(0), HANDLE, range, frames, out);
+        // A hit may lead to readahead, too.
+        for at in 0.. {
+            match out.get_mut(at) {
+                Some(&mut Action::Fill(fill)) => cache.filled(now, fill.id, Ok(()), out),
+                Some(Action::Wake { result: Ok(pinned), .. }) => *frames = std::mem::take(pinned),
+                Some(_) => {}
+                None => break,
             }
         }
         out.clear();

@@ -89,7 +89,7 @@ impl Cache {
         if matches!(state, State::Inactive | State::Active) {
             self.frames.list_del(id);
         }
-        self.frames.get_mut(id).state = State::Doomed;
+        self.frames.doom(id);
         if pins == 0 && state != State::InFlight {
             self.frames.free(id);
         }

@@ -116,7 +116,7 @@ impl Cache {
                 self.frames.pin(id);
             }
             if pins > 0 || lost {
-                self.frames.get_mut(id).state = State::Doomed;
+                self.frames.doom(id);
             } else {
                 self.frames.free(id);
             }

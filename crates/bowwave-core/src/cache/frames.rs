@@ -71,7 +71,7 @@ pub(crate) enum Flag {
     Writing = 512,
     /// Is read once, by all one can tell: when its reader comes to it, the page before it becomes the next to go.
     Once = 1024,
-    /// Becomes the next to go as soon as nobody pins it.
+    /// Is let go of as soon as nobody pins it: made the next to go, or, if it is doomed, freed.
     Spent = 2048,
     /// Was read ahead because a reader's plan leads to it, and not used so far.
     Planned = 4096,
@@ -121,6 +121,11 @@ impl Frame {
         had
     }
 
+    /// Whether its first use says something.
+    pub(crate) fn is_new(&self) -> bool {
+        self.flags & (Flag::Unused as u16 | Flag::Thrashed as u16 | Flag::Once as u16) != 0
+    }
+
     /// Whether the store has not what it holds.
     pub(crate) fn is_unwritten(&self) -> bool {
         self.flags & (Flag::Dirty as u16 | Flag::Writing as u16) != 0
@@ -161,6 +166,11 @@ impl Frames {
         &mut self.frames[id.0 as usize]
     }
 
+    /// Whether a read can be served from a frame with no decision and no wait; not if there is none of this number.
+    pub(crate) fn is_plain_hit(&self, id: FrameId) -> bool {
+        self.frames.get(id.0 as usize).is_some_and(Frame::is_plain_hit)
+    }
+
     /// Frames that hold something.
     pub(crate) fn used(&self) -> u32 {
         // Frames never exceed 2^30, so the difference fits.
@@ -194,12 +204,6 @@ impl Frames {
         self.unused
     }
 
-    /// Marks a frame that is not so far as read ahead and not used.
-    pub(crate) fn set_unused(&mut self, id: FrameId) {
-        self.get_mut(id).set(Flag::Unused);
-        self.unused += 1;
-    }
-
     /// The frame is used, or lost: tells whether it was read ahead and not used so far.
     pub(crate) fn take_unused(&mut self, id: FrameId) -> bool {
         let had = self.get_mut(id).take(Flag::Unused);
@@ -218,12 +222,22 @@ impl Frames {
     }
 
     /// Takes a free frame, or a new one if fewer than `limit` are used, for a page that is about to be read.
-    pub(crate) fn alloc(&mut self, limit: u32, file: FileId, index: PageIndex) -> Option<FrameId> {
-        let frame =
-            Frame { index, file, prev: NONE, next: NONE, fill: 0, pins: 0, state: State::InFlight, flags: 0 };
+    /// `flags` is what is known of the page.
+    #[inline]
+    pub(crate) fn alloc(
+        &mut self,
+        limit: u32,
+        file: FileId,
+        index: PageIndex,
+        flags: [(Flag, bool); 4],
+    ) -> Option<FrameId> {
         if self.used() >= limit {
             return None;
         }
+        let flags = flags.iter().fold(0, |set, &(flag, holds)| set | if holds { flag as u16 } else { 0 });
+        let frame =
+            Frame { index, file, prev: NONE, next: NONE, fill: 0, pins: 0, state: State::InFlight, flags };
+        self.unused += u32::from(frame.has(Flag::Unused));
         if let Some(id) = self.free.pop().or_else(|| self.retired.pop()) {
             self.frames[id as usize] = frame;
             Some(FrameId(id))
@@ -237,10 +251,17 @@ impl Frames {
         }
     }
 
+    /// No page has this frame any more, which is on no list: it will be freed.
+    pub(crate) fn doom(&mut self, id: FrameId) {
+        let frame = self.get_mut(id);
+        frame.state = State::Doomed;
+        frame.set(Flag::Spent);
+    }
+
     /// Makes a frame free. It is on no list and has no pin.
     pub(crate) fn free(&mut self, id: FrameId) {
-        self.take_unused(id);
-        let frame = self.get_mut(id);
+        let frame = &mut self.frames[id.0 as usize];
+        self.unused -= u32::from(frame.has(Flag::Unused));
         debug_assert!(frame.pins == 0 && matches!(frame.state, State::InFlight | State::Doomed));
         frame.state = State::Free;
         let placed = frame.has(Flag::Placed).then_some((frame.file, frame.index, id));
@@ -275,16 +296,17 @@ impl Frames {
         frame.would_touch()
     }
 
-    /// Drops one pin; returns whether it was the last one.
+    /// Drops one pin; returns whether it was the last one of a frame that is [`Flag::Spent`].
+    #[inline(always)]
     pub(crate) fn unpin(&mut self, id: FrameId) -> bool {
-        let frame = self.get_mut(id);
+        let frame = &mut self.frames[id.0 as usize];
         assert!(frame.pins > 0, "frame {} is unpinned more often than it was pinned", id.0);
         frame.pins -= 1;
-        let last = frame.pins == 0;
-        if last && matches!(frame.state, State::Inactive | State::Active) {
-            self.pinned -= 1;
+        if frame.pins > 0 {
+            return false;
         }
-        last
+        self.pinned -= u32::from(matches!(frame.state, State::Inactive | State::Active));
+        frame.has(Flag::Spent)
     }
 
     /// Puts a frame that is on no list at the head of the list of `state` (`Inactive` or `Active`).

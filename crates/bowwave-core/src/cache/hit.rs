@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use super::read::clip_to_file;
-use super::{Cache, Part};
+use super::{Cache, FILES, HANDLES, Part, open_in};
+use crate::config::Eviction;
 use crate::id::{FrameId, HandleId};
 use crate::page::{PageCount, PageRange};
 use crate::request::Request;
@@ -34,22 +35,34 @@ impl Cache {
         self.hit_unpinned(part, frames)
     }
 
-    /// One page within the file: the same as for many without the loops around it, which would take longer than what is
-    /// in them, and without a buffer.
+    /// One page within the file, which is a request of its own: the same as for many without the loops around it, which would
+    /// take longer than what is in them, and without a buffer; who reads is looked up once.
     #[inline(always)]
     pub(super) fn hit_one(&mut self, part: Part) -> Option<FrameId> {
-        let entry = self.handle(part.handle);
-        let (file, walks) = (entry.file, entry.walks);
+        let entry = open_in(&mut self.handles, part.handle.0, HANDLES);
+        let file = open_in(&mut self.files, entry.file.0, FILES);
         let range = part.pages;
-        if walks || range.count() != PageCount(1) || range.end.0 > self.file(file).pages.0 {
+        if entry.walks || range.count() != PageCount(1) || range.end.0 > file.pages.0 {
             return None;
         }
-        let frame = self.table.get(file, range.start).frame()?;
-        if !self.frames.get(frame).is_plain_hit() {
+        let id = self.table.get(entry.file, range.start).frame()?;
+        let frame = self.frames.get(id);
+        if !frame.is_plain_hit() {
             return None;
         }
-        self.use_hits(part, range, &[frame]);
-        Some(frame)
+        if entry.no_reuse {
+            self.use_hits(part, range, &[id]);
+            return Some(id);
+        }
+        let again = self.config.eviction != Eviction::Lru && entry.was_last_at(range.start);
+        let touches = !again && frame.would_touch();
+        file.stats.count_hits(1, 1);
+        self.accesses += 1;
+        entry.prev = Some(part.request);
+        if touches {
+            self.touch(id);
+        }
+        Some(id)
     }
 
     /// As [`hit`](Self::hit), but nobody uses the frames, so they need no pins.

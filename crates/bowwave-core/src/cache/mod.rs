@@ -490,14 +490,11 @@ impl Cache {
     }
 
     fn file(&self, file: FileId) -> &File {
-        self.files.get(file.0 as usize).and_then(Option::as_ref).expect("the driver names open files only")
+        self.files.get(file.0 as usize).and_then(Option::as_ref).expect(FILES)
     }
 
     fn file_mut(&mut self, file: FileId) -> &mut File {
-        self.files
-            .get_mut(file.0 as usize)
-            .and_then(Option::as_mut)
-            .expect("the driver names open files only")
+        open_in(&mut self.files, file.0, FILES)
     }
 
     /// The counters that work for `file` goes to; those of closed files if it is gone meanwhile.
@@ -509,18 +506,29 @@ impl Cache {
     }
 
     fn handle(&self, handle: HandleId) -> &Handle {
-        self.handles
-            .get(handle.0 as usize)
-            .and_then(Option::as_ref)
-            .expect("the driver names open handles only")
+        self.handles.get(handle.0 as usize).and_then(Option::as_ref).expect(HANDLES)
     }
 
     fn handle_mut(&mut self, handle: HandleId) -> &mut Handle {
-        self.handles
-            .get_mut(handle.0 as usize)
-            .and_then(Option::as_mut)
-            .expect("the driver names open handles only")
+        open_in(&mut self.handles, handle.0, HANDLES)
     }
+}
+
+impl Handle {
+    /// Whether the last read through it ended with this page.
+    fn was_last_at(&self, page: PageIndex) -> bool {
+        self.prev.as_ref().is_some_and(|prev| prev.range.end.0 - 1 == page.0)
+    }
+}
+
+/// Why a file and a handle are there.
+const FILES: &str = "the driver names open files only";
+const HANDLES: &str = "the driver names open handles only";
+
+/// The open file or handle of a number. A function of what it looks in, so that both may be held at a time.
+#[inline(always)]
+fn open_in<'a, T>(entries: &'a mut [Option<T>], number: u32, why: &'static str) -> &'a mut T {
+    entries.get_mut(number as usize).and_then(Option::as_mut).expect(why)
 }
 
 /// The place of a small number in a vector that grows as needed.

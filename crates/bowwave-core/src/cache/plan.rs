@@ -167,23 +167,17 @@ impl Cache {
             return None;
         }
         self.make_room();
-        let frame = self.frames.alloc(self.limit, walk.file, page)?;
-        if self.file(walk.file).placed {
-            self.frames.get_mut(frame).set(Flag::Placed);
-        }
-        if plan.once {
-            self.frames.get_mut(frame).set(Flag::Once);
-        }
-        if !demanded {
-            self.frames.set_unused(frame);
-            let planned = plan.reason == Reason::Planned;
-            if planned {
-                self.frames.get_mut(frame).set(Flag::Planned);
-            }
-            let stats = self.stats_mut(walk.file);
-            stats.pages_readahead += 1;
-            stats.pages_planned += u64::from(planned);
-        }
+        let planned = !demanded && plan.reason == Reason::Planned;
+        let flags = [
+            (Flag::Placed, self.file(walk.file).placed),
+            (Flag::Once, plan.once),
+            (Flag::Unused, !demanded),
+            (Flag::Planned, planned),
+        ];
+        let frame = self.frames.alloc(self.limit, walk.file, page, flags)?;
+        let stats = self.stats_mut(walk.file);
+        stats.pages_readahead += u64::from(!demanded);
+        stats.pages_planned += u64::from(planned);
         if let Some(shadow) = self.table.set(walk.file, page, Slot::of_frame(frame)).shadow() {
             self.refault(frame, shadow, demanded);
         }

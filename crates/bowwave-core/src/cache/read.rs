@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::frames::{Flag, State};
 use super::plan::{Run, Sink};
 use super::table::LEAF_PAGES;
-use super::{Cache, Handle, StarvedRead, Wait};
+use super::{Cache, HANDLES, Handle, StarvedRead, Wait};
 use crate::config::Eviction;
 use crate::event::{Action, Decision, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
@@ -174,10 +174,7 @@ impl Cache {
     /// Counts a read of which everything is there.
     pub(super) fn count_hits(&mut self, part: Part, file: FileId, range: PageRange) {
         let count = range.count().0;
-        let stats = &mut self.file_mut(file).stats;
-        stats.reads += u64::from(part.is_first());
-        stats.accesses += count;
-        stats.hits += count;
+        self.file_mut(file).stats.count_hits(part.is_first().into(), count);
         self.accesses += count;
     }
 
@@ -191,8 +188,8 @@ impl Cache {
         self.retry_starved(out);
     }
 
-    /// Nobody pins the frame any more.
-    #[inline(always)]
+    /// Nobody pins a spent frame any more.
+    #[cold]
     fn unpinned(&mut self, id: FrameId) {
         let frame = self.frames.get_mut(id);
         if frame.state == State::Doomed {
@@ -214,10 +211,10 @@ impl Cache {
     }
 
     pub(super) fn drop_pins(&mut self, frames: impl IntoIterator<Item = FrameId>) {
-        for frame in frames {
-            if self.frames.unpin(frame) {
-                self.unpinned(frame);
-            }
+        let mut frames = frames.into_iter();
+        // Most often all of them at once.
+        while let Some(spent) = frames.by_ref().find(|&frame| self.frames.unpin(frame)) {
+            self.unpinned(spent);
         }
     }
 
@@ -229,11 +226,13 @@ impl Cache {
             let leaf_start = page - page % LEAF_PAGES;
             let end = range.end.0.min(leaf_start + LEAF_PAGES);
             // Both are offsets within a leaf.
-            for slot in &slots[(page - leaf_start) as usize..(end - leaf_start) as usize] {
-                match slot.frame() {
-                    Some(frame) if self.frames.get(frame).is_plain_hit() => frames.push(frame),
-                    _ => return false,
-                }
+            let slots = &slots[(page - leaf_start) as usize..(end - leaf_start) as usize];
+            // All of a leaf first: to look for room at each page would take longer than what is done for it.
+            let known = frames.len();
+            frames.extend(slots.iter().map(|slot| slot.number()));
+            if !frames[known..].iter().all(|&frame| self.frames.is_plain_hit(frame)) {
+                frames.clear();
+                return false;
             }
             page = end;
         }
@@ -322,10 +321,7 @@ impl Cache {
         if handle.no_reuse {
             return PageRange { start: range.end, end: range.end };
         }
-        let shares = || {
-            range.start == first
-                && handle.prev.as_ref().is_some_and(|prev| prev.range.end.0 - 1 == range.start.0)
-        };
+        let shares = || range.start == first && handle.was_last_at(first);
         if self.config.eviction != Eviction::Lru && shares() && !range.is_empty() {
             PageRange { start: range.start + PageCount(1), end: range.end }
         } else {
@@ -456,8 +452,7 @@ impl Cache {
         let free = self.readahead_allowance(walk.demand_left);
         let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
         let (pages, account) = (file.pages, Account::of(&file.stats));
-        let handle =
-            self.handles[walk.handle.0 as usize].as_mut().expect("the driver names open handles only");
+        let handle = self.handles[walk.handle.0 as usize].as_mut().expect(HANDLES);
         let ra_pages = u64::from(self.config.ra_pages)
             * match handle.pattern {
                 // A walking policy is asked all the same, so it must be told.

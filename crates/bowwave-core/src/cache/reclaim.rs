@@ -115,11 +115,10 @@ impl Cache {
     /// Counts a use of a page, as Linux's `mark_page_accessed`: the second one makes it active. With LRU, each makes it the
     /// last to go.
     pub(super) fn touch(&mut self, id: FrameId) {
-        let used = self.frames.take_unused(id);
+        if self.frames.get(id).is_new() {
+            self.first_use(id);
+        }
         let frame = self.frames.get_mut(id);
-        let (file, index) = (frame.file, frame.index);
-        let (thrashed, once) = (frame.take(Flag::Thrashed), frame.take(Flag::Once));
-        let planned = used && frame.take(Flag::Planned);
         if self.config.eviction == Eviction::Lru {
             if frame.state == State::Inactive {
                 self.frames.move_to_head(id);
@@ -134,6 +133,15 @@ impl Cache {
                 _ => frame.set(Flag::Referenced),
             }
         }
+    }
+
+    /// Counts what the first use of a page says.
+    fn first_use(&mut self, id: FrameId) {
+        let used = self.frames.take_unused(id);
+        let frame = self.frames.get_mut(id);
+        let (file, index) = (frame.file, frame.index);
+        let (thrashed, once) = (frame.take(Flag::Thrashed), frame.take(Flag::Once));
+        let planned = used && frame.take(Flag::Planned);
         if used {
             let stats = self.stats_mut(file);
             stats.pages_used += 1;
@@ -215,9 +223,8 @@ impl Cache {
     }
 
     fn evict(&mut self, id: FrameId) {
-        let unused = self.frames.take_unused(id);
         let frame = self.frames.get(id);
-        let (file, index) = (frame.file, frame.index);
+        let (file, index, unused) = (frame.file, frame.index, frame.has(Flag::Unused));
         self.frames.list_del(id);
         self.frames.free(id);
         self.stats_mut(file).pages_evicted += 1;

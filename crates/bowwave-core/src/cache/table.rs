@@ -73,6 +73,11 @@ impl Slot {
         if self.0 & Self::SHADOW == 0 { Some(FrameId(self.0)) } else { None }
     }
 
+    /// The frame, or, if there is none, a number that no frame has.
+    pub(crate) const fn number(self) -> FrameId {
+        FrameId(self.0)
+    }
+
     pub(crate) const fn shadow(self) -> Option<Shadow> {
         if self.0 != NONE && self.0 & Self::SHADOW != 0 {
             Some(Shadow { age: self.0 & Self::AGE_MASK, unused: self.0 & Self::UNUSED != 0 })

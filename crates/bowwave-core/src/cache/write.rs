@@ -165,7 +165,8 @@ impl Cache {
             return Err(Hurdle::NoFrame);
         }
         self.make_room();
-        let frame = self.frames.alloc(self.limit, file, page).ok_or(Hurdle::NoFrame)?;
+        let frame =
+            self.frames.alloc(self.limit, file, page, [(Flag::Placed, false); 4]).ok_or(Hurdle::NoFrame)?;
         if let Some(old) = old {
             let was_marked = self.frames.get_mut(old).take(Flag::Mark);
             if was_marked {
