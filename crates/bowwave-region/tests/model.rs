@@ -217,6 +217,17 @@ fn explore(runs: usize, scene: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || again(), runs, 3);
 }
 
+/// The same with a map of the scene's file, which `run` is done with when it returns.
+fn explore_map(trouble: Trouble, policy: Policy, run: impl Fn(&Arc<Region>) + Send + Sync + 'static) {
+    explore(100, move || {
+        let scene = Scene::new(trouble, policy);
+        let region = Arc::new(scene.map());
+        run(&region);
+        drop(region);
+        scene.end();
+    });
+}
+
 /// Threads touch bytes of a region here and there, and hand what they find to `check`.
 fn touch(region: &Arc<Region>, threads: u32, touches: usize, check: fn(&Region, u64, Touched)) {
     let threads: Vec<_> = (0..threads)
@@ -245,23 +256,17 @@ fn touch(region: &Arc<Region>, threads: u32, touches: usize, check: fn(&Region, 
 #[test]
 fn every_touch_finds_its_byte_whatever_is_evicted_meanwhile() {
     for policy in [Policy::OnDemand, Policy::Range] {
-        explore(100, move || {
-            let scene = Scene::new(Trouble::None, policy);
-            let region = Arc::new(scene.map());
-            touch(&region, 3, 5, |_, offset, touched| assert_eq!(touched, Touched::Byte(expected(offset))));
+        explore_map(Trouble::None, policy, |region| {
+            touch(region, 3, 5, |_, offset, touched| assert_eq!(touched, Touched::Byte(expected(offset))));
             assert!(region.failures().is_empty());
-            drop(region);
-            scene.end();
         });
     }
 }
 
 #[test]
 fn a_page_that_cannot_be_had_is_poisoned_and_told_and_never_shows_other_bytes() {
-    explore(100, || {
-        let scene = Scene::new(Trouble::Failures, Policy::Range);
-        let region = Arc::new(scene.map());
-        touch(&region, 3, 5, |region, offset, touched| match touched {
+    explore_map(Trouble::Failures, Policy::Range, |region| {
+        touch(region, 3, 5, |region, offset, touched| match touched {
             Touched::Byte(byte) => assert_eq!(byte, expected(offset)),
             _ => {
                 assert_eq!(touched, Touched::Poisoned);
@@ -269,24 +274,18 @@ fn a_page_that_cannot_be_had_is_poisoned_and_told_and_never_shows_other_bytes() 
                 assert!(region.failures().iter().any(|failure| failure.0 == page), "page {page} is not told");
             }
         });
-        drop(region);
-        scene.end();
     });
 }
 
 #[test]
 fn an_object_that_changes_underneath_shows_no_byte_of_another() {
-    explore(100, || {
-        let scene = Scene::new(Trouble::Changes, Policy::OnDemand);
-        let region = Arc::new(scene.map());
-        touch(&region, 3, 5, |_, offset, touched| {
+    explore_map(Trouble::Changes, Policy::OnDemand, |region| {
+        touch(region, 3, 5, |_, offset, touched| {
             assert!(
                 matches!(touched, Touched::Byte(byte) if byte == expected(offset))
                     || touched == Touched::Poisoned
             );
         });
-        drop(region);
-        scene.end();
     });
 }
 
@@ -320,11 +319,9 @@ fn who_touches_what_is_unmapped_meanwhile_finds_the_byte_or_nothing_and_never_sl
 
 #[test]
 fn reads_beside_touches_of_the_same_pages_agree_with_them() {
-    explore(100, || {
-        let scene = Scene::new(Trouble::None, Policy::OnDemand);
-        let region = Arc::new(scene.map());
+    explore_map(Trouble::None, Policy::OnDemand, |region| {
         let reader = {
-            let region = Arc::clone(&region);
+            let region = Arc::clone(region);
             thread::spawn(move || {
                 for _ in 0..6 {
                     let offset = thread_rng().gen_range(0..(PAGES - 1) * PAGE);
@@ -334,10 +331,8 @@ fn reads_beside_touches_of_the_same_pages_agree_with_them() {
                 }
             })
         };
-        touch(&region, 2, 4, |_, offset, touched| assert_eq!(touched, Touched::Byte(expected(offset))));
+        touch(region, 2, 4, |_, offset, touched| assert_eq!(touched, Touched::Byte(expected(offset))));
         reader.join().expect("no panic");
-        drop(region);
-        scene.end();
     });
 }
 

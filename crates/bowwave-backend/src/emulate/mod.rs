@@ -39,7 +39,7 @@ mod station;
 mod transfer;
 mod whole;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub use device::{Device, Disk};
@@ -47,8 +47,8 @@ pub(crate) use stall::Stall;
 
 use self::slow::Slow;
 use self::whole::Whole;
-use crate::wrap::forward_tree;
-use crate::{Backend, Entry, Object, OpenWrite, Profile, Result, WriteObject, Writes};
+use crate::wrap::{forward_lookups, forward_tree};
+use crate::{Backend, Object, OpenWrite, Profile, Result, WriteObject, Writes};
 
 /// A store that answers no faster than a [`Device`] would.
 ///
@@ -95,18 +95,6 @@ impl Backend for Emulate {
         self.store.profile()
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.store.stat(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.store.list(path)
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.store.read_link(path)
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.store.open(path)
     }
@@ -115,6 +103,7 @@ impl Backend for Emulate {
         self.store.open_write(path, how)
     }
 
+    forward_lookups!();
     forward_tree!();
 }
 

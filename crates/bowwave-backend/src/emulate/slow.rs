@@ -1,6 +1,6 @@
 //! A store that is as slow as a device, and does what it does otherwise.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::Device;
 use super::objects::{EmulatedObject, EmulatedWriteObject};
 use super::places::Places;
 use super::station::Station;
-use crate::wrap::forward_tree;
-use crate::{Backend, Entry, Error, ErrorKind, Object, OpenWrite, Profile, Result, WriteObject, Writes};
+use crate::wrap::{forward_lookups, forward_tree};
+use crate::{Backend, Error, ErrorKind, Object, OpenWrite, Profile, Result, WriteObject, Writes};
 
 /// A store that answers no faster than a [`Device`] would.
 #[derive(Debug)]
@@ -90,21 +90,6 @@ impl Backend for Slow {
         }
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.metadata();
-        self.inner.stat(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.metadata();
-        self.inner.list(path)
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.metadata();
-        self.inner.read_link(path)
-    }
-
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.metadata();
         let inner = self.inner.open(path)?;
@@ -117,6 +102,7 @@ impl Backend for Slow {
         Ok(Arc::new(self.write_object(path, inner)))
     }
 
+    forward_lookups!();
     forward_tree!();
 }
 

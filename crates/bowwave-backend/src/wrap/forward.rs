@@ -1,5 +1,23 @@
 //! What wrappers hand down unchanged: all that is not reading or writing bytes.
 
+/// The methods of [`Backend`](crate::Backend) that look names up, handed to what `self.below()` gives.
+macro_rules! forward_lookups {
+    () => {
+        fn stat(&self, path: &std::path::Path) -> crate::Result<crate::Entry> {
+            self.below().stat(path)
+        }
+
+        fn list(&self, path: &std::path::Path) -> crate::Result<Vec<crate::Entry>> {
+            self.below().list(path)
+        }
+
+        fn read_link(&self, path: &std::path::Path) -> crate::Result<std::path::PathBuf> {
+            self.below().read_link(path)
+        }
+    };
+}
+pub(crate) use forward_lookups;
+
 /// The methods of [`Backend`](crate::Backend) that change names and attributes, handed to what `self.below()` gives.
 macro_rules! forward_tree {
     () => {
@@ -128,18 +146,6 @@ macro_rules! backend_by_field {
                 self.store.profile()
             }
 
-            fn stat(&self, path: &std::path::Path) -> crate::Result<crate::Entry> {
-                self.store.stat(path)
-            }
-
-            fn list(&self, path: &std::path::Path) -> crate::Result<Vec<crate::Entry>> {
-                self.store.list(path)
-            }
-
-            fn read_link(&self, path: &std::path::Path) -> crate::Result<std::path::PathBuf> {
-                self.store.read_link(path)
-            }
-
             fn disk(&self) -> Option<crate::DiskStats> {
                 self.store.disk()
             }
@@ -156,6 +162,7 @@ macro_rules! backend_by_field {
                 self.store.open_write(path, how)
             }
 
+            crate::wrap::forward_lookups!();
             crate::wrap::forward_tree!();
         }
     };

@@ -9,21 +9,21 @@ mod trace;
 mod url;
 
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub use disk_cache::{DiskCache, DiskStats};
 pub use fault::{Fault, Faults, WriteFaults};
 use forward::backend_by_field;
-pub(crate) use forward::{forward_tree, forward_xattrs};
+pub(crate) use forward::{forward_lookups, forward_tree, forward_xattrs};
 pub use limit::Limit;
 pub use throttle::Throttle;
 pub use trace::{Operation, Record, Trace, TraceLog};
 pub(crate) use url::open;
 
 use crate::{
-    Allocate, Attributes, Backend, Entry, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result,
-    Seek, WriteBuf, WriteObject, WriteSink,
+    Allocate, Attributes, Backend, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
+    WriteBuf, WriteObject, WriteSink,
 };
 
 /// What a wrapper does to requests and to the profile; by default it lets all of them through.
@@ -89,18 +89,6 @@ impl<L: Layer> Backend for Wrapped<L> {
         self.layer.profile(self.inner.profile())
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.inner.stat(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.read_link(path)
-    }
-
     fn disk(&self) -> Option<DiskStats> {
         self.inner.disk()
     }
@@ -119,6 +107,7 @@ impl<L: Layer> Backend for Wrapped<L> {
         }))
     }
 
+    forward_lookups!();
     forward_tree!();
 }
 

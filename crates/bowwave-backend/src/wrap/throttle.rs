@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::forward_tree;
+use super::{forward_lookups, forward_tree};
 use crate::emulate::{Device, Emulate};
-use crate::{Backend, Entry, Object, OpenWrite, Profile, Result, WriteObject};
+use crate::{Backend, Object, OpenWrite, Profile, Result, WriteObject};
 
 /// A store whose reads together bring at most so many bytes a second, shared evenly among those in flight; and its writes
 /// take as many.
@@ -48,18 +48,6 @@ impl Backend for Throttle {
         self.inner.profile()
     }
 
-    fn stat(&self, path: &std::path::Path) -> Result<Entry> {
-        self.inner.stat(path)
-    }
-
-    fn list(&self, path: &std::path::Path) -> Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
-
-    fn read_link(&self, path: &std::path::Path) -> Result<std::path::PathBuf> {
-        self.inner.read_link(path)
-    }
-
     fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
         self.store.open(path)
     }
@@ -68,5 +56,6 @@ impl Backend for Throttle {
         self.store.open_write(path, how)
     }
 
+    forward_lookups!();
     forward_tree!();
 }

@@ -16,14 +16,7 @@ pub fn sequential(
     work_ns: u64,
     classes: [usize; 2],
 ) -> impl Iterator<Item = Access> + Send {
-    let turn = move |class| {
-        (0..pages).map(move |page| Access {
-            page: PageId { region, page: PageIndex(page) },
-            touch: Touch::Store,
-            work_ns,
-            class,
-        })
-    };
+    let turn = move |class| pass(region, 0..pages, Touch::Store, work_ns, class);
     turn(classes[0]).chain(std::iter::repeat_with(move || turn(classes[1])).flatten())
 }
 

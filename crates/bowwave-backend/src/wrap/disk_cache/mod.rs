@@ -25,11 +25,11 @@ use std::time::{Duration, SystemTime};
 
 use self::room::Room;
 use self::segment::{Found, Key, Segment};
-use super::forward_tree;
+use super::{forward_lookups, forward_tree};
 use crate::pool::{Job, Pool};
 use crate::process::PerProcess;
 use crate::{
-    Attributes, Backend, Entry, Error, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
+    Attributes, Backend, Error, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
     WriteObject,
 };
 
@@ -94,18 +94,6 @@ impl Backend for DiskCache {
         self.inner.profile()
     }
 
-    fn stat(&self, path: &Path) -> Result<Entry> {
-        self.inner.stat(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.read_link(path)
-    }
-
     fn disk(&self) -> Option<DiskStats> {
         Some(self.tier.stats())
     }
@@ -119,6 +107,7 @@ impl Backend for DiskCache {
         self.inner.open_write(path, how)
     }
 
+    forward_lookups!();
     forward_tree!();
 }
 
