@@ -95,6 +95,10 @@ impl Backend for Emulate {
         self.store.profile()
     }
 
+    fn disk(&self) -> Option<crate::DiskStats> {
+        self.store.disk()
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.store.open(path)
     }

@@ -90,6 +90,10 @@ impl Backend for Slow {
         }
     }
 
+    fn disk(&self) -> Option<crate::DiskStats> {
+        self.inner.disk()
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.metadata();
         let inner = self.inner.open(path)?;

@@ -48,6 +48,10 @@ impl Backend for Throttle {
         self.inner.profile()
     }
 
+    fn disk(&self) -> Option<crate::DiskStats> {
+        self.inner.disk()
+    }
+
     fn open(&self, path: &std::path::Path) -> Result<Arc<dyn Object>> {
         self.store.open(path)
     }

@@ -90,6 +90,10 @@ impl Backend for Whole {
         Ok(entries.into_iter().map(plain).collect())
     }
 
+    fn disk(&self) -> Option<crate::DiskStats> {
+        self.slow.disk()
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         self.check(path)?;
         self.slow.metadata();

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use super::*;
 use crate::conformance::{self, Fixture};
+use crate::emulate::{Device, Emulate};
+use crate::wrap::{Limit, Throttle};
 use crate::{ErrorKind, MemoryBackend, Trace, TraceLog, pattern, read_exact};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -260,6 +262,32 @@ fn a_disk_that_fails_is_counted_and_the_reader_hears_nothing_of_it() {
     }
     assert_eq!(log.requests(), 2);
     assert!(stats(&cache).errors > 0 && stats(&cache).bytes_dropped == 2 * MIB, "{:?}", stats(&cache));
+}
+
+/// What broke: a throttle and emulated devices over a disk cache had no figures of it.
+#[test]
+fn whatever_lies_over_a_disk_cache_tells_what_it_has_done() {
+    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+    memory.insert("file", vec![7; 100]);
+    let cache: Arc<dyn Backend> = Arc::new(cached(&memory, folder.path(), 64 * MIB).0);
+    let emulated = |part| {
+        let device = Device { part, ..Device::free("free") };
+        Arc::new(Emulate::new(Arc::clone(&cache), device).expect("a thread can be started"))
+    };
+    let stores: [Arc<dyn Backend>; 5] = [
+        Arc::new(Throttle::new(Arc::clone(&cache), 1 << 30).expect("a thread can be started")),
+        emulated(None),
+        emulated(Some(MIB)),
+        Arc::new(Limit::new(Arc::clone(&cache), 2)),
+        Arc::new(Trace::new(Arc::clone(&cache))),
+    ];
+    for store in stores {
+        let requests = |store: &dyn Backend| store.disk().map(|stats| stats.hits + stats.misses);
+        let before = requests(&*cache);
+        let object = store.open(Path::new("file")).expect("it is there");
+        read_exact(&*object, 0, 100, PATIENCE).expect("readable");
+        assert!(requests(&*store) > before, "{}: {before:?}", store.url());
+    }
 }
 
 #[test]
