@@ -176,14 +176,8 @@ class Trial:
         began, over, peak = time.monotonic(), threading.Event(), [0]
 
         def watch():
-            mine = Path(self.options.bowwave).resolve()
             while not over.wait(0.02):
-                try:  # What begins the program takes memory, too, before it is that.
-                    begun = Path(f"/proc/{child.pid}/exe").resolve() != mine
-                except OSError:  # It has ended.
-                    continue
-                if begun:
-                    peak[0] = max(peak[0], group.used())
+                peak[0] = max(peak[0], group.used() - self.waits(child))
 
         watcher = threading.Thread(target=watch) if group else None
         with tempfile.TemporaryFile() as said:
@@ -211,6 +205,17 @@ class Trial:
         last = text.strip().splitlines()[-1:]
         counters = json.loads(last[0]) if last and last[0].startswith("{") else {}
         return {"digest": digest or printed, "counters": counters, "seconds": seconds, "memory": peak[0]}
+
+    def waits(self, child):
+        """Bytes of memory of `bowwave run`, while it waits for the program to print its counters: those are not the program's."""
+        process = Path(f"/proc/{child.pid}")
+        try:
+            if (process / "exe").resolve() != Path(self.options.bowwave).resolve():
+                return 0
+            lines = (process / "status").read_text(encoding="ascii", errors="replace").splitlines()
+            return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+        except (OSError, StopIteration):  # It has ended.
+            return 0
 
     def bowwave(self, command, least, ask):
         served = [self.options.bowwave, "run", "--swap", str(self.size * 4), "--spill", self.folder, "--memory", str(self.memory),
