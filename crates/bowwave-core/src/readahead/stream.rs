@@ -370,18 +370,20 @@ impl Stream {
             self.tail_read = true;
             return self.tail(at, wanted, view);
         }
-        // What is even in bytes may be a page more, and whoever reads so many pages at a time ends with such a read.
-        let expected = self.affordable(view).next_multiple_of(end - page);
-        let known = self.scores.trusts(Detector::Cluster) && expected > end - page;
-        if known && wanted.mapped {
-            // Of what is too little to be read at once the rest is, as soon as the run goes on.
-            self.table.get(at).expected = expected;
-        }
-        if known && expected >= SPECULATION_MIN {
-            self.table.get(at).expected = expected;
-            let plan = self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
-            self.jump(at, plan.window.size.0, wanted, view);
-            return plan;
+        if self.scores.trusts(Detector::Cluster) {
+            // What is even in bytes may be a page more, and whoever reads so many pages at a time ends with such a read.
+            let expected = self.affordable(view).next_multiple_of(end - page);
+            let known = expected > end - page;
+            if known && wanted.mapped {
+                // Of what is too little to be read at once the rest is, as soon as the run goes on.
+                self.table.get(at).expected = expected;
+            }
+            if known && expected >= SPECULATION_MIN {
+                self.table.get(at).expected = expected;
+                let plan = self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
+                self.jump(at, plan.window.size.0, wanted, view);
+                return plan;
+            }
         }
         self.jump(at, 0, wanted, view);
         wanted.alone()
@@ -454,7 +456,7 @@ impl Stream {
     /// Enters a stream; one that has to go tells whether it was one.
     fn enter(&mut self, entry: Entry) -> usize {
         let (at, gone) = self.table.insert(entry);
-        match gone.map(|gone| (gone.way, gone.proven)) {
+        match gone {
             Some((Way::Stride { .. }, 0)) => self.scores.count(Detector::Stride, false),
             Some((Way::Down, 1)) => self.scores.count(Detector::Backward, false),
             _ => {}

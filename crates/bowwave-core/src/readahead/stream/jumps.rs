@@ -63,8 +63,10 @@ impl Stream {
     /// Foretells the next run, the one at `at` having begun, and plans what is to be read of it and the ones behind it if
     /// jumps have been right. `planned` pages are to be read already.
     pub(super) fn jump(&mut self, at: usize, planned: u64, wanted: Wanted, view: View<'_>) {
-        let mut runs = self.runs;
-        let next = runs.next_jump();
+        let Some(next) = self.runs.next_jump() else {
+            self.jumps.next = None;
+            return;
+        };
         let requested = wanted.end - wanted.first;
         let length = match self.runs.length() {
             length if length > requested && self.scores.trusts(Detector::Cluster) => {
@@ -74,10 +76,11 @@ impl Stream {
         };
         // Of a long run a page more is little, and what is even in bytes is not in pages.
         let exact = |jump: Jump| jump.exact && length < SPECULATION_MIN;
-        self.jumps.next = next.map(|jump| (jump.to, u64::from(!exact(jump))));
-        if next.is_none() || !self.scores.trusts(Detector::Jumps) {
+        self.jumps.next = Some((next.to, u64::from(!exact(next))));
+        if !self.scores.trusts(Detector::Jumps) {
             return;
         }
+        let mut runs = self.runs;
         let length = length.min(wanted.max * FILE_WINDOWS);
         let mut planned = planned;
         // A store that is far away is asked for several at once, lest the reader wait for each.

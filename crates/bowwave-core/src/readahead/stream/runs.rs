@@ -134,13 +134,14 @@ impl Runs {
         // Most often there is none, and that is seen by a bit for each: a start that was not there hardly has its bit set.
         let there = far.iter().fold(0, |bits, &start| bits | bit(start));
         recent.iter().rev().find_map(|&before| {
-            let step = start.wrapping_sub(before).cast_signed();
-            // Further apart than that it is nonsense.
-            if step == 0 || (step > 0) != (start > before) {
+            let first = before.wrapping_sub(start.wrapping_sub(before));
+            if there & bit(first) == 0 {
                 return None;
             }
-            let first = before.checked_add_signed(step.checked_neg()?)?;
-            (there & bit(first) != 0 && far.contains(&first)).then_some(step)
+            let step = start.wrapping_sub(before).cast_signed();
+            // Further apart than that it is nonsense.
+            let sound = step != 0 && (step > 0) == (start > before) && (step > 0) == (before > first);
+            (sound && far.contains(&first)).then_some(step)
         })
     }
 
@@ -156,13 +157,28 @@ impl Runs {
         let apart = |back: usize, period: usize| {
             jump(back).wrapping_sub(jump(back + period)).cast_signed().unsigned_abs()
         };
-        (2..=(known.len().max(1) - 1) / 2)
-            .find(|&period| (0..period).all(|back| apart(back, period) <= 1))
-            .map(|period| Jump {
-                to: known[known.len() - 1].wrapping_add(jump(period - 1)),
-                period: period as u64,
-                exact: (0..period).all(|back| apart(back, period) == 0),
-            })
+        let [.., before, last] = known else { return None };
+        let newest = last.wrapping_sub(*before);
+        let most = (known.len() - 1) / 2;
+        if most < 2 {
+            return None;
+        }
+        // Most often no jump is like the newest one, which is seen in one go.
+        let from = known.len() - 2 - most;
+        let ends = known[from + 1..].iter().take(most - 1);
+        let alike = known[from..].iter().zip(ends).fold(false, |alike, (&start, &end)| {
+            let difference = end.wrapping_sub(start).wrapping_sub(newest);
+            // From −1 to 2, which is enough to look closer.
+            alike | (difference.wrapping_add(1) >> 2 == 0)
+        });
+        if !alike {
+            return None;
+        }
+        (2..=most).find(|&period| (0..period).all(|back| apart(back, period) <= 1)).map(|period| Jump {
+            to: last.wrapping_add(jump(period - 1)),
+            period: period as u64,
+            exact: (0..period).all(|back| apart(back, period) == 0),
+        })
     }
 }
 

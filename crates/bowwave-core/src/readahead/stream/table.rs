@@ -14,9 +14,11 @@ const PARKED: usize = 2;
 /// As many times the streams of the table are there if each is what a reader of its own used last.
 const READERS: usize = 4;
 /// Later than anything that is not.
-const CURRENT: u64 = 1 << 63;
+const CURRENT: u32 = 1 << 31;
 /// No page.
 const NOWHERE: u64 = u64::MAX;
+/// Further apart than any two pages.
+const FAR: u64 = 1 << 62;
 
 /// The streams of a file, and those that had to go.
 #[derive(Clone, Debug)]
@@ -26,7 +28,8 @@ pub(super) struct Table {
     /// The stream that was handed out last to be changed: its keys may not be right.
     stale: Option<usize>,
     max: usize,
-    clock: u64,
+    /// Uses, or where their number would be too large, at least which was before which. Below [`CURRENT`].
+    clock: u32,
     /// Who reads now.
     reader: u64,
     /// The stream used last by who reads now, if it is still there.
@@ -41,13 +44,13 @@ pub(super) struct Table {
 /// What streams are searched by, one of each for a stream.
 #[derive(Clone, Debug, Default)]
 struct Keys {
-    /// First and last page of [`Entry::zone`].
+    /// First page of [`Entry::zone`], and how far behind it the last one is, up to [`FAR`].
     lowest: Vec<u64>,
-    highest: Vec<u64>,
+    span: Vec<u64>,
     /// [`NOWHERE`] if there is none.
     mark: Vec<u64>,
     /// When, and [`CURRENT`] if its reader has used nothing else since.
-    used: Vec<u64>,
+    used: Vec<u32>,
     /// By which handle.
     by: Vec<u64>,
     /// Pages ahead of it if it is still read, else 0.
@@ -60,6 +63,8 @@ struct Keys {
 struct Parked {
     /// [`NOWHERE`] if the place is free.
     pages: Vec<u64>,
+    /// The lower halves of the same, in which one is found sooner not to be there.
+    halves: Vec<u32>,
     ahead: Vec<u64>,
     entries: Vec<Entry>,
     next: usize,
@@ -71,14 +76,17 @@ impl Keys {
         for keys in self.all() {
             keys.push(0);
         }
+        self.used.push(0);
     }
 
-    fn all(&mut self) -> [&mut Vec<u64>; 6] {
-        [&mut self.lowest, &mut self.highest, &mut self.mark, &mut self.used, &mut self.by, &mut self.ahead]
+    /// All but [`used`](Self::used).
+    fn all(&mut self) -> [&mut Vec<u64>; 5] {
+        [&mut self.lowest, &mut self.span, &mut self.mark, &mut self.by, &mut self.ahead]
     }
 
     fn set(&mut self, at: usize, entry: &Entry) {
-        (self.lowest[at], self.highest[at]) = entry.zone();
+        let (lowest, highest) = entry.zone();
+        (self.lowest[at], self.span[at]) = (lowest, (highest - lowest).min(FAR));
         self.mark[at] = entry.mark.unwrap_or(NOWHERE);
         self.ahead[at] = if entry.is_read() { entry.ahead() } else { 0 };
     }
@@ -87,6 +95,7 @@ impl Keys {
         for keys in self.all() {
             keys.swap_remove(at);
         }
+        self.used.swap_remove(at);
     }
 
     /// The stream that a handle used last.
@@ -97,62 +106,95 @@ impl Keys {
 
     /// The stream used least recently, if there is one of those that are not what their reader used last, or of all.
     fn oldest(&self) -> usize {
-        let oldest = self.used.iter().enumerate().min_by_key(|&(_, &used)| used);
-        oldest.map_or(0, |(at, _)| at)
+        // Two passes that look at several at once are quicker than one that carries a place along.
+        let oldest = self.used.iter().copied().min();
+        self.used.iter().position(|&used| Some(used) == oldest).unwrap_or(0)
     }
 
     /// The streams, in order, whose zones the pages `lo..=hi` touch.
-    fn near(&self, lo: u64, hi: u64) -> impl Iterator<Item = usize> {
-        let zones = self.lowest.chunks(64).zip(self.highest.chunks(64)).enumerate();
-        zones.flat_map(move |(chunk, (lowest, highest))| {
-            let mut bits = 0u64;
-            for (at, (&lowest, &highest)) in lowest.iter().zip(highest).enumerate() {
-                bits |= u64::from((lowest <= hi) & (lo <= highest)) << at;
-            }
-            Bits(bits).map(move |bit| chunk * 64 + bit)
-        })
+    fn near(&self, lo: u64, hi: u64) -> Near<'_> {
+        let wide = hi.saturating_sub(lo).min(FAR);
+        Near { lowest: &self.lowest, span: &self.span, hi, wide, known: 0, bits: 0 }
     }
 }
 
-/// The places of the bits that are set, from the lowest.
-struct Bits(u64);
+/// Goes through streams that may be near, 64 at a time.
+struct Near<'a> {
+    /// Of the streams not looked at so far.
+    lowest: &'a [u64],
+    span: &'a [u64],
+    hi: u64,
+    wide: u64,
+    /// Streams looked at, and those of the last 64 that are near, from the lowest bit.
+    known: usize,
+    bits: u64,
+}
 
-impl Iterator for Bits {
+impl Iterator for Near<'_> {
     type Item = usize;
 
+    #[inline]
     fn next(&mut self) -> Option<usize> {
-        let bit = self.0.trailing_zeros();
-        self.0 &= self.0.wrapping_sub(1);
-        (bit < 64).then_some(bit as usize)
+        while self.bits == 0 {
+            let streams = self.lowest.len().min(64);
+            if streams == 0 {
+                return None;
+            }
+            let (lowest, span);
+            (lowest, self.lowest) = self.lowest.split_at(streams);
+            (span, self.span) = self.span.split_at(streams);
+            let mut bits = 0u64;
+            for (&lowest, &span) in lowest.iter().zip(span).rev() {
+                // One comparison for two: what lies before the zone is further behind it than any page.
+                bits = bits << 1 | u64::from(self.hi.wrapping_sub(lowest) <= span + self.wide);
+            }
+            // The last one is the highest bit, however many there are.
+            self.bits = bits << (64 - streams);
+            self.known += streams;
+        }
+        let bit = self.bits.trailing_zeros() as usize;
+        self.bits &= self.bits - 1;
+        Some(self.known + bit - 64)
     }
 }
 
 impl Parked {
     fn new(places: usize) -> Self {
-        Self { pages: Vec::new(), ahead: Vec::new(), entries: Vec::new(), next: 0, places }
+        let (pages, halves, ahead, entries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { pages, halves, ahead, entries, next: 0, places }
     }
 
-    fn enter(&mut self, page: u64, entry: Entry) {
+    fn enter(&mut self, page: u64, entry: &Entry) {
         // Of two that are expected at one page the later one knows better.
         self.take(page);
         let at = self.next;
         self.next = if at + 1 < self.places { at + 1 } else { 0 };
         if at == self.entries.len() {
             self.pages.push(NOWHERE);
+            self.halves.push(half(NOWHERE));
             self.ahead.push(0);
-            self.entries.push(entry);
+            self.entries.push(*entry);
+        } else {
+            self.entries[at] = *entry;
         }
-        self.pages[at] = page;
+        (self.pages[at], self.halves[at]) = (page, half(page));
         self.ahead[at] = if entry.is_read() { entry.ahead() } else { 0 };
-        self.entries[at] = entry;
     }
 
     fn take(&mut self, page: u64) -> Option<Entry> {
+        if !self.halves.contains(&half(page)) {
+            return None;
+        }
         let at = place_of(&self.pages, page)?;
         self.ahead[at] = 0;
-        self.pages[at] = NOWHERE;
+        (self.pages[at], self.halves[at]) = (NOWHERE, half(NOWHERE));
         Some(self.entries[at])
     }
+}
+
+/// The lower half of a page's number.
+const fn half(page: u64) -> u32 {
+    page as u32
 }
 
 /// The first place of `page`, which is somewhere.
@@ -217,8 +259,8 @@ impl Table {
         let entry = self.get(at);
         let again = core::mem::replace(&mut entry.current, true);
         self.readers += u64::from(!again);
-        self.clock += 1;
-        (self.keys.used[at], self.keys.by[at]) = (self.clock | CURRENT, self.reader);
+        let now = self.tick();
+        (self.keys.used[at], self.keys.by[at]) = (now | CURRENT, self.reader);
         (self.last, self.newest) = (Some(at), Some(at));
     }
 
@@ -230,6 +272,27 @@ impl Table {
         if !entry.returned {
             self.keys.ahead[at] = 0;
         }
+    }
+
+    /// The time of a use: later than that of all others.
+    fn tick(&mut self) -> u32 {
+        if self.clock + 1 == CURRENT {
+            self.count_anew();
+        }
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Has uses be as few as there are streams, in the same order.
+    #[cold]
+    fn count_anew(&mut self) {
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_unstable_by_key(|&at| self.keys.used[at] & !CURRENT);
+        for (time, at) in (1..).zip(order) {
+            self.keys.used[at] = time | self.keys.used[at] & CURRENT;
+        }
+        // At most 1024 streams of the table, and four times as many of readers.
+        self.clock = self.entries.len() as u32;
     }
 
     /// The place of the stream used last by who reads now.
@@ -263,7 +326,7 @@ impl Table {
                 join == Join::Behind,
                 join == Join::Down && entry.way == Way::New,
                 entry.distance_to(lo),
-                u64::MAX - self.keys.used[at],
+                u32::MAX - self.keys.used[at],
             )
         })
     }
@@ -311,8 +374,9 @@ impl Table {
         self.keys.near(lo, lo).find(|&at| self.entries[at].lo == lo)
     }
 
-    /// Enters a stream, in place of the one used least recently if there are too many, which is returned.
-    pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<Entry>) {
+    /// Enters a stream, in place of the one used least recently if there are too many; of that, its way and how well it had
+    /// proven.
+    pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<(Way, u8)>) {
         self.refresh();
         let readers_only = self.entries.len() < self.max * READERS && self.readers() >= self.max as u64;
         let (at, gone) = if self.entries.len() < self.max || readers_only {
@@ -321,10 +385,11 @@ impl Table {
             (self.entries.len() - 1, None)
         } else {
             let at = self.keys.oldest();
-            let gone = core::mem::replace(&mut self.entries[at], entry);
+            let gone = self.entries[at];
             self.readers -= u64::from(gone.current);
-            self.park(gone);
-            (at, Some(gone))
+            self.park(&gone);
+            self.entries[at] = entry;
+            (at, Some((gone.way, gone.proven)))
         };
         self.use_now(at);
         (at, gone)
@@ -401,7 +466,7 @@ impl Table {
         self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]))
     }
 
-    fn park(&mut self, entry: Entry) {
+    fn park(&mut self, entry: &Entry) {
         let upward = matches!(entry.way, Way::New | Way::Up);
         let expected = match entry.next_mark() {
             _ if entry.ahead() == 0 => upward.then_some(entry.hi),
@@ -411,5 +476,44 @@ impl Table {
         if let Some(page) = expected {
             self.parked.enter(page, entry);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stream_used_least_recently_goes_also_when_uses_can_be_counted_no_more() {
+        let mut table = Table::new(3);
+        for stream in 0..3 {
+            table.insert(Entry::new(1000 * stream, 1000 * stream + 1));
+        }
+        table.clock = CURRENT - 2;
+        table.touch(1);
+        table.touch(0);
+        assert!(table.clock < 10, "counted anew");
+        // The order of uses was 2, 1, 0.
+        for gone in [2, 1, 0] {
+            let (at, _) = table.insert(Entry::new(100_000 + gone, 100_001 + gone));
+            assert_eq!(at as u64, gone);
+        }
+    }
+
+    #[test]
+    fn zones_are_near_pages_that_touch_them_and_no_others() {
+        let mut keys = Keys::default();
+        for (at, (lowest, span)) in [(0, 0), (10, 5), (1 << 60, 1 << 20), (0, FAR)].into_iter().enumerate() {
+            keys.push();
+            (keys.lowest[at], keys.span[at]) = (lowest, span);
+        }
+        let near = |lo, hi| keys.near(lo, hi).collect::<Vec<_>>();
+        assert_eq!(near(0, 0), [0, 3]);
+        assert_eq!(near(9, 9), [3]);
+        assert_eq!(near(9, 10), [1, 3]);
+        assert_eq!(near(15, 20), [1, 3]);
+        assert_eq!(near(16, 20), [3]);
+        assert_eq!(near(1 << 59, 1 << 61), [2, 3]);
+        assert_eq!(near((1 << 60) + (1 << 20) + 1, 1 << 61), [3]);
     }
 }
