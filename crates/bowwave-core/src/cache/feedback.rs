@@ -15,6 +15,7 @@ impl Cache {
         let Some(policy) = &mut file.policy else { return };
         let since = |then: crate::Instant| now.0.saturating_sub(then.0);
         policy.on_fill(&FillReport {
+            now,
             range: fill.range,
             took_ns: since(fill.begun),
             waited_ns: fill.overtaken.map(since),

@@ -157,6 +157,8 @@ pub struct Pressure {
 /// How a fill went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillReport {
+    /// When it ended.
+    pub now: Instant,
     /// Its pages.
     pub range: PageRange,
     /// Nanoseconds from when it was asked for.

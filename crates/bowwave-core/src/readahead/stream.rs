@@ -15,14 +15,17 @@
 //! mark most often, with all that is known of them.
 //!
 //! **How much.** Windows grow as Linux's do (`initial_size`, `next_size`) up to `ra_pages`, with as much again ahead. More
-//! is kept ahead only of a stream whose readers had to wait for what was in flight, or came to its end: then the distance
-//! doubles (PostgreSQL 19, ZFS, AMP, each in its own words).
+//! is kept ahead only of a stream whose readers had to wait for what was in flight, or came to its end: then it is twice what is
+//! read while a fill is under way, as far as the promise below goes. As long as that is not known, the distance doubles
+//! (PostgreSQL 19, ZFS, AMP, each in its own words).
 //!
-//! Where a fill takes as long as many pages are read in, windows begin and grow by as many at once. Where memory is short, what
+//! Where a fill takes as long as many pages are read in, windows begin and grow by as many at once, who reads a file from its
+//! begin need not wait first, and what is ahead is asked for in so many requests as a store serves side by side. Where memory is short, what
 //! a stream has ahead is its share of it (`pace`), and pages that were read go before those that were read ahead.
 //!
 //! **What it may cost.** The promise has two accounts. That of each stream: what is ahead of its readers is at most
-//! [`waste_percent`](StreamConfig::waste_percent) of what they have used, and two windows. And that of the file, which the
+//! two windows, and [`waste_percent`](StreamConfig::waste_percent) of what they have used, or, while that is little, as much as they
+//! have used, up to sixteen windows (half of what the file's account has left, if others are read beside it). And that of the file, which the
 //! cache keeps to the page: whatever the readers do, what was ever read ahead and not used is at most as much of what was
 //! used, two windows for each stream that is remembered and for each reader beside the first, and sixteen. Readahead gets what it wants, or whole windows, or at
 //! least a request worth making, or nothing.
@@ -48,6 +51,8 @@ mod table;
 mod tests;
 #[cfg(test)]
 mod tests_of_limits;
+#[cfg(test)]
+mod tests_of_stores;
 
 pub use config::StreamConfig;
 pub use scores::{Detector, Scores};
@@ -58,6 +63,7 @@ use alloc::vec::Vec;
 use self::entry::{Entry, Join, Way};
 use self::jumps::Jumps;
 use self::pace::Pace;
+use self::plan::STEP_WINDOWS;
 use self::runs::{Foretold, Runs};
 use self::table::Table;
 use super::{Access, FillReport, Plan, Readahead, Reason, View};
@@ -82,6 +88,9 @@ const NEARBY: u64 = 64;
 const RUNS_AFFORDED: u64 = 4;
 /// Memory is short for what is read ahead if more than one in so many pages was, and not used so far.
 const UNREAD_SHARE: u64 = 4;
+/// Who reads so many pages at the begin of a file reads on: headers are shorter. The first window is so many times as long.
+const IN_ORDER: u64 = 32;
+const IN_ORDER_TIMES: u64 = 8;
 /// Pages at the end of a file where its index may be.
 const TAIL_PAGES: u64 = 16;
 
@@ -155,10 +164,9 @@ impl Readahead for Stream {
         if report.took_ns == 0 {
             return;
         }
-        let waited_ns = if report.demanded { Some(report.took_ns) } else { report.waited_ns };
-        self.pace.filled(report.took_ns, waited_ns);
+        self.pace.filled(report);
         if let Some(entry) = self.table.filled(lo, hi) {
-            entry.pace.filled(report.took_ns, report.waited_ns);
+            entry.pace.filled(report);
             entry.waited |= report.waited_ns.is_some_and(|waited| waited > 0);
         }
     }
@@ -363,8 +371,11 @@ impl Stream {
             return self.whole(at, wanted, view);
         }
         if page == 0 {
-            let size = initial_size(end, max);
-            return self.window_up(at, wanted, size, Reason::Initial, view);
+            let asked = self.config.asked_of(end);
+            let least = if asked >= IN_ORDER { (asked * IN_ORDER_TIMES).min(max) } else { 0 };
+            let size = initial_size(asked, max).max(least).max(end.min(max));
+            let plan = self.window_up(at, wanted, size, Reason::Initial, view);
+            return Plan { part_every: (max / STEP_WINDOWS).max(IN_ORDER), ..plan };
         }
         if page >= file.saturating_sub(TAIL_PAGES) && file > max && self.scores.trusts(Detector::Tail) {
             self.tail_read = true;
@@ -393,20 +404,22 @@ impl Stream {
     /// many as every second one has, and at last as many as all have.
     fn affordable(&mut self, view: View<'_>) -> u64 {
         let (longest, median, shortest) = (self.runs.length(), self.runs.median(), self.runs.shortest());
-        // Of what the other readers have asked for the same part is lost, and none of them should come to find nothing left.
-        let (others, reserve) = (self.table.readers().saturating_sub(1), view.ra_pages / 2);
-        let mut affords = |pages: u64, runs: u64| {
-            let theirs = others.saturating_mul(self.runs.lost(pages).saturating_add(reserve));
-            let needed = pages.saturating_mul(runs).saturating_add(theirs);
-            self.file_credit(view, needed) >= needed
-        };
-        if affords(longest, RUNS_AFFORDED) {
+        if self.affords(longest, RUNS_AFFORDED, view) {
             longest
-        } else if affords(median, 1) {
+        } else if self.affords(median, 1, view) {
             median
         } else {
             shortest
         }
+    }
+
+    /// Whether so many runs of so many pages may be lost.
+    fn affords(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
+        // Of what the other readers have asked for the same part is lost, and none of them should come to find nothing left.
+        let (others, reserve) = (self.table.readers().saturating_sub(1), view.ra_pages / 2);
+        let theirs = others.saturating_mul(self.runs.lost(pages).saturating_add(reserve));
+        let needed = pages.saturating_mul(runs).saturating_add(theirs);
+        self.file_credit(view, needed) >= needed
     }
 
     /// The run that this reader was in has ended, and one begins at `next`: is it as long as the ones before it?
@@ -423,7 +436,10 @@ impl Stream {
         if last.hi.abs_diff(next) > NEARBY {
             self.runs.count(pages);
         }
-        match if short { self.runs.ended_alone() } else { self.runs.ended(pages) } {
+        let wanted = self.config.wanted_of(pages);
+        let median = self.runs.median();
+        let foretold = if last.expected > 0 { last.expected.min(median) } else { median };
+        match if short { self.runs.ended_alone() } else { self.runs.ended_of(wanted, foretold) } {
             Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
             Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
             None => {}

@@ -8,17 +8,30 @@ pub struct StreamConfig {
     /// Streams of a file that are told apart at a time; of the one used least recently only its mark is remembered.
     /// 1 to 1024, 32 by default (ZFS has 8 at most, by file size).
     pub streams: u32,
-    /// The promise: pages read ahead of a stream that nobody uses are at most so many percent of the pages that it has used,
-    /// and two windows. At most 1000; 25 by default, as Seastar has it.
+    /// The promise: pages read ahead in a file that nobody uses are at most so many percent of the pages that were used, two
+    /// windows for each stream, and sixteen. At most 1000; 25 by default, as Seastar has it.
     pub waste_percent: u32,
     /// Most pages ahead of a stream, if its readers wait often enough. 65536 by default, 256 MiB in pages of 4 KiB.
     pub distance_pages_max: u64,
+    /// Pages that the readers themselves read ahead, as a kernel does on a mount: of what is asked for in one piece so many at
+    /// the end are wanted by nobody, and nobody waits for them. 0, the default, if readers ask for what they want.
+    pub reader_ahead_pages: u64,
 }
 
 impl StreamConfig {
+    /// Of so many pages of a request at the begin of a file, those that somebody wants: a kernel asks for twice as many.
+    pub(super) fn asked_of(&self, pages: u64) -> u64 {
+        if self.reader_ahead_pages > 0 { pages.div_ceil(2) } else { pages }
+    }
+
+    /// Of so many pages that were asked for in one piece, those that somebody wanted or waited for, by all one can tell.
+    pub(super) fn wanted_of(&self, pages: u64) -> u64 {
+        if pages > self.reader_ahead_pages { pages - self.reader_ahead_pages } else { pages }
+    }
+
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        let &Self { streams, waste_percent, distance_pages_max } = self;
+        let &Self { streams, waste_percent, distance_pages_max, reader_ahead_pages: _ } = self;
         let refused = |field, value, bound| Err(ConfigError { field, value, bound });
         if !(1..=1024).contains(&streams) {
             return refused("stream.streams", streams.into(), "from 1 to 1024");
@@ -35,6 +48,6 @@ impl StreamConfig {
 
 impl Default for StreamConfig {
     fn default() -> Self {
-        Self { streams: 32, waste_percent: 25, distance_pages_max: 1 << 16 }
+        Self { streams: 32, waste_percent: 25, distance_pages_max: 1 << 16, reader_ahead_pages: 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! A miss that goes on with a stream: upward, downward, at an even distance.
 
 use super::entry::{Entry, Join, Way};
-use super::{Detector, SPECULATION_MIN, Stream, Wanted};
+use super::{Detector, RUNS_AFFORDED, SPECULATION_MIN, Stream, Wanted};
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
@@ -84,8 +84,14 @@ impl Stream {
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
         } else if entry.consumed < entry.expected.saturating_mul(4) {
-            // A run that is longer than expected will not be so by much.
-            (end - page + (entry.expected / 4).max(SPECULATION_MIN), Reason::Range)
+            // A run that is longer than expected is no longer than the longest, or not by much, and perhaps only in its reader's
+            // readahead.
+            let step = (entry.expected / 4).max(SPECULATION_MIN);
+            let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
+            let far = self.pages_a_fill() > longest
+                && self.affords(longest, RUNS_AFFORDED / 2, view);
+            let more = if far { more.max(step) } else { step };
+            (end - page + more.saturating_sub(self.config.reader_ahead_pages), Reason::Range)
         } else {
             entry.waited = true;
             (next, Reason::Readahead)

@@ -5,7 +5,7 @@
 //! evicted before its reader comes to it (Wu, adaptive readahead 2005: the thrashing threshold). No thrashing needs to be
 //! seen first, and where memory is not short nothing is limited.
 
-use crate::readahead::Pressure;
+use crate::readahead::{FillReport, Pressure};
 use crate::time::Instant;
 
 /// Of the share of memory, so many eighths are used: the rest is for what one cannot know.
@@ -20,11 +20,13 @@ const SPARE_EIGHTHS: u64 = 6;
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    at: Instant,
+    /// When it was looked at last, if it was.
+    at: Option<Instant>,
     evictions: u32,
     consumed: u64,
-    /// Time that readers have waited for fills since `at`.
+    /// Time that readers have waited for fills since `at`, and up to when that was counted.
     stalled_ns: u64,
+    stalled_to: Instant,
     /// Nanoseconds that a reader takes for a page, waits left out. 0 if not known.
     page_ns: u64,
     /// Nanoseconds that a fill takes. 0 if not known.
@@ -36,10 +38,11 @@ pub(super) struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            at: Instant(0),
+            at: None,
             evictions: 0,
             consumed: 0,
             stalled_ns: 0,
+            stalled_to: Instant(0),
             page_ns: 0,
             fill_ns: 0,
             limit: u64::MAX,
@@ -51,11 +54,11 @@ impl Pace {
     /// Looks at a stream that has used `consumed` pages by now.
     pub(super) fn look(&mut self, now: Instant, consumed: u64, pressure: Pressure) {
         let pages = consumed.saturating_sub(self.consumed);
-        if pages == 0 {
+        if pages == 0 && self.at.is_some() {
             return;
         }
-        if self.consumed > 0 {
-            let spent = now.0.saturating_sub(self.at.0).saturating_sub(self.stalled_ns);
+        if let Some(at) = self.at {
+            let spent = now.0.saturating_sub(at.0).saturating_sub(self.stalled_ns);
             self.page_ns = mean(self.page_ns, (spent / pages).max(1));
             let moved = u64::from(pressure.evictions.wrapping_sub(self.evictions));
             self.limit = match (moved, self.limit) {
@@ -64,7 +67,8 @@ impl Pace {
                 (_, limit) => mean(limit, share(pressure.cold, pages, moved)),
             };
         }
-        (self.at, self.evictions, self.consumed, self.stalled_ns) = (now, pressure.evictions, consumed, 0);
+        (self.at, self.evictions, self.consumed, self.stalled_ns) =
+            (Some(now), pressure.evictions, consumed, 0);
     }
 
     /// Pages that there is room for ahead of a stream that has `ahead` already: its share; and as much again as long as the
@@ -84,10 +88,15 @@ impl Pace {
         self.limit = (self.limit.min(window.saturating_mul(2)) / 4 * 3).max(LIMIT_MIN);
     }
 
-    /// A fill has taken so long, and a reader has waited for it so long.
-    pub(super) fn filled(&mut self, took_ns: u64, waited_ns: Option<u64>) {
-        self.fill_ns = mean(self.fill_ns, took_ns);
-        self.stalled_ns = self.stalled_ns.saturating_add(waited_ns.unwrap_or(0));
+    /// A fill has ended. Who waits for several at once waits once.
+    pub(super) fn filled(&mut self, report: &FillReport) {
+        self.fill_ns = mean(self.fill_ns, report.took_ns);
+        let waited_ns = if report.demanded { report.took_ns } else { report.waited_ns.unwrap_or(0) };
+        let counted_ns = report.now.0.saturating_sub(self.stalled_to.0);
+        self.stalled_ns = self.stalled_ns.saturating_add(waited_ns.min(counted_ns));
+        if waited_ns > 0 {
+            self.stalled_to = report.now;
+        }
     }
 
     /// Pages from the mark to the end of what is ahead, where memory is short: as many as are read while a fill is under way,
@@ -114,6 +123,7 @@ fn mean(known: u64, seen: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::PageRange;
 
     fn pressure(evictions: u32) -> Pressure {
         Pressure { evictions, cold: 1000, unread: 0 }
@@ -135,12 +145,38 @@ mod tests {
         assert_eq!(pace.limit, u64::MAX);
     }
 
+    fn report(now: u64, took_ns: u64, waited_ns: Option<u64>) -> FillReport {
+        FillReport { now: Instant(now), range: PageRange::new(0, 1), took_ns, waited_ns, demanded: false }
+    }
+
     #[test]
     fn waits_are_no_part_of_a_readers_pace() {
         let mut pace = Pace::default();
         pace.look(Instant(0), 10, pressure(0));
-        pace.filled(3000, Some(900));
+        pace.filled(&report(950, 3000, Some(900)));
         pace.look(Instant(1000), 20, pressure(0));
         assert_eq!(pace.pages_a_fill(), Some(3000 / 10));
+    }
+
+    #[test]
+    fn who_waits_for_several_fills_at_once_waits_once() {
+        let mut pace = Pace::default();
+        pace.look(Instant(0), 10, pressure(0));
+        // From 0 to 600, from 200 to 800, and from 500 to 800.
+        for (now, waited) in [(600, 600), (800, 600), (800, 300)] {
+            pace.filled(&report(now, 1000, Some(waited)));
+        }
+        pace.look(Instant(1000), 20, pressure(0));
+        assert_eq!(pace.pages_a_fill(), Some(1000 / 20));
+    }
+
+    #[test]
+    fn a_reader_who_had_to_ask_waited_all_the_time() {
+        let mut pace = Pace::default();
+        // Of a file nothing was used before the first look.
+        pace.look(Instant(0), 0, pressure(0));
+        pace.filled(&FillReport { demanded: true, ..report(1000, 1000, None) });
+        pace.look(Instant(1160), 32, pressure(0));
+        assert_eq!(pace.pages_a_fill(), Some(1000 / 5));
     }
 }

@@ -1,6 +1,6 @@
 //! How much: windows upward, downward and at an even distance, within the accounts.
 
-use super::{FILE_WINDOWS, SPECULATION_MIN, STREAM_WINDOWS, Stream, TAIL_PAGES, Wanted, Way};
+use super::{Entry, FILE_WINDOWS, SPECULATION_MIN, STREAM_WINDOWS, Stream, TAIL_PAGES, Wanted, Way};
 use crate::page::{PageCount, PageIndex};
 use crate::readahead::{Plan, Reason, Stride, View, Window};
 
@@ -8,10 +8,14 @@ use crate::readahead::{Plan, Reason, Stride, View, Window};
 const SAMPLES: u64 = 4;
 /// No more than one in so many frames is ahead of one stream.
 const MEMORY_SHARE: u64 = 4;
-/// A distance of more than two windows is filled in so many steps, each from a quarter of a window to four of them: a long
-/// request keeps its reader waiting, and short ones can be served side by side.
-const STEPS: u64 = 32;
-const STEP_WINDOWS: u64 = 4;
+/// What is more than two windows ahead is asked for in so many steps, each from a quarter of a window to four of them: a long
+/// request keeps its reader waiting, and short ones can be served side by side. None is shorter than a window of Linux's:
+/// on a store that is near, more requests cost more than they save.
+const STEPS: u64 = 64;
+pub(super) const STEP_WINDOWS: u64 = 4;
+const STEP_MIN: u64 = 32;
+/// For each block of an even distance that came where it was foretold, so many are read ahead of a store that is far away.
+const SHOWN_TIMES: u64 = 4;
 /// A mark of a mapped file is a fault, and so is a request that ends where its reader is: there are no more than are worth one.
 const MAPPED_STEPS: u64 = 4;
 const MAPPED_STEP_MAX: u64 = 64;
@@ -51,7 +55,7 @@ impl Stream {
         let async_only = reason == Reason::Lookahead;
         let entry = self.table.get(at);
         let from = if async_only { entry.edge } else { entry.hi.max(end) };
-        let grown = self.wish(at, size, wanted, async_only, view);
+        let grown = self.wish(at, size, wanted, reason, view);
         let room = view.file_pages.0.saturating_sub(from);
         let start = if async_only { first_absent(from, room.min(grown), view) } else { from };
         let skipped = start - from;
@@ -65,7 +69,6 @@ impl Stream {
         if pages > 0 {
             entry.window = size.min(max).max(1);
         }
-        let every = steps(entry.distance, wanted);
         let (first, mark) = if async_only {
             (start, start)
         } else if reason == Reason::Readahead && from == end {
@@ -83,7 +86,7 @@ impl Stream {
         // A run is not expected to be longer than the ones before; if it is, its reader comes to the end.
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
-        entry.mark_every = if last - mark > every { every } else { 0 };
+        entry.mark_every = evenly(last - mark, entry.step(wanted, view));
         let tripwire = last - ahead / TRIPWIRE_SHARE;
         let trips = wanted.mapped && reason == Reason::Range && ahead >= SPECULATION_MIN;
         entry.tripwire = trips.then_some(tripwire);
@@ -95,7 +98,7 @@ impl Stream {
             plan.window.async_size = PageCount(last - mark);
             plan.mark = Some(PageIndex(mark));
         }
-        plan.mark_every = if last - mark > every { every } else { 0 };
+        plan.mark_every = entry.mark_every;
         plan.once = self.once(at, view);
         if reason == Reason::Range {
             // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
@@ -121,19 +124,19 @@ impl Stream {
         let Wanted { page, end, max, .. } = wanted;
         let async_only = reason == Reason::Lookahead;
         let from = if async_only { self.table.get(at).edge } else { page };
-        let grown = self.wish(at, size, wanted, async_only, view).min(from);
+        let grown = self.wish(at, size, wanted, reason, view).min(from);
         let ahead = self.grant(at, grown, max, !async_only, view);
         let entry = self.table.get(at);
         entry.edge = entry.edge.min(from - ahead);
         entry.window = size.min(max).max(1);
         let top = if async_only { from } else { end };
-        let every = step(entry.distance, max);
+        let every = evenly(ahead, entry.step(wanted, view));
         entry.mark = (ahead > 0).then(|| from - 1);
         let mut plan = Plan::new(PageIndex(from - ahead), top - (from - ahead), 0, reason);
         if ahead > 0 {
             plan.window.async_size = PageCount(ahead);
             plan.mark = Some(PageIndex(from - 1));
-            plan.mark_every = if ahead > every { every } else { 0 };
+            plan.mark_every = every;
         }
         plan
     }
@@ -147,15 +150,17 @@ impl Stream {
         let (proven, entry_over) = (u64::from(entry.proven.max(1)), entry.over);
         let outstanding = entry.ahead() / block;
         let proven = if entry.proven == u8::MAX { u64::MAX } else { proven };
-        let size = crate::window::next_size(entry.window, max).max(block);
-        let grown = self.wish(at, size, wanted, true, view);
+        let window = entry.window;
+        let size = self.next_window(window, max).max(block);
+        let grown = self.wish(at, size, wanted, Reason::Lookahead, view);
         let room = if distance > 0 {
             view.file_pages.0.saturating_sub(edge).div_ceil(length)
         } else {
             edge / length + 1
         };
+        let times = if self.pages_a_fill() > max { SHOWN_TIMES } else { 1 };
         // No more than has shown itself: several streams that begin at even distances look the same at first.
-        let shown = if entry_over { 0 } else { proven.saturating_sub(outstanding) };
+        let shown = if entry_over { 0 } else { proven.saturating_mul(times).saturating_sub(outstanding) };
         let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
         let ahead = self.grant(at, blocks * block, max, false, view) / block;
         let entry = self.table.get(at);
@@ -173,7 +178,7 @@ impl Stream {
         let end = if missing { end.max(wanted.end) } else { end };
         let window =
             Window { start: PageIndex(first), size: PageCount(end - first), async_size: PageCount(0) };
-        let every = step(self.table.get(at).distance, max).div_ceil(block) * length;
+        let every = self.table.get(at).step(wanted, view).div_ceil(block) * length;
         Plan {
             window,
             mark: (ahead > 0).then_some(PageIndex(edge)),
@@ -217,8 +222,7 @@ impl Stream {
             return wanted.nothing(Reason::Context);
         };
         let size = crate::window::next_size(hole.0 - page, max);
-        let entry =
-            super::Entry { way: Way::Up, edge: hole.0, window: size, ..super::Entry::new(page, page) };
+        let entry = Entry { way: Way::Up, edge: hole.0, window: size, ..Entry::new(page, page) };
         let at = self.enter(entry);
         let hi = end.min(hole.0);
         self.table.get(at).hi = hi;
@@ -227,25 +231,34 @@ impl Stream {
     }
 
     /// What a stream should have next: its window, or as much as its distance lacks.
-    fn wish(&mut self, at: usize, size: u64, wanted: Wanted, async_only: bool, view: View<'_>) -> u64 {
+    fn wish(&mut self, at: usize, size: u64, wanted: Wanted, reason: Reason, view: View<'_>) -> u64 {
         let most = (view.frames / MEMORY_SHARE).min(self.config.distance_pages_max);
+        let of_file = self.pace.pages_a_fill();
         let entry = self.table.get(at);
         entry.pace.look(wanted.now, entry.consumed, view.pressure);
         let floor = wanted.max.saturating_mul(STREAM_WINDOWS);
         entry.distance = entry.distance.max(1);
-        if entry.waited && entry.window >= wanted.max {
-            // Twice what is read while a fill is under way is enough; if that is not known, one has to try.
-            let enough = entry.pace.pages_a_fill().map_or(u64::MAX, |pages| pages.saturating_mul(2));
-            let grown = entry.distance.max(floor).saturating_mul(2).min(enough).min(most);
+        // Twice what is read while a fill is under way is enough, and at once; if that is not known, one has to try.
+        let enough = entry.pace.pages_a_fill().or(of_file).map(|pages| pages.saturating_mul(2));
+        // Who reads a file from its first page on will wait, one can tell that before.
+        let will_wait =
+            entry.lo == 0 && reason == Reason::Lookahead && enough.is_some_and(|enough| enough > floor);
+        if entry.waited && entry.window >= wanted.max || will_wait && size >= wanted.max {
+            let grown = enough.unwrap_or_else(|| entry.distance.max(floor).saturating_mul(2)).min(most);
             entry.distance = entry.distance.max(grown).max(floor);
         }
         entry.waited = false;
         let room = entry.pace.room(entry.ahead(), view.pressure);
-        if async_only {
-            return size.max(entry.distance.saturating_sub(entry.ahead())).min(room);
-        }
+        let lacks = entry.distance.saturating_sub(entry.ahead());
         let beyond = size.saturating_sub(wanted.pages());
-        if beyond > 0 { beyond.min(room) } else { size.min(wanted.max).min(room) }
+        let wish = match reason {
+            Reason::Lookahead => size.max(lacks),
+            // Its reader has come to the end of what was there, and will again.
+            Reason::Readahead | Reason::Backward if beyond > 0 && enough.is_some() => beyond.max(lacks),
+            _ if beyond > 0 => beyond,
+            _ => size.min(wanted.max),
+        };
+        wish.min(room)
     }
 
     /// As many of `pages` as may be read ahead of a stream now: all of them, or whole windows, or at least a request worth
@@ -255,20 +268,33 @@ impl Stream {
         if view.congested && !joined || pages == 0 {
             return 0;
         }
-        let share = |pages: u64| pages.saturating_mul(self.config.waste_percent.into()) / 100;
+        let percent = u64::from(self.config.waste_percent);
+        let of_file = self.pace.pages_a_fill();
         let entry = self.table.get(at);
         // What other runs have shown is as good as what this one has used.
         let block = if let Way::Stride { block, .. } = entry.way { block } else { 0 };
         let first = (max * STREAM_WINDOWS).max(entry.expected).max(block).min(max * FILE_WINDOWS);
-        let (ahead, credit) = (entry.ahead(), first + share(entry.consumed));
+        let (ahead, consumed) = (entry.ahead(), entry.consumed);
+        let near = entry.pace.pages_a_fill().or(of_file).is_none_or(|pages| pages < max * STREAM_WINDOWS);
         let file = self.file_credit(view, pages);
+        let mut share = consumed.saturating_mul(percent) / 100;
+        if first + share < ahead + pages && share < max * FILE_WINDOWS {
+            // While a share of what it has used is little, as much as that. Who is not alone leaves something to the others.
+            let alone = self.table.ahead(u64::MAX) <= ahead;
+            share = share.max(consumed.min(if alone {
+                max * FILE_WINDOWS
+            } else {
+                file.saturating_add(ahead) / 2
+            }));
+        }
+        let credit = first + share;
         // Of what is granted, this stream's first windows are on nobody's account, unless too much was lost already.
         let own = (max * STREAM_WINDOWS).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
         let most = credit.saturating_sub(ahead).min(file).min(view.free);
         match most {
             most if pages <= most => pages,
-            most if most >= max => most / max * max,
+            most if most >= max && near => most / max * max,
             // What is part of a request that is made anyway is worth its while, however little it is.
             most if most >= SPECULATION_MIN || joined => most,
             _ => 0,
@@ -332,19 +358,25 @@ pub(super) fn part(max: u64) -> u64 {
     (max / PARTS).max(2 * SPECULATION_MIN)
 }
 
-/// Pages from one mark to the next, in files that are read and in those that are mapped.
-fn steps(distance: u64, wanted: Wanted) -> u64 {
-    let step = step(distance, wanted.max);
-    let mapped = (distance / MAPPED_STEPS).min(MAPPED_STEP_MAX);
-    if wanted.mapped { step.max(mapped) } else { step }
+/// So many pages in even pieces of at least so many: pages of a piece, 0 if it is one.
+fn evenly(pages: u64, least: u64) -> u64 {
+    match pages / least {
+        0 | 1 => 0,
+        pieces => pages.div_ceil(pieces),
+    }
 }
 
-/// Pages from one mark to the next.
-fn step(distance: u64, max: u64) -> u64 {
-    if distance <= max.saturating_mul(STREAM_WINDOWS) {
-        return max;
+impl Entry {
+    /// Pages from one mark to the next of those ahead, in files that are read and in those that are mapped.
+    fn step(&self, wanted: Wanted, view: View<'_>) -> u64 {
+        let max = wanted.max;
+        if self.distance <= max.saturating_mul(STREAM_WINDOWS) {
+            return max;
+        }
+        let least = (max / STEP_WINDOWS).max(STEP_MIN).min(max);
+        let step = (self.ahead().max(view.pressure.unread) / STEPS).clamp(least, max * STEP_WINDOWS);
+        if wanted.mapped { step.max((self.distance / MAPPED_STEPS).min(MAPPED_STEP_MAX)) } else { step }
     }
-    (distance / STEPS).clamp((max / STEP_WINDOWS).max(1), max * STEP_WINDOWS)
 }
 
 fn first_absent(from: u64, pages: u64, view: View<'_>) -> u64 {

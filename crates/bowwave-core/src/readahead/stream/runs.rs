@@ -30,7 +30,7 @@ pub(super) struct Runs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Foretold {
     Exactly,
-    /// It was at least a quarter as long: those that are alike are no further apart.
+    /// It was at least half as long.
     Roughly,
     Wrongly,
 }
@@ -60,15 +60,16 @@ impl Runs {
         self.len += 1;
     }
 
-    /// A run has ended. How well that was foretold, if anything was: not at all, to a half, or to the page.
-    pub(super) fn ended(&mut self, pages: u64) -> Option<Foretold> {
+    /// A run has ended of which so many pages were foretold. How well that was, if anything was known: not at all, to a half,
+    /// or to the page that was expected.
+    pub(super) fn ended_of(&mut self, pages: u64, foretold: u64) -> Option<Foretold> {
         let expected = self.expected;
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
         self.expected = middle(self.lengths);
         (expected > 1).then(|| match pages {
             pages if pages.abs_diff(expected) <= 1 => Foretold::Exactly,
-            pages if pages >= expected / 4 => Foretold::Roughly,
+            pages if pages.saturating_mul(2) >= foretold => Foretold::Roughly,
             _ => Foretold::Wrongly,
         })
     }
@@ -208,6 +209,13 @@ fn bit(page: u64) -> u64 {
 mod tests {
     use super::*;
 
+    impl Runs {
+        /// A run has ended of which as much was foretold as there is to say.
+        fn ended(&mut self, pages: u64) -> Option<Foretold> {
+            self.ended_of(pages, self.expected)
+        }
+    }
+
     fn runs(starts: &[u64]) -> Runs {
         let mut runs = Runs::new();
         starts.iter().for_each(|&start| runs.push(start));
@@ -274,9 +282,9 @@ mod tests {
         assert_eq!([runs.ended(80), runs.ended(100)], [Some(Foretold::Roughly); 2]);
         assert_eq!((runs.ended(99), runs.length()), (Some(Foretold::Exactly), 100));
         assert_eq!(runs.shortest(), 100, "80 to 100 are alike");
-        assert_eq!((runs.ended(24), runs.length(), runs.median()), (Some(Foretold::Wrongly), 90, 90));
-        assert_eq!(runs.shortest(), 24);
-        assert_eq!((runs.ended_alone(), runs.length()), (Some(Foretold::Wrongly), 90));
+        assert_eq!((runs.ended(49), runs.length(), runs.median()), (Some(Foretold::Wrongly), 100, 90));
+        assert_eq!(runs.shortest(), 49);
+        assert_eq!((runs.ended_alone(), runs.length()), (Some(Foretold::Wrongly), 100));
         // One long run among short ones is not what to expect.
         for pages in [3, 3, 3, 900, 3, 3, 3, 3] {
             runs.ended(pages);

@@ -1,12 +1,12 @@
-//! Decisions of `stream` where memory is short, where reads have no order, and where a store is far away.
+//! Decisions of `stream` where memory is short and where reads have no order.
 
 use std::vec::Vec;
 
 use super::*;
 use crate::cache::Cache;
 use crate::config::Config;
-use crate::event::{Action, Decision, Event};
-use crate::id::{FileId, HandleId, Waiter};
+use crate::event::Decision;
+use crate::id::{FileId, HandleId};
 use crate::page::{PageCount, PageRange};
 use crate::readahead::Policy;
 use crate::stats::Stats;
@@ -148,49 +148,4 @@ fn runs_that_begin_at_even_bytes_are_foretold_though_they_are_not_even_in_pages(
     assert!(misses <= 700, "{misses} pages missed");
     let vain = pages_readahead - pages_used;
     assert!(vain * 4 <= pages_filled - vain, "{vain} pages in vain of {pages_filled}");
-}
-
-/// Reads pages one by one from a store that takes 30 ms for any request, by a reader who takes a microsecond for a page: how
-/// often the reader had to wait.
-fn waits(pages: impl Iterator<Item = u64>) -> usize {
-    const FAR_NS: u64 = 30_000_000;
-    let mut cache = cache(Policy::Stream, 1 << 20, 1, Config { ra_pages: 256, ..Config::default() });
-    let (mut now, mut waits) = (0, 0);
-    let mut out = Vec::new();
-    let mut coming: Vec<(u64, crate::id::FillId)> = Vec::new();
-    for page in pages {
-        now += 1000;
-        let request = PageRange::new(page, page + 1).into();
-        cache.step(Instant(now), Event::Read { waiter: Waiter(0), handle: HandleId(0), request }, &mut out);
-        let mut waited = 0;
-        loop {
-            let mut woke = None;
-            for action in core::mem::take(&mut out) {
-                match action {
-                    Action::Fill(fill) => coming.push((now + FAR_NS, fill.id)),
-                    Action::Wake { result, .. } => woke = Some(result.expect("no fill fails")),
-                    _ => {}
-                }
-            }
-            if let Some(frames) = woke {
-                cache.step(Instant(now), Event::Unpin { frames }, &mut out);
-                break;
-            }
-            waited = 1;
-            let (at, fill) = coming.remove(0);
-            now = now.max(at);
-            cache.step(Instant(now), Event::Filled { fill, result: Ok(()) }, &mut out);
-        }
-        waits += waited;
-    }
-    waits
-}
-
-#[test]
-fn a_store_that_is_far_away_is_asked_for_much_at_once() {
-    // Pages 1, 4, 256 and 256, and what is asked for meanwhile; windows that double take twice as many steps.
-    assert!(waits(1000..2000) <= 7, "{}", waits(1000..2000));
-    // From the second run on it is known how far away it is: its first page, 64, and what is behind them.
-    let two = || (1000..1200).chain(500_000..500_200);
-    assert!(waits(two()) <= waits(1000..1200) + 3, "{} and {}", waits(1000..1200), waits(two()));
 }

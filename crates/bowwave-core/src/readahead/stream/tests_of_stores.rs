@@ -1,0 +1,130 @@
+//! Decisions of `stream` by how far away a store is: what is asked for at once, and how often its reader has to wait.
+
+use alloc::collections::VecDeque;
+use std::vec::Vec;
+
+use super::*;
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::event::{Action, Event};
+use crate::id::{FileId, FillId, HandleId, Waiter};
+use crate::page::{PageCount, PageRange};
+use crate::readahead::{Account, Policy};
+
+/// An object store, and a drive without moving parts.
+const FAR_NS: u64 = 30_000_000;
+const NEAR_NS: u64 = 100_000;
+
+/// A reader of one file, who takes a microsecond for a page, and a store that takes as long for any request.
+struct Reader {
+    cache: Cache,
+    fill_ns: u64,
+    now: u64,
+    coming: VecDeque<(u64, FillId)>,
+    fills: Vec<(u64, u64)>,
+    waits: usize,
+}
+
+impl Reader {
+    fn new(fill_ns: u64, ra_pages: u32) -> Self {
+        let config = Config { policy: Policy::Stream, ra_pages, ..Config::default() };
+        let mut cache = Cache::new(config).expect("valid");
+        cache.open_file(FileId(0), PageCount(1 << 20));
+        cache.open_handle(HandleId(0), FileId(0));
+        Self { cache, fill_ns, now: 0, coming: VecDeque::new(), fills: Vec::new(), waits: 0 }
+    }
+
+    fn read(&mut self, start: u64, pages: u64) {
+        self.now += 1000 * pages;
+        let mut out = Vec::new();
+        while self.coming.front().is_some_and(|&(at, _)| at <= self.now) {
+            self.end_one(&mut out);
+        }
+        let request = PageRange::new(start, start + pages).into();
+        let event = Event::Read { waiter: Waiter(0), handle: HandleId(0), request };
+        self.cache.step(Instant(self.now), event, &mut out);
+        let mut waited = 0;
+        loop {
+            let mut woke = None;
+            for action in core::mem::take(&mut out) {
+                match action {
+                    Action::Fill(fill) => {
+                        self.coming.push_back((self.now + self.fill_ns, fill.id));
+                        self.fills.push((fill.range.start.0, fill.range.count().0));
+                    }
+                    Action::Wake { result, .. } => woke = Some(result.expect("no fill fails")),
+                    _ => {}
+                }
+            }
+            if let Some(frames) = woke {
+                self.cache.step(Instant(self.now), Event::Unpin { frames }, &mut out);
+                self.waits += waited;
+                return;
+            }
+            waited = 1;
+            self.end_one(&mut out);
+        }
+    }
+
+    fn end_one(&mut self, out: &mut Vec<Action>) {
+        let (at, fill) = self.coming.pop_front().expect("who waits, waits for something");
+        self.now = self.now.max(at);
+        self.cache.step(Instant(self.now), Event::Filled { fill, result: Ok(()) }, out);
+    }
+
+    fn account(&self) -> Account {
+        Account::of(&self.cache.stats())
+    }
+}
+
+/// How often a reader of these pages, one by one, has to wait for a store that is far away.
+fn waits(pages: impl Iterator<Item = u64>) -> usize {
+    let mut reader = Reader::new(FAR_NS, 256);
+    pages.for_each(|page| reader.read(page, 1));
+    reader.waits
+}
+
+#[test]
+fn a_store_that_is_far_away_is_asked_for_much_at_once() {
+    // Pages 1, 4, 256 and 256, and what is asked for meanwhile; windows that double take twice as many steps.
+    assert!(waits(1000..2000) <= 7, "{}", waits(1000..2000));
+    // From the second run on it is known how far away it is: its first page, 64, and what is behind them.
+    let two = || (1000..1200).chain(500_000..500_200);
+    assert!(waits(two()) <= waits(1000..1200) + 3, "{} and {}", waits(1000..1200), waits(two()));
+}
+
+#[test]
+fn what_is_ahead_of_a_reader_in_order_doubles_with_each_wait_until_a_share_of_what_was_read_is_more() {
+    let mut reader = Reader::new(FAR_NS, 256);
+    let mut steps = Vec::new();
+    // 1 GiB.
+    for at in 0..8192 {
+        let waits = reader.waits;
+        reader.read(at * 32, 32);
+        let Account { consumed, unread } = reader.account();
+        let least = if consumed < 16 * 256 { consumed } else { 16 * 256 };
+        let promised = 2 * 256 + least.max(consumed / 4);
+        assert!(
+            unread <= promised,
+            "{unread} pages ahead of a reader of {consumed}, {promised} are promised"
+        );
+        if reader.waits > waits {
+            steps.push(consumed);
+        }
+    }
+    let expected = [
+        32, 288, 1120, 2784, 6112, 10752, 12416, 15392, 17056, 20032, 21856, 25568, 32480, 41120, 51936,
+        65440, 82336, 103_456, 129_856,
+    ];
+    assert_eq!(steps, expected);
+}
+
+#[test]
+fn a_store_that_is_near_is_not_asked_for_less_than_a_window_at_a_time() {
+    let mut reader = Reader::new(NEAR_NS, 32);
+    (0..4096).for_each(|at| reader.read(at * 4, 4));
+    assert!(reader.waits > 0, "the reader is faster than the store");
+    let short: Vec<_> =
+        reader.fills.iter().skip_while(|fill| fill.1 < 32).filter(|fill| fill.1 < 32).collect();
+    assert!(short.is_empty(), "{short:?}");
+}
