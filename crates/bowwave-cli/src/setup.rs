@@ -7,7 +7,8 @@ use std::time::Duration;
 use bowwave_backend::{Backend, ErrorKind};
 use bowwave_core::Clusters;
 use bowwave_engine::{
-    AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, available_memory, suitable_ra_pages,
+    AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig, available_memory,
+    suitable_ra_pages,
 };
 
 use crate::{Failure, values};
@@ -314,6 +315,10 @@ pub fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Setting
         ahead_max: cache.ahead_max.map(AheadBudget::new),
         policy,
         range: RangeConfig { fault_bytes: cache.fault_bytes, ..cache.range.config() },
+        stream: StreamConfig {
+            reader_ahead_pages: cache.fault_bytes / cache.page_size,
+            ..StreamConfig::default()
+        },
         scheduler: store.scheduler.algorithm,
         scheduler_knobs: store.scheduler.knobs.clone(),
         device_depth: store.device_depth,

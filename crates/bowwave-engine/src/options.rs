@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
-use bowwave_core::{Config, PageSize, Policy, RangeConfig, WriteBackConfig};
+use bowwave_core::{Config, PageSize, Policy, RangeConfig, StreamConfig, WriteBackConfig};
 
 use crate::ahead::AheadBudget;
 use crate::error::{Error, Result};
@@ -22,6 +22,8 @@ pub struct Options {
     pub policy: Policy,
     /// The finer points of [`Policy::Range`].
     pub range: RangeConfig,
+    /// The finer points of [`Policy::Stream`].
+    pub stream: StreamConfig,
     /// How much may be on its way ahead of readers, for this engine or for several together; as much as memory has room for if
     /// `None`.
     pub ahead_max: Option<AheadBudget>,
@@ -68,6 +70,7 @@ impl Default for Options {
             ra_pages: 32,
             policy: Policy::Stream,
             range: RangeConfig::default(),
+            stream: StreamConfig::default(),
             ahead_max: None,
             shards: None,
             scheduler: Algorithm::Deadline,
@@ -135,6 +138,7 @@ impl Options {
             fill_pages_max: u32::try_from((FILL_BYTES / page_size.bytes()).max(1)).expect("at most 64"),
             policy: self.policy,
             range: self.range,
+            stream: self.stream,
             ..Config::default()
         };
         if self.ra_pages > 0 && u64::from(frames) < u64::from(self.ra_pages) + u64::from(reserve(frames)) + 1

@@ -19,7 +19,8 @@
 //! read while a fill is under way, as far as the promise below goes. As long as that is not known, the distance doubles
 //! (PostgreSQL 19, ZFS, AMP, each in its own words).
 //!
-//! Where a fill takes as long as many pages are read in, windows begin and grow by as many at once, who reads a file from its
+//! A window that lasts its reader for sixteen first bytes of the store is long enough. Where a fill takes as long as many pages
+//! are read in, windows begin and grow by as many at once, who reads a file from its
 //! begin need not wait first, and what is ahead is asked for in so many requests as a store serves side by side. Where memory is short, what
 //! a stream has ahead is its share of it (`pace`), and pages that were read go before those that were read ahead.
 //!
@@ -91,6 +92,8 @@ const UNREAD_SHARE: u64 = 4;
 /// Who reads so many pages at the begin of a file reads on: headers are shorter. The first window is so many times as long.
 const IN_ORDER: u64 = 32;
 const IN_ORDER_TIMES: u64 = 8;
+/// So many first bytes of the store are many.
+const FIRST_BYTES: u64 = 16;
 /// Pages at the end of a file where its index may be.
 const TAIL_PAGES: u64 = 16;
 
@@ -221,9 +224,13 @@ impl Stream {
         initial_size(pages, max).max(self.pages_a_fill().min(max / 4))
     }
 
-    /// The window behind one of so many pages, as large as makes up for a fill at once.
-    fn next_window(&self, window: u64, max: u64) -> u64 {
-        next_size(window, max).max(self.pages_a_fill().min(max))
+    /// The window behind the last one of the stream at `at`, as large as makes up for a fill at once. One that lasts its reader
+    /// for many first bytes of the store is long enough.
+    fn next_window(&mut self, at: usize, max: u64) -> u64 {
+        let far = self.pages_a_fill().min(max);
+        let entry = self.table.get(at);
+        let enough = entry.pace.pages_a_first_byte().map_or(max, |pages| pages.saturating_mul(FIRST_BYTES));
+        next_size(entry.window, max).max(far).min(enough.max(max / STEP_WINDOWS).max(IN_ORDER))
     }
 
     /// A page is not there.
@@ -313,16 +320,14 @@ impl Stream {
                 entry.hi = entry.hi.max(end.min(entry.edge)).max(page);
                 entry.consumed = entry.consumed.saturating_add(entry.hi - page.max(before).min(entry.hi));
                 entry.way = Way::Up;
-                let window = entry.window;
-                let size = self.next_window(window, max);
+                let size = self.next_window(at, max);
                 let plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
                 Plan { done: self.done(at, before, page, view), ..plan }
             }
             Way::Down => {
                 entry.consumed = entry.consumed.saturating_add(read);
                 entry.lo = entry.lo.min(page);
-                let window = entry.window;
-                let size = self.next_window(window, max);
+                let size = self.next_window(at, max);
                 self.window_down(at, wanted, size, Reason::Lookahead, view)
             }
             Way::Stride { step, block } => {
@@ -374,6 +379,9 @@ impl Stream {
             let asked = self.config.asked_of(end);
             let least = if asked >= IN_ORDER { (asked * IN_ORDER_TIMES).min(max) } else { 0 };
             let size = initial_size(asked, max).max(least).max(end.min(max));
+            if self.config.reader_ahead_pages > 0 && size <= end {
+                return Plan { reason: Reason::Initial, ..wanted.alone() };
+            }
             let plan = self.window_up(at, wanted, size, Reason::Initial, view);
             return Plan { part_every: (max / STEP_WINDOWS).max(IN_ORDER), ..plan };
         }
@@ -405,7 +413,9 @@ impl Stream {
     fn affordable(&mut self, view: View<'_>) -> u64 {
         let (longest, median, shortest) = (self.runs.length(), self.runs.median(), self.runs.shortest());
         if self.affords(longest, RUNS_AFFORDED, view) {
-            longest
+            // For the end of one that is longer than others nobody waits, if that is its reader's readahead.
+            let unwanted = if shortest < longest { self.config.reader_ahead_pages } else { 0 };
+            longest.saturating_sub(unwanted).max(median)
         } else if self.affords(median, 1, view) {
             median
         } else {
@@ -436,10 +446,9 @@ impl Stream {
         if last.hi.abs_diff(next) > NEARBY {
             self.runs.count(pages);
         }
-        let wanted = self.config.wanted_of(pages);
         let median = self.runs.median();
         let foretold = if last.expected > 0 { last.expected.min(median) } else { median };
-        match if short { self.runs.ended_alone() } else { self.runs.ended_of(wanted, foretold) } {
+        match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, foretold) } {
             Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
             Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
             None => {}

@@ -24,11 +24,6 @@ impl StreamConfig {
         if self.reader_ahead_pages > 0 { pages.div_ceil(2) } else { pages }
     }
 
-    /// Of so many pages that were asked for in one piece, those that somebody wanted or waited for, by all one can tell.
-    pub(super) fn wanted_of(&self, pages: u64) -> u64 {
-        if pages > self.reader_ahead_pages { pages - self.reader_ahead_pages } else { pages }
-    }
-
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let &Self { streams, waste_percent, distance_pages_max, reader_ahead_pages: _ } = self;

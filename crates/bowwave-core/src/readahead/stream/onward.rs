@@ -67,8 +67,8 @@ impl Stream {
         entry.way = Way::Up;
         entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
         entry.hi = end.max(entry.hi);
-        let (window, edge, read) = (entry.window, entry.edge, entry.hi - entry.lo);
-        let (first, next) = (self.first_window(end - page, max), self.next_window(window, max));
+        let (edge, read) = (entry.edge, entry.hi - entry.lo);
+        let (first, next) = (self.first_window(end - page, max), self.next_window(at, max));
         if (began || !trusted && page >= edge) && !self.runs.goes_on(read) {
             let entry = self.table.get(at);
             entry.edge = entry.edge.max(end);
@@ -84,14 +84,17 @@ impl Stream {
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
         } else if entry.consumed < entry.expected.saturating_mul(4) {
-            // A run that is longer than expected is no longer than the longest, or not by much, and perhaps only in its reader's
-            // readahead.
+            if read <= entry.expected + self.config.reader_ahead_pages && self.config.reader_ahead_pages > 0 {
+                // Only its reader's readahead has come so far.
+                entry.edge = entry.edge.max(end);
+                return wanted.alone();
+            }
+            // A run that is longer than expected is no longer than the longest, or not by much.
             let step = (entry.expected / 4).max(SPECULATION_MIN);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
-            let far = self.pages_a_fill() > longest
-                && self.affords(longest, RUNS_AFFORDED / 2, view);
+            let far = self.pages_a_fill() > longest && self.affords(longest, RUNS_AFFORDED / 2, view);
             let more = if far { more.max(step) } else { step };
-            (end - page + more.saturating_sub(self.config.reader_ahead_pages), Reason::Range)
+            (end - page + more, Reason::Range)
         } else {
             entry.waited = true;
             (next, Reason::Readahead)
@@ -105,8 +108,7 @@ impl Stream {
     /// A miss of a stream that is read downward.
     pub(super) fn downward(&mut self, at: usize, direct: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
-        let window = self.table.get(at).window;
-        let (first, next) = (self.first_window(end - page, max), self.next_window(window, max));
+        let (first, next) = (self.first_window(end - page, max), self.next_window(at, max));
         let entry = self.table.get(at);
         entry.proven = entry.proven.saturating_add(1);
         let known = entry.way == Way::Down || entry.proven > 1;

@@ -29,8 +29,9 @@ pub(super) struct Pace {
     stalled_to: Instant,
     /// Nanoseconds that a reader takes for a page, waits left out. 0 if not known.
     page_ns: u64,
-    /// Nanoseconds that a fill takes. 0 if not known.
+    /// Nanoseconds that a fill takes, and that the quickest took, which is little more than its first byte. 0 if not known.
     fill_ns: u64,
+    quickest_ns: u64,
     /// Most pages ahead that memory has room for.
     pub(super) limit: u64,
 }
@@ -45,6 +46,7 @@ impl Default for Pace {
             stalled_to: Instant(0),
             page_ns: 0,
             fill_ns: 0,
+            quickest_ns: 0,
             limit: u64::MAX,
         }
     }
@@ -91,6 +93,8 @@ impl Pace {
     /// A fill has ended. Who waits for several at once waits once.
     pub(super) fn filled(&mut self, report: &FillReport) {
         self.fill_ns = mean(self.fill_ns, report.took_ns);
+        let quickest = if self.quickest_ns == 0 { u64::MAX } else { self.quickest_ns };
+        self.quickest_ns = quickest.min(report.took_ns);
         let waited_ns = if report.demanded { report.took_ns } else { report.waited_ns.unwrap_or(0) };
         let counted_ns = report.now.0.saturating_sub(self.stalled_to.0);
         self.stalled_ns = self.stalled_ns.saturating_add(waited_ns.min(counted_ns));
@@ -103,6 +107,11 @@ impl Pace {
     /// and an eighth to a third of the room.
     pub(super) fn lead(&self) -> u64 {
         self.pages_a_fill().unwrap_or(u64::MAX).clamp(self.limit / 8, self.limit / 3).max(1)
+    }
+
+    /// Pages that are read in the time of the quickest fill, if both are known.
+    pub(super) fn pages_a_first_byte(&self) -> Option<u64> {
+        (self.page_ns > 0 && self.quickest_ns > 0).then(|| self.quickest_ns / self.page_ns)
     }
 
     /// Pages that are read while a fill is under way, if both are known.

@@ -86,7 +86,7 @@ impl Stream {
         // A run is not expected to be longer than the ones before; if it is, its reader comes to the end.
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
-        entry.mark_every = evenly(last - mark, entry.step(wanted, view));
+        entry.mark_every = entry.every(last - mark, wanted, view);
         let tripwire = last - ahead / TRIPWIRE_SHARE;
         let trips = wanted.mapped && reason == Reason::Range && ahead >= SPECULATION_MIN;
         entry.tripwire = trips.then_some(tripwire);
@@ -130,7 +130,7 @@ impl Stream {
         entry.edge = entry.edge.min(from - ahead);
         entry.window = size.min(max).max(1);
         let top = if async_only { from } else { end };
-        let every = evenly(ahead, entry.step(wanted, view));
+        let every = entry.every(ahead, wanted, view);
         entry.mark = (ahead > 0).then(|| from - 1);
         let mut plan = Plan::new(PageIndex(from - ahead), top - (from - ahead), 0, reason);
         if ahead > 0 {
@@ -150,8 +150,7 @@ impl Stream {
         let (proven, entry_over) = (u64::from(entry.proven.max(1)), entry.over);
         let outstanding = entry.ahead() / block;
         let proven = if entry.proven == u8::MAX { u64::MAX } else { proven };
-        let window = entry.window;
-        let size = self.next_window(window, max).max(block);
+        let size = self.next_window(at, max).max(block);
         let grown = self.wish(at, size, wanted, Reason::Lookahead, view);
         let room = if distance > 0 {
             view.file_pages.0.saturating_sub(edge).div_ceil(length)
@@ -277,8 +276,9 @@ impl Stream {
         let (ahead, consumed) = (entry.ahead(), entry.consumed);
         let near = entry.pace.pages_a_fill().or(of_file).is_none_or(|pages| pages < max * STREAM_WINDOWS);
         let file = self.file_credit(view, pages);
+        let takes_time = of_file.is_some();
         let mut share = consumed.saturating_mul(percent) / 100;
-        if first + share < ahead + pages && share < max * FILE_WINDOWS {
+        if takes_time && first + share < ahead + pages && share < max * FILE_WINDOWS {
             // While a share of what it has used is little, as much as that. Who is not alone leaves something to the others.
             let alone = self.table.ahead(u64::MAX) <= ahead;
             share = share.max(consumed.min(if alone {
@@ -367,14 +367,28 @@ fn evenly(pages: u64, least: u64) -> u64 {
 }
 
 impl Entry {
-    /// Pages from one mark to the next of those ahead, in files that are read and in those that are mapped.
+    /// Pages from one mark to the next of so many; 0 if there is no other. Of a store that takes time it is even pieces.
+    fn every(&self, pages: u64, wanted: Wanted, view: View<'_>) -> u64 {
+        let step = self.step(wanted, view);
+        match self.pace.pages_a_fill() {
+            Some(_) => evenly(pages, step),
+            None if pages > step => step,
+            None => 0,
+        }
+    }
+
+    /// The same at least, in files that are read and in those that are mapped.
     fn step(&self, wanted: Wanted, view: View<'_>) -> u64 {
         let max = wanted.max;
         if self.distance <= max.saturating_mul(STREAM_WINDOWS) {
             return max;
         }
-        let least = (max / STEP_WINDOWS).max(STEP_MIN).min(max);
-        let step = (self.ahead().max(view.pressure.unread) / STEPS).clamp(least, max * STEP_WINDOWS);
+        // Blocks at even distances are requests of their own anyway, and a store that takes no time is not asked too often.
+        let timeless = self.pace.pages_a_fill().is_none();
+        let shortest = if timeless || matches!(self.way, Way::Stride { .. }) { 1 } else { STEP_MIN };
+        let least = (max / STEP_WINDOWS).max(shortest).min(max);
+        let ahead = if timeless { self.distance * 2 } else { self.ahead().max(view.pressure.unread) };
+        let step = (ahead / STEPS).clamp(least, max * STEP_WINDOWS);
         if wanted.mapped { step.max((self.distance / MAPPED_STEPS).min(MAPPED_STEP_MAX)) } else { step }
     }
 }

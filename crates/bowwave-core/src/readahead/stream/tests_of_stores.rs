@@ -27,7 +27,10 @@ struct Reader {
 
 impl Reader {
     fn new(fill_ns: u64, ra_pages: u32) -> Self {
-        let config = Config { policy: Policy::Stream, ra_pages, ..Config::default() };
+        Self::with(fill_ns, Config { policy: Policy::Stream, ra_pages, ..Config::default() })
+    }
+
+    fn with(fill_ns: u64, config: Config) -> Self {
         let mut cache = Cache::new(config).expect("valid");
         cache.open_file(FileId(0), PageCount(1 << 20));
         cache.open_handle(HandleId(0), FileId(0));
@@ -117,6 +120,57 @@ fn what_is_ahead_of_a_reader_in_order_doubles_with_each_wait_until_a_share_of_wh
         65440, 82336, 103_456, 129_856,
     ];
     assert_eq!(steps, expected);
+}
+
+#[test]
+fn a_slow_reader_gets_windows_that_last_for_a_while_and_no_longer_ones() {
+    let windows = |period_ns: u64| {
+        let mut reader = Reader::new(FAR_NS, 256);
+        (0..120).for_each(|at| {
+            reader.now = reader.now.max(at * period_ns);
+            reader.read(at * 16, 16);
+        });
+        let Account { consumed, unread } = reader.account();
+        assert_eq!(consumed, 120 * 16);
+        (reader.fills.iter().map(|fill| fill.1).max().expect("fills"), unread)
+    };
+    // 256 KB a second, of which 16 first bytes take 30 pages, and 2 MB a second, of which they take 240.
+    assert_eq!(windows(250_000_000), (64, 96));
+    assert_eq!(windows(32_000_000), (256, 336));
+}
+
+/// Clusters of 64 to 256 pages as a kernel asks for them, which reads ahead by 64 pages: what is read in vain.
+fn in_vain_behind_a_kernel(reader_ahead_pages: u64) -> u64 {
+    let stream = StreamConfig { reader_ahead_pages, ..StreamConfig::default() };
+    let mut reader =
+        Reader::with(FAR_NS, Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() });
+    for cluster in 0..60 {
+        let start = cluster * 7919 % 60 * 2560;
+        let requests = 2 + (cluster * 31) % 5;
+        (0..requests).for_each(|request| reader.read(start + request * 64, 64));
+    }
+    reader.account().unread
+}
+
+#[test]
+fn behind_a_kernel_that_reads_ahead_less_is_read_in_vain() {
+    assert_eq!([0, 64].map(in_vain_behind_a_kernel), [6343, 5831]);
+}
+
+#[test]
+fn a_kernels_first_request_is_its_window_already() {
+    let first = |reader_ahead_pages, pages| {
+        let stream = StreamConfig { reader_ahead_pages, ..StreamConfig::default() };
+        let mut reader = Reader::with(
+            FAR_NS,
+            Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() },
+        );
+        reader.read(0, pages);
+        reader.fills.iter().map(|fill| fill.1).sum::<u64>()
+    };
+    // 64 KiB are asked for as 128 KiB, and who reads 128 KiB at once reads on.
+    assert_eq!([first(0, 16), first(64, 32)], [32, 32]);
+    assert_eq!([first(0, 32), first(64, 64)], [256, 256]);
 }
 
 #[test]
