@@ -112,8 +112,13 @@ pub struct AheadPlan {
 impl Stream {
     /// Steps from where the reader was last seen to a page; none if the stream does not get there.
     fn steps_to(&self, page: u64) -> Option<u64> {
-        let (gone, stride) = (i128::from(page) - i128::from(self.last), i128::from(self.stride));
-        (gone % stride == 0 && gone / stride > 0).then(|| u64::try_from(gone / stride).unwrap_or(u64::MAX))
+        let gone = if self.stride > 0 { page.checked_sub(self.last) } else { self.last.checked_sub(page) };
+        // Each stream of a region is asked at each miss: no division for those, nearly all, whose pages are next to each other.
+        match (gone?, self.stride.unsigned_abs()) {
+            (0, _) => None,
+            (gone, 1) => Some(gone),
+            (gone, stride) => (gone % stride == 0).then_some(gone / stride),
+        }
     }
 
     /// Takes in that the reader is at a page; the pages that lie behind it. A mark that it passed without touching it, and
