@@ -220,8 +220,11 @@ impl Stream {
     }
 
     /// The first window of a stream: where a request takes as long as many pages are read in, a few pages more cost little.
-    fn first_window(&self, pages: u64, max: u64) -> u64 {
-        initial_size(pages, max).max(self.pages_a_fill().min(max / 4))
+    fn first_window(&self, wanted: Wanted) -> u64 {
+        let Wanted { page, end, max, .. } = wanted;
+        // Touches of a map that lie beside each other are clusters more often than files read in order.
+        let least = if wanted.mapped { 0 } else { self.pages_a_fill().min(max / 4) };
+        initial_size(end - page, max).max(least)
     }
 
     /// The window behind the last one of the stream at `at`, as large as makes up for a fill at once. One that lasts its reader
@@ -446,8 +449,8 @@ impl Stream {
         if last.hi.abs_diff(next) > NEARBY {
             self.runs.count(pages);
         }
-        let median = self.runs.median();
-        let foretold = if last.expected > 0 { last.expected.min(median) } else { median };
+        let usual = self.runs.median().min(self.runs.length());
+        let foretold = if last.expected > 0 { last.expected.min(usual) } else { usual };
         match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, foretold) } {
             Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
             Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),

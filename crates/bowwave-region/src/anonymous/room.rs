@@ -13,7 +13,7 @@ use bowwave_core::{PageIndex, PageRange};
 
 use super::memory::Pages;
 use super::queue::now;
-use super::swap::{Aborts, Shared, State, insist};
+use super::swap::{ACTIONS_KEPT, Aborts, Shared, State, insist};
 use crate::error::{Error, Result};
 
 /// What is to be done to make room.
@@ -56,6 +56,11 @@ impl Room {
         }
         self.drops.insert(start, end);
         self.dropping += pages.end - pages.start;
+    }
+
+    /// Gives back what is too much to wait for the thread, which may not have a processor for long.
+    pub(super) fn catch_up(&mut self, free: impl FnMut(Pages)) {
+        self.free(self.dropping.saturating_sub(DROPS_MAX), free);
     }
 
     /// Gives back that many pages, or what there is.
@@ -126,7 +131,12 @@ impl State {
             self.room.free(DROPS, |run| insist(|| shared.memory.free(&run)));
             return Some(Piece::Nothing);
         }
-        match self.room.todo.pop_front()? {
+        let Some(action) = self.room.todo.pop_front() else {
+            // What a whole region that went away took is not kept for the next.
+            self.room.todo.shrink_to(ACTIONS_KEPT);
+            return None;
+        };
+        match action {
             PagerAction::Unmap { region, pages } => {
                 let mut count = pages.count().0;
                 let (mut ranges, mut places) = (vec![(region, pages)], vec![self.pages(region, pages)]);
@@ -255,6 +265,8 @@ impl Drop for RoomMaker {
 
 /// Pages that are given back at a time, under the lock; fewer wait until there is nothing else to do, or pages come in.
 const DROPS: u64 = 16;
+/// No more wait than these: they are in memory, beside as many as may be.
+const DROPS_MAX: u64 = 4 * DROPS;
 /// Pages that are unmapped at a time.
 const UNMAPS: u64 = 64;
 

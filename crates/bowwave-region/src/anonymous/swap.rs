@@ -231,12 +231,19 @@ impl Shared {
     }
 
     pub(super) fn advise(&self, region: RegionId, pages: PageRange, advice: RegionAdvice) {
-        let change = |state: &mut State| state.pager.advise(now(), region, pages, advice, &mut state.out);
-        if advice == RegionAdvice::DontNeed {
-            let place = self.lock().pages(region, pages);
-            self.step_through(Some(&place), change);
-        } else {
-            self.step(change);
+        if advice != RegionAdvice::DontNeed {
+            self.step(|state| state.pager.advise(now(), region, pages, advice, &mut state.out));
+            return;
+        }
+        // Piece by piece: what is to be done for pages takes memory, too, while they still do.
+        let mut rest = pages;
+        while !rest.is_empty() {
+            let piece = rest.clip(PageIndex(rest.start.0.saturating_add(ACTIONS_KEPT as u64)));
+            let place = self.lock().pages(region, piece);
+            self.step_through(Some(&place), |state| {
+                state.pager.advise(now(), region, piece, advice, &mut state.out);
+            });
+            rest.start = piece.end;
         }
     }
 
@@ -357,6 +364,7 @@ impl State {
                     let pages = self.pages(region, pages);
                     self.staged.forget(&pages);
                     self.room.give_back(&pages);
+                    self.room.catch_up(|run| insist(|| shared.memory.free(&run)));
                 }
                 PagerAction::Unmap { .. } | PagerAction::Write(_) | PagerAction::Retired { .. } => {
                     self.room.line_up(action);
@@ -448,7 +456,7 @@ fn say(message: fmt::Arguments<'_>) {
 }
 
 /// Actions that there is memory for between steps.
-const ACTIONS_KEPT: usize = 1024;
+pub(super) const ACTIONS_KEPT: usize = 1024;
 /// Pages for stacks of threads, what they allocate for a moment, and the rings of the store.
 const BESIDE: u64 = 64;
 /// Times that the thread that makes room lets others run who want the lock.

@@ -68,7 +68,7 @@ impl Stream {
         entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
         entry.hi = end.max(entry.hi);
         let (edge, read) = (entry.edge, entry.hi - entry.lo);
-        let (first, next) = (self.first_window(end - page, max), self.next_window(at, max));
+        let (first, next) = (self.first_window(wanted), self.next_window(at, max));
         if (began || !trusted && page >= edge) && !self.runs.goes_on(read) {
             let entry = self.table.get(at);
             entry.edge = entry.edge.max(end);
@@ -93,7 +93,7 @@ impl Stream {
             let step = (entry.expected / 4).max(SPECULATION_MIN);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
             let far = self.pages_a_fill() > longest && self.affords(longest, RUNS_AFFORDED / 2, view);
-            let more = if far { more.max(step) } else { step };
+            let more = if far && !wanted.mapped { more.max(step) } else { step };
             (end - page + more, Reason::Range)
         } else {
             entry.waited = true;
@@ -108,7 +108,7 @@ impl Stream {
     /// A miss of a stream that is read downward.
     pub(super) fn downward(&mut self, at: usize, direct: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
-        let (first, next) = (self.first_window(end - page, max), self.next_window(at, max));
+        let (first, next) = (self.first_window(wanted), self.next_window(at, max));
         let entry = self.table.get(at);
         entry.proven = entry.proven.saturating_add(1);
         let known = entry.way == Way::Down || entry.proven > 1;

@@ -3,6 +3,7 @@
 use super::{Entry, FILE_WINDOWS, SPECULATION_MIN, STREAM_WINDOWS, Stream, TAIL_PAGES, Wanted, Way};
 use crate::page::{PageCount, PageIndex};
 use crate::readahead::{Plan, Reason, Stride, View, Window};
+use crate::window::next_size;
 
 /// Pages looked at to see whether what was read ahead was used.
 const SAMPLES: u64 = 4;
@@ -62,7 +63,7 @@ impl Stream {
         // What the request itself wants needs no permission.
         let demanded = end.saturating_sub(start);
         let wanted_ahead = grown.min(room - skipped).saturating_sub(demanded);
-        let ahead = self.grant(at, wanted_ahead, max, !async_only, view);
+        let ahead = self.grant(at, wanted_ahead, wanted, !async_only, view);
         let entry = self.table.get(at);
         let pages = ahead + demanded;
         entry.edge = (start + pages).max(end);
@@ -125,7 +126,7 @@ impl Stream {
         let async_only = reason == Reason::Lookahead;
         let from = if async_only { self.table.get(at).edge } else { page };
         let grown = self.wish(at, size, wanted, reason, view).min(from);
-        let ahead = self.grant(at, grown, max, !async_only, view);
+        let ahead = self.grant(at, grown, wanted, !async_only, view);
         let entry = self.table.get(at);
         entry.edge = entry.edge.min(from - ahead);
         entry.window = size.min(max).max(1);
@@ -150,18 +151,20 @@ impl Stream {
         let (proven, entry_over) = (u64::from(entry.proven.max(1)), entry.over);
         let outstanding = entry.ahead() / block;
         let proven = if entry.proven == u8::MAX { u64::MAX } else { proven };
-        let size = self.next_window(at, max).max(block);
+        let window = self.table.get(at).window;
+        let next = if wanted.mapped { next_size(window, max) } else { self.next_window(at, max) };
+        let size = next.max(block);
         let grown = self.wish(at, size, wanted, Reason::Lookahead, view);
         let room = if distance > 0 {
             view.file_pages.0.saturating_sub(edge).div_ceil(length)
         } else {
             edge / length + 1
         };
-        let times = if self.pages_a_fill() > max { SHOWN_TIMES } else { 1 };
+        let times = if self.pages_a_fill() > max && !wanted.mapped { SHOWN_TIMES } else { 1 };
         // No more than has shown itself: several streams that begin at even distances look the same at first.
         let shown = if entry_over { 0 } else { proven.saturating_mul(times).saturating_sub(outstanding) };
         let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
-        let ahead = self.grant(at, blocks * block, max, false, view) / block;
+        let ahead = self.grant(at, blocks * block, wanted, false, view) / block;
         let entry = self.table.get(at);
         entry.window = size.min(max);
         let last = edge.saturating_add_signed(distance.saturating_mul((ahead.max(1) - 1).cast_signed()));
@@ -220,7 +223,7 @@ impl Stream {
         let Some(hole) = view.next_miss(PageIndex(page + 1), PageCount(max)) else {
             return wanted.nothing(Reason::Context);
         };
-        let size = crate::window::next_size(hole.0 - page, max);
+        let size = next_size(hole.0 - page, max);
         let entry = Entry { way: Way::Up, edge: hole.0, window: size, ..Entry::new(page, page) };
         let at = self.enter(entry);
         let hi = end.min(hole.0);
@@ -263,7 +266,10 @@ impl Stream {
     /// As many of `pages` as may be read ahead of a stream now: all of them, or whole windows, or at least a request worth
     /// making, or none. A device that is congested takes no more requests of readahead, but one that somebody waits for
     /// (`joined`) may as well be longer: if it were not, there would be more requests, and no fewer pages.
-    fn grant(&mut self, at: usize, pages: u64, max: u64, joined: bool, view: View<'_>) -> u64 {
+    fn grant(&mut self, at: usize, pages: u64, wanted: Wanted, joined: bool, view: View<'_>) -> u64 {
+        let max = wanted.max;
+        // A request of a mapped file is a fault, too.
+        let least = if wanted.mapped { MAPPED_STEP_MAX.min(max) } else { SPECULATION_MIN };
         if view.congested && !joined || pages == 0 {
             return 0;
         }
@@ -296,7 +302,7 @@ impl Stream {
             most if pages <= most => pages,
             most if most >= max && near => most / max * max,
             // What is part of a request that is made anyway is worth its while, however little it is.
-            most if most >= SPECULATION_MIN || joined => most,
+            most if most >= least || joined => most,
             _ => 0,
         }
     }
@@ -388,7 +394,8 @@ impl Entry {
         let shortest = if timeless || matches!(self.way, Way::Stride { .. }) { 1 } else { STEP_MIN };
         let least = (max / STEP_WINDOWS).max(shortest).min(max);
         let ahead = if timeless { self.distance * 2 } else { self.ahead().max(view.pressure.unread) };
-        let step = (ahead / STEPS).clamp(least, max * STEP_WINDOWS);
+        let steps = if wanted.mapped { STEPS / 4 } else { STEPS };
+        let step = (ahead / steps).clamp(least, max * STEP_WINDOWS);
         if wanted.mapped { step.max((self.distance / MAPPED_STEPS).min(MAPPED_STEP_MAX)) } else { step }
     }
 }
