@@ -266,7 +266,7 @@ impl Drop for RoomMaker {
 /// Pages that are given back at a time, under the lock; fewer wait until there is nothing else to do, or pages come in.
 const DROPS: u64 = 16;
 /// No more wait than these: they are in memory, beside as many as may be.
-const DROPS_MAX: u64 = 4 * DROPS;
+pub(super) const DROPS_MAX: u64 = 4 * DROPS;
 /// Pages that are unmapped at a time.
 const UNMAPS: u64 = 64;
 

@@ -27,7 +27,7 @@ use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
 use super::queue::{Queue, now};
-use super::room::Room;
+use super::room::{DROPS_MAX, Room};
 use super::space::Space;
 use super::spill::OpenSpill;
 use super::transfers::{Staged, Transfers};
@@ -457,8 +457,8 @@ fn say(message: fmt::Arguments<'_>) {
 
 /// Actions that there is memory for between steps.
 pub(super) const ACTIONS_KEPT: usize = 1024;
-/// Pages for stacks of threads, what they allocate for a moment, and the rings of the store.
-const BESIDE: u64 = 64;
+/// Pages for stacks of threads, what they allocate for a moment, and the rings of the store; and those that wait to be given back.
+const BESIDE: u64 = 64 + DROPS_MAX;
 /// Times that the thread that makes room lets others run who want the lock.
 const GIVE_WAY: u32 = 64;
 /// How often in so many tries it is said that something does not work.
