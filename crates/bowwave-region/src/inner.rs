@@ -252,16 +252,27 @@ impl Inner {
         // Counted before it is done: who touches goes on as soon as a page is there, and may look at the counters.
         let pages = ((range.end - range.start) / page) as u64;
         self.counters.pages_mapped.fetch_add(pages, Ordering::Relaxed);
+        let mut step = range.end - range.start;
         while at < range.end {
+            let to = at.saturating_add(step).min(range.end);
             // SAFETY: our own mapping, registered; the cache says that these pages are up to date.
-            match unsafe { self.kernel.map(at..range.end) } {
-                Ok(()) => at = range.end,
+            match unsafe { self.kernel.map(at..to) } {
+                Ok(()) => at = to,
                 Err(Partial { done, error: Errno::AGAIN }) => at += done,
                 // Another touch of it was faster, or it has a copy of the program's own.
                 Err(Partial { done, error: Errno::EXIST }) => {
                     at += done;
                     self.kernel.wake(at..at + crate::uffd::SYSTEM_PAGE);
                     at += crate::uffd::SYSTEM_PAGE;
+                }
+                // The program has unmapped a part of it: what is left is found page by page.
+                Err(Partial { done, error: Errno::NOENT }) if step > crate::uffd::SYSTEM_PAGE => {
+                    at += done;
+                    step = crate::uffd::SYSTEM_PAGE;
+                }
+                Err(Partial { error: Errno::NOENT, .. }) => {
+                    self.kernel.wake(at..to);
+                    at = to;
                 }
                 // Who waits there touches again, and is served again.
                 Err(Partial { done, .. }) => {
