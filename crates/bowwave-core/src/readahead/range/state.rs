@@ -33,6 +33,8 @@ pub(super) struct State {
     last_end: u64,
     /// Reads are faults, as another cache tells of them.
     reads_are_faults: bool,
+    /// Where the access ended before the last one that was out of order.
+    jumped_from: u64,
     /// Pages mapped from there on, whose touches are not seen.
     unseen: u64,
     in_order_requests: u64,
@@ -85,6 +87,7 @@ impl State {
             requests: 0,
             last_end: 0,
             reads_are_faults: false,
+            jumped_from: 0,
             unseen: 0,
             in_order_requests: 0,
             in_order_pages: 0,
@@ -121,7 +124,11 @@ impl State {
         }
         let (page, count) = (request.start.0, request.count().0);
         if self.fault_pages > 0 && !self.is_near(page, LOOSE_PAGES) {
-            self.reads_are_faults = count == self.fault_pages;
+            // What follows a fault comes late or early: in the cluster, or in the one that the reader has left. Such a read may
+            // be of any length.
+            let in_clusters = self.is_near(page, self.range) || lies_near(self.jumped_from, page, self.range);
+            self.reads_are_faults = count == self.fault_pages || (self.reads_are_faults && in_clusters);
+            self.jumped_from = self.last_end;
         }
         if self.reads_are_faults {
             self.touch(page, count, plans);
@@ -373,7 +380,7 @@ impl State {
 
     /// Whether a page is no more than so many from where the last access ended.
     fn is_near(&self, page: u64, pages: u64) -> bool {
-        (self.last_end.saturating_sub(pages)..self.last_end.saturating_add(pages)).contains(&page)
+        lies_near(self.last_end, page, pages)
     }
 
     /// Whether two jumps of the same length were seen.
@@ -432,4 +439,9 @@ impl State {
             Reason::Random
         }
     }
+}
+
+/// Whether a page is no more than so many from the end of an access.
+fn lies_near(end: u64, page: u64, pages: u64) -> bool {
+    (end.saturating_sub(pages)..end.saturating_add(pages)).contains(&page)
 }

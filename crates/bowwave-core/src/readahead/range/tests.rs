@@ -234,6 +234,28 @@ fn reads_of_a_cache_in_front_tell_clusters_of_faults_from_streams() {
     assert!(most > Some(1024), "{most:?}");
 }
 
+/// What a kernel reads beside its faults is answered by many hands, so it comes in any order, and shorter where pages are
+/// there; a reader with a fault or two of those before it was taken for a stream, 32 MiB a time.
+#[test]
+fn what_a_cache_in_front_reads_late_makes_no_stream_of_clusters() {
+    let clusters_alone =
+        [(231_594, 64), (231_658, 62), (231_720, 64), (231_784, 64), (190_440, 64), (190_504, 64)];
+    let in_their_own_cluster =
+        [(231_594, 64), (231_720, 64), (231_658, 62), (231_784, 64), (231_848, 64), (231_912, 64)];
+    let in_the_one_before = [
+        [(190_440, 64), (190_504, 64), (190_568, 64), (221_367, 64), (190_632, 64), (221_431, 61)],
+        [(221_492, 64), (221_556, 64), (221_620, 64), (221_684, 64), (57_905, 64), (57_969, 63)],
+    ];
+    for reads in [&clusters_alone[..], &in_their_own_cluster, in_the_one_before.as_flattened()] {
+        let range = RangeConfig { fault_bytes: 64 << 12, whole_bytes: 0, ..clusters(Clusters::Learned) };
+        let config = Config { policy: crate::Policy::Range, ra_pages: 8192, range, ..Config::default() };
+        let mut bench = Bench::new(config, 1 << 20);
+        let most =
+            reads.iter().flat_map(|&(start, count)| bench.read(start, count)).map(|decided| decided.2).max();
+        assert!(most <= Some(256), "{most:?}: {reads:?}");
+    }
+}
+
 #[test]
 fn before_document_003_each_fault_was_single_until_four_came_in_order() {
     let mut bench = Bench::with(clusters(Clusters::Before));
