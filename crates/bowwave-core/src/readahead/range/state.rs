@@ -383,9 +383,10 @@ impl State {
         lies_near(self.last_end, page, pages)
     }
 
-    /// Whether two jumps of the same length were seen.
+    /// Whether two jumps of the same length were seen; or three where it may be that the reads between come late.
     pub(super) fn stride_mode(&self) -> bool {
-        self.stride_requests > 1
+        let in_a_cluster = self.reads_are_faults && self.stride_length <= self.range;
+        self.stride_requests > if in_a_cluster { 2 } else { 1 }
     }
 
     /// The stride that windows follow.

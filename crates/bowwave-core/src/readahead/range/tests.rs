@@ -246,7 +246,11 @@ fn what_a_cache_in_front_reads_late_makes_no_stream_of_clusters() {
         [(190_440, 64), (190_504, 64), (190_568, 64), (221_367, 64), (190_632, 64), (221_431, 61)],
         [(221_492, 64), (221_556, 64), (221_620, 64), (221_684, 64), (57_905, 64), (57_969, 63)],
     ];
-    for reads in [&clusters_alone[..], &in_their_own_cluster, in_the_one_before.as_flattened()] {
+    let every_other_one_first =
+        [(5_000, 64), (10_000, 64), (10_128, 64), (10_256, 64), (10_064, 64), (10_192, 64)];
+    for reads in
+        [&clusters_alone[..], &every_other_one_first, &in_their_own_cluster, in_the_one_before.as_flattened()]
+    {
         let range = RangeConfig { fault_bytes: 64 << 12, whole_bytes: 0, ..clusters(Clusters::Learned) };
         let config = Config { policy: crate::Policy::Range, ra_pages: 8192, range, ..Config::default() };
         let mut bench = Bench::new(config, 1 << 20);
