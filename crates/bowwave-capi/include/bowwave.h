@@ -56,6 +56,13 @@ typedef struct bowwave_memory bowwave_memory;
 
 /* For bowwave_map: the program may write to the memory. What it writes stays its own, in memory, beyond the cache's limit. */
 #define BOWWAVE_COPY_ON_WRITE 1u
+/*
+ * For bowwave_map: the thread that touches a page serves itself, within a SIGBUS, and no other is woken or started. Touching a
+ * page that is there takes a third of the time. System calls return EFAULT for pages that are not there, whatever the
+ * privileges; the program must not handle, block or wait for SIGBUS after that, nor touch the memory while it holds a lock
+ * of its allocator.
+ */
+#define BOWWAVE_IN_THREAD 2u
 
 /* What a cache has done so far, over all of its stores. Pages unless the name says otherwise. */
 struct bowwave_counters {
@@ -199,7 +206,8 @@ int bowwave_file_plan(const bowwave_file *file, const struct bowwave_range *rang
 /*
  * Maps a file, or a part of it, into memory. Pages are fetched when they are touched, and go when the cache needs room.
  *
- * offset: a multiple of page_size. len: 0 for all that is left. flags: 0, or BOWWAVE_COPY_ON_WRITE.
+ * offset: a multiple of page_size. len: 0 for all that is left. flags: 0, or any of BOWWAVE_COPY_ON_WRITE and
+ * BOWWAVE_IN_THREAD.
  *
  * A page that cannot be had is never zeros: bowwave_region_populate and bowwave_region_read return the error; a touch, after
  * the store's retries, says why on standard error and ends in a SIGBUS. System calls that are handed memory whose pages are

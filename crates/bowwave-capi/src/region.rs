@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use bowwave_region::uffd::Delivery;
 use bowwave_region::{MapOptions, Protection};
 
 use crate::failure::{Failure, call};
@@ -15,6 +16,9 @@ pub struct Region(pub(crate) bowwave_region::Region);
 
 /// `BOWWAVE_COPY_ON_WRITE`.
 pub const COPY_ON_WRITE: c_uint = 1;
+
+/// `BOWWAVE_IN_THREAD`.
+pub const IN_THREAD: c_uint = 2;
 
 /// Maps a file, or a part of it, into memory.
 ///
@@ -31,18 +35,20 @@ pub unsafe extern "C" fn bowwave_map(
     call(|| {
         // SAFETY: as the caller says.
         let (store, path) = unsafe { (handle(store, "store")?, self::path(path)) };
-        let protection = match flags {
-            0 => Protection::ReadOnly,
-            COPY_ON_WRITE => Protection::CopyOnWrite,
-            _ => return Err(Failure::invalid(format!("flags {flags:#x}: give 0 or BOWWAVE_COPY_ON_WRITE"))),
-        };
+        if flags & !(COPY_ON_WRITE | IN_THREAD) != 0 {
+            let known = "give 0, or any of BOWWAVE_COPY_ON_WRITE and BOWWAVE_IN_THREAD";
+            return Err(Failure::invalid(format!("flags {flags:#x}: {known}")));
+        }
+        let protection =
+            if flags & COPY_ON_WRITE == 0 { Protection::ReadOnly } else { Protection::CopyOnWrite };
+        let delivery = if flags & IN_THREAD == 0 { Delivery::Message } else { Delivery::Signal };
         let end = match len {
             // Looked up once more than needed, but only where a part from the middle is wanted.
             0 if offset > 0 => store.store.stat(path)?.size,
             _ => offset.saturating_add(len),
         };
         let range = (end > 0).then_some(offset..end);
-        let options = MapOptions { range, protection, ..MapOptions::default() };
+        let options = MapOptions { range, protection, delivery, ..MapOptions::default() };
         Ok(give(Region(bowwave_region::Region::map(&store.store, path, &options)?)))
     })
 }

@@ -108,12 +108,21 @@ static void maps(bowwave_store *store, const char *path, const unsigned char *ex
     CHECK(bowwave_region_read(region, 7, piece, 1) == 0 && piece[0] == expected[4096 + 7]);
     bowwave_unmap(region);
 
+    /* Served where it is touched, as it is otherwise. */
+    region = bowwave_map(store, path, 0, 0, BOWWAVE_COPY_ON_WRITE | BOWWAVE_IN_THREAD);
+    CHECK(region != NULL && bowwave_region_size(region) == size);
+    bytes = bowwave_region_address(region);
+    CHECK(memcmp(bytes, expected, size) == 0);
+    bytes[0] = (unsigned char)~bytes[0];
+    CHECK(bytes[0] == (unsigned char)~expected[0]);
+    bowwave_unmap(region);
+
     CHECK(bowwave_map(store, path, 0, size + 1, 0) == NULL && bowwave_last_errno() == EINVAL);
     said("the file has");
     CHECK(bowwave_map(store, path, 100, 100, 0) == NULL && bowwave_last_errno() == EINVAL);
     said("multiple of 4096");
     CHECK(bowwave_map(store, path, size + 4096, 0, 0) == NULL && bowwave_last_errno() == EINVAL);
-    CHECK(bowwave_map(store, path, 0, 0, 2) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_map(store, path, 0, 0, 4) == NULL && bowwave_last_errno() == EINVAL);
     said("BOWWAVE_COPY_ON_WRITE");
 }
 

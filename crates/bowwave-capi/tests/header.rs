@@ -210,6 +210,7 @@ fn numbers_are_those_of_the_sources() {
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
     expected.push(("COPY_ON_WRITE".to_owned(), bowwave::region::COPY_ON_WRITE));
+    expected.push(("IN_THREAD".to_owned(), bowwave::region::IN_THREAD));
     assert_eq!(defined, expected);
     // What the numbers mean is in the order of the list in `given.rs`.
     let given = fs::read_to_string(here("src/given.rs")).expect("a source").to_lowercase();

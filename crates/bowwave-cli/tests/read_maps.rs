@@ -44,6 +44,15 @@ fn every_page_of_every_pattern_is_touched_and_right() {
     for pattern in ["seq", "random", "stride", "backward", "interleaved", "clustered"] {
         let arguments = ["--pattern", pattern, "--bs", "20000", "--threads", "3", "--cache", "2MiB"];
         let rows = rows(&[&["pattern:/3000001", "--verify"], &arguments[..]].concat());
+        let threads = run(bowwave()
+            .args(["read", "pattern:/3000001", "--verify", "--mmap=thread", "--json"])
+            .args(arguments));
+        let threads: Vec<Value> = serde_json::from_str(&threads).expect("rows");
+        assert!(
+            threads[0]["verified"] == true && threads[0]["map"]["by"] == "thread",
+            "{pattern}: {threads:?}"
+        );
+        assert!(number(&threads[0], "/map/faults") > 0.0, "{pattern}: {threads:?}");
         let row = &rows[0];
         assert!(row["verified"] == true && number(row, "/bytes_wanted") > 0.0, "{pattern}: {rows:?}");
         let (touches, faults) = (number(row, "/map/touches"), number(row, "/map/faults"));

@@ -196,11 +196,11 @@ fn batched(how: How, batch: usize) -> io::Result<f64> {
 }
 
 /// Touches of cached pages that are not mapped, each a fault of its own, sorted.
-fn in_a_region(policy: Policy) -> io::Result<Vec<u64>> {
+fn in_a_region(policy: Policy, delivery: Delivery) -> io::Result<Vec<u64>> {
     let engine = Engine::new(Options { cache_bytes: Some(4 * LEN as u64), policy, ..Options::default() })
         .map_err(io::Error::other)?;
     let store = engine.store(&format!("pattern:/{LEN}")).map_err(io::Error::other)?;
-    let options = MapOptions { around_bytes: 0, ..MapOptions::default() };
+    let options = MapOptions { around_bytes: 0, delivery, ..MapOptions::default() };
     let region = Region::map(&store, "".as_ref(), &options).map_err(io::Error::other)?;
     // Into the cache, not into the map.
     region.read(0, &mut vec![0; LEN]).map_err(io::Error::other)?;
@@ -225,13 +225,14 @@ struct Pass {
 }
 
 /// Touches each page of 1 GiB in order: from an emulated NVMe drive; and when all is cached, but not mapped.
-fn sequential(policy: Policy) -> io::Result<(Pass, Pass)> {
+fn sequential(policy: Policy, delivery: Delivery) -> io::Result<(Pass, Pass)> {
     let pass = |cached: bool| {
         // An engine for each: the pages of the one would take the room of the other's.
         let engine = Engine::new(Options { cache_bytes: Some(2 << 30), policy, ..Options::default() })
             .map_err(io::Error::other)?;
         let store = engine.store("emulate:nvme/1GiB").map_err(io::Error::other)?;
-        let region = Region::map(&store, "".as_ref(), &MapOptions::default()).map_err(io::Error::other)?;
+        let options = MapOptions { delivery, ..MapOptions::default() };
+        let region = Region::map(&store, "".as_ref(), &options).map_err(io::Error::other)?;
         if cached {
             let mut buffer = vec![0; 1 << 20];
             for at in (0..1 << 30).step_by(1 << 20) {
@@ -282,6 +283,16 @@ fn spread(samples: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     (samples[samples.len() / 2], samples[0], samples[samples.len() - 1])
 }
 
+/// Ways of a region to be told of touches.
+const DELIVERIES: [Delivery; 2] = [Delivery::Message, Delivery::Signal];
+
+fn name(policy: Policy, delivery: Delivery) -> String {
+    match delivery {
+        Delivery::Message => policy.name().to_owned(),
+        Delivery::Signal => format!("{}, in the thread", policy.name()),
+    }
+}
+
 fn floor() {
     println!("{:<36} {:>7} {:>7}   us a touch of one page (lowest..highest median)", "", "p50", "p99");
     for (name, how) in [("COPY", How::Copy), ("MOVE", How::Move), ("CONTINUE", How::Map)] {
@@ -311,8 +322,10 @@ fn floor() {
 
 fn region() {
     println!("\n{:<36} {:>7} {:>7}   us a touch of one cached page", "region", "p50", "p99");
-    for policy in [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range] {
-        show(policy.name(), || in_a_region(policy));
+    for policy in [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream] {
+        for delivery in DELIVERIES {
+            show(&name(policy, delivery), || in_a_region(policy, delivery));
+        }
     }
 }
 
@@ -320,8 +333,11 @@ fn share() {
     println!(
         "\n1 GiB in order, emulate:nvme: seconds cold, of which faults (the same touches, all cached), faults of each"
     );
-    for policy in [Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream] {
-        match (0..ROUNDS).map(|_| sequential(policy)).collect::<io::Result<Vec<_>>>() {
+    let policies = [Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream];
+    for (policy, delivery) in
+        policies.into_iter().flat_map(|policy| DELIVERIES.map(|delivery| (policy, delivery)))
+    {
+        match (0..ROUNDS).map(|_| sequential(policy, delivery)).collect::<io::Result<Vec<_>>>() {
             Ok(rounds) => {
                 let of = |pass: fn(&(Pass, Pass)) -> f64| spread(rounds.iter().map(pass));
                 let (cold, ..) = of(|round| round.0.seconds);
@@ -330,11 +346,11 @@ fn share() {
                 let (faults_cold, ..) = of(|round| round.0.faults as f64);
                 let (faults_warm, ..) = of(|round| round.1.faults as f64);
                 println!(
-                    "{:<10} {cold:>6.3} {warm:>6.3} {share:>6.1} % ({low:.1}..{high:.1}) {faults_cold:>8.0} {faults_warm:>8.0}",
-                    policy.name()
+                    "{:<22} {cold:>6.3} {warm:>6.3} {share:>6.1} % ({low:.1}..{high:.1}) {faults_cold:>8.0} {faults_warm:>8.0}",
+                    name(policy, delivery)
                 );
             }
-            Err(error) => println!("{:<10} {error}", policy.name()),
+            Err(error) => println!("{:<22} {error}", name(policy, delivery)),
         }
     }
 }

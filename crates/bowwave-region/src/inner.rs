@@ -117,6 +117,11 @@ impl Inner {
         Ok(inner)
     }
 
+    /// Where it is mapped.
+    pub(crate) fn addresses_all(&self) -> Range<usize> {
+        self.base..self.base + self.len
+    }
+
     /// The file; its readahead state is that of what the program asks for, not of what it touches.
     pub(crate) fn file(&self) -> &MappedFile {
         &self.streams.first().file
@@ -165,6 +170,20 @@ impl Inner {
                 inner.map_ahead(&stream, offset, end);
             }
         });
+    }
+
+    /// Serves a touch in the thread that has touched; whether that may try again.
+    #[cfg(not(feature = "model"))]
+    pub(crate) fn serve_here(self: &Arc<Self>, address: usize) -> bool {
+        self.counters.faults.fetch_add(1, Ordering::Relaxed);
+        let offset = self.start + (address - self.base) as u64;
+        let stream = self.streams.of(this_thread());
+        let around = self.around(offset, self.unread(&stream, offset));
+        let mapped = self.map_if_there(&stream, offset, around.clone());
+        let mapped = mapped.map_or_else(|| task::wait_for(self.fetch(&stream.file, offset, around)), Ok);
+        let Ok(end) = mapped else { return false };
+        self.map_ahead(&stream, offset, end);
+        true
     }
 
     /// Touches what comes next on behalf of a thread that touches in order, as far as it is there, so that it need not sleep
@@ -360,4 +379,11 @@ impl Mapping for Inner {
 #[allow(clippy::print_stderr, reason = "the signal that follows says nothing")]
 fn say(message: fmt::Arguments<'_>) {
     eprintln!("{message}");
+}
+
+/// As messages number it.
+#[cfg(not(feature = "model"))]
+fn this_thread() -> u32 {
+    // SAFETY: takes nothing and changes nothing.
+    unsafe { libc::gettid() }.unsigned_abs()
 }

@@ -36,6 +36,8 @@ mod kernel;
 #[path = "model.rs"]
 mod kernel;
 mod region;
+#[cfg(not(feature = "model"))]
+mod signals;
 mod streams;
 mod sync;
 mod task;

@@ -14,6 +14,8 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::kernel::Kernel;
+#[cfg(not(feature = "model"))]
+use crate::signals;
 use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, JoinHandle};
 use crate::task;
@@ -70,6 +72,11 @@ pub struct MapOptions {
     pub streams: NonZeroUsize,
     /// Whose touches are served; by default all if this process may.
     pub scope: Option<Scope>,
+    /// How touches are told: by messages to threads that serve them, or by `SIGBUS` to the thread that has touched, which then
+    /// serves itself. That takes a third of the time for a page that is there, and no threads; but system calls return `EFAULT` for
+    /// pages that are not there, a program must not handle, block or wait for that signal itself, nor touch the memory with a
+    /// lock in hand that its allocator or the store takes. Messages by default.
+    pub delivery: Delivery,
 }
 
 impl Default for MapOptions {
@@ -81,6 +88,7 @@ impl Default for MapOptions {
             around_bytes: 256 << 10,
             streams: const { NonZeroUsize::new(256).expect("not 0") },
             scope: None,
+            delivery: Delivery::default(),
         }
     }
 }
@@ -128,7 +136,7 @@ impl Region {
         let (size, page) = (file.file().size(), file.page_bytes());
         let range = options.range.clone().unwrap_or(0..size);
         check(&range, size, page)?;
-        let (uffd, scope) = open_uffd(options.scope)?;
+        let (uffd, scope) = open_uffd(options)?;
         let whole = (range.end - range.start).next_multiple_of(page);
         let out_of_space = |_| Error::Range(format!("{whole} bytes are more than this machine can address"));
         let whole = usize::try_from(whole).map_err(out_of_space)?;
@@ -144,9 +152,17 @@ impl Region {
             start: range.start,
             scope,
         };
+        match options.delivery {
+            Delivery::Message => region.start_handlers(options.handlers)?,
+            Delivery::Signal => region.serve_in_threads()?,
+        }
+        Ok(region)
+    }
+
+    fn start_handlers(&mut self, wanted: Option<NonZeroUsize>) -> Result<()> {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
-        for number in 0..options.handlers.map_or(processors, NonZeroUsize::get) {
-            let inner = Arc::clone(&region.inner);
+        for number in 0..wanted.map_or(processors, NonZeroUsize::get) {
+            let inner = Arc::clone(&self.inner);
             let handler = thread::Builder::new()
                 .name(format!("bowwave-fault-{number}"))
                 .spawn(move || inner.handle())
@@ -154,9 +170,24 @@ impl Region {
                     let hint = "map fewer regions at once, or raise the limit of threads (ulimit -u)";
                     Error::System { wanted: "start a thread", error, hint }
                 })?;
-            region.handlers.push(handler);
+            self.handlers.push(handler);
         }
-        Ok(region)
+        Ok(())
+    }
+
+    #[cfg(not(feature = "model"))]
+    fn serve_in_threads(&self) -> Result<()> {
+        signals::watch(self.inner.addresses_all(), &self.inner).map_err(|error| Error::System {
+            wanted: "handle SIGBUS",
+            error,
+            hint: "",
+        })
+    }
+
+    /// In the model there are no signals.
+    #[cfg(feature = "model")]
+    fn serve_in_threads(&mut self) -> Result<()> {
+        self.start_handlers(None)
     }
 
     /// Bytes of the file that it shows; never 0.
@@ -279,6 +310,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        #[cfg(not(feature = "model"))]
+        signals::forget(self.inner.base);
         self.inner.kernel.stop();
         for handler in self.handlers.drain(..) {
             // One that panicked has said so.
@@ -304,12 +337,16 @@ fn check(range: &Range<u64>, size: u64, page: u64) -> Result<()> {
     Err(Error::Range(format!("cannot map bytes {} to {}: {problem}", range.start, range.end)))
 }
 
-/// Serves all touches if this process may, else those of the program, unless it was said which.
-fn open_uffd(scope: Option<Scope>) -> Result<(Uffd, Scope)> {
-    let open = |scope| Uffd::open(scope, Delivery::Message).map(|uffd| (uffd, scope));
-    match scope {
-        Some(scope) => open(scope).map_err(uffd_refused),
-        None => open(Scope::All).or_else(|_| open(Scope::Program)).map_err(uffd_refused),
+/// Serves all touches if this process may, else those of the program, unless it was said which. A signal goes to programs alone.
+fn open_uffd(options: &MapOptions) -> Result<(Uffd, Scope)> {
+    let open = |scope| Uffd::open(scope, options.delivery).map(|uffd| (uffd, scope));
+    match (options.scope, options.delivery) {
+        (Some(Scope::All), Delivery::Signal) => {
+            Err(Error::Range("touches of the kernel cannot be told by a signal: leave the scope to the program's, or have messages".into()))
+        }
+        (_, Delivery::Signal) => open(Scope::Program).map_err(uffd_refused),
+        (Some(scope), Delivery::Message) => open(scope).map_err(uffd_refused),
+        (None, Delivery::Message) => open(Scope::All).or_else(|_| open(Scope::Program)).map_err(uffd_refused),
     }
 }
 

@@ -4,8 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, Mutex, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex, PoisonError};
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -48,19 +47,30 @@ impl Wake for Task {
 
 /// Runs a future to its end on this thread.
 pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
+    // Not `park`: within a signal that would take what the thread itself was to be woken by.
+    #[derive(Default)]
+    struct Bell {
+        rung: Mutex<bool>,
+        ring: Condvar,
+    }
+    impl Wake for Bell {
         fn wake(self: Arc<Self>) {
-            self.0.unpark();
+            *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.ring.notify_one();
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(Arc::clone(&bell));
     let mut work = std::pin::pin!(work);
     loop {
         if let Poll::Ready(value) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        thread::park();
+        let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*rung {
+            rung = bell.ring.wait(rung).unwrap_or_else(PoisonError::into_inner);
+        }
+        *rung = false;
     }
 }
 
@@ -68,6 +78,7 @@ pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {
 mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::AtomicBool;
+    use std::thread;
 
     use super::*;
 

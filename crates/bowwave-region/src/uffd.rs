@@ -32,9 +32,10 @@ pub enum Scope {
 }
 
 /// How a touch is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
     /// By a message to whoever reads the descriptor; the thread sleeps until it is woken.
+    #[default]
     Message,
     /// By `SIGBUS` to the thread itself. System calls get `EFAULT`.
     Signal,

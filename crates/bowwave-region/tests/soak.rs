@@ -12,7 +12,7 @@ use std::thread;
 
 use bowwave_engine::{Engine, Options, Policy};
 use bowwave_region::MapOptions;
-use bowwave_region::uffd::Scope;
+use bowwave_region::uffd::{Delivery, Scope};
 use common::{Watchdog, can_serve, expected, map, mapped_bytes, next, peek, resident_bytes, setting};
 
 const THREADS: u64 = 8;
@@ -54,6 +54,15 @@ fn fork_and_wait() {
 
 #[test]
 fn every_byte_is_right_within_a_tenth_of_the_room_while_requests_fail_and_children_come_and_go() {
+    touch_while_requests_fail_and_children_come_and_go(Delivery::Message);
+}
+
+#[test]
+fn every_byte_is_right_where_threads_serve_themselves_too() {
+    touch_while_requests_fail_and_children_come_and_go(Delivery::Signal);
+}
+
+fn touch_while_requests_fail_and_children_come_and_go(delivery: Delivery) {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -63,7 +72,7 @@ fn every_byte_is_right_within_a_tenth_of_the_room_while_requests_fail_and_childr
     let options = Options { cache_bytes: Some(budget), policy: Policy::Range, seed, ..Options::default() };
     let engine = Engine::new(options).expect("a small cache");
     let store = engine.store(&format!("fault:errors=0.01,seed={seed}:pattern:/{size}")).expect("a pattern");
-    let region = map(&store, &MapOptions::default());
+    let region = map(&store, &MapOptions { delivery, ..MapOptions::default() });
     let (done, over) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
     let _watchdog = Watchdog::new("touches", &done);
     let (resident, mapped) = thread::scope(|scope| {
@@ -107,7 +116,7 @@ fn every_byte_is_right_within_a_tenth_of_the_room_while_requests_fail_and_childr
     assert!(mapped > 0 && mapped <= resident + SLACK, "{mapped} mapped, {resident} in memory");
     assert!(resident <= budget + SLACK, "{resident} bytes in memory, of {budget}");
     println_once(&format!(
-        "{touches} touches, {} faults, at most {} MiB in memory and {} MiB mapped of a budget of {} MiB, {} requests of {} failed",
+        "{touches} touches told by {delivery:?}, {} faults, at most {} MiB in memory and {} MiB mapped of a budget of {} MiB, {} requests of {} failed",
         stats.0.faults,
         resident >> 20,
         mapped >> 20,

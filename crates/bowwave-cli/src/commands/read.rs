@@ -33,7 +33,8 @@ measured); of other data the SHA-256 is shown.
 
 With --mmap, the files are mapped into memory, and each page of each block is touched once: times are those of touches (a \
 touch) and of those touches that were page faults (a fault, p50, p99, max). Maps are shared by the threads, but readahead \
-tells threads apart. A page that cannot be had, after retries, ends the program with SIGBUS, once the cause is said.
+tells threads apart. A page that cannot be had, after retries, ends the program with SIGBUS, once the cause is said. \
+--mmap=thread has each touch served by the thread that touches.
 
 Examples:
   bowwave read emulate:s3/256MiB --compare none,ondemand
@@ -225,7 +226,11 @@ impl Args {
     /// A row with what is known beforehand.
     fn row(&self, policy: Policy, opened: &Opened, pass: u32, verified: bool) -> Row {
         let options = opened.engine.options();
-        let by = self.mmap.map(|mapper| if mapper == Mapper::Kernel { "kernel" } else { "region" });
+        let by = self.mmap.map(|mapper| match mapper {
+            Mapper::Region => "region",
+            Mapper::Thread => "thread",
+            Mapper::Kernel => "kernel",
+        });
         Row {
             policy: if by == Some("kernel") { "kernel" } else { policy.name() },
             device: opened.store.profile().kind,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::{File, Store};
+use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, MapOptions, Region, RegionStats};
 use hdrhistogram::Histogram;
 
@@ -20,6 +21,8 @@ use crate::{Failure, setup};
 pub(super) enum Mapper {
     /// This process: any store
     Region,
+    /// This process, each touch served by the thread that touches: any store
+    Thread,
     /// The kernel: a file, such as one of a mount, past the cache of this process
     Kernel,
 }
@@ -91,13 +94,18 @@ impl<'a> Source<'a> {
             return Ok(Reader::Map(MapReader { map: Arc::clone(map) }));
         }
         let map = Arc::new(match mapper {
-            Mapper::Region => Map::Region(
-                Region::map(self.store, path, &MapOptions::default()).map_err(|error| of_region(&error))?,
-            ),
+            Mapper::Region => self.region(path, Delivery::Message)?,
+            Mapper::Thread => self.region(path, Delivery::Signal)?,
             Mapper::Kernel => Map::Kernel(self.kernel_map(path)?),
         });
         maps.insert(path.to_owned(), Arc::clone(&map));
         Ok(Reader::Map(MapReader { map }))
+    }
+
+    fn region(&self, path: &Path, delivery: Delivery) -> Result<Map, Failure> {
+        let options = MapOptions { delivery, ..MapOptions::default() };
+        let region = Region::map(self.store, path, &options).map_err(|error| of_region(&error))?;
+        Ok(Map::Region(region))
     }
 
     fn kernel_map(&self, path: &Path) -> Result<KernelMap, Failure> {

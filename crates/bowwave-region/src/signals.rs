@@ -1,0 +1,128 @@
+//! Touches that the kernel tells of by `SIGBUS`: the thread that has touched serves itself, and no other is woken.
+//!
+//! ```text
+//!   a touch ──► SIGBUS ──► the region of that address ──► Inner::serve_here ──► it goes on
+//!                │ none, or the page cannot be had
+//!                └──► whoever handled the signal before
+//! ```
+//!
+//! The signal comes where the program reads the memory of a region, so what the handler takes (the engine's locks, the
+//! allocator) is free but if the program reads it with that in hand: an allocator whose own memory is a region, say.
+#![allow(unsafe_code, reason = "handles a signal")]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::{MaybeUninit, transmute};
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+
+use crate::inner::Inner;
+
+/// Regions whose threads serve themselves, by their first address.
+static REGIONS: RwLock<BTreeMap<usize, Watched>> = RwLock::new(BTreeMap::new());
+
+/// Who handled the signal before; the number of the system's error if that could not be changed.
+static BEFORE: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
+
+struct Watched {
+    end: usize,
+    inner: Weak<Inner>,
+}
+
+/// From now on touches of the addresses are served by the threads that touch.
+///
+/// # Errors
+/// If the system does not let this process handle the signal.
+pub(crate) fn watch(addresses: Range<usize>, inner: &Arc<Inner>) -> io::Result<()> {
+    // Known before it can be called.
+    let before = BEFORE.get_or_init(|| current().and_then(|before| handle().map(|()| before)));
+    if let Err(error) = before {
+        return Err(io::Error::from_raw_os_error(*error));
+    }
+    let watched = Watched { end: addresses.end, inner: Arc::downgrade(inner) };
+    REGIONS.write().unwrap_or_else(PoisonError::into_inner).insert(addresses.start, watched);
+    Ok(())
+}
+
+/// Touches of the region that begins there are no longer served.
+pub(crate) fn forget(start: usize) {
+    REGIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
+}
+
+fn current() -> Result<libc::sigaction, i32> {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the kernel writes the one structure, all of whose bytes are valid besides.
+    let told = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: as above.
+    if told == 0 { Ok(unsafe { action.assume_init() }) } else { Err(last_error()) }
+}
+
+fn handle() -> Result<(), i32> {
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
+    // SAFETY: zeros are a valid structure.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = handler as usize;
+    // On the thread's own stack: an alternate one is made for a few calls, not for an engine. A store may itself touch what
+    // another region shows.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+    // SAFETY: a handler for this signal, as the flags say.
+    if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } == 0 {
+        Ok(())
+    } else {
+        Err(last_error())
+    }
+}
+
+fn last_error() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: this thread's own; what the program was at may look at it next.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let kept = unsafe { *errno };
+    // SAFETY: the kernel hands what the flags ask for.
+    let address = unsafe { (*info).si_addr() } as usize;
+    if !serve(address) {
+        forward(signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *errno = kept }
+}
+
+/// Whether the touch is one of a region, and may be tried again.
+fn serve(address: usize) -> bool {
+    let inner = {
+        let regions = REGIONS.read().unwrap_or_else(PoisonError::into_inner);
+        let watched = regions.range(..=address).next_back().map(|(_, watched)| watched);
+        watched.filter(|watched| address < watched.end).and_then(|watched| watched.inner.upgrade())
+    };
+    inner.is_some_and(|inner| inner.serve_here(address))
+}
+
+/// Leaves the signal to who handled it before.
+fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let Some(Ok(before)) = BEFORE.get() else { return };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // The touch is tried again, and ends the program, as one that is ignored does, too.
+            // SAFETY: zeros are the default action.
+            let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+            // SAFETY: as above.
+            unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: the flag says what it takes.
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: without the flag it takes the signal alone.
+            let handler: extern "C" fn(libc::c_int) = unsafe { transmute(handler) };
+            handler(signal);
+        }
+    }
+}

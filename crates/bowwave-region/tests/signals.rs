@@ -1,0 +1,198 @@
+//! Regions whose touches are served in the thread, by `SIGBUS`. That every byte is right under pressure is in `soak`.
+#![allow(unsafe_code, reason = "touches mapped memory, handles signals")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{env, hint, ptr, thread};
+
+use bowwave_engine::{Engine, Options, Policy, Store};
+use bowwave_region::uffd::{Delivery, Scope};
+use bowwave_region::{Error, MapOptions, Protection, Region};
+use common::{can_serve, engine, expected};
+
+fn options() -> MapOptions {
+    MapOptions { delivery: Delivery::Signal, ..MapOptions::default() }
+}
+
+fn map(store: &Store) -> Region {
+    common::map(store, &options())
+}
+
+/// Runs one test of this file alone in a process of its own, where this is true. `false`: that has been done, and went as
+/// `check` has it, of what ended it and what it said.
+fn is_child(test: &str, check: impl Fn(std::process::ExitStatus, &str)) -> bool {
+    const CHILD: &str = "BOWWAVE_SIGNALS_CHILD";
+    if env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let program = env::current_exe().expect("we run from a file");
+    let mut child = Command::new(program);
+    child.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
+    let output = child.output().expect("it starts");
+    check(output.status, &String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+#[test]
+fn threads_serve_themselves_and_no_others_are_started() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let engine = engine(8 << 20, Policy::Range);
+    let store = engine.store("pattern:/20000001").expect("a pattern");
+    let threads = || fs::read_dir("/proc/self/task").expect("it is there").count();
+    let before = threads();
+    let region = map(&store);
+    // Other tests come and go beside this one.
+    let names: Vec<String> = fs::read_dir("/proc/self/task")
+        .expect("it is there")
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .collect();
+    assert!(
+        !names.iter().any(|name| name.starts_with("bowwave-fault")),
+        "{before} threads before: {names:?}"
+    );
+    thread::scope(|scope| {
+        for reader in 0..4 {
+            let region = &region;
+            scope.spawn(move || {
+                for at in (reader * 1000..region.len()).step_by(4000 + reader) {
+                    assert_eq!(region.as_slice()[at], expected("20000001", at as u64));
+                }
+            });
+        }
+    });
+    assert!(region.stats().faults > 0);
+}
+
+#[test]
+fn what_cannot_be_had_ends_in_the_signal_and_says_why() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let child = is_child("what_cannot_be_had_ends_in_the_signal_and_says_why", |status, said| {
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+        assert!(said.contains("bytes from 4096 of a mapped file cannot be had"), "{said}");
+    });
+    if !child {
+        return;
+    }
+    let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };
+    let engine = Engine::new(options).expect("a small cache");
+    let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
+    hint::black_box(map(&store).as_slice()[5000]);
+    unreachable!("a page that cannot be had was read");
+}
+
+static CAUGHT: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn catch(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel hands what the flags ask for.
+    let address = unsafe { (*info).si_addr() } as usize;
+    CAUGHT.store(address, Ordering::Relaxed);
+    // SAFETY: gives the page something to show; the touch goes on then.
+    unsafe {
+        let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        libc::mmap((address & !4095) as *mut _, 4096, libc::PROT_READ, fixed, -1, 0);
+    }
+}
+
+#[test]
+fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let child = is_child("signals_that_are_not_a_regions_go_to_who_handled_them_before", |status, said| {
+        assert!(status.success(), "{status}: {said}");
+    });
+    if !child {
+        return;
+    }
+    // SAFETY: a handler that makes one system call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = catch as extern "C" fn(_, _, _) as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
+    }
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/1MiB").expect("a pattern");
+    let region = map(&store);
+    assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
+    assert_eq!(CAUGHT.load(Ordering::Relaxed), 0, "that was the region's");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("short");
+    fs::write(&path, b"short").expect("writable");
+    let file = File::open(&path).expect("readable");
+    // SAFETY: what is mapped beyond the file's end is touched once, and shows a page of zeros then.
+    let byte = unsafe {
+        let at = libc::mmap(ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        at.cast::<u8>().add(5000).read_volatile()
+    };
+    assert_eq!(byte, 0);
+    assert_ne!(CAUGHT.load(Ordering::Relaxed), 0, "that was not");
+}
+
+#[test]
+fn system_calls_get_an_error_until_the_pages_are_there() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/1MiB").expect("a pattern");
+    let region = map(&store);
+    assert!(!region.serves_system_calls());
+    let mut copy = tempfile::tempfile().expect("a temporary file");
+    let refused = copy.write_all(&region.as_slice()[..100_000]).expect_err("it is missing");
+    assert_eq!(refused.raw_os_error(), Some(libc::EFAULT));
+    region.populate(0, 100_000).expect("it can be had");
+    copy.write_all(&region.as_slice()[..100_000]).expect("now it is there");
+    let both = MapOptions { scope: Some(Scope::All), ..options() };
+    let refused = Region::map(&store, "".as_ref(), &both).expect_err("the kernel cannot be told by a signal");
+    assert!(matches!(refused, Error::Range(_)) && refused.to_string().contains("messages"), "{refused}");
+}
+
+#[test]
+fn a_touch_takes_nothing_that_its_thread_is_to_be_woken_by() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("emulate:s3,latency=20ms,metadata=0:pattern:/1MiB").expect("a pattern");
+    let region = map(&store);
+    thread::current().unpark();
+    // It waits for the store here, in the signal.
+    assert_eq!(region.as_slice()[300_000], expected("1MiB", 300_000));
+    let parked = std::time::Instant::now();
+    thread::park_timeout(Duration::from_secs(60));
+    assert!(parked.elapsed() < Duration::from_secs(30), "the token is gone");
+}
+
+#[test]
+fn copies_of_the_programs_own_stay_and_regions_come_and_go() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/16MiB").expect("a pattern");
+    let own = MapOptions { protection: Protection::CopyOnWrite, ..options() };
+    let mut kept = common::map(&store, &own);
+    for round in 0..20u8 {
+        let region = map(&store);
+        let bytes = kept.as_mut_slice().expect("it may be written to");
+        for at in (usize::from(round)..16 << 20).step_by(100_000) {
+            assert_eq!(region.as_slice()[at], expected("16MiB", at as u64), "round {round}");
+            bytes[at] = round;
+        }
+    }
+    for round in 0..20u8 {
+        assert!(kept.as_slice()[usize::from(round)..].iter().step_by(100_000).all(|&byte| byte == round));
+    }
+}
