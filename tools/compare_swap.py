@@ -24,6 +24,8 @@ from pathlib import Path
 
 from swapping import Group, Undo, check, end, loop_device, remember, run, unmount, vmstat, write
 
+# Touches served by threads of their own, as programs under `bowwave run` have it; the others by the threads that touch.
+HANDLERS = "bowwave by handlers"
 CASES = ("beside", "iops", "isolated")
 DEFAULT = "kernel, VMA"
 
@@ -95,8 +97,10 @@ class Comparison:
         self.undo.add(folder.rmdir)
         run("mount", self.loop, str(folder))
         self.undo.add(unmount, folder)
-        for window in self.args.ahead if case != "isolated" else self.args.ahead[-1:]:
-            self.measure(case, f"bowwave, window {window}", None, [str(folder), "--ahead", window])
+        windows = self.args.ahead if case != "isolated" else self.args.ahead[-1:]
+        ways = [(f"bowwave, window {window}", window, 1) for window in windows]
+        for name, window, in_thread in [*ways, (f"{HANDLERS}, window {windows[-1]}", windows[-1], 0)]:
+            self.measure(case, name, None, [str(folder), "--ahead", window, "--in-thread", in_thread])
             run("sync", "--file-system", str(folder))  # The last one's file is gone, and its blocks are free once that is written.
         self.undo.back_to(begun)
 
@@ -122,7 +126,7 @@ class Comparison:
         order, chance = ("sequential", "mb_per_second"), ("random", "touches_per_second")
         for case, ways in self.results.items():
             kernels = [name for name in ways if name.startswith("kernel")]
-            own = [name for name in ways if name.startswith("bowwave")]
+            own = [name for name in ways if name.startswith("bowwave,")]
 
             def ratio(mine, theirs, keys, case=case):
                 return self.median(case, mine, *keys) / max(self.median(case, theirs, *keys), 1e-9)

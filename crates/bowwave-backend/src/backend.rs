@@ -234,6 +234,12 @@ pub trait Object: Debug + Send + Sync {
     /// two versions never meet.
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>);
 
+    /// The same, by a caller that has nothing else to do until the bytes are there: the store may have this thread wait for
+    /// them, where that saves it switches between threads. By default it does not.
+    fn read_here(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.read(offset, buf, sink);
+    }
+
     /// The first place at or behind `offset` that is data or a hole. Blocks.
     ///
     /// # Errors

@@ -89,7 +89,9 @@ pub use pattern::PatternBackend;
 pub use process::forked;
 pub use units::{parse_duration, parse_rate, parse_size};
 pub use url::{Options, open_url};
-pub use wait::{Heard, read_exact, read_once, start_read, start_write, write_exact, write_once};
+pub use wait::{
+    Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
+};
 pub use wrap::{
     DiskCache, DiskStats, Fault, Faults, Limit, Operation, Record, Throttle, Trace, TraceLog, WriteFaults,
 };

@@ -23,6 +23,13 @@ pub fn start_read(object: &dyn Object, offset: u64, buf: ReadBuf) -> Receiver<He
     receiver
 }
 
+/// The same, where the store may read on this thread.
+pub fn start_read_here(object: &dyn Object, offset: u64, buf: ReadBuf) -> Receiver<Heard> {
+    let (sender, receiver) = mpsc::sync_channel(PROGRESS_MAX + 2);
+    object.read_here(offset, buf, Box::new(ChannelSink { sender, progress: 0 }));
+    receiver
+}
+
 /// Reads up to `len` bytes at `offset`, asking again after short reads; gives fewer only at the end of the object.
 ///
 /// # Errors

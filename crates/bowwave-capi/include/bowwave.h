@@ -58,7 +58,7 @@ typedef struct bowwave_memory bowwave_memory;
 #define BOWWAVE_COPY_ON_WRITE 1u
 /*
  * For bowwave_map: the thread that touches a page serves itself, within a SIGBUS, and no other is woken or started. Touching a
- * page that is there takes a third of the time. System calls return EFAULT for pages that are not there, whatever the
+ * page that is there takes half of the time. System calls return EFAULT for pages that are not there, whatever the
  * privileges; the program must not handle, block or wait for SIGBUS after that, nor touch the memory while it holds a lock
  * of its allocator.
  */

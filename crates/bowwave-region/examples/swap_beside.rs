@@ -2,7 +2,7 @@
 //!
 //! `swap_beside SPILL` has the memory of a swap with that spill; without SPILL it is the kernel's, which a cgroup may limit:
 //! `tools/compare_swap.py` runs both. `--memory`, `--spill-bytes`, `--sequential`, `--random` in bytes, `--writers`, `--seconds`,
-//! `--ahead` in pages. One line of JSON on standard output.
+//! `--ahead` in pages, `--in-thread 1` for touches that are served by the threads that touch. One line of JSON on standard output.
 #![allow(unsafe_code, reason = "maps memory, and threads write to it side by side")]
 #![allow(clippy::print_stdout, reason = "a line of figures is what it is for")]
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_region::uffd::SYSTEM_PAGE;
+use bowwave_region::uffd::{Delivery, SYSTEM_PAGE};
 use bowwave_region::{Spill, Swap, SwapOptions, SwapRegion};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
@@ -174,6 +174,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let options = SwapOptions {
             memory_bytes: Some(memory),
             ahead_pages_max: number("ahead", SwapOptions::default().ahead_pages_max),
+            delivery: if number("in-thread", 0) == 0 { Delivery::Message } else { Delivery::Signal },
             ..SwapOptions::default()
         };
         Swap::new(&Spill::file(path, bytes), &options)

@@ -118,7 +118,8 @@ impl Inner {
     }
 
     /// Where it is mapped.
-    pub(crate) fn addresses_all(&self) -> Range<usize> {
+    #[cfg(not(feature = "model"))]
+    pub(crate) fn place(&self) -> Range<usize> {
         self.base..self.base + self.len
     }
 
@@ -170,20 +171,6 @@ impl Inner {
                 inner.map_ahead(&stream, offset, end);
             }
         });
-    }
-
-    /// Serves a touch in the thread that has touched; whether that may try again.
-    #[cfg(not(feature = "model"))]
-    pub(crate) fn serve_here(self: &Arc<Self>, address: usize) -> bool {
-        self.counters.faults.fetch_add(1, Ordering::Relaxed);
-        let offset = self.start + (address - self.base) as u64;
-        let stream = self.streams.of(this_thread());
-        let around = self.around(offset, self.unread(&stream, offset));
-        let mapped = self.map_if_there(&stream, offset, around.clone());
-        let mapped = mapped.map_or_else(|| task::wait_for(self.fetch(&stream.file, offset, around)), Ok);
-        let Ok(end) = mapped else { return false };
-        self.map_ahead(&stream, offset, end);
-        true
     }
 
     /// Touches what comes next on behalf of a thread that touches in order, as far as it is there, so that it need not sleep
@@ -372,6 +359,21 @@ impl Mapping for Inner {
             // SAFETY: our own mapping, shared and read-only.
             unsafe { self.kernel.unmap(range) }
         }
+    }
+}
+
+#[cfg(not(feature = "model"))]
+impl crate::signals::Serves for Inner {
+    fn serve_here(&self, address: usize, _write: bool) -> bool {
+        self.counters.faults.fetch_add(1, Ordering::Relaxed);
+        let offset = self.start + (address - self.base) as u64;
+        let stream = self.streams.of(this_thread());
+        let around = self.around(offset, self.unread(&stream, offset));
+        let mapped = self.map_if_there(&stream, offset, around.clone());
+        let mapped = mapped.map_or_else(|| task::wait_for(self.fetch(&stream.file, offset, around)), Ok);
+        let Ok(end) = mapped else { return false };
+        self.map_ahead(&stream, offset, end);
+        true
     }
 }
 

@@ -36,7 +36,6 @@ mod kernel;
 #[path = "model.rs"]
 mod kernel;
 mod region;
-#[cfg(not(feature = "model"))]
 mod signals;
 mod streams;
 mod sync;

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::kernel::Kernel;
-#[cfg(not(feature = "model"))]
 use crate::signals;
 use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, JoinHandle};
@@ -73,7 +72,7 @@ pub struct MapOptions {
     /// Whose touches are served; by default all if this process may.
     pub scope: Option<Scope>,
     /// How touches are told: by messages to threads that serve them, or by `SIGBUS` to the thread that has touched, which then
-    /// serves itself. That takes a third of the time for a page that is there, and no threads; but system calls return `EFAULT` for
+    /// serves itself. That takes half of the time for a page that is there, and no threads; but system calls return `EFAULT` for
     /// pages that are not there, a program must not handle, block or wait for that signal itself, nor touch the memory with a
     /// lock in hand that its allocator or the store takes. Messages by default.
     pub delivery: Delivery,
@@ -177,11 +176,8 @@ impl Region {
 
     #[cfg(not(feature = "model"))]
     fn serve_in_threads(&self) -> Result<()> {
-        signals::watch(self.inner.addresses_all(), &self.inner).map_err(|error| Error::System {
-            wanted: "handle SIGBUS",
-            error,
-            hint: "",
-        })
+        let server = Arc::downgrade(&self.inner);
+        signals::watch(self.inner.place(), server)
     }
 
     /// In the model there are no signals.
@@ -310,7 +306,6 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        #[cfg(not(feature = "model"))]
         signals::forget(self.inner.base);
         self.inner.kernel.stop();
         for handler in self.handlers.drain(..) {

@@ -1,8 +1,8 @@
 //! Touches that the kernel tells of by `SIGBUS`: the thread that has touched serves itself, and no other is woken.
 //!
 //! ```text
-//!   a touch ──► SIGBUS ──► the region of that address ──► Inner::serve_here ──► it goes on
-//!                │ none, or the page cannot be had
+//!   a touch ──► SIGBUS ──► whose the address is ──► Serves::serve_here ──► it goes on
+//!                │ nobody's, or the page cannot be had
 //!                └──► whoever handled the signal before
 //! ```
 //!
@@ -15,42 +15,49 @@ use std::io;
 use std::mem::{MaybeUninit, transmute};
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{OnceLock, PoisonError, RwLock, Weak};
 
-use crate::inner::Inner;
+use crate::error::{Error, Result};
 
-/// Regions whose threads serve themselves, by their first address.
+/// Who serves touches of some addresses.
+pub(crate) trait Serves: Send + Sync {
+    /// Serves a touch on the thread that has touched, to `write` if that is known; whether it may try again.
+    fn serve_here(&self, address: usize, write: bool) -> bool;
+}
+
+/// Memory whose threads serve themselves, by its first address.
 static REGIONS: RwLock<BTreeMap<usize, Watched>> = RwLock::new(BTreeMap::new());
 
 /// Who handled the signal before; the number of the system's error if that could not be changed.
-static BEFORE: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
+static BEFORE: OnceLock<std::result::Result<libc::sigaction, i32>> = OnceLock::new();
 
 struct Watched {
     end: usize,
-    inner: Weak<Inner>,
+    server: Weak<dyn Serves>,
 }
 
 /// From now on touches of the addresses are served by the threads that touch.
 ///
 /// # Errors
 /// If the system does not let this process handle the signal.
-pub(crate) fn watch(addresses: Range<usize>, inner: &Arc<Inner>) -> io::Result<()> {
+pub(crate) fn watch(addresses: Range<usize>, server: Weak<dyn Serves>) -> Result<()> {
     // Known before it can be called.
     let before = BEFORE.get_or_init(|| current().and_then(|before| handle().map(|()| before)));
     if let Err(error) = before {
-        return Err(io::Error::from_raw_os_error(*error));
+        let error = io::Error::from_raw_os_error(*error);
+        return Err(Error::System { wanted: "handle SIGBUS", error, hint: "" });
     }
-    let watched = Watched { end: addresses.end, inner: Arc::downgrade(inner) };
+    let watched = Watched { end: addresses.end, server };
     REGIONS.write().unwrap_or_else(PoisonError::into_inner).insert(addresses.start, watched);
     Ok(())
 }
 
-/// Touches of the region that begins there are no longer served.
+/// Touches of the memory that begins there are no longer served.
 pub(crate) fn forget(start: usize) {
     REGIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
 }
 
-fn current() -> Result<libc::sigaction, i32> {
+fn current() -> std::result::Result<libc::sigaction, i32> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the kernel writes the one structure, all of whose bytes are valid besides.
     let told = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
@@ -58,7 +65,7 @@ fn current() -> Result<libc::sigaction, i32> {
     if told == 0 { Ok(unsafe { action.assume_init() }) } else { Err(last_error()) }
 }
 
-fn handle() -> Result<(), i32> {
+fn handle() -> std::result::Result<(), i32> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
     // SAFETY: zeros are a valid structure.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -85,21 +92,40 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
     let kept = unsafe { *errno };
     // SAFETY: the kernel hands what the flags ask for.
     let address = unsafe { (*info).si_addr() } as usize;
-    if !serve(address) {
+    // SAFETY: as above.
+    if !serve(address, unsafe { is_write(context) }) {
         forward(signal, info, context);
     }
     // SAFETY: as above.
     unsafe { *errno = kept }
 }
 
+/// Whether the touch was to write, where the processor tells.
+///
+/// # Safety
+/// What the kernel hands to a handler.
+unsafe fn is_write(context: *mut libc::c_void) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // The page fault's error code; its second bit is set for writes.
+        // SAFETY: as the caller promises.
+        unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _not_told = context;
+        false
+    }
+}
+
 /// Whether the touch is one of a region, and may be tried again.
-fn serve(address: usize) -> bool {
-    let inner = {
+fn serve(address: usize, write: bool) -> bool {
+    let server = {
         let regions = REGIONS.read().unwrap_or_else(PoisonError::into_inner);
         let watched = regions.range(..=address).next_back().map(|(_, watched)| watched);
-        watched.filter(|watched| address < watched.end).and_then(|watched| watched.inner.upgrade())
+        watched.filter(|watched| address < watched.end).and_then(|watched| watched.server.upgrade())
     };
-    inner.is_some_and(|inner| inner.serve_here(address))
+    server.is_some_and(|server| server.serve_here(address, write))
 }
 
 /// Leaves the signal to who handled it before.

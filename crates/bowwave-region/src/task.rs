@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -47,18 +47,6 @@ impl Wake for Task {
 
 /// Runs a future to its end on this thread.
 pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {
-    // Not `park`: within a signal that would take what the thread itself was to be woken by.
-    #[derive(Default)]
-    struct Bell {
-        rung: Mutex<bool>,
-        ring: Condvar,
-    }
-    impl Wake for Bell {
-        fn wake(self: Arc<Self>) {
-            *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            self.ring.notify_one();
-        }
-    }
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
     let mut work = std::pin::pin!(work);
@@ -66,11 +54,49 @@ pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        bell.wait();
+    }
+}
+
+/// What a thread waits for. Not `park`: within a signal that would take what the thread itself was to be woken by.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    rings: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        *self.rung() = true;
+        self.rings.notify_one();
+    }
+
+    /// Until it has been rung since the last time.
+    fn wait(&self) {
+        let mut rung = self.rung();
         while !*rung {
-            rung = bell.ring.wait(rung).unwrap_or_else(PoisonError::into_inner);
+            rung = self.rings.wait(rung).unwrap_or_else(PoisonError::into_inner);
         }
         *rung = false;
+    }
+
+    /// The same, for no longer than that; whether it was rung.
+    pub(crate) fn wait_for(&self, time: std::time::Duration) -> bool {
+        let mut rung = self.rung();
+        if !*rung {
+            (rung, _) = self.rings.wait_timeout(rung, time).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut *rung)
+    }
+
+    fn rung(&self) -> MutexGuard<'_, bool> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
     }
 }
 

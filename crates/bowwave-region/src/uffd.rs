@@ -80,8 +80,8 @@ impl Uffd {
     ///
     /// # Errors
     /// As [`open`](Self::open); `EINVAL` before Linux 6.7.
-    pub fn open_tracking(scope: Scope) -> io::Result<Self> {
-        Self::open_with(scope, Delivery::Message, FEATURES | FEATURES_TRACKING)
+    pub fn open_tracking(scope: Scope, delivery: Delivery) -> io::Result<Self> {
+        Self::open_with(scope, delivery, FEATURES | FEATURES_TRACKING)
     }
 
     fn open_with(scope: Scope, delivery: Delivery, features: u64) -> io::Result<Self> {

@@ -8,13 +8,15 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{env, hint, ptr, thread};
 
-use bowwave_engine::{Engine, Options, Policy, Store};
+use bowwave_backend::{Fault, Faults, MemoryBackend};
+use bowwave_engine::{Engine, ErrorKind, Options, Policy, Store};
 use bowwave_region::uffd::{Delivery, Scope};
-use bowwave_region::{Error, MapOptions, Protection, Region};
+use bowwave_region::{Error, MapOptions, Protection, Region, Spill, Swap, SwapOptions};
 use common::{can_serve, engine, expected};
 
 fn options() -> MapOptions {
@@ -89,6 +91,30 @@ fn what_cannot_be_had_ends_in_the_signal_and_says_why() {
     let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
     hint::black_box(map(&store).as_slice()[5000]);
     unreachable!("a page that cannot be had was read");
+}
+
+#[test]
+fn a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let child =
+        is_child("a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why", |status, said| {
+            assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+            assert!(said.contains("a page cannot be brought back from the spill"), "{said}");
+        });
+    if !child {
+        return;
+    }
+    let faults = Faults { errors: vec![(ErrorKind::Io, 1.0)], ..Faults::default() };
+    let store = Fault::new(Arc::new(MemoryBackend::new()), faults).expect("a thread");
+    let options =
+        SwapOptions { memory_bytes: Some(4 << 20), delivery: Delivery::Signal, ..SwapOptions::default() };
+    let swap = Swap::new(&Spill::store(Arc::new(store), "spill", 48 << 20), &options).expect("a swap");
+    let mut region = swap.region(16 << 20).expect("a region");
+    region.as_mut_slice().fill(7);
+    hint::black_box(region.as_slice().iter().step_by(4096).all(|&byte| byte == 7));
+    unreachable!("pages that cannot be had were read");
 }
 
 static CAUGHT: AtomicUsize = AtomicUsize::new(0);

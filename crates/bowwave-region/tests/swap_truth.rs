@@ -1,6 +1,6 @@
 //! What is written to memory larger than memory is read again, whatever goes out, comes back or fails.
 //!
-//! `BOWWAVE_SWAP_OPS` sets how many operations there are, `BOWWAVE_SWAP_SEED` their seed.
+//! `BOWWAVE_SWAP_OPS` sets how many operations there are, `BOWWAVE_SWAP_SEED` their seed, `BOWWAVE_SWAP_MEMORY` how many bytes of memory.
 #![allow(clippy::print_stderr, reason = "says how to reproduce a failure, and what was skipped")]
 
 mod swap_model;
@@ -16,17 +16,27 @@ use bowwave_backend::{
     Backend, Entry, Error, ErrorKind, Fault, Faults, FileBackend, FileIo, Identity, MemoryBackend, Object,
     OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteFaults, WriteObject, WriteSink,
 };
+use bowwave_region::uffd::Delivery;
 use bowwave_region::{Spill, Swap, SwapReport};
-use swap_model::{Model, Run, number, swap};
+use swap_model::{Model, Run, number, swap, swap_told};
 
-const MEMORY: u64 = 4 << 20;
+/// Bytes of memory.
+fn memory() -> u64 {
+    number("BOWWAVE_SWAP_MEMORY", 4 << 20)
+}
+
 /// Eight times the memory.
-const LEN: usize = 32 << 20;
-const SPILL: u64 = 48 << 20;
+fn len() -> usize {
+    8 * memory() as usize
+}
+
+fn spill_bytes() -> u64 {
+    12 * memory()
+}
 
 /// Has a region written to and read at random, and returns what was done.
 fn run(swap: &Swap, ops: u64) -> SwapReport {
-    let region = swap.region(LEN).expect("a region");
+    let region = swap.region(len()).expect("a region");
     let done = AtomicU64::new(0);
     let seed = number("BOWWAVE_SWAP_SEED", 1);
     let ops = number("BOWWAVE_SWAP_OPS", ops);
@@ -56,8 +66,19 @@ fn tell(over: &AtomicBool, done: &AtomicU64, ops: u64) {
 
 #[test]
 fn what_was_written_is_read_whatever_goes_out_and_comes_back() {
+    write_and_read(Delivery::Message);
+}
+
+#[test]
+fn what_was_written_is_read_by_threads_that_serve_themselves() {
+    write_and_read(Delivery::Signal);
+}
+
+fn write_and_read(delivery: Delivery) {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(swap) = swap(&Spill::file(folder.path(), SPILL), MEMORY) else { return };
+    let Some(swap) = swap_told(delivery, &Spill::file(folder.path(), spill_bytes()), memory()) else {
+        return;
+    };
     let report = run(&swap, 30_000);
     assert!(report.tracks_writes, "a process that is its own may look at its page table: {report:?}");
     assert!(report.stats.dropped > 0, "what was not written to is not written out again: {report:?}");
@@ -65,7 +86,8 @@ fn what_was_written_is_read_whatever_goes_out_and_comes_back() {
 
 #[test]
 fn what_was_written_is_read_from_a_store_that_answers_at_once() {
-    let Some(swap) = swap(&Spill::store(Arc::new(MemoryBackend::new()), "spill", SPILL), MEMORY) else {
+    let Some(swap) = swap(&Spill::store(Arc::new(MemoryBackend::new()), "spill", spill_bytes()), memory())
+    else {
         return;
     };
     run(&swap, 30_000);
@@ -76,7 +98,9 @@ fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
     let faulty = Arc::new(Fault::new(Arc::new(file), one_in_a_hundred()).expect("a thread"));
-    let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", SPILL), MEMORY) else { return };
+    let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes()), memory()) else {
+        return;
+    };
     let report = run(&swap, 30_000);
     assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
 }
@@ -96,19 +120,29 @@ fn one_in_a_hundred() -> Faults {
 fn a_full_disk_holds_growth_up_and_loses_nothing() {
     let full = Arc::default();
     let store = Filling { inner: Arc::new(MemoryBackend::new()), full: Arc::clone(&full) };
-    let Some(swap) = swap(&Spill::store(Arc::new(store), "spill", SPILL), MEMORY) else { return };
+    let Some(swap) = swap(&Spill::store(Arc::new(store), "spill", spill_bytes()), memory()) else { return };
     let (report, blocked) = run_while_filling(&swap, &full, 30_000);
     assert!(report.stats.write_errors > 0 && blocked > 0, "{blocked}, {report:?}");
 }
 
 #[test]
 fn a_store_that_fails_and_is_full_now_and_then_loses_nothing() {
+    fail_and_fill(Delivery::Message);
+}
+
+#[test]
+fn a_store_that_fails_and_is_full_now_and_then_loses_nothing_of_threads_that_serve_themselves() {
+    fail_and_fill(Delivery::Signal);
+}
+
+fn fail_and_fill(delivery: Delivery) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
     let full = Arc::default();
     let filling = Filling { inner: Arc::new(file.with_all_writes_direct()), full: Arc::clone(&full) };
     let faulty = Arc::new(Fault::new(Arc::new(filling), one_in_a_hundred()).expect("a thread"));
-    let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", SPILL), MEMORY) else { return };
+    let spill = Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes());
+    let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
     let (report, blocked) = run_while_filling(&swap, &full, 30_000);
     assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
     assert!(report.stats.write_errors > 0 && blocked > 0, "{blocked}, {report:?}");
@@ -148,7 +182,7 @@ fn it_works_without_privileges() {
     const NAME: &str = "it_works_without_privileges";
     if std::env::var_os(CHILD).is_some() {
         let folder = tempfile::tempdir().expect("a folder");
-        let Some(swap) = swap(&Spill::file(folder.path(), SPILL), MEMORY) else { return };
+        let Some(swap) = swap(&Spill::file(folder.path(), spill_bytes()), memory()) else { return };
         assert!(!swap.serves_system_calls(), "that is a privilege");
         assert!(run(&swap, 30_000).tracks_writes);
         eprintln!("done without privileges");

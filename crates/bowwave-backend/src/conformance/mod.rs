@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::{
     Backend, Entry, EntryKind, ErrorKind, Heard, Object, OpenWrite, ReadBuf, WriteObject, Writes, pattern,
-    read_exact, start_read, write_exact,
+    read_exact, start_read, start_read_here, write_exact,
 };
 
 /// A store under test, and how to change what is in it.
@@ -53,6 +53,7 @@ pub fn run(fixture: &dyn Fixture) {
         describes(&*store, path, &*object, bytes);
         ranges(&*object, bytes);
         past_the_end(&*object, bytes);
+        on_this_thread(&*object, bytes);
     }
     let large = objects["sizes/1000000"].as_slice();
     let object = store.open("sizes/1000000".as_ref()).expect("was there a moment ago");
@@ -65,6 +66,27 @@ pub fn run(fixture: &dyn Fixture) {
     change_under_a_reader(fixture, &*store);
     dropped_with_reads_in_flight(fixture, large);
     writes(&*store);
+}
+
+/// Who waits for it gets the same, whoever reads.
+fn on_this_thread(object: &dyn Object, bytes: &[u8]) {
+    for (offset, len) in [(0, bytes.len() + 1), (bytes.len() / 3, bytes.len() / 2), (bytes.len() + 9, 5)] {
+        let heard = start_read_here(object, offset as u64, ReadBuf::zeroed(len));
+        let (buf, result) = loop {
+            match heard.recv_timeout(PATIENCE).expect("it ends") {
+                Heard::Progress(_) => {}
+                Heard::Done(buf, result) => break (buf.to_vec(), result),
+                Heard::Dropped => panic!("a read was dropped"),
+            }
+        };
+        let wanted = bytes.get(offset..).unwrap_or_default();
+        let count = result.unwrap_or_else(|error| panic!("{len} bytes from {offset}: {error}"));
+        assert!(
+            count <= wanted.len().min(len) && (count > 0) == (wanted.len().min(len) > 0),
+            "{count} from {offset}"
+        );
+        assert!(buf[..count] == wanted[..count], "{len} bytes from {offset}");
+    }
 }
 
 /// What the store says that it can be written must be so.

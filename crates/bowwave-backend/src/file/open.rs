@@ -168,6 +168,10 @@ impl Object for FileObject {
         self.carrier.add(Request::read(Arc::clone(&self.file), offset, buf, sink));
     }
 
+    fn read_here(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        Request::read(Arc::clone(&self.file), offset, buf, sink).run();
+    }
+
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
         let from = match what {
             Seek::Data => SeekFrom::Data(offset),

@@ -99,6 +99,20 @@ impl Request {
         }
     }
 
+    /// Does all of it, on this thread.
+    pub(super) fn run(mut self) {
+        if self.is_empty() {
+            return self.end_empty();
+        }
+        loop {
+            let (result, direct) = self.carry_out();
+            match self.advance(result, direct) {
+                After::More(rest) => self = rest,
+                After::Ended => return,
+            }
+        }
+    }
+
     /// Does the next part with one system call; says whether it was direct.
     pub(super) fn carry_out(&mut self) -> (io::Result<usize>, bool) {
         let (part, position, file) = (self.part(), self.position(), Arc::clone(&self.file));

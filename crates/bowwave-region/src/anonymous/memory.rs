@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::error::{Error, Result};
-use crate::uffd::{Modes, Partial, SYSTEM_PAGE, Scope, Touch, Uffd};
+use crate::uffd::{Delivery, Modes, Partial, SYSTEM_PAGE, Scope, Touch, Uffd};
 
 /// Pages, by their number in the address space.
 pub(super) type Pages = Range<u64>;
@@ -40,12 +40,12 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Address space for `pages` pages, none of them there.
-    pub(super) fn new(pages: u64, scope: Option<Scope>) -> Result<Self> {
+    pub(super) fn new(pages: u64, scope: Option<Scope>, delivery: Delivery) -> Result<Self> {
         let refused = |wanted| move |error: Errno| Error::System { wanted, error: error.into(), hint: "" };
         let too_long = || Error::Range(format!("{pages} pages are more than this machine can address"));
         let len = usize::try_from(pages).ok().and_then(|pages| pages.checked_mul(SYSTEM_PAGE));
         let len = len.filter(|&len| isize::try_from(len).is_ok()).ok_or_else(too_long)?;
-        let (uffd, scope, pagemap) = watch(scope)?;
+        let (uffd, scope, pagemap) = watch(scope, delivery)?;
         let file =
             memfd_create("bowwave-swap", MemfdFlags::CLOEXEC).map_err(refused("make a memory file"))?;
         ftruncate(&file, len as u64).map_err(refused("extend a memory file"))?;
@@ -90,6 +90,11 @@ impl Memory {
 
     pub(super) fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// Where it lies.
+    pub(super) fn place(&self) -> Range<usize> {
+        self.addresses(&(0..self.pages))
     }
 
     /// Address of a page.
@@ -294,19 +299,20 @@ fn this_process() -> Option<OwnedFd> {
 }
 
 /// Opens what tells of touches, and of writes where the kernel and the process's rights allow.
-fn watch(scope: Option<Scope>) -> Result<(Uffd, Scope, Option<File>)> {
+fn watch(scope: Option<Scope>, delivery: Delivery) -> Result<(Uffd, Scope, Option<File>)> {
     // Not for processes that have changed their user: to these their own page table is closed.
     let pagemap = File::open("/proc/self/pagemap").ok();
     let open = |scope| {
         if let Some(pagemap) = pagemap.as_ref().and_then(|file| file.try_clone().ok())
-            && let Ok(uffd) = Uffd::open_tracking(scope)
+            && let Ok(uffd) = Uffd::open_tracking(scope, delivery)
         {
             return Ok((uffd, scope, Some(pagemap)));
         }
-        Uffd::open(scope, crate::uffd::Delivery::Message).map(|uffd| (uffd, scope, None))
+        Uffd::open(scope, delivery).map(|uffd| (uffd, scope, None))
     };
     let opened = match scope {
         Some(scope) => open(scope),
+        None if delivery == Delivery::Signal => open(Scope::Program),
         None => open(Scope::All).or_else(|_| open(Scope::Program)),
     };
     opened.map_err(crate::region::uffd_refused)

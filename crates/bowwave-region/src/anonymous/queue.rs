@@ -151,14 +151,20 @@ impl Queue {
         // one within the other.
         let outer = PUMPING.replace(this);
         if outer != this {
-            while let Some((id, transfers)) = self.next() {
-                self.send(id, transfers, 0);
+            while let Some((id, transfers, alone)) = self.next() {
+                let here = match MAY_WAIT.get() {
+                    MayWait::No => false,
+                    MayWait::Alone => alone,
+                    MayWait::Always => true,
+                };
+                self.send(id, transfers, 0, here);
             }
         }
         PUMPING.set(outer);
     }
 
-    fn next(&self) -> Option<(DispatchId, Vec<Transfer>)> {
+    /// The next dispatch, its parts, and whether nothing else is at the store.
+    fn next(&self) -> Option<(DispatchId, Vec<Transfer>, bool)> {
         let mut state = self.lock();
         let state = &mut *state;
         if state.scheduler.at_device() >= self.depth {
@@ -169,13 +175,14 @@ impl Queue {
         let transfers: Vec<Transfer> = ids.into_iter().map(|id| state.take(id)).collect();
         state.requests += 1;
         state.bytes[dispatch.request.direction as usize] += dispatch.request.bytes();
-        Some((dispatch.id, transfers))
+        Some((dispatch.id, transfers, state.scheduler.at_device() == 1))
     }
 
-    /// Sends transfers that follow each other, from byte `skip` on.
-    fn send(self: &Arc<Self>, id: DispatchId, transfers: Vec<Transfer>, skip: usize) {
+    /// Sends transfers that follow each other, from byte `skip` on; a read that someone waits for is done `here`, if the store can.
+    fn send(self: &Arc<Self>, id: DispatchId, transfers: Vec<Transfer>, skip: usize, here: bool) {
         let first = transfers.first().expect("a dispatch has a part");
         let (direction, offset) = (first.direction, first.bytes().start + skip as u64);
+        let here = here && transfers.iter().any(|transfer| transfer.urgency == Urgency::Demand);
         let transfers = Arc::new(transfers);
         let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&transfers) as _;
         let mut left = skip;
@@ -191,7 +198,11 @@ impl Queue {
             Direction::Read => {
                 // SAFETY: the buffers live as long as the transfers, which own them, and nobody else uses them until the end.
                 let buf = unsafe { ReadBuf::from_raw_segments(segments, owner) };
-                self.object.read(offset, buf, Box::new(end));
+                if here {
+                    self.object.read_here(offset, buf, Box::new(end));
+                } else {
+                    self.object.read(offset, buf, Box::new(end));
+                }
             }
             Direction::Write => {
                 let segments = segments.into_iter().map(|(base, len)| (base.cast_const(), len));
@@ -208,7 +219,7 @@ impl Queue {
         let result = match result {
             Ok(0) => Err(Error::new(ErrorKind::Truncated, "the store gave or took no byte of a page")),
             Ok(bytes) if skip + bytes < wanted => {
-                return self.send(id, transfers, skip + bytes);
+                return self.send(id, transfers, skip + bytes, false);
             }
             result => result.map(|_| ()),
         };
@@ -364,6 +375,26 @@ pub(super) fn now() -> Instant {
 thread_local! {
     /// The queue that this thread pumps.
     static PUMPING: Cell<usize> = const { Cell::new(0) };
+    /// Whether this thread may wait for a read that someone else waits for, too.
+    static MAY_WAIT: Cell<MayWait> = const { Cell::new(MayWait::No) };
+}
+
+/// Whether a thread may wait for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MayWait {
+    No,
+    /// For what is alone at the store: it serves others, too, who do not need it then.
+    Alone,
+    /// It has nothing else to do.
+    Always,
+}
+
+/// Has reads that someone waits for done on this thread, as far as `work` comes to send them.
+pub(super) fn reading_here<T>(may_wait: MayWait, work: impl FnOnce() -> T) -> T {
+    let outer = MAY_WAIT.replace(may_wait);
+    let result = work();
+    MAY_WAIT.set(outer);
+    result
 }
 
 /// Requests at the store, however many it takes: enough for any drive.

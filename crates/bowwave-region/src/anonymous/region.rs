@@ -17,7 +17,8 @@ use super::serve::Handlers;
 use super::spill::Spill;
 use super::swap::{Budget, Shared};
 use crate::error::{Error, Result};
-use crate::uffd::{SYSTEM_PAGE, Scope};
+use crate::signals;
+use crate::uffd::{Delivery, SYSTEM_PAGE, Scope};
 
 /// Memory for regions, and a place for what does not fit into it: one budget, one spill, any number of regions.
 ///
@@ -41,10 +42,27 @@ pub struct Swap {
 
 #[derive(Debug)]
 struct Inner {
-    /// Before what they serve.
-    _handlers: Handlers,
+    /// Before what is served.
+    _server: Server,
     _room: RoomMaker,
     shared: Arc<Shared>,
+}
+
+/// Who serves touches, until this is dropped.
+#[derive(Debug)]
+enum Server {
+    #[expect(dead_code, reason = "they end with it")]
+    Handlers(Handlers),
+    /// The threads that touch, from this address on.
+    Threads(usize),
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Self::Threads(start) = self {
+            signals::forget(*start);
+        }
+    }
 }
 
 /// How a [`Swap`] is set up.
@@ -63,6 +81,9 @@ pub struct SwapOptions {
     pub handlers: Option<NonZeroUsize>,
     /// Whose touches are served; by default all if this process may. See [`SwapRegion`].
     pub scope: Option<Scope>,
+    /// How touches are told: by messages to threads that serve them, or by `SIGBUS` to the thread that has touched, which then
+    /// serves itself, as [of files](crate::MapOptions::delivery). Messages by default.
+    pub delivery: Delivery,
 }
 
 impl Default for SwapOptions {
@@ -74,6 +95,7 @@ impl Default for SwapOptions {
             ahead_pages_max: 256,
             handlers: None,
             scope: None,
+            delivery: Delivery::default(),
         }
     }
 }
@@ -119,13 +141,23 @@ impl Swap {
         let budget = Budget { pages: frames - buffers };
         let config = config(budget, &spill, options)?;
         let pager = Pager::new(config).map_err(|error| Error::Range(error.to_string()))?;
-        let memory = Memory::new(address, options.scope)?;
+        let memory = Memory::new(address, options.scope, options.delivery)?;
         let buffers = Buffers::new(buffers as usize, (buffers / 8) as usize)?;
         let shared = Shared::new(memory, buffers, spill, pager, budget);
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
-        let handlers = Handlers::start(&shared, options.handlers.map_or(processors, NonZeroUsize::get))?;
+        let handlers = match options.delivery {
+            Delivery::Message => {
+                let count = options.handlers.map_or(processors, NonZeroUsize::get);
+                Server::Handlers(Handlers::start(&shared, count)?)
+            }
+            Delivery::Signal => {
+                let server = Arc::downgrade(&shared);
+                signals::watch(shared.memory.place(), server)?;
+                Server::Threads(shared.memory.place().start)
+            }
+        };
         let room = RoomMaker::start(&shared)?;
-        Ok(Self { inner: Arc::new(Inner { _handlers: handlers, _room: room, shared }) })
+        Ok(Self { inner: Arc::new(Inner { _server: handlers, _room: room, shared }) })
     }
 
     /// A region of `len` bytes, all zeros.

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+use super::queue::{MayWait, reading_here};
 use super::swap::Shared;
 use crate::error::{Error, Result};
 use crate::uffd::Touch;
@@ -26,11 +27,13 @@ impl Handlers {
             hint: "",
         })?;
         let mut handlers = Self { threads: Vec::new(), stop: Arc::new(stop) };
+        // What comes while one waits for the store goes to the others.
+        let may_wait = if count > 1 { MayWait::Alone } else { MayWait::No };
         for number in 0..count.max(1) {
             let (shared, stop) = (Arc::clone(shared), Arc::clone(&handlers.stop));
             let thread = thread::Builder::new()
                 .name(format!("bowwave-swap-{number}"))
-                .spawn(move || serve(&shared, &stop))
+                .spawn(move || serve(&shared, &stop, may_wait))
                 .map_err(|error| Error::System { wanted: "start a thread", error, hint: "" })?;
             handlers.threads.push(thread);
         }
@@ -51,7 +54,7 @@ impl Drop for Handlers {
 }
 
 /// Serves touches until something can be read from `stop`.
-fn serve(shared: &Shared, stop: &OwnedFd) {
+fn serve(shared: &Shared, stop: &OwnedFd, may_wait: MayWait) {
     let mut touches: Vec<Touch> = Vec::new();
     loop {
         let mut ready = [
@@ -73,7 +76,7 @@ fn serve(shared: &Shared, stop: &OwnedFd) {
         shared.memory.receive(&mut touches).expect("a userfaultfd is readable while it is open");
         for touch in touches.drain(..) {
             if let Some(page) = shared.memory.page_at(touch.address) {
-                shared.touched(page, touch.write);
+                reading_here(may_wait, || shared.touched(page, touch.write));
             }
         }
     }

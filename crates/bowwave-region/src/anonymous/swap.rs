@@ -26,12 +26,14 @@ use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
 
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
-use super::queue::{Queue, now};
+use super::queue::{MayWait, Queue, now, reading_here};
 use super::room::{DROPS_MAX, Room};
 use super::space::Space;
 use super::spill::OpenSpill;
 use super::transfers::{Staged, Transfers};
 use crate::error::{Error, Result};
+use crate::signals::Serves;
+use crate::task::Bell;
 use crate::uffd::SYSTEM_PAGE;
 
 /// What handlers, transfers and regions share.
@@ -74,6 +76,8 @@ pub(super) struct State {
     pub(super) out: Vec<PagerAction>,
     /// A read that someone waits for has come up, and is to be sent before anything else is done.
     pub(super) demanded: bool,
+    /// Threads that serve themselves and wait, by the page that they have touched.
+    sleepers: HashMap<u64, Vec<Arc<Bell>>>,
     /// Bytes that the pager's tables had when its frames were counted last.
     tables: u64,
 }
@@ -115,6 +119,7 @@ impl Shared {
             room: Room::default(),
             out: Vec::new(),
             demanded: false,
+            sleepers: HashMap::new(),
         };
         let shared = Arc::new(Self {
             memory,
@@ -166,23 +171,9 @@ impl Shared {
         self.wait_for_room();
     }
 
-    /// A program touches a page.
-    pub(super) fn touched(&self, page: u64, store: bool) {
-        self.step(|state| {
-            let touch = if store { Touch::Store } else { Touch::Load };
-            let outcome = match state.page_id(page) {
-                Some(id) => state.pager.touch(now(), Waiter(page), id, touch, &mut state.out),
-                // The region is gone, or never was: nobody has a right to be here.
-                None => {
-                    self.poison(page);
-                    return;
-                }
-            };
-            if outcome == TouchOutcome::Go {
-                // Behind what maps it.
-                state.out.push(PagerAction::Wake { waiter: Waiter(page), result: Ok(()) });
-            }
-        });
+    /// A program touches a page; whether it has a right to.
+    pub(super) fn touched(&self, page: u64, store: bool) -> bool {
+        self.step(|state| state.touched(self, page, store))
     }
 
     /// Time has passed.
@@ -268,15 +259,6 @@ impl Shared {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(page, cause.to_owned());
     }
 
-    /// Makes a page fatal to touch, and says why, if it is known.
-    fn poison(&self, page: u64) {
-        if let Some(cause) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).get(&page) {
-            say(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
-        }
-        insist(|| self.memory.poison(&(page..page + 1)));
-        self.memory.wake_pages(&(page..page + 1));
-    }
-
     /// Says, once each time, that the store takes nothing, and that it does again.
     fn note_blocked(&self, blocked: bool) {
         if blocked != self.complained.swap(blocked, Ordering::Relaxed) {
@@ -320,7 +302,56 @@ impl fmt::Debug for Shared {
     }
 }
 
+impl Serves for Shared {
+    fn serve_here(&self, address: usize, write: bool) -> bool {
+        let Some(page) = self.memory.page_at(address) else { return false };
+        let bell = Arc::new(Bell::default());
+        let allowed = reading_here(MayWait::Always, || {
+            self.step(|state| {
+                state.sleepers.entry(page).or_default().push(Arc::clone(&bell));
+                state.touched(self, page, write)
+            })
+        });
+        while allowed && !bell.wait_for(self.patience().map_or(LOOK, |patience| patience.min(LOOK))) {
+            self.expire();
+        }
+        allowed && !self.failed.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&page)
+    }
+}
+
 impl State {
+    /// A program touches a page; whether it has a right to.
+    fn touched(&mut self, shared: &Shared, page: u64, store: bool) -> bool {
+        let touch = if store { Touch::Store } else { Touch::Load };
+        let Some(id) = self.page_id(page) else {
+            // The region is gone, or never was.
+            self.poison(shared, page);
+            return false;
+        };
+        if self.pager.touch(now(), Waiter(page), id, touch, &mut self.out) == TouchOutcome::Go {
+            // Behind what maps it.
+            self.out.push(PagerAction::Wake { waiter: Waiter(page), result: Ok(()) });
+        }
+        true
+    }
+
+    /// Wakes who waits for a page.
+    fn wake(&mut self, shared: &Shared, page: u64) {
+        shared.memory.wake_pages(&(page..page + 1));
+        for bell in self.sleepers.remove(&page).into_iter().flatten() {
+            bell.ring();
+        }
+    }
+
+    /// Makes a page fatal to touch, and says why, if it is known.
+    fn poison(&mut self, shared: &Shared, page: u64) {
+        if let Some(cause) = shared.failed.lock().unwrap_or_else(PoisonError::into_inner).get(&page) {
+            say(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
+        }
+        insist(|| shared.memory.poison(&(page..page + 1)));
+        self.wake(shared, page);
+    }
+
     /// Does what the pager has said, but for what makes room; whether that is all. If not, a read has come up that someone waits
     /// for: it is to be sent before the rest is done.
     fn carry_out(&mut self, shared: &Shared) -> bool {
@@ -352,8 +383,8 @@ impl State {
                 }
                 PagerAction::Map { region, pages, .. } => self.map(shared, region, pages),
                 PagerAction::Wake { waiter: Waiter(page), result } => match result {
-                    Ok(()) => shared.memory.wake_pages(&(page..page + 1)),
-                    Err(PagerError::Read(_) | PagerError::Gone) => shared.poison(page),
+                    Ok(()) => self.wake(shared, page),
+                    Err(PagerError::Read(_) | PagerError::Gone) => self.poison(shared, page),
                 },
                 PagerAction::Read(read) => {
                     self.demanded |= read.urgency == Urgency::Demand;
@@ -458,7 +489,10 @@ fn say(message: fmt::Arguments<'_>) {
 /// Actions that there is memory for between steps.
 pub(super) const ACTIONS_KEPT: usize = 1024;
 /// Pages for stacks of threads, what they allocate for a moment, and the rings of the store; and those that wait to be given back.
-const BESIDE: u64 = 64 + DROPS_MAX;
+/// In a soak of minutes the former came to 1.6 MB, of which what is kept of tables beyond their size has some.
+const BESIDE: u64 = 192 + DROPS_MAX;
+/// How often a thread that serves itself, and waits, looks whether it is time for something.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// Times that the thread that makes room lets others run who want the lock.
 const GIVE_WAY: u32 = 64;
 /// How often in so many tries it is said that something does not work.

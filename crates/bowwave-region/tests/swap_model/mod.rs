@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, Spill, Swap, SwapOptions, SwapRegion};
 
 const THREADS: u64 = 4;
@@ -35,7 +36,12 @@ impl Random {
 
 /// Where the swap can be had; else why not.
 pub(crate) fn swap(spill: &Spill, memory: u64) -> Option<Swap> {
-    let options = SwapOptions { memory_bytes: Some(memory), ..SwapOptions::default() };
+    swap_told(Delivery::Message, spill, memory)
+}
+
+/// The same, with touches told in this way.
+pub(crate) fn swap_told(delivery: Delivery, spill: &Spill, memory: u64) -> Option<Swap> {
+    let options = SwapOptions { memory_bytes: Some(memory), delivery, ..SwapOptions::default() };
     match Swap::new(spill, &options) {
         Ok(swap) => Some(swap),
         Err(error @ Error::System { wanted: "use userfaultfd", .. }) => {
