@@ -46,7 +46,7 @@ pub struct Options {
     /// How long bytes may be dirty before they are written back, however few.
     pub dirty_expire: Duration,
     /// Whether the cache's memory is of huge pages where the system offers them: warm random reads of 4 KiB in this process
-    /// are then some tenth faster. Memory is taken 2 MiB at a time, and what the system has not at hand it clears as much of.
+    /// are then some tenth faster. Memory is taken 2 MiB at a time; where that takes long, because the system has no such memory at hand, pages are small.
     pub huge_pages: bool,
     /// How often a failed request is tried again, where that may help.
     pub retries: u32,

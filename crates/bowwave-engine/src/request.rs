@@ -106,6 +106,7 @@ fn lend(engine: &Arc<Inner>, parts: &[QueuedFill], room: usize) -> (ReadBuf, Loa
     let mut segments: Vec<(*mut u8, usize)> = Vec::new();
     for (arena, frame) in parts.iter().flat_map(|part| part.frames.iter().map(|&frame| (&part.arena, frame)))
     {
+        arena.settle(frame);
         let (base, len) = arena.segment(frame);
         match segments.last_mut() {
             // Frames side by side become one segment.
