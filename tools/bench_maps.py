@@ -2,7 +2,7 @@
 """Measures clusters of touches in mapped files of slow stores: by regions, and by the kernel on a mount.
 
     tools/bench_maps.py [--bowwave target/release/bowwave] [--rounds N] [--quick] [--case lustre|s3]...
-                        [--device slots=64,latency=5ms]... [--threads N] [--json FILE]
+                        [--device slots=64,latency=5ms]... [--threads N] [--size SIZE] [--json FILE]
 
 The same touches (bowwave read --pattern clustered --mmap, each 4 KiB page of clusters of 256 to 1024 KiB once, front to
 back, the clusters in random order) go to
@@ -10,6 +10,7 @@ back, the clusters in random order) go to
     region none, linux          files mapped by this process: no readahead, Linux's read-around
     region range, learned       Lustre's readahead with ranges as document 003 has them, and with --range-clusters learned
     region stream               bowwave's own, the default
+    thread learned, stream      the same, each touch served by the thread that touches
     kernel over none            a mount that does nothing but fetch, mapped by the kernel, which reads around by itself: with
                                 the kernel's own default of 128 KiB, and with the 256 KiB that the mount sets
     kernel over linux, ...      a mount that reads ahead, too
@@ -49,6 +50,8 @@ WAYS = {
     "region learned": ("region", ["--policy", "range", "--range-clusters", "learned"]),
     "region stream": ("region", ["--policy", "stream"]),
     "region linux": ("region", ["--policy", "linux"]),
+    "thread learned": ("thread", ["--policy", "range", "--range-clusters", "learned"]),
+    "thread stream": ("thread", ["--policy", "stream"]),
     "kernel 128 over none": ("kernel", ["--policy", "none", "--kernel-readahead", "128KiB"]),
     "kernel over none": ("kernel", ["--policy", "none"]),
     "kernel over linux": ("kernel", ["--policy", "linux"]),
@@ -94,8 +97,8 @@ class Bench:
         by, policy = WAYS[way]
         options = ["--pattern", "clustered", "--threads", str(threads), "--seed", str(seed), "--json",
                    "--size", size_of_none if way == "region none" else size]
-        if by == "region":
-            return self.read(f"{store}/{name}", "--mmap", *policy, *options)
+        if by != "kernel":
+            return self.read(f"{store}/{name}", f"--mmap={by}", *policy, *options)
         with mounted(self.bowwave, f"{store}:pattern:/", self.folder, *policy, "--kernel-cache", "on",
                      "--read-only") as (at, counters):
             row = self.read(f"{at}/{name}", "--mmap=kernel", *options)
@@ -110,7 +113,7 @@ class Bench:
 
     def run(self, case, rounds):
         """The rows of all ways, and the ratios of each round."""
-        ways = [way for way, (by, _) in WAYS.items() if by == "region" or can_mount()]
+        ways = [way for way, (by, _) in WAYS.items() if by != "kernel" or can_mount()]
         rows = {way: [] for way in ways}
         for seed in range(rounds):
             for way in ways:
@@ -142,7 +145,7 @@ def bars(rows):
     """What was aimed at, as rows of a verdict."""
     mean = {way: [row["latency_ns"]["mean"] for row in of_way] for way, of_way in rows.items()}
     checks = []
-    for ours in ("region range", "region learned", "region stream"):
+    for ours in ("region range", "region learned", "region stream", "thread learned", "thread stream"):
         for other, bar in (("region none", 9.75), ("kernel 128 over none", 3.0), ("kernel over none", 3.0)):
             if other in mean:
                 ratios = [one / two for one, two in zip(mean[other], mean[ours])]
@@ -164,6 +167,7 @@ def main():
     parser.add_argument("--case", action="append", choices=sorted(CASES))
     parser.add_argument("--device", action="append", metavar="KEY=VALUE,...")
     parser.add_argument("--threads", type=int, metavar="N")
+    parser.add_argument("--size", metavar="SIZE", help="touched in a round, such as 1024MiB")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if not os.access(options.bowwave, os.X_OK):
@@ -177,6 +181,7 @@ def main():
                 store, file, threads, *sizes = (QUICK if options.quick else CASES)[name]
                 if options.threads:
                     sizes = [of_threads(size, options.threads, threads) for size in sizes]
+                sizes[0] = options.size or sizes[0]
                 case = (f"{store},{device}" if device else store, file, options.threads or threads, *sizes)
                 rows = bench.run(case, 1 if options.quick else options.rounds)
                 show(name, case, rows)

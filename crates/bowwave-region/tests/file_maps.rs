@@ -14,7 +14,7 @@ use std::thread;
 
 use bowwave_engine::backend::pattern;
 use bowwave_engine::{Advice, Engine, ErrorKind, Options, Policy, Store};
-use bowwave_region::uffd::Scope;
+use bowwave_region::uffd::{Delivery, Scope};
 use bowwave_region::{Error, MapOptions, Protection, Region};
 
 const PAGE: u64 = 4096;
@@ -329,4 +329,27 @@ fn threads_in_clusters_of_their_own_do_not_look_like_one_that_jumps_about() {
     };
     let (one, own) = (requests(1), requests(256));
     assert!(own * 10 < one, "{own} requests of four streams, {one} of one");
+}
+
+/// A program whose maps are regions may give back a part of one: what is mapped around a touch then has a hole in it.
+#[test]
+fn what_is_left_around_a_part_that_was_unmapped_is_mapped_and_right() {
+    for delivery in [Delivery::Message, Delivery::Signal] {
+        let engine = engine(8 << 20, Policy::OnDemand);
+        let store = engine.store("pattern:/4MiB").expect("a pattern");
+        let region = map(&store, &MapOptions { delivery, ..MapOptions::default() });
+        // All of it is there, so that each touch maps what it can on either side.
+        region.read(0, &mut vec![0; 4 << 20]).expect("it can be had");
+        for hole in [(1 << 20)..(1 << 20) + 4096, (2 << 20)..(2 << 20) + 65_536] {
+            // SAFETY: a part of the region that nobody touches any more.
+            let gone = unsafe { libc::munmap(region.as_ptr().add(hole.start) as *mut _, hole.len()) };
+            assert_eq!(gone, 0);
+            for at in [hole.start - 1, hole.end, hole.start - 300_000, hole.end + 300_000] {
+                // SAFETY: inside the region, and not in the hole.
+                let byte = unsafe { region.as_ptr().add(at).read_volatile() };
+                assert_eq!(byte, expected("4MiB", at as u64), "{delivery:?}, at {at}");
+            }
+        }
+        assert!(region.stats().pages_mapped > 100, "{delivery:?}: {:?}", region.stats());
+    }
 }
