@@ -24,8 +24,10 @@ FUNCTIONS = {
     "region_address": (POINTER, [POINTER]), "region_size": (ctypes.c_size_t, [POINTER])}
 
 
-# BOWWAVE_IN_THREAD: whoever touches serves itself. Not for i, whose library reads on threads that block all signals.
+# BOWWAVE_IN_THREAD: whoever touches serves itself.
 IN_THREAD = {"g": 2, "j": 2}
+# Bytes of the longest read of any workload, and more.
+LONGEST = 4 * MIB
 
 
 class Open(NamedTuple):
@@ -53,9 +55,11 @@ class Library:
         return handle
 
     def open(self, key):
-        return Open(self.known(self._file_open(self.store, key.encode())), ctypes.create_string_buffer(MIB))
+        return Open(self.known(self._file_open(self.store, key.encode())), ctypes.create_string_buffer(LONGEST))
 
     def read(self, file, length, offset):
+        if length > LONGEST:
+            raise ValueError(f"a read of {length} bytes: the buffer has {LONGEST}")
         count = self._read_at(file.handle, offset, file.buffer, length)
         if count < 0:
             raise OSError(self._last_error().decode())
