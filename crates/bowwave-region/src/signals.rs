@@ -91,9 +91,12 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
     // SAFETY: as above.
     let kept = unsafe { *errno };
     // SAFETY: the kernel hands what the flags ask for.
-    let address = unsafe { (*info).si_addr() } as usize;
+    let code = unsafe { (*info).si_code };
+    // Of a missing page; others are of broken or poisoned memory, or come from a process and have no address.
     // SAFETY: as above.
-    if !serve(address, unsafe { is_write(context) }) {
+    let served = code == libc::BUS_ADRERR
+        && serve(unsafe { (*info).si_addr() } as usize, unsafe { is_write(context) });
+    if !served {
         forward(signal, info, context);
     }
     // SAFETY: as above.
@@ -131,13 +134,20 @@ fn serve(address: usize, write: bool) -> bool {
 /// Leaves the signal to who handled it before.
 fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(Ok(before)) = BEFORE.get() else { return };
+    // SAFETY: the kernel hands what the flags ask for.
+    let of_a_touch = matches!(unsafe { (*info).si_code }, 1..=libc::BUS_MCEERR_AR);
     match before.sa_sigaction {
+        libc::SIG_IGN if !of_a_touch => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // The touch is tried again, and ends the program, as one that is ignored does, too.
+            // A touch is tried again, and ends the program, also where the signal is ignored; what was sent is sent again.
             // SAFETY: zeros are the default action.
             let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
             // SAFETY: as above.
             unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+            if !of_a_touch {
+                // SAFETY: takes a number.
+                unsafe { libc::raise(signal) };
+            }
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: the flag says what it takes.

@@ -166,6 +166,45 @@ fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
     assert_ne!(CAUGHT.load(Ordering::Relaxed), 0, "that was not");
 }
 
+/// A handler that left it to the next touch to end the program lost a signal that a process had sent.
+#[test]
+fn a_signal_that_was_sent_ends_the_program_as_before() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let child = is_child("a_signal_that_was_sent_ends_the_program_as_before", |status, said| {
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+    });
+    if !child {
+        return;
+    }
+    raise_with_a_map(libc::SIG_DFL);
+    unreachable!("the signal was lost");
+}
+
+#[test]
+fn a_signal_that_was_sent_is_ignored_as_before_and_touches_are_served() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let name = "a_signal_that_was_sent_is_ignored_as_before_and_touches_are_served";
+    if is_child(name, |status, said| assert!(status.success(), "{status}: {said}")) {
+        raise_with_a_map(libc::SIG_IGN);
+    }
+}
+
+/// Sends the signal to this process, which had this done with it when it mapped a file; then touches that.
+fn raise_with_a_map(before: libc::sighandler_t) {
+    // SAFETY: no handler of ours.
+    unsafe { libc::signal(libc::SIGBUS, before) };
+    let engine = engine(8 << 20, Policy::OnDemand);
+    let store = engine.store("pattern:/1MiB").expect("a pattern");
+    let region = map(&store);
+    // SAFETY: takes a number.
+    unsafe { libc::raise(libc::SIGBUS) };
+    assert_eq!(region.as_slice()[5000], expected("1MiB", 5000));
+}
+
 #[test]
 fn system_calls_get_an_error_until_the_pages_are_there() {
     if !can_serve(Scope::Program) {
