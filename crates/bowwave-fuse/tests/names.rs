@@ -4,13 +4,21 @@ mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::iter;
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink,
 };
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
 
-use common::available;
-use common::writable::{Writable, errno, is_root, next_tick, shape, times};
+use bowwave_engine::{Engine, Options};
+use bowwave_fuse::{Mount, MountOptions};
+use common::gated::{Gate, Gated};
+use common::writable::{Folder, Writable, errno, is_root, next_tick, shape, times};
+use common::{Dir, available};
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
@@ -405,7 +413,7 @@ fn the_owner_of_what_is_made_is_who_made_it() {
     if !available() || !is_root() {
         return;
     }
-    let options = bowwave_fuse::MountOptions { allow_other: true, ..Default::default() };
+    let options = MountOptions { allow_other: true, ..Default::default() };
     let store = Writable::direct("owners", options);
     for root in [store.beneath(""), store.plain("")] {
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).expect("root");
@@ -445,7 +453,7 @@ fn who_reads_a_file_sees_what_is_written_by_another_name_after_its_own_was_excha
             }
             let reader = File::open(at.join("a")).expect("there");
             assert_eq!(rename(&at.join("b"), &at.join("a"), RenameFlags::EXCHANGE), 0);
-            let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(700_000_000);
+            let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(700_000_000);
             File::open(at.join("b")).and_then(|file| file.set_modified(time)).expect("ours");
             let writer = OpenOptions::new().write(true).open(at.join("b")).expect("there");
             writer.write_all_at(b" and more", 3).expect("open");
@@ -456,4 +464,59 @@ fn who_reads_a_file_sees_what_is_written_by_another_name_after_its_own_was_excha
         });
         assert_eq!(fs::read(store.beneath("b")).expect("there"), b"one a");
     });
+}
+
+/// Between a file's end at the store and our hearing of it, the store gives its number to a new file elsewhere. The kernel
+/// was told that number as the old file's, counted its last link off, and refused links to the new file with ENOENT.
+#[test]
+fn a_file_made_with_the_number_of_one_that_is_just_being_removed_can_be_linked() {
+    if !available() {
+        return;
+    }
+    type Remove = fn(&Path);
+    let ways: [(&str, Remove); 2] = [
+        ("replaced", |at| fs::rename(at.join("here/new"), at.join("here/old")).expect("both are there")),
+        ("removed", |at| fs::remove_file(at.join("here/old")).expect("it is there")),
+    ];
+    for (what, remove) in ways {
+        let (folder, dir, gate) = (Folder::new(what), Dir::new(what), Arc::<Gate>::default());
+        let engine = Engine::new(Options { cache_bytes: Some(4 << 20), ..Options::default() });
+        let engine = engine.expect("there is memory");
+        let store = engine.store(folder.path().to_str().expect("ASCII")).expect("a folder");
+        let tree = Gated { store, looks: Arc::default(), removals: Arc::clone(&gate) };
+        let _mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
+        let at = dir.path();
+        fs::create_dir(at.join("elsewhere")).expect("writable");
+        fs::create_dir(at.join("here")).expect("writable");
+        fs::write(at.join("here/old"), b"old").expect("writable");
+        fs::write(at.join("here/new"), b"new").expect("writable");
+        let old = fs::metadata(at.join("here/old")).expect("there").ino();
+        gate.shut();
+        let made: Vec<_> = thread::scope(|scope| {
+            scope.spawn(|| remove(at));
+            gate.wait();
+            // Enough that one gets the number, where numbers come back at all. Who makes a file that the kernel takes for
+            // the old one waits for the removal, and that for us: so not for all of them without end.
+            let (tell, told) = sync_channel(64);
+            scope.spawn(move || {
+                for index in 0..64 {
+                    let path = at.join(format!("elsewhere/{index}"));
+                    let _unless_given_up = tell.send(fs::write(&path, b"made").map(|()| path));
+                }
+            });
+            let made = iter::from_fn(|| told.recv_timeout(Duration::from_secs(5)).ok()).collect();
+            gate.open();
+            made
+        });
+        assert_eq!(made.len(), 64, "{what}: the next one waits");
+        for path in made {
+            let path = &path.expect("writable");
+            let found = fs::metadata(path).expect("there");
+            let again = found.ino() == old;
+            assert_eq!(found.nlink(), 1, "{what}, {path:?}, with the old number: {again}");
+            fs::hard_link(path, path.with_extension("link"))
+                .unwrap_or_else(|error| panic!("{what}, {path:?}, with the old number: {again}: {error}"));
+            assert_eq!(fs::read(path).expect("readable"), b"made");
+        }
+    }
 }

@@ -42,7 +42,7 @@ impl Objects {
         let backend = open_url(&url, &engine.options().store).expect("a folder");
         let faults = Faults { writes, ..Faults::default() };
         let store = engine.store_of(Arc::new(Fault::new(backend, faults).expect("chances up to one")));
-        let tree = Gated { store, gate: Arc::clone(&gate) };
+        let tree = Gated { store, looks: Arc::clone(&gate), removals: Arc::default() };
         let mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
         Self { _mount: mount, dir, folder, gate }
     }

@@ -15,6 +15,9 @@ pub(crate) trait Actor: Send {
     /// One operation or a few.
     fn step(&mut self) -> io::Result<()>;
 
+    /// What the last step did or was about to do, for a message.
+    fn doing(&self) -> String;
+
     /// What is not as it must be in `root`, the folder that it worked in seen from below.
     fn faults(&self, root: &Path) -> Vec<String>;
 }
@@ -36,7 +39,8 @@ pub(crate) fn work(actors: &mut [Box<dyn Actor>], steps: u64, end: impl FnOnce()
         while !stopped.load(Ordering::Acquire) {
             if let Err(error) = actor.step() {
                 if !excused.load(Ordering::Acquire) {
-                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                    let what = format!("{}: {error}", actor.doing());
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
                     done.fetch_add(steps, Ordering::AcqRel);
                     main.unpark();
                 }

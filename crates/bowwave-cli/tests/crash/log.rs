@@ -58,6 +58,10 @@ impl Actor for Log {
         Ok(())
     }
 
+    fn doing(&self) -> String {
+        self.name.clone()
+    }
+
     fn faults(&self, root: &Path) -> Vec<String> {
         let found = match fs::read(root.join(&self.name)) {
             Ok(found) => found,

@@ -37,6 +37,7 @@ pub(crate) struct Names {
     now: Tree,
     /// After an operation that has not been answered.
     next: Option<Tree>,
+    doing: String,
 }
 
 impl Names {
@@ -44,11 +45,21 @@ impl Names {
         let at = at.join(name);
         fs::create_dir(&at)?;
         let name = name.to_owned();
-        Ok(Self { at, name, id: seed, rng: Rng(seed), version: 0, now: Tree::new(), next: None })
+        Ok(Self {
+            at,
+            name,
+            id: seed,
+            rng: Rng(seed),
+            version: 0,
+            now: Tree::new(),
+            next: None,
+            doing: String::new(),
+        })
     }
 
     /// Notes what will be, does it, notes that it is.
     fn change(&mut self, next: Tree, act: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+        self.doing = format!("from {:?} to {next:?}", self.now);
         self.next = Some(next);
         act(&self.at)?;
         self.now = self.next.take().expect("just set");
@@ -79,6 +90,7 @@ impl Names {
                 let (version, bytes) = (self.version, cell(self.id, 0, self.version));
                 next.insert(name.to_owned(), Node::File { version, synced: false });
                 self.change(next, |at| File::create_new(at.join(name)).map(drop))?;
+                self.doing = format!("write {name}");
                 let mut file = File::options().write(true).open(self.at.join(name))?;
                 file.write_all(&bytes)?;
                 file.sync_all()?;
@@ -137,6 +149,10 @@ impl Actor for Names {
             None => self.make(&name),
             Some(node) => self.unmake(&name, &node, &to),
         }
+    }
+
+    fn doing(&self) -> String {
+        format!("{}, {}", self.name, self.doing)
     }
 
     fn faults(&self, root: &Path) -> Vec<String> {

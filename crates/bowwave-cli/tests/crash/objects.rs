@@ -132,6 +132,10 @@ impl Actor for Writer {
         }
     }
 
+    fn doing(&self) -> String {
+        format!("writer {}", self.id)
+    }
+
     fn faults(&self, root: &Path) -> Vec<String> {
         let mut faults = Vec::new();
         for (index, object) in self.objects.iter().enumerate() {

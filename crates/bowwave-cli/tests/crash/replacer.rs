@@ -20,6 +20,7 @@ pub(crate) struct Replacer {
     rng: Rng,
     generation: u64,
     targets: [Target; TARGETS as usize],
+    doing: &'static str,
 }
 
 /// What may be in one file.
@@ -42,6 +43,7 @@ impl Replacer {
             rng: Rng(seed),
             generation: 0,
             targets,
+            doing: "not begun",
         }
     }
 
@@ -67,22 +69,31 @@ impl Actor for Replacer {
         let generation = self.generation;
         let target = self.target(&self.at, index);
         let new = target.with_extension("new");
+        self.doing = "make";
         let mut file = File::create(&new)?;
+        self.doing = "write";
         // In pieces, so that parts of it may be on their way when the rest is not even written.
         for piece in self.content(index, generation).chunks(7 * CELL) {
             file.write_all(piece)?;
         }
+        self.doing = "sync";
         if self.synced {
             file.sync_all()?;
         }
         drop(file);
         self.targets[index].next = Some(generation);
+        self.doing = "rename";
         fs::rename(&new, &target)?;
         self.targets[index] = Target { now: Some(generation), next: None };
+        self.doing = "sync the folder";
         if self.rng.chance(10) {
             File::open(&self.at)?.sync_all()?;
         }
         Ok(())
+    }
+
+    fn doing(&self) -> String {
+        format!("{}, generation {}, {}", self.name, self.generation, self.doing)
     }
 
     fn faults(&self, root: &Path) -> Vec<String> {

@@ -55,6 +55,10 @@ impl Actor for Table {
         Ok(())
     }
 
+    fn doing(&self) -> String {
+        self.name.clone()
+    }
+
     fn faults(&self, root: &Path) -> Vec<String> {
         let found = match fs::read(root.join(&self.name)) {
             Ok(found) => found,

@@ -274,19 +274,41 @@ impl Inodes {
         }
     }
 
+    /// A name is about to be taken away at the store. If it is its file's last, the number of the file there may come back for
+    /// another file before we hear that it is gone, and that one, in another folder, be looked up: it is no longer the
+    /// name of this inode. For [`stays`](Self::stays), if it is not taken away after all.
+    pub(crate) fn goes(&self, parent: u64, name: &OsStr) -> Option<u64> {
+        let mut table = self.lock();
+        let number = table.child(parent, name)?;
+        if !table.nodes.get(&number)?.has_one_name() {
+            return None;
+        }
+        table.bury(number);
+        Some(number)
+    }
+
+    /// What was about to [go](Self::goes) is still there.
+    pub(crate) fn stays(&self, number: u64) {
+        self.lock().unearth(number);
+    }
+
     /// A name was removed.
     pub(crate) fn removed(&self, parent: u64, name: &OsStr) {
         self.lock().remove(parent, name);
     }
 
+    /// Whether two names are known to be of one file: a rename leaves both.
+    pub(crate) fn are_one(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
+        self.lock().are_one(one, other)
+    }
+
     /// A name was moved to another, in place of what had that.
     pub(crate) fn renamed(&self, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let mut table = self.lock();
-        let moved = table.child(from.0, from.1);
-        if moved.is_some() && moved == table.child(to.0, to.1) {
-            // Two names of one file: the file system leaves both.
+        if table.are_one(from, to) {
             return;
         }
+        let moved = table.child(from.0, from.1);
         table.remove(to.0, to.1);
         if let Some(number) = moved {
             table.bind(number, to.0, to.1);
@@ -333,8 +355,8 @@ impl Table {
     fn remove(&mut self, parent: u64, name: &OsStr) {
         let Some(number) = self.unbind(parent, name) else { return };
         let Some(node) = self.nodes.get_mut(&number) else { return };
+        let last = node.has_one_name();
         let Some(unix) = &mut node.entry.unix else { return };
-        let last = node.entry.kind == EntryKind::Directory || unix.links <= 1;
         unix.links = if last { 0 } else { unix.links - 1 };
         if last {
             self.bury(number);

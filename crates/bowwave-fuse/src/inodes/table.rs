@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bowwave_engine::backend::{Entry, Identity};
+use bowwave_engine::backend::{Entry, EntryKind, Identity};
 
 use super::ROOT;
 
@@ -67,6 +67,11 @@ impl Node {
         }
     }
 
+    /// Whether the file, as last described, is gone with the next name that is taken away.
+    pub(super) fn has_one_name(&self) -> bool {
+        self.entry.unix.is_some_and(|unix| self.entry.kind == EntryKind::Directory || unix.links <= 1)
+    }
+
     /// Takes a fresh description.
     pub(super) fn describe(&mut self, entry: Entry) {
         self.entry = entry;
@@ -102,6 +107,12 @@ impl Table {
     /// The inode called `name` in the folder `parent`.
     pub(super) fn child(&self, parent: u64, name: &OsStr) -> Option<u64> {
         self.nodes.get(&parent)?.children.get(name).copied()
+    }
+
+    /// Whether two names lead to one inode.
+    pub(super) fn are_one(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
+        let number = self.child(one.0, one.1);
+        number.is_some() && number == self.child(other.0, other.1)
     }
 
     /// A path to an inode; `None` if it has no name any more.
@@ -176,6 +187,13 @@ impl Table {
             && self.by_key.get(&key) == Some(&number)
         {
             self.by_key.remove(&key);
+        }
+    }
+
+    /// Takes back that a file has no name left; unless its key has come back already, and names another.
+    pub(super) fn unearth(&mut self, number: u64) {
+        if let Some(key) = self.nodes.get(&number).and_then(|node| node.key) {
+            self.by_key.entry(key).or_insert(number);
         }
     }
 

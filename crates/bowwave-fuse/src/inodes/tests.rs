@@ -257,6 +257,30 @@ fn a_number_that_comes_back_while_the_kernel_knows_its_old_file_is_shown_and_not
 }
 
 #[test]
+fn a_number_that_comes_back_before_the_removal_of_its_old_file_is_noted_is_another_file() {
+    let inodes = file_system();
+    let name = OsStr::new("x");
+    let old = look(&inodes, ROOT, "x", &keyed(EntryKind::File, 20, 1));
+    // The store has removed it, and made another in its place, which is looked up before we note that.
+    assert_eq!(inodes.goes(ROOT, name), Some(old));
+    let new = look(&inodes, 10, "y", &keyed(EntryKind::File, 20, 1));
+    assert_ne!(new, old);
+    inodes.removed(ROOT, name);
+    assert_eq!((path(&inodes, old), path(&inodes, new)), (None, Some("d/y".to_owned())));
+    assert_eq!(inodes.last(new).and_then(|entry| entry.unix).map(|unix| unix.links), Some(1));
+    assert_eq!(look(&inodes, 10, "y", &keyed(EntryKind::File, 20, 1)), new);
+    // The store refuses to remove that.
+    assert_eq!(inodes.goes(10, OsStr::new("y")), Some(new));
+    inodes.stays(new);
+    assert_eq!(look(&inodes, ROOT, "z", &keyed(EntryKind::File, 20, 2)), new);
+    // It has another name.
+    assert_eq!(inodes.goes(10, OsStr::new("y")), None);
+    assert_eq!(inodes.goes(10, OsStr::new("none")), None);
+    inodes.removed(10, OsStr::new("y"));
+    assert_eq!(look(&inodes, ROOT, "z", &keyed(EntryKind::File, 20, 1)), new);
+}
+
+#[test]
 fn files_of_another_device_and_the_roots_number_are_told_apart() {
     let inodes = file_system();
     let mut mounted = keyed(EntryKind::File, 10, 1);

@@ -153,8 +153,9 @@ impl<T: Tree> Operations<T> {
     ) -> Result<(), Errno> {
         let _turn = self.order.change(parent);
         let path = self.child(parent, name)?;
+        let going = self.inodes.goes(parent, name);
         let removed = self.layout.names().and_then(|tree| remove(tree, &path));
-        removed.map_err(|error| self.fail(&path, &error))?;
+        self.unless_gone(going, &path, removed)?;
         self.inodes.removed(parent, name);
         self.note_change();
         Ok(())
@@ -168,14 +169,26 @@ impl<T: Tree> Operations<T> {
             Some(_) => self.order.change_both(from.0, to.0),
         };
         let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
+        let replaces = how == Rename::Replace && !self.inodes.are_one(from, to);
+        let going = replaces.then(|| self.inodes.goes(to.0, to.1)).flatten();
         let renamed = self.layout.names().and_then(|tree| tree.rename(&old, &new, how));
-        renamed.map_err(|error| self.fail(&old, &error))?;
+        self.unless_gone(going, &old, renamed)?;
         match how {
             Rename::Exchange => self.inodes.exchanged(from, to),
             Rename::Replace | Rename::NoReplace => self.inodes.renamed(from, to),
         }
         self.note_change();
         Ok(())
+    }
+
+    /// Passes on what the store said to a change that takes the last name of `going` away.
+    fn unless_gone(&self, going: Option<u64>, path: &Path, changed: Result<(), Error>) -> Result<(), Errno> {
+        changed.map_err(|error| {
+            if let Some(number) = going {
+                self.inodes.stays(number);
+            }
+            self.fail(path, &error)
+        })
     }
 
     /// Permission bits for something new in a folder: a default access list of the folder takes the umask's place.

@@ -1,15 +1,15 @@
-//! A store that can be held at its answer to a look at something.
+//! A store that can be held at its answer to a look at something, or to a change of a name.
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use bowwave_engine::backend::{Entry, Result, Writes};
+use bowwave_engine::backend::{Entry, Owner, Rename, Result, Writes};
 use bowwave_engine::{File, Store};
 use bowwave_fuse::{NewFile, Tree};
 
-/// Holds one look at a time.
+/// Holds one answer at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     stage: Mutex<Stage>,
@@ -20,7 +20,7 @@ pub(crate) struct Gate {
 enum Stage {
     #[default]
     Open,
-    /// The next who looks is held.
+    /// The next who asks is held.
     Shut,
     Held,
 }
@@ -60,10 +60,13 @@ impl Gate {
     }
 }
 
-/// The store behind the gate.
+/// The store behind its gates.
 pub(crate) struct Gated {
     pub(crate) store: Store,
-    pub(crate) gate: Arc<Gate>,
+    /// For who looks.
+    pub(crate) looks: Arc<Gate>,
+    /// For who takes a name away.
+    pub(crate) removals: Arc<Gate>,
 }
 
 impl Tree for Gated {
@@ -75,7 +78,7 @@ impl Tree for Gated {
 
     fn stat(&self, path: &Path) -> Result<Entry> {
         let answer = Tree::stat(&self.store, path);
-        self.gate.pass();
+        self.looks.pass();
         answer
     }
 
@@ -99,8 +102,24 @@ impl Tree for Gated {
         Tree::open_write(&self.store, path, new)
     }
 
+    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        Tree::make_directory(&self.store, path, mode, owner)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        Tree::link(&self.store, from, to)
+    }
+
     fn remove_file(&self, path: &Path) -> Result<()> {
-        Tree::remove_file(&self.store, path)
+        let answer = Tree::remove_file(&self.store, path);
+        self.removals.pass();
+        answer
+    }
+
+    fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+        let answer = Tree::rename(&self.store, from, to, how);
+        self.removals.pass();
+        answer
     }
 
     fn sync(&self) -> Result<()> {
