@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use bowwave_backend::{
     OpenWrite, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteFaults, WriteObject, WriteSink,
 };
 use bowwave_region::uffd::Delivery;
-use bowwave_region::{Spill, Swap, SwapReport};
+use bowwave_region::{Spill, Swap, SwapReport, SwapVec};
 use swap_model::{Model, Run, number, swap, swap_told};
 
 /// Bytes of memory.
@@ -119,10 +120,42 @@ fn one_in_a_hundred() -> Faults {
 #[test]
 fn a_full_disk_holds_growth_up_and_loses_nothing() {
     let full = Arc::default();
-    let store = Filling { inner: Arc::new(MemoryBackend::new()), full: Arc::clone(&full) };
+    let store = Filling::new(Arc::new(MemoryBackend::new()), &full);
     let Some(swap) = swap(&Spill::store(Arc::new(store), "spill", spill_bytes()), memory()) else { return };
     let (report, blocked) = run_while_filling(&swap, &full, 30_000);
     assert!(report.stats.write_errors > 0 && blocked > 0, "{blocked}, {report:?}");
+}
+
+/// The refusal comes when the only thread that touches waits for room: nobody else's touch has the swap look again.
+#[test]
+fn a_refusal_that_comes_late_is_followed_by_another_try() {
+    for delivery in [Delivery::Message, Delivery::Signal] {
+        let full = Arc::default();
+        let delay = Some(Duration::from_millis(20));
+        let store = Filling { delay, ..Filling::new(Arc::new(MemoryBackend::new()), &full) };
+        let spill = Spill::store(Arc::new(store), "spill", spill_bytes());
+        let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
+        // In a thread that is left behind if it never gets on.
+        let (tell, told) = sync_channel(1);
+        thread::spawn(move || {
+            let mut vec = SwapVec::new(&swap);
+            for round in 0..3 {
+                full.store(true, Ordering::Relaxed);
+                let full = Arc::clone(&full);
+                let empties = thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(100));
+                    full.store(false, Ordering::Relaxed);
+                });
+                let words = memory() / 4;
+                (round * words..(round + 1) * words).for_each(|word| vec.push(word).expect("address space"));
+                empties.join().expect("it only sleeps");
+            }
+            assert!(swap.report().stats.write_errors > 0, "{:?}", swap.report());
+            assert!(vec.iter().copied().eq(0..vec.len() as u64));
+            tell.send(()).expect("somebody waits");
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()), "{delivery:?}");
+    }
 }
 
 #[test]
@@ -139,7 +172,7 @@ fn fail_and_fill(delivery: Delivery) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
     let full = Arc::default();
-    let filling = Filling { inner: Arc::new(file.with_all_writes_direct()), full: Arc::clone(&full) };
+    let filling = Filling::new(Arc::new(file.with_all_writes_direct()), &full);
     let faulty = Arc::new(Fault::new(Arc::new(filling), one_in_a_hundred()).expect("a thread"));
     let spill = Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes());
     let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
@@ -210,6 +243,14 @@ fn it_works_without_privileges() {
 struct Filling {
     inner: Arc<dyn Backend>,
     full: Arc<AtomicBool>,
+    /// How long it takes to say so; the answer is another thread's then.
+    delay: Option<Duration>,
+}
+
+impl Filling {
+    fn new(inner: Arc<dyn Backend>, full: &Arc<AtomicBool>) -> Self {
+        Self { inner, full: Arc::clone(full), delay: None }
+    }
 }
 
 impl Backend for Filling {
@@ -230,7 +271,7 @@ impl Backend for Filling {
     }
     fn open_write(&self, path: &std::path::Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         let inner = self.inner.open_write(path, how)?;
-        Ok(Arc::new(FillingObject { inner, full: Arc::clone(&self.full) }))
+        Ok(Arc::new(FillingObject { inner, full: Arc::clone(&self.full), delay: self.delay }))
     }
 }
 
@@ -238,6 +279,7 @@ impl Backend for Filling {
 struct FillingObject {
     inner: Arc<dyn WriteObject>,
     full: Arc<AtomicBool>,
+    delay: Option<Duration>,
 }
 
 impl Object for FillingObject {
@@ -254,10 +296,16 @@ impl Object for FillingObject {
 
 impl WriteObject for FillingObject {
     fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
-        if self.full.load(Ordering::Relaxed) {
-            sink.done(buf, Err(Error::new(ErrorKind::NoSpace, "no room is left")));
-        } else {
-            self.inner.write(offset, buf, sink);
+        if !self.full.load(Ordering::Relaxed) {
+            return self.inner.write(offset, buf, sink);
+        }
+        let refuse = || sink.done(buf, Err(Error::new(ErrorKind::NoSpace, "no room is left")));
+        match self.delay {
+            None => refuse(),
+            Some(delay) => drop(thread::spawn(move || {
+                thread::sleep(delay);
+                refuse();
+            })),
         }
     }
     fn sync(&self, data_only: bool) -> Result<()> {

@@ -143,7 +143,7 @@ impl Swap {
         let pager = Pager::new(config).map_err(|error| Error::Range(error.to_string()))?;
         let memory = Memory::new(address, options.scope, options.delivery)?;
         let buffers = Buffers::new(buffers as usize, (buffers / 8) as usize)?;
-        let shared = Shared::new(memory, buffers, spill, pager, budget);
+        let shared = Shared::new(memory, buffers, spill, pager, budget)?;
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         let handlers = match options.delivery {
             Delivery::Message => {

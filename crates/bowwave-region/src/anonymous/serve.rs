@@ -4,11 +4,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::queue::{MayWait, reading_here};
-use super::swap::Shared;
+use super::swap::{Shared, event, ring};
 use crate::error::{Error, Result};
 use crate::uffd::Touch;
 
@@ -21,11 +21,7 @@ pub(super) struct Handlers {
 
 impl Handlers {
     pub(super) fn start(shared: &Arc<Shared>, count: usize) -> Result<Self> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Error::System {
-            wanted: "make an event",
-            error: error.into(),
-            hint: "",
-        })?;
+        let stop = event()?;
         let mut handlers = Self { threads: Vec::new(), stop: Arc::new(stop) };
         // What comes while one waits for the store goes to the others.
         let may_wait = if count > 1 { MayWait::Alone } else { MayWait::No };
@@ -44,8 +40,7 @@ impl Handlers {
 impl Drop for Handlers {
     fn drop(&mut self) {
         // Wakes all of them: nobody reads it back to zero.
-        let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        debug_assert!(told.is_ok(), "{told:?}");
+        ring(&self.stop);
         for thread in self.threads.drain(..) {
             // One that panicked has said so.
             let _said = thread.join();
@@ -60,6 +55,7 @@ fn serve(shared: &Shared, stop: &OwnedFd, may_wait: MayWait) {
         let mut ready = [
             PollFd::from_borrowed_fd(shared.memory.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(shared.earlier(), PollFlags::IN),
         ];
         let patience = shared.patience().map(|patience| Timespec {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
@@ -67,10 +63,13 @@ fn serve(shared: &Shared, stop: &OwnedFd, may_wait: MayWait) {
         });
         match poll(&mut ready, patience.as_ref()) {
             Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) => {}
-            Err(error) => unreachable!("polling two descriptors of our own: {error}"),
+            Err(error) => unreachable!("polling descriptors of our own: {error}"),
         }
         if !ready[1].revents().is_empty() {
             return;
+        }
+        if !ready[2].revents().is_empty() {
+            shared.heed();
         }
         shared.expire();
         shared.memory.receive(&mut touches).expect("a userfaultfd is readable while it is open");

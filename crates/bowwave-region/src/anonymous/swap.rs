@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -23,6 +24,7 @@ use bowwave_core::swap::pager::{
     TouchOutcome,
 };
 use bowwave_core::{PageCount, PageIndex, PageRange, Urgency, Waiter};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
@@ -48,6 +50,8 @@ pub(super) struct Shared {
     wanting: AtomicU64,
     /// When the pager wants to be looked at again, in nanoseconds; `u64::MAX` if it does not.
     deadline: AtomicU64,
+    /// Rung when that is earlier than who waits may know.
+    earlier: OwnedFd,
     /// That the store takes nothing has been said.
     complained: AtomicBool,
     /// Pages that could not be had, and why.
@@ -104,7 +108,7 @@ impl Shared {
         spill: OpenSpill,
         pager: Pager,
         budget: Budget,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>> {
         let queue = Queue::new(Arc::clone(&spill.object), &spill.profile);
         let state = State {
             tables: pager.table_bytes(),
@@ -129,6 +133,7 @@ impl Shared {
             bell: Condvar::new(),
             wanting: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
+            earlier: event()?,
             complained: AtomicBool::new(false),
             failed: Mutex::default(),
             budget,
@@ -136,7 +141,7 @@ impl Shared {
         });
         let ends: Arc<dyn super::queue::Ends> = Arc::clone(&shared) as _;
         shared.queue.tell(Arc::downgrade(&ends));
-        shared
+        Ok(shared)
     }
 
     /// Has `change` done to the pager and everything that follows, but for what makes room: that begins.
@@ -147,7 +152,9 @@ impl Shared {
         loop {
             let done = state.carry_out(self);
             let deadline = state.pager.next_deadline().map_or(u64::MAX, |at| at.0);
-            self.deadline.store(deadline, Ordering::Relaxed);
+            if deadline < self.deadline.swap(deadline, Ordering::Relaxed) {
+                ring(&self.earlier);
+            }
             self.note_blocked(deadline != u64::MAX);
             let begins = done && state.room.begins();
             drop(state);
@@ -171,9 +178,14 @@ impl Shared {
         self.wait_for_room();
     }
 
-    /// A program touches a page; whether it has a right to.
-    pub(super) fn touched(&self, page: u64, store: bool) -> bool {
-        self.step(|state| state.touched(self, page, store))
+    /// A program touches a page, and the kernel waits for word of it.
+    pub(super) fn touched(&self, page: u64, store: bool) {
+        self.step(|state| {
+            if state.touched(self, page, store) == Some(TouchOutcome::Go) {
+                // Behind what maps it.
+                state.out.push(PagerAction::Wake { waiter: Waiter(page), result: Ok(()) });
+            }
+        });
     }
 
     /// Time has passed.
@@ -181,6 +193,16 @@ impl Shared {
         if now().0 >= self.deadline.load(Ordering::Relaxed) {
             self.step(|state| state.pager.expire(now(), &mut state.out));
         }
+    }
+
+    /// What can be read from when [`patience`](Self::patience) has become less meanwhile; by [`Shared::heed`].
+    pub(super) fn earlier(&self) -> BorrowedFd<'_> {
+        self.earlier.as_fd()
+    }
+
+    /// Who calls this asks for its patience anew.
+    pub(super) fn heed(&self) {
+        let _nothing_if_another_has = rustix::io::read(&self.earlier, &mut [0; 8]);
     }
 
     /// How long until [`expire`](Self::expire) is to be called; none if never.
@@ -305,34 +327,37 @@ impl fmt::Debug for Shared {
 impl Serves for Shared {
     fn serve_here(&self, address: usize, write: bool) -> bool {
         let Some(page) = self.memory.page_at(address) else { return false };
-        let bell = Arc::new(Bell::default());
-        let allowed = reading_here(MayWait::Always, || {
+        let served = reading_here(MayWait::Always, || {
             self.step(|state| {
-                state.sleepers.entry(page).or_default().push(Arc::clone(&bell));
-                state.touched(self, page, write)
+                let outcome = state.touched(self, page, write)?;
+                // In the same step: what brings the page may be done at its end.
+                let bell = (outcome == TouchOutcome::Wait).then(Arc::<Bell>::default);
+                if let Some(bell) = &bell {
+                    state.sleepers.entry(page).or_default().push(Arc::clone(bell));
+                }
+                Some(bell)
             })
         });
-        while allowed && !bell.wait_for(self.patience().map_or(LOOK, |patience| patience.min(LOOK))) {
-            self.expire();
+        let Some(bell) = served else { return false };
+        if let Some(bell) = bell {
+            while !bell.wait_for(self.patience().map_or(LOOK, |patience| patience.min(LOOK))) {
+                self.expire();
+            }
         }
-        allowed && !self.failed.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&page)
+        !self.failed.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&page)
     }
 }
 
 impl State {
-    /// A program touches a page; whether it has a right to.
-    fn touched(&mut self, shared: &Shared, page: u64, store: bool) -> bool {
+    /// A program touches a page; none if it has no right to.
+    fn touched(&mut self, shared: &Shared, page: u64, store: bool) -> Option<TouchOutcome> {
         let touch = if store { Touch::Store } else { Touch::Load };
         let Some(id) = self.page_id(page) else {
             // The region is gone, or never was.
             self.poison(shared, page);
-            return false;
+            return None;
         };
-        if self.pager.touch(now(), Waiter(page), id, touch, &mut self.out) == TouchOutcome::Go {
-            // Behind what maps it.
-            self.out.push(PagerAction::Wake { waiter: Waiter(page), result: Ok(()) });
-        }
-        true
+        Some(self.pager.touch(now(), Waiter(page), id, touch, &mut self.out))
     }
 
     /// Wakes who waits for a page.
@@ -455,6 +480,21 @@ impl State {
         self.space.give(&pages);
         self.free_ids.push(region);
     }
+}
+
+/// Something that a thread can wait for beside other descriptors; reading it waits for nothing.
+pub(super) fn event() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::System {
+        wanted: "make an event",
+        error: error.into(),
+        hint: "",
+    })
+}
+
+/// Has an [`event`] be readable.
+pub(super) fn ring(event: &OwnedFd) {
+    let told = rustix::io::write(event, &1u64.to_ne_bytes());
+    debug_assert!(told.is_ok(), "{told:?}");
 }
 
 /// Ends the process when what is done under the lock panics: all that touch a region would wait for ever.
