@@ -13,7 +13,7 @@ import resource
 import sys
 from typing import NamedTuple
 
-from compare_workloads import KIB, MIB, run
+from compare_workloads import KIB, MIB, PLAYER_BYTES, run
 
 U64, TEXT, POINTER = ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p
 FUNCTIONS = {
@@ -40,8 +40,8 @@ class Open(NamedTuple):
 class Library:
     """A store behind a cache of this process."""
 
-    def __init__(self, path, url, options, map_flags=0):
-        self.map_flags = map_flags
+    def __init__(self, path, url, options, map_flags=0, longest=LONGEST):
+        self.map_flags, self.longest = map_flags, longest
         library = ctypes.CDLL(path)
         for name, (result, arguments) in FUNCTIONS.items():
             function = getattr(library, f"bowwave_{name}")
@@ -55,11 +55,11 @@ class Library:
         return handle
 
     def open(self, key):
-        return Open(self.known(self._file_open(self.store, key.encode())), ctypes.create_string_buffer(LONGEST))
+        return Open(self.known(self._file_open(self.store, key.encode())), ctypes.create_string_buffer(self.longest))
 
     def read(self, file, length, offset):
-        if length > LONGEST:
-            raise ValueError(f"a read of {length} bytes: the buffer has {LONGEST}")
+        if length > self.longest:
+            raise ValueError(f"a read of {length} bytes: the buffer has {self.longest}")
         count = self._read_at(file.handle, offset, file.buffer, length)
         if count < 0:
             raise OSError(self._last_error().decode())
@@ -81,7 +81,8 @@ def main():
     letter, library, url, options, limit, pattern = sys.argv[1:]
     with open(pattern, "rb") as file:
         pattern = file.read()
-    store = Library(library, url, options, IN_THREAD.get(letter, 0))
+    longest = PLAYER_BYTES if letter == "k" else LONGEST
+    store = Library(library, url, options, IN_THREAD.get(letter, 0), longest)
     before = resource.getrusage(resource.RUSAGE_SELF)
     result = run(letter, store, pattern, float(limit))
     after = resource.getrusage(resource.RUSAGE_SELF)

@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind};
 use bowwave_core::Clusters;
-use bowwave_engine::{
-    AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig, available_memory,
-    suitable_ra_pages,
-};
+use bowwave_engine::{AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig};
 
 use crate::{Failure, values};
 
@@ -250,7 +247,8 @@ impl Opened {
     /// # Errors
     /// As the store or the options have it.
     pub fn new(url: &str, policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Result<Self, Failure> {
-        Self::with(url, settings(policy, cache, store))
+        let Settings { options, ra_pages } = settings(policy, cache, store);
+        Self::over(open(url, &options)?, options, ra_pages)
     }
 
     /// The same, for writing, too.
@@ -267,30 +265,16 @@ impl Opened {
         // What a mount serves goes through requests, which cost far more than the small pages of its memory, and a program that
         // writes waits for memory to be cleared.
         let options = Options { huge_pages: false, ..write.add_to(settings.options) };
-        Self::with(url, Settings { options, ..settings })
-    }
-
-    fn with(url: &str, settings: Settings) -> Result<Self, Failure> {
-        let Settings { options, ra_pages } = settings;
-        let backend = bowwave_backend::open_url(url, &options.store).map_err(|error| of_store(&error))?;
-        Self::over(backend, options, ra_pages)
+        Self::over(open(url, &options)?, options, settings.ra_pages)
     }
 
     /// Puts a cache of its own before `backend`; `ra_pages` rules, or what suits the store.
     ///
     /// # Errors
     /// As the options have it.
-    pub fn over(
-        backend: Arc<dyn Backend>,
-        mut options: Options,
-        ra_pages: Option<u32>,
-    ) -> Result<Self, Failure> {
-        let cache_bytes = options.cache_bytes.unwrap_or_else(|| available_memory() / 4);
-        options.cache_bytes = Some(cache_bytes);
-        options.ra_pages = ra_pages.unwrap_or_else(|| {
-            suitable_ra_pages(options.policy, &backend.profile(), options.page_bytes, cache_bytes)
-        });
-        let engine = Engine::new(options).map_err(|error| of_engine(&error))?;
+    pub fn over(backend: Arc<dyn Backend>, options: Options, ra_pages: Option<u32>) -> Result<Self, Failure> {
+        let settings = Settings { options, ra_pages };
+        let engine = settings.engine([&backend.profile()]).map_err(|error| of_engine(&error))?;
         let store = engine.store_of(backend);
         Ok(Self { engine, store, chosen: ra_pages.is_none() })
     }
@@ -304,6 +288,10 @@ impl Opened {
             if self.chosen { format!(", which suits {}", self.store.profile().kind) } else { String::new() };
         format!("readahead windows of up to {} (--ra-pages {pages}{why})", size(bytes))
     }
+}
+
+fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>, Failure> {
+    bowwave_backend::open_url(url, &options.store).map_err(|error| of_store(&error))
 }
 
 /// What the command line says of an engine and its stores.

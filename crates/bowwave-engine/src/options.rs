@@ -108,7 +108,7 @@ const WRITE_OUT_BYTES: u64 = 1 << 20;
 /// requests of 512 KiB.
 const WRITE_BACK_BYTES: u64 = 64 << 20;
 /// Bytes of a fill: readers wake when theirs is done, and the queue joins neighbours again.
-const FILL_BYTES: u64 = 256 << 10;
+pub(crate) const FILL_BYTES: u64 = 256 << 10;
 
 impl Options {
     /// Checks the options and works out what follows.

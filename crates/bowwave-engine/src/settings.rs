@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, Profile, open_url, parse_duration, parse_size};
-use bowwave_core::{Clusters, Policy};
+use bowwave_core::{Clusters, Policy, StreamConfig};
 
 use crate::ahead::AheadBudget;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::memory::available_memory;
-use crate::options::Options;
+use crate::options::{FILL_BYTES, Options};
 use crate::store::Store;
 
 /// How an engine is set up and stores are opened, as `KEY=VALUE` separated by white space. What is not said is as in
@@ -52,10 +52,22 @@ impl Settings {
         let policy = self.options.policy;
         let suitable = profiles
             .into_iter()
-            .map(|profile| suitable_ra_pages(policy, profile, page_bytes, cache_bytes))
+            .map(|profile| {
+                let ra_pages = suitable_ra_pages(policy, profile, page_bytes, cache_bytes);
+                (ra_pages, suitable_slow_window(profile, page_bytes))
+            })
             .max();
-        let ra_pages = self.ra_pages.or(suitable).unwrap_or(self.options.ra_pages);
-        Engine::new(Options { cache_bytes: Some(cache_bytes), ra_pages, ..self.options.clone() })
+        let (suitable, suitable_slow) = suitable.unwrap_or((self.options.ra_pages, 0));
+        let slow_window_pages = match self.options.stream.slow_window_pages {
+            0 => suitable_slow,
+            said => said,
+        };
+        Engine::new(Options {
+            cache_bytes: Some(cache_bytes),
+            ra_pages: self.ra_pages.unwrap_or(suitable),
+            stream: StreamConfig { slow_window_pages, ..self.options.stream },
+            ..self.options.clone()
+        })
     }
 
     /// Opens the store at `url`, not yet behind a cache.
@@ -195,6 +207,12 @@ pub fn suitable_ra_pages(policy: Policy, profile: &Profile, page_bytes: u64, cac
     u32::try_from(pages.clamp(1, 1 << 20)).expect("clamped")
 }
 
+/// [`StreamConfig::slow_window_pages`] for a store: a fill's, where requests cost time and nothing else.
+fn suitable_slow_window(profile: &Profile, page_bytes: u64) -> u64 {
+    let costs_time_only = profile.latency >= DISTANT && !profile.seeks;
+    if costs_time_only { (FILL_BYTES / page_bytes.max(1)).max(1) } else { 0 }
+}
+
 const KEYS: &str = "cache, page_size, ra_pages, ahead_max, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
                     scheduler, device_depth, retries, hedge, connections, timeout, endpoint, region, allow_http, anonymous";
 /// What `range` makes of clusters, by name.
@@ -205,6 +223,8 @@ const CLUSTERS: [(&str, Clusters); 5] = [
     ("literal", Clusters::Literal),
     ("before", Clusters::Before),
 ];
+/// First bytes that come later than this are those of a store that serves many at once.
+const DISTANT: Duration = Duration::from_millis(5);
 /// First bytes that come sooner than this are those of a local disk.
 const NEAR: Duration = Duration::from_micros(100);
 /// For `stream` on stores further off: of 512 KiB to 16 MiB what fetches least in vain at the same speed.
@@ -218,6 +238,21 @@ mod tests {
 
     fn profile(latency: Duration, request_bytes_best: u64) -> Profile {
         Profile { request_bytes_best, slots: 8, latency, ..Profile::read_only("x") }
+    }
+
+    #[test]
+    fn windows_of_slow_readers_are_short_where_requests_cost_only_time() {
+        let window = |latency: Duration, seeks: bool, said: u64| {
+            let profile = Profile { latency, seeks, ..Profile::read_only("x") };
+            let stream = StreamConfig { slow_window_pages: said, ..StreamConfig::default() };
+            let options = Options { cache_bytes: Some(64 << 20), stream, ..Options::default() };
+            let engine = Settings { options, ra_pages: None }.engine([&profile]).expect("there is memory");
+            engine.options().stream.slow_window_pages
+        };
+        assert_eq!(window(Duration::from_millis(30), false, 0), 64);
+        assert_eq!(window(Duration::from_millis(30), false, 16), 16, "as it was said");
+        assert_eq!(window(Duration::from_millis(8), true, 0), 0, "a disk");
+        assert_eq!(window(Duration::from_micros(80), false, 0), 0, "near");
     }
 
     #[test]

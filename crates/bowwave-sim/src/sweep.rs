@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use bowwave_core::{Config, ConfigError, Eviction, Instant, Policy, Violation};
+use bowwave_core::{Config, ConfigError, Eviction, Instant, Policy, StreamConfig, Violation};
 
 use crate::device::{DeviceError, DeviceSpec};
 use crate::faults::Faults;
@@ -154,14 +154,15 @@ impl Case {
     /// # Errors
     /// A configuration or device that cannot be.
     pub fn machine(&self, common: &Common) -> Result<Machine, SweepError> {
+        let device = DeviceSpec::open(&self.device).map_err(SweepError::Device)?;
         let config = Config {
             frames: self.frames().unwrap_or(Config::UNLIMITED),
             ra_pages: self.ra_pages,
             policy: self.policy,
             eviction: common.eviction,
+            stream: StreamConfig { slow_window_pages: device.slow_window_pages(), ..StreamConfig::default() },
             ..Config::default()
         };
-        let device = DeviceSpec::open(&self.device).map_err(SweepError::Device)?;
         let mut queue = common.queue.clone().unwrap_or_else(|| device.queue().clone());
         if !self.scheduler.is_empty() {
             queue = queue.with_scheduler(&self.scheduler).map_err(SweepError::Unfit)?;

@@ -129,6 +129,13 @@ impl DeviceSpec {
         }
     }
 
+    /// [`StreamConfig::slow_window_pages`](bowwave_core::StreamConfig::slow_window_pages) for pages of 4 KiB, as the engine has it for
+    /// such a store.
+    #[must_use]
+    pub fn slow_window_pages(&self) -> u64 {
+        if matches!(self.model, Model::S3(_)) { 64 } else { 0 }
+    }
+
     /// The same device, but holding so many requests at once.
     ///
     /// # Errors

@@ -16,6 +16,10 @@ pub struct StreamConfig {
     /// Pages that the readers themselves read ahead, as a kernel does on a mount: of what is asked for in one piece so many at
     /// the end are wanted by nobody, and nobody waits for them. 0, the default, if readers ask for what they want.
     pub reader_ahead_pages: u64,
+    /// Where requests cost little but time, as at an object store: windows of a reader who is longer than a second at one are of no
+    /// more pages than he reads in that, and of so many at least. 0, the default, for windows that are of one length however slow their
+    /// reader is, as suits a disk, which pays each with a seek.
+    pub slow_window_pages: u64,
 }
 
 impl StreamConfig {
@@ -26,7 +30,7 @@ impl StreamConfig {
 
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        let &Self { streams, waste_percent, distance_pages_max, reader_ahead_pages: _ } = self;
+        let &Self { streams, waste_percent, distance_pages_max, .. } = self;
         let refused = |field, value, bound| Err(ConfigError { field, value, bound });
         if !(1..=1024).contains(&streams) {
             return refused("stream.streams", streams.into(), "from 1 to 1024");
@@ -43,6 +47,12 @@ impl StreamConfig {
 
 impl Default for StreamConfig {
     fn default() -> Self {
-        Self { streams: 32, waste_percent: 25, distance_pages_max: 1 << 16, reader_ahead_pages: 0 }
+        Self {
+            streams: 32,
+            waste_percent: 25,
+            distance_pages_max: 1 << 16,
+            reader_ahead_pages: 0,
+            slow_window_pages: 0,
+        }
     }
 }

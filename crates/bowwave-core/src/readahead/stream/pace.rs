@@ -17,6 +17,8 @@ const LIMIT_MIN: u64 = 8;
 /// A stream gets more than its share as long as no more than so many eighths of memory are read ahead for all.
 const SPARE_EIGHTHS: u64 = 6;
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -109,6 +111,14 @@ impl Pace {
         self.pages_a_fill().unwrap_or(u64::MAX).clamp(self.limit / 8, self.limit / 3).max(1)
     }
 
+    /// Pages of a window of so many at most and at least that its reader is a second at: longer ones keep no reader from waiting
+    /// whose fills take less.
+    pub(super) fn lasting(&self, least: u64, most: u64) -> u64 {
+        let a_second = SECOND_NS.checked_div(self.page_ns).unwrap_or(u64::MAX);
+        let a_fill = self.pages_a_fill().unwrap_or(u64::MAX);
+        a_second.max(a_fill.saturating_mul(2)).max(least).min(most)
+    }
+
     /// Pages that are read in the time of the quickest fill, if both are known.
     pub(super) fn pages_a_first_byte(&self) -> Option<u64> {
         (self.page_ns > 0 && self.quickest_ns > 0).then(|| self.quickest_ns / self.page_ns)
@@ -152,6 +162,20 @@ mod tests {
         assert_eq!(pace.limit, 30);
         pace.look(Instant(0), 50, pressure(300));
         assert_eq!(pace.limit, u64::MAX);
+    }
+
+    #[test]
+    fn a_window_of_a_slow_reader_lasts_a_second_and_no_longer() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.lasting(64, 256), 256, "nothing is known");
+        pace.look(Instant(0), 0, pressure(0));
+        pace.look(Instant(SECOND_NS), 100, pressure(0));
+        assert_eq!(pace.lasting(64, 256), 256, "of fills nothing is known");
+        pace.filled(&report(SECOND_NS, SECOND_NS / 10, None));
+        assert_eq!((pace.lasting(64, 256), pace.lasting(128, 256), pace.lasting(64, 80)), (100, 128, 80));
+        // Fills that take longer than that are to be outlasted.
+        pace.filled(&report(SECOND_NS, SECOND_NS * 2, None));
+        assert_eq!(pace.lasting(64, 256), 210);
     }
 
     fn report(now: u64, took_ns: u64, waited_ns: Option<u64>) -> FillReport {

@@ -249,9 +249,17 @@ impl Stream {
             let grown = enough.unwrap_or_else(|| entry.distance.max(floor).saturating_mul(2)).min(most);
             entry.distance = entry.distance.max(grown).max(floor);
         }
-        entry.waited = false;
+        let waited = core::mem::take(&mut entry.waited);
         let room = entry.pace.room(entry.ahead(), view.pressure);
-        let lacks = entry.distance.saturating_sub(entry.ahead());
+        let (mut size, mut distance) = (size, entry.distance);
+        // Who waited may be slow for that, however well waits are left out.
+        if self.config.slow_window_pages > 0 && !waited {
+            let lasting = entry.pace.lasting(self.config.slow_window_pages, wanted.max);
+            if lasting < wanted.max {
+                (size, distance) = (size.min(lasting), distance.min(lasting));
+            }
+        }
+        let lacks = distance.saturating_sub(entry.ahead());
         let beyond = size.saturating_sub(wanted.pages());
         let wish = match reason {
             Reason::Lookahead => size.max(lacks),

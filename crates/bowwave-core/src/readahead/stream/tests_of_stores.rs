@@ -139,6 +139,24 @@ fn a_slow_reader_gets_windows_that_last_for_a_while_and_no_longer_ones() {
     assert_eq!(windows(32_000_000), (256, 336));
 }
 
+/// Players of a slow store that is busy: their first fills take long, whatever it takes later.
+#[test]
+fn where_requests_cost_only_time_what_a_slow_reader_has_ahead_does_not_grow() {
+    let ahead = |(reads, slow_window_pages): (u64, u64)| {
+        let stream = StreamConfig { slow_window_pages, ..StreamConfig::default() };
+        let config = Config { policy: Policy::Stream, ra_pages: 256, stream, ..Config::default() };
+        let mut reader = Reader::with(400_000_000, config);
+        (0..reads).for_each(|at| {
+            reader.now = reader.now.max(at * 250_000_000);
+            reader.read(at * 16, 16);
+        });
+        reader.account().unread
+    };
+    assert_eq!([120, 480].map(|reads| ahead((reads, 0))), [2400, 4592]);
+    // What it had when it still caught up, it keeps.
+    assert_eq!([120, 480].map(|reads| ahead((reads, 64))), [585, 585]);
+}
+
 /// Clusters of 64 to 256 pages as a kernel asks for them, which reads ahead by 64 pages: what is read in vain.
 fn in_vain_behind_a_kernel(reader_ahead_pages: u64) -> u64 {
     let stream = StreamConfig { reader_ahead_pages, ..StreamConfig::default() };

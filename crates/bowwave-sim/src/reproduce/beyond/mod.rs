@@ -21,7 +21,7 @@ mod regret;
 mod streams;
 mod workloads;
 
-use bowwave_core::{Config, Instant, Policy};
+use bowwave_core::{Config, Instant, Policy, StreamConfig};
 
 use self::workloads::Workload;
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
@@ -134,7 +134,8 @@ fn machine(policy: Policy, device: &str, cache_bytes: u64, ra_pages: u32) -> Res
     let queue = Queue::new(device.build(0), device.queue().clone()).map_err(|error| failed(&error))?;
     let frames = u32::try_from(cache_bytes >> 12).ok().filter(|&frames| frames > 0);
     let frames = frames.unwrap_or(Config::UNLIMITED);
-    let config = Config { frames, ra_pages, policy, reserve_frames: 64, ..Config::default() };
+    let stream = StreamConfig { slow_window_pages: device.slow_window_pages(), ..StreamConfig::default() };
+    let config = Config { frames, ra_pages, policy, stream, reserve_frames: 64, ..Config::default() };
     Ok(Machine::new(Setup {
         config,
         host: HOST,
