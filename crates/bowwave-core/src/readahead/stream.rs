@@ -85,8 +85,10 @@ const SPECULATION_MIN: u64 = 16;
 const WHOLE_WINDOWS: u64 = 4;
 /// Runs that begin no further from the end of the last one may be part of it.
 const NEARBY: u64 = 64;
-/// Runs are read as long as the longest ones are while so many of that length may be lost.
-const RUNS_AFFORDED: u64 = 4;
+/// Of what may be lost in a file, one in so many pages, and one more for each other reader, may be lost with one run.
+const RUNS_AFFORDED: u64 = 32;
+/// Whoever has come further than he was expected to is read as far as the longest while so many of that length may be lost.
+const RUNS_LEFT: u64 = 2;
 /// Memory is short for what is read ahead if more than one in so many pages was, and not used so far.
 const UNREAD_SHARE: u64 = 4;
 /// Who reads so many pages at the begin of a file reads on: headers are shorter. The first window is so many times as long.
@@ -360,10 +362,12 @@ impl Stream {
     /// A run begins that belongs to nothing known.
     fn begun(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
-        self.close_last(page);
-        self.fresh += 1;
         let step = self.runs.step_to(page);
-        self.judge_jump(page);
+        if !self.in_turn(page, end) {
+            self.close_last(page);
+            self.fresh += 1;
+            self.judge_jump(page);
+        }
         self.runs.push(page);
         if self.tail_read && page + TAIL_PAGES >= view.file_pages.0 {
             self.scores.count(Detector::Tail, true);
@@ -411,28 +415,49 @@ impl Stream {
         wanted.alone()
     }
 
-    /// Pages of a run that should be read at once: as many as the longest have while so many may be lost a few times, then as
-    /// many as every second one has, and at last as many as all have.
+    /// Pages of a run that should be read at once: as many as the longest have, or as many as leave so many unused, to judge by the
+    /// last ones, as can be afforded for each. All have the shortest.
     fn affordable(&mut self, view: View<'_>) -> u64 {
-        let (longest, median, shortest) = (self.runs.length(), self.runs.median(), self.runs.shortest());
-        if self.affords(longest, RUNS_AFFORDED, view) {
-            // For the end of one that is longer than others nobody waits, if that is its reader's readahead.
-            let unwanted = if shortest < longest { self.config.reader_ahead_pages } else { 0 };
-            longest.saturating_sub(unwanted).max(median)
-        } else if self.affords(median, 1, view) {
-            median
-        } else {
-            shortest
+        let longest = self.runs.length();
+        // What is ahead counts until it is used, so there has to be room for the longest all the time.
+        let reserve = self.theirs(longest, view).saturating_add(longest).max(1);
+        let runs = RUNS_AFFORDED + self.table.readers().saturating_sub(1);
+        let enough = reserve.saturating_add(longest.saturating_mul(runs));
+        let left = self.file_credit(view, enough).min(enough);
+        let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
+        let lost = match left.checked_sub(reserve) {
+            Some(spare) => earned.saturating_add(spare / runs),
+            None => earned.saturating_mul(left) / reserve,
+        };
+        let pages = self.runs.losing(lost, longest);
+        match self.config.reader_ahead_pages {
+            0 => pages.max(self.runs.shortest()),
+            // What its reader asked for last nobody came to, nor, it may be, to what was asked for before. But all ask for the least.
+            ahead => pages.saturating_sub(2 * ahead).max(self.runs.least()),
         }
     }
 
     /// Whether so many runs of so many pages may be lost.
     fn affords(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
-        // Of what the other readers have asked for the same part is lost, and none of them should come to find nothing left.
-        let (others, reserve) = (self.table.readers().saturating_sub(1), view.ra_pages / 2);
-        let theirs = others.saturating_mul(self.runs.lost(pages).saturating_add(reserve));
-        let needed = pages.saturating_mul(runs).saturating_add(theirs);
+        let needed = pages.saturating_mul(runs).saturating_add(self.theirs(pages, view));
         self.file_credit(view, needed) >= needed
+    }
+
+    /// Pages that the other readers may lose before their next request, if each is read so many: of what they have asked for the same
+    /// part is lost, and none of them should come to find nothing left.
+    fn theirs(&self, pages: u64, view: View<'_>) -> u64 {
+        let others = self.table.readers().saturating_sub(1);
+        others.saturating_mul(self.runs.lost(pages).saturating_add(view.ra_pages / 2))
+    }
+
+    /// Whether one request is missing between the last run and this one, so that they may be one whose requests came in another order:
+    /// the kernel of a mount sends them through several queues.
+    fn in_turn(&mut self, page: u64, end: u64) -> bool {
+        self.table.last().is_some_and(|last| {
+            matches!(last.way, Way::New | Way::Up)
+                && page > last.hi
+                && page - last.hi <= (end - page).min(last.request)
+        })
     }
 
     /// The run that this reader was in has ended, and one begins at `next`: is it as long as the ones before it?
@@ -454,7 +479,12 @@ impl Stream {
         match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, foretold) } {
             Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
             Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
-            None => {}
+            // Three requests in a row are no chance, so the first run foretells the next.
+            None => {
+                if !short {
+                    self.scores.count(Detector::Cluster, true);
+                }
+            }
         }
         if alone {
             self.scores.count(Detector::Sequential, false);

@@ -23,9 +23,13 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
-    /// Of so many pages of a request at the begin of a file, those that somebody wants: a kernel asks for twice as many.
+    /// Of so many pages of a request at the begin of a file, those that somebody wants: a kernel asks for the next power of two, twice,
+    /// but for no more than its largest window, which may be none.
     pub(super) fn asked_of(&self, pages: u64) -> u64 {
-        if self.reader_ahead_pages > 0 { pages.div_ceil(2) } else { pages }
+        if self.reader_ahead_pages == 0 || pages == 0 {
+            return pages;
+        }
+        ((1 << pages.ilog2()) / 2).max(1)
     }
 
     /// Checks every field.

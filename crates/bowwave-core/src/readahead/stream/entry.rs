@@ -123,6 +123,13 @@ impl Entry {
         self.hi = self.hi.max(hi);
     }
 
+    /// The page up to which it should be read ahead if it is not foretold to be as long as the runs before, of which most have `usual`
+    /// pages: until it has come so far it may be like them, or little longer.
+    pub(super) fn usual_end(&self, usual: u64) -> u64 {
+        let end = self.lo.saturating_add(usual).saturating_add(usual / 8);
+        if self.expected > 0 || self.lo == 0 || self.hi >= end { u64::MAX } else { end }
+    }
+
     /// Pages read ahead that its readers have not come to.
     pub(super) fn ahead(&self) -> u64 {
         match self.way {

@@ -1,7 +1,7 @@
 //! A miss that goes on with a stream: upward, downward, at an even distance.
 
 use super::entry::{Entry, Join, Way};
-use super::{Detector, RUNS_AFFORDED, SPECULATION_MIN, Stream, Wanted};
+use super::{Detector, RUNS_LEFT, SPECULATION_MIN, Stream, Wanted};
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
@@ -84,7 +84,9 @@ impl Stream {
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
         } else if entry.consumed < entry.expected.saturating_mul(4) {
-            if read <= entry.expected + self.config.reader_ahead_pages && self.config.reader_ahead_pages > 0 {
+            if read <= entry.expected + 2 * self.config.reader_ahead_pages
+                && self.config.reader_ahead_pages > 0
+            {
                 // Only its reader's readahead has come so far.
                 entry.edge = entry.edge.max(end);
                 return wanted.alone();
@@ -92,17 +94,27 @@ impl Stream {
             // A run that is longer than expected is no longer than the longest, or not by much.
             let step = (entry.expected / 4).max(SPECULATION_MIN);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
-            let far = self.pages_a_fill() > longest && self.affords(longest, RUNS_AFFORDED / 2, view);
+            let far = self.pages_a_fill() > longest && self.affords(longest, RUNS_LEFT, view);
             let more = if far && !wanted.mapped { more.max(step) } else { step };
             (end - page + more, Reason::Range)
         } else {
             entry.waited = true;
             (next, Reason::Readahead)
         };
-        let at = self.table.close_gaps(at);
+        let at = self.close_gaps(at);
         let done = self.done(at, before, page, view);
         let plan = self.window_up(at, wanted, size, reason, view);
         Plan { done, ..plan }
+    }
+
+    /// Joins the stream at `at` with those that begin where it has come to: what looked like the begin of another run were requests of
+    /// this one that came in another order. Its place now.
+    fn close_gaps(&mut self, at: usize) -> usize {
+        let (at, joined) = self.table.close_gaps(at);
+        if let Some(start) = joined {
+            self.runs.forget(start);
+        }
+        at
     }
 
     /// A miss of a stream that is read downward.
@@ -141,7 +153,7 @@ impl Stream {
             return wanted.alone();
         }
         self.table.get(at).way = Way::Down;
-        let at = self.table.close_gaps(at);
+        let at = self.close_gaps(at);
         self.window_down(at, wanted, size, reason, view)
     }
 

@@ -54,9 +54,12 @@ impl Stream {
     ) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let async_only = reason == Reason::Lookahead;
+        let usual = self.runs.length();
         let entry = self.table.get(at);
         let from = if async_only { entry.edge } else { entry.hi.max(end) };
+        let usual = entry.usual_end(usual).saturating_sub(from);
         let grown = self.wish(at, size, wanted, reason, view);
+        let grown = if reason == Reason::Range { grown } else { grown.min(usual) };
         let room = view.file_pages.0.saturating_sub(from);
         let start = if async_only { first_absent(from, room.min(grown), view) } else { from };
         let skipped = start - from;

@@ -7,8 +7,13 @@
 const STARTS: usize = 32;
 /// Starts among which an even distance is looked for; so many strided readers may take turns.
 const NEAR: usize = 8;
-/// Run lengths remembered (postings on adaptive readahead, 2005: "seek N pages, read M").
+/// The last run lengths, by which it is told what to expect (postings on adaptive readahead, 2005: "seek N pages, read M").
 const LENGTHS: usize = 6;
+/// Run lengths remembered, by which it is told how much of what was read for a run is lost: of so many of even spread the longest is
+/// hardly ever surpassed by the next.
+const REMEMBERED: usize = 32;
+/// Lengths are alike if the longest is at most so many times the shortest.
+const ALIKE: u64 = 4;
 /// Lengths are told apart by powers of two, up to this one.
 const POWERS: usize = 20;
 /// When so many runs are counted, the counts are halved: what was long ago does not matter any more.
@@ -20,6 +25,7 @@ pub(super) struct Runs {
     starts: [u64; STARTS],
     len: usize,
     lengths: [u64; LENGTHS],
+    remembered: Lengths,
     /// See [`length`](Self::length).
     expected: u64,
     /// Runs that ended with 1 page, with 2 or 3, with 4 to 7, and so on.
@@ -47,7 +53,14 @@ pub(super) struct Jump {
 
 impl Runs {
     pub(super) const fn new() -> Self {
-        Self { starts: [0; STARTS], len: 0, lengths: [0; LENGTHS], expected: 0, ended: [0; POWERS] }
+        Self {
+            starts: [0; STARTS],
+            len: 0,
+            lengths: [0; LENGTHS],
+            remembered: Lengths::new(),
+            expected: 0,
+            ended: [0; POWERS],
+        }
     }
 
     /// A run begins.
@@ -60,13 +73,26 @@ impl Runs {
         self.len += 1;
     }
 
+    /// No run began there after all.
+    pub(super) fn forget(&mut self, start: u64) {
+        let from = self.len.saturating_sub(NEAR);
+        if let Some(at) = self.starts[from..self.len].iter().rposition(|&known| known == start) {
+            self.starts.copy_within(from + at + 1..self.len, from + at);
+            self.len -= 1;
+        }
+    }
+
     /// A run has ended of which so many pages were foretold. How well that was, if anything was known: not at all, to a half,
     /// or to the page that was expected.
     pub(super) fn ended_of(&mut self, pages: u64, foretold: u64) -> Option<Foretold> {
         let expected = self.expected;
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
-        self.expected = middle(self.lengths);
+        self.remembered.push(pages);
+        self.expected = match alike(self.lengths) {
+            Alike::Up(most) => self.remembered.longest(most),
+            Alike::Not(middle) => middle,
+        };
         (expected > 1).then(|| match pages {
             pages if pages.abs_diff(expected) <= 1 => Foretold::Exactly,
             pages if pages.saturating_mul(2) >= foretold => Foretold::Roughly,
@@ -104,26 +130,37 @@ impl Runs {
         known.get(known.len() / 2).copied().unwrap_or(0)
     }
 
-    /// The pages that a run is expected to have: if the last six are alike, as many as the longest of them, else what is
-    /// in their middle. 0 if there was none.
+    /// The pages that a run is expected to have: if the last six are alike, as many as the longest of all that are remembered
+    /// and like them, else what is in their middle. 0 if there was none.
     pub(super) fn length(&self) -> u64 {
         self.expected
+    }
+
+    /// The pages of the shortest of the last runs; 0 if there was none.
+    pub(super) fn least(&self) -> u64 {
+        self.lengths.iter().copied().filter(|&pages| pages > 0).min().unwrap_or(0)
     }
 
     /// The pages that a run has at least, to judge by the last ones: next to nothing of so many is read in vain. Of runs that
     /// differ by a quarter and less what they are expected to have. 0 if there was none.
     pub(super) fn shortest(&self) -> u64 {
-        let least = self.lengths.iter().copied().filter(|&pages| pages > 0).min().unwrap_or(0);
+        let least = self.least();
         if least >= self.expected / 4 * 3 { self.expected } else { least }
     }
 
-    /// Pages that the last runs would have left unused of so many, on the average.
+    /// Pages that the runs remembered would have left unused of so many, on the average.
     pub(super) fn lost(&self, pages: u64) -> u64 {
-        let known = self.lengths.iter().filter(|&&length| length > 0);
-        let (count, lost) = known.fold((0, 0u64), |(count, lost), &length| {
-            (count + 1, lost.saturating_add(pages.saturating_sub(length)))
-        });
-        lost / u64::max(count, 1)
+        self.remembered.lost(pages)
+    }
+
+    /// Most pages, of at most so many, of which the runs remembered would have left no more than `lost` unused on the average.
+    pub(super) fn losing(&self, lost: u64, most: u64) -> u64 {
+        self.remembered.losing(lost, most)
+    }
+
+    /// Pages that the runs remembered had, on the average.
+    pub(super) fn mean(&self) -> u64 {
+        self.remembered.mean()
     }
 
     /// The distance from an earlier start to `start`, if there was one just as far before that. Not found for `start` if
@@ -183,15 +220,95 @@ impl Runs {
     }
 }
 
-/// Pages that a run is expected to have after some of these lengths; 0 are not known.
-fn middle(mut lengths: [u64; LENGTHS]) -> u64 {
+/// Whether lengths are alike.
+enum Alike {
+    /// They are, and what is like them has at most so many pages.
+    Up(u64),
+    /// They are not, and this is in their middle; 0 if there are none.
+    Not(u64),
+}
+
+/// What these lengths have in common; 0 are not known.
+fn alike(mut lengths: [u64; LENGTHS]) -> Alike {
     lengths.sort_unstable();
     let unknown = lengths.iter().filter(|&&pages| pages == 0).count();
     let known = &lengths[unknown..];
     match (known.first(), known.last()) {
-        (Some(&least), Some(&most)) if most / 4 <= least => most,
-        (Some(_), Some(_)) => known[(known.len() - 1) / 2],
-        _ => 0,
+        (Some(&least), Some(&most)) if most / ALIKE <= least => {
+            Alike::Up(most.max(least.saturating_mul(ALIKE)))
+        }
+        (Some(_), Some(_)) => Alike::Not(known[(known.len() - 1) / 2]),
+        _ => Alike::Not(0),
+    }
+}
+
+/// How long the last runs were.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    /// As they ended; `next` is the one to be forgotten.
+    last: [u32; REMEMBERED],
+    next: usize,
+    /// The first `known` of these are the same in order of their length.
+    sorted: [u32; REMEMBERED],
+    known: usize,
+    sum: u64,
+}
+
+impl Lengths {
+    const fn new() -> Self {
+        Self { last: [0; REMEMBERED], next: 0, sorted: [0; REMEMBERED], known: 0, sum: 0 }
+    }
+
+    fn sorted(&self) -> &[u32] {
+        &self.sorted[..self.known]
+    }
+
+    fn push(&mut self, pages: u64) {
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        if self.known == REMEMBERED {
+            let oldest = self.last[self.next];
+            let at = self.sorted().partition_point(|&known| known < oldest);
+            self.sorted.copy_within(at + 1.., at);
+            self.known -= 1;
+            self.sum -= u64::from(oldest);
+        }
+        let at = self.sorted().partition_point(|&known| known < pages);
+        self.sorted.copy_within(at..self.known, at + 1);
+        self.sorted[at] = pages;
+        self.known += 1;
+        self.sum += u64::from(pages);
+        self.last[self.next] = pages;
+        self.next = (self.next + 1) % REMEMBERED;
+    }
+
+    /// The longest of at most so many pages; 0 if there is none.
+    fn longest(&self, most: u64) -> u64 {
+        self.sorted().iter().rev().map(|&pages| u64::from(pages)).find(|&pages| pages <= most).unwrap_or(0)
+    }
+
+    fn mean(&self) -> u64 {
+        self.sum / (self.known as u64).max(1)
+    }
+
+    fn lost(&self, pages: u64) -> u64 {
+        let shorter =
+            self.sorted().iter().map(|&length| u64::from(length)).take_while(|&length| length < pages);
+        let (count, sum) = shorter.fold((0, 0), |(count, sum), length| (count + 1, sum + length));
+        pages.saturating_mul(count).saturating_sub(sum) / (self.known as u64).max(1)
+    }
+
+    fn losing(&self, lost: u64, most: u64) -> u64 {
+        let lost = lost.saturating_mul(self.known as u64);
+        // Of what is as long as one of them, all that are shorter leave the rest.
+        let mut sum = 0;
+        for (shorter, &length) in self.sorted().iter().enumerate() {
+            let (shorter, length) = (shorter as u64, u64::from(length));
+            if length >= most || shorter * length - sum > lost {
+                return most.min((lost + sum).checked_div(shorter).unwrap_or(most));
+            }
+            sum += length;
+        }
+        most.min((lost.saturating_add(sum)).checked_div(self.known as u64).unwrap_or(most))
     }
 }
 
@@ -290,5 +407,46 @@ mod tests {
             runs.ended(pages);
         }
         assert_eq!(runs.length(), 3);
+    }
+
+    #[test]
+    fn a_longer_run_of_some_time_ago_is_remembered_if_it_is_like_the_last_ones() {
+        let mut runs = Runs::new();
+        for pages in [250, 900, 100, 100, 100, 100, 100, 100] {
+            runs.ended(pages);
+        }
+        assert_eq!(runs.length(), 250, "900 is not like 100");
+        (0..REMEMBERED).for_each(|_| {
+            runs.ended(100);
+        });
+        assert_eq!((runs.length(), runs.lost(100), runs.mean()), (100, 0, 100));
+    }
+
+    #[test]
+    fn what_is_lost_grows_with_what_is_read_for_each_run() {
+        let mut runs = Runs::new();
+        assert_eq!(
+            (runs.lost(9), runs.losing(0, 9), runs.losing(u64::MAX, u64::MAX)),
+            (0, 9, u64::MAX),
+            "nothing is known"
+        );
+        // Of each length from 65 to 256 one in six, and the last ones are remembered.
+        (0..1000u64).for_each(|n| {
+            runs.ended(65 + n * 37 % 192);
+        });
+        assert_eq!(runs.lost(65), 0);
+        assert!(runs.lost(256).abs_diff(256 - runs.mean()) <= 1, "but for the rounding");
+        let mut before = 0;
+        for lost in 0..120 {
+            let pages = runs.losing(lost, 256);
+            assert!(pages >= before && runs.lost(pages) <= lost, "{pages} pages lose {}", runs.lost(pages));
+            assert!(
+                pages == 256 || runs.lost(pages + 1) >= lost,
+                "{pages} pages, and a page more loses no more"
+            );
+            before = pages;
+        }
+        assert_eq!(before, 256);
+        assert_eq!(runs.losing(0, 50), 50, "no more than is allowed");
     }
 }

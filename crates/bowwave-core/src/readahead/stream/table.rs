@@ -423,11 +423,12 @@ impl Table {
         gone
     }
 
-    /// Joins the stream at `at` with those that begin where it has come to; its place now.
-    pub(super) fn close_gaps(&mut self, at: usize) -> usize {
-        let mut at = at;
+    /// Joins the stream at `at` with those that begin where it has come to: its place now, and where the last of them began.
+    pub(super) fn close_gaps(&mut self, at: usize) -> (usize, Option<u64>) {
+        let (mut at, mut joined) = (at, None);
         while let Some(next) = self.touching(at) {
             let other = self.remove(next);
+            joined = Some(other.lo);
             if at == self.entries.len() {
                 at = next;
             }
@@ -445,7 +446,7 @@ impl Table {
             entry.window = entry.window.max(other.window);
             entry.distance = entry.distance.max(other.distance);
         }
-        at
+        (at, joined)
     }
 
     /// A run that the stream at `at` has come up to.
