@@ -290,6 +290,24 @@ fn a_long_run_is_dealt_out_from_its_front_and_keeps_its_place() {
 }
 
 #[test]
+fn a_long_run_is_dealt_out_in_even_shares() {
+    let share = |bytes: u64, enough| {
+        let (direction, urgency, priority) = (Direction::Read, Urgency::Readahead, Priority::default());
+        let request = Request { start: 1000, end: 1000 + bytes, direction, object: 0, urgency, priority };
+        request.share(enough, 128)
+    };
+    assert_eq!(
+        [share(500, 512), share(512, 512), share(500, u64::MAX)],
+        [512, 512, u64::MAX],
+        "one is enough"
+    );
+    // Two of 392; with parts of 128, three of them are nearer to that than four.
+    assert_eq!(share(784, 512), 392 - 64);
+    assert_eq!(share(1024, 512), 512 - 64, "four of 128");
+    assert_eq!([share(700, 0), share(700, 1)], [0, 0], "a part at least goes in any case");
+}
+
+#[test]
 fn what_is_promoted_alone_leaves_its_run() {
     let mut bench = Bench::new(SchedulerConfig { seeks: false, ..of(Algorithm::Deadline) });
     bench.play("a1 a2 a3 a4 +1ms a9 r20");

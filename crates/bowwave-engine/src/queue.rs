@@ -279,7 +279,7 @@ impl Queue {
         }
         let pending = (state.queued_pages + state.in_flight_pages) * self.page_bytes;
         let now = clock::precise();
-        let dispatch = state.scheduler.dispatch_up_to(now, |_| self.shape.enough(pending))?;
+        let dispatch = state.scheduler.dispatch_up_to(now, |request| self.shape.enough(request, pending))?;
         let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
         let (mut fills, mut writes) = (Vec::new(), Vec::new());
         for id in ids {

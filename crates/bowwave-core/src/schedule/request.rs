@@ -120,6 +120,19 @@ impl Request {
         self.end - self.start
     }
 
+    /// Bytes that are enough of what was merged, where `enough` would be of any: as many requests as that makes, but of one length, since
+    /// the last byte comes with the longest of them. Less by a part that `parts` are half of: whole parts go, and one in
+    /// excess makes it longer than the rest.
+    #[must_use]
+    pub const fn share(&self, enough: u64, parts: u64) -> u64 {
+        let bytes = self.bytes();
+        if enough == 0 || bytes <= enough {
+            return enough;
+        }
+        let share = bytes.div_ceil(bytes.div_ceil(enough));
+        share.saturating_sub(parts / 2)
+    }
+
     /// Whether someone waits for it.
     #[must_use]
     pub const fn class(&self) -> Class {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bowwave_backend::Profile;
-use bowwave_core::schedule::{RequestId, Scheduler, SchedulerConfig};
+use bowwave_core::schedule::{Request, RequestId, Scheduler, SchedulerConfig};
 
 use crate::clock;
 use crate::entry::FileEntry;
@@ -12,6 +12,8 @@ use crate::options::{Options, turn};
 
 /// A readahead run is spread over free slots in requests no smaller than this part of the best size.
 const SPREAD: u64 = 32;
+/// Runs that are read at once come in so many parts to such a request.
+const PARTS: u64 = 4;
 /// One slot in this many is kept for demand.
 const DEMAND_SLOTS: u32 = 32;
 /// Most bytes of a request to a device with a head: what passes under it in the time of two or three seeks. Eight readers in
@@ -77,16 +79,17 @@ impl Shape {
         Scheduler::new(self.config.clone()).expect("every knob is at least 1")
     }
 
-    /// Bytes that are enough for the next request, of `pending` bytes that wait or are at the device.
+    /// Bytes that are enough of the next request, of `pending` bytes that wait or are at the device.
     ///
     /// They are dealt out over all slots: if the slot that comes free first took all that waits, the others would find
     /// nothing.
-    pub(super) fn enough(&self, pending: u64) -> u64 {
+    pub(super) fn enough(&self, request: &Request, pending: u64) -> u64 {
         // A head does one after the other: what it can do in one go is not cut.
         if self.config.seeks {
             return u64::MAX;
         }
-        (pending / u64::from(self.depth)).clamp((self.best / SPREAD).max(1), self.best)
+        let least = (self.best / SPREAD).max(1);
+        request.share((pending / u64::from(self.depth)).clamp(least, self.best), least / PARTS)
     }
 
     /// Makes a waiting request one that someone waits for; returns its name from then on.
