@@ -13,7 +13,9 @@ done after the limit stops, and the row says so. The contenders, as far as they 
     stream     bowwave mount --policy stream
     ondemand   bowwave mount --policy ondemand
     process    policy stream without a mount, by the C library (`cargo build --release -p bowwave-capi`)
-    simulated  policy stream in virtual time: bowwave replay of the same reads, device s3-steady
+    simulated  policy stream in virtual time: bowwave replay of the same reads, device s3-steady as far away as the server is for
+               a client of a few lines, and with as much bandwidth as `process` gets for the same reads from a server that does
+               not wait: what the processors take for a byte, on both ends
     rclone     rclone mount, as it comes, but without checksums: objects that are made up have none
     s3fs       s3fs with 16 parts of 10 MB at once
 
@@ -23,6 +25,7 @@ for, in pages of 4 KiB. A third table holds `process` and `stream` against `simu
 """
 
 import argparse
+import http.client
 import json
 import os
 import shutil
@@ -32,6 +35,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 
 from compare_workloads import KIB, LETTERS, MAPPED, MIB, PAGE, PLAYER_PERIOD, SIZES, Folder, accesses, pages_of, run
@@ -40,20 +44,38 @@ from mounts import can_mount, end_mounts_when_stopped, undisturbed
 # Bars in seconds and times the bytes, as the project set them itself.
 BARS = {"a": (1.5, 1.01), "b": (2.5, 1.01), "c": (15.8, 1.05), "d": (9.8, 1.05), "e": (0.8, 1.5), "f": (0.8, 1.5),
         "g": (4.2, 2.0), "h": (1.6, 1.5), "i": (0.6, 2.0), "j": (1.2, 1.05), "k": (None, 1.5), "l": (3.2, 1.05)}
+# Of the link that workload k has.
+LINK_MB_S = 60
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
 # How the engine asks an object store: fills of 256 KiB, joined as far as all connections have something to do.
 ENGINE = ("queue_elevator=deadline,queue_merge=1,queue_fill_kb=256,queue_spread_kb=512,request_kb_max=16384,"
           "queue_async_depth=62,queue_async_depth_start=15,queue_sync_fast_ms=60,queue_sync_sample_kb=512")
+# A reader's call, its waking and its copy cost what `bowwave reproduce beyond` has for them, too.
+PLAN = """[sweep]
+policies = ["stream"]
+ra_pages = [{ra_pages}]
+cache_bytes = [{cache}]
+devices = ["{device}"]
+[machine]
+call_ns = 1000
+wait_ns = 5000
+copy_ns_a_kib = 100.0
+[[readers]]
+trace = "trace.csv"
+pace = "{pace}"
+file_bytes = {file_bytes}
+"""
 # Bundles of certificates and proxies have no part in this, and rclone refuses the former.
 OURS = {name: value for name, value in os.environ.items()
         if name != "AWS_CA_BUNDLE" and not name.lower().endswith("_proxy")}
 
 
 class Server:
-    """The shaped server, with every object there is."""
+    """The shaped server, with every object there is; or one that does not wait."""
 
-    def __init__(self, program, total_mb_s=0):
-        command = [program, "30", "90", str(total_mb_s), *(f"{key}={size}" for key, size in SIZES.items())]
+    def __init__(self, program, total_mb_s=0, shaped=True):
+        shape = ("30", "90", str(total_mb_s)) if shaped else ("0", "0", "0")
+        command = [program, *shape, *(f"{key}={size}" for key, size in SIZES.items())]
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                       start_new_session=True)
         self.url = self.child.stdout.readline().strip()
@@ -64,9 +86,52 @@ class Server:
     def counters(self):
         return json.load(urllib.request.urlopen(self.url + "/_counters"))
 
+    def first_byte_ms(self):
+        """How long a client of a few lines waits for 4 KiB: the median of many."""
+        client = http.client.HTTPConnection(urllib.parse.urlsplit(self.url).netloc)
+        took = []
+        for at in range(100):
+            begun = time.monotonic()
+            client.request("GET", "/data/a", headers={"Range": f"bytes={at * PAGE}-{at * PAGE + PAGE - 1}"})
+            client.getresponse().read()
+            took.append(time.monotonic() - begun)
+        return 1e3 * statistics.median(took)
+
     def end(self):
         self.child.stdin.close()
         self.child.wait()
+
+
+class Lab:
+    """What a simulated store is like: the server as it is measured, and the processors before it."""
+
+    def __init__(self, options, server, folder):
+        self.options, self.folder = options, folder
+        self.first_byte_ms = server.first_byte_ms()
+        self.at_once = Server(options.server, shaped=False)
+        self.known = {}
+
+    def mb_s(self, letter):
+        """Bytes a microsecond that a process gets for a workload if the store does not wait; 0 if its bytes take no time."""
+        if letter == "k":
+            return LINK_MB_S
+        if sum(length for reads in accesses(letter).values() for _, length in reads) < 64 * MIB and letter not in MAPPED:
+            return 0
+        if letter not in self.known:
+            before = self.at_once.counters()["bytes"]
+            seconds = in_process(letter, self.options, self.at_once, self.folder)["seconds"]
+            self.known[letter] = (self.at_once.counters()["bytes"] - before) / seconds / 1e6
+        return self.known[letter]
+
+    def device(self, letter):
+        return f"s3-steady:{ENGINE},first_byte_ms={self.first_byte_ms:.2f},total_mb_s={self.mb_s(letter):.0f}"
+
+    def __str__(self):
+        rates = ", ".join(f"{letter} {rate:.0f}" for letter, rate in self.known.items())
+        return f"Simulated: first byte {self.first_byte_ms:.2f} ms; MB/s without a wait: {rates or 'not measured'}"
+
+    def end(self):
+        self.at_once.end()
 
 
 def command_of(who, options, url, at, cache):
@@ -147,7 +212,7 @@ def in_process(letter, options, server, folder):
     return json.loads(done.stdout)
 
 
-def simulated(letter, options, folder):
+def simulated(letter, options, lab, folder):
     """A workload in virtual time, with the window that bowwave chooses for such a store."""
     trace = os.path.join(folder, "trace.csv")
     rows = []
@@ -160,25 +225,31 @@ def simulated(letter, options, folder):
         # In order of time; of readers without times, by turns.
         order = sorted(range(len(rows)), key=lambda at: rows[at][0])
         file.writelines(",".join(map(str, rows[at])) + "\n" for at in order)
-    device = f"s3-steady:{ENGINE}" + (",total_mb_s=60" if letter == "k" else "")
-    command = [options.bowwave, "replay", trace, "--policy", "stream", "--device", device, "--json",
-               "--ra-pages", str(options.ra_pages), "--cache", cache_of(letter, options),
-               "--pace", "trace" if letter == "k" else "closed", "--file-size", str(SIZES.get(letter) or SIZES[letter + "0"])]
+    plan = os.path.join(folder, "plan.toml")
+    with open(plan, "w") as file:
+        file.write(PLAN.format(device=lab.device(letter), ra_pages=options.ra_pages, cache=bytes_of(cache_of(letter, options)),
+                               pace="trace" if letter == "k" else "closed",
+                               file_bytes=SIZES.get(letter) or SIZES[letter + "0"]))
+    saved = os.path.join(folder, "run.json")
+    command = [options.bowwave, "replay", plan, "--json", "--save", saved]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
     row = json.loads(done.stdout)[0]
     wanted = sum(len(pages_of(reads)) * PAGE for reads in accesses(letter).values())
-    # Which part of the players was late is not told: all or none, by the longest read.
-    late = 100.0 if letter == "k" and row["latency_ns"]["max"] > PLAYER_PERIOD * 1e9 else 0.0
+    late = 0.0
+    if letter == "k":
+        with open(saved) as file:
+            took = json.load(file)["runs"][0]["reads"]["latency_ns"]
+        late = 100 * sum(ns > PLAYER_PERIOD * 1e9 for ns in took) / len(took)
     return {"seconds": row["seconds"], "done": True, "late": late, "amplification": row["bytes_fetched"] / wanted,
             "requests": row["requests"], "rss": 0.0, "cpu": 0.0}
 
 
-def measure(letter, who, options, server, folder):
+def measure(letter, who, options, server, lab, folder):
     """One workload with one contender."""
     if who == "simulated":
-        return simulated(letter, options, folder)
+        return simulated(letter, options, lab, folder)
     before = server.counters()
     if who == "process":
         result = in_process(letter, options, server, folder)
@@ -189,6 +260,12 @@ def measure(letter, who, options, server, folder):
         raise SystemExit(f"{who}: {result['wrong']}")
     return {**result, "amplification": (after["bytes"] - before["bytes"]) / max(result["wanted"], 1),
             "requests": after["requests"] - before["requests"]}
+
+
+def bytes_of(size):
+    """160MiB and the like as a number."""
+    number = size.rstrip("KMGiB")
+    return int(number) * {"": 1, "KiB": KIB, "MiB": MIB, "GiB": 1 << 30}[size[len(number):]]
 
 
 def cache_of(letter, options):
@@ -271,22 +348,24 @@ def main():
         if who not in whos:
             print(f"{who} is not installed and is left out", file=sys.stderr)
     end_mounts_when_stopped()
-    server, slow = Server(options.server), Server(options.server, 60)
+    server, slow = Server(options.server), Server(options.server, LINK_MB_S)
     samples = {}
     with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(options, server, folder)
         try:
             for turn in range(options.rounds):
                 for letter in options.only:
                     for who in whos[turn % len(whos):] + whos[:turn % len(whos)]:
-                        one = measure(letter, who, options, slow if letter == "k" else server, folder)
+                        one = measure(letter, who, options, slow if letter == "k" else server, lab, folder)
                         samples.setdefault((letter, who), []).append(one)
                         print(f"round {turn + 1} {letter} {who:<9} {cell(letter, one)}, {one['requests']} requests, "
                               f"{one['rss']:.0f} MiB, {one['cpu']:.2f} s of processor", file=sys.stderr, flush=True)
         finally:
             server.end()
             slow.end()
+            lab.end()
     rows = {key: summary(key[0], of) for key, of in samples.items()}
-    text = table(rows, whos)
+    text = table(rows, whos) + (f"\n\n{lab}" if "simulated" in whos else "")
     print(text)
     if options.markdown:
         with open(options.markdown, "w") as file:

@@ -31,6 +31,7 @@
 //!
 //! [[readers]]
 //! trace = "web.bwt"                  # any format that `import` knows; beside the plan
+//! file_bytes = 1_073_741_824         # of each of its files; without it, each ends with its last access
 //! ```
 
 use std::fmt;
@@ -49,6 +50,8 @@ use crate::sweep::{Axes, Case, Common};
 
 /// Most readers of a group: a machine has no room for more.
 const READERS_MAX: u32 = 1 << 16;
+/// Length of a file of which nothing is said.
+const FILE_BYTES: u64 = 64 << 20;
 /// Most bytes of a read, as of a row of a trace.
 const READ_BYTES_MAX: u64 = 4 << 30;
 /// Most runs of a sweep: each leaves a row.
@@ -124,7 +127,7 @@ struct Readers {
     count: u32,
     pattern: String,
     trace: Option<PathBuf>,
-    file_bytes: u64,
+    file_bytes: Option<u64>,
     read_bytes: u64,
     reads: u64,
     share_file: bool,
@@ -160,7 +163,7 @@ impl Default for Readers {
             count: 1,
             pattern: "sequential".to_owned(),
             trace: None,
-            file_bytes: 64 << 20,
+            file_bytes: None,
             read_bytes: 128 << 10,
             reads: 512,
             share_file: false,
@@ -263,7 +266,7 @@ impl Group {
         match self {
             Self::Made(readers) => {
                 let files = if readers.share_file { 1 } else { u64::from(readers.count) };
-                files.saturating_mul(readers.file_bytes.saturating_add(FILE_ALIGNMENT))
+                files.saturating_mul(readers.file_bytes().saturating_add(FILE_ALIGNMENT))
             }
             Self::Trace(workload, _) => workload.device_bytes(),
         }
@@ -405,13 +408,19 @@ impl Readers {
             let pace = pace.ok_or_else(|| {
                 format!("pace: there is no `{}` for a trace; there are closed, trace, open", self.pace)
             })?;
-            let workload = Workload::open(&folder.join(trace)).map_err(|error| format!("trace: {error}"))?;
+            let workload = Workload::open(&folder.join(trace), self.file_bytes)
+                .map_err(|error| format!("trace: {error}"))?;
             let options = ReplayOptions { pace, depth: self.depth, ..ReplayOptions::default() };
             workload.check(options).map_err(|error| format!("trace: {error}"))?;
             return Ok(Group::Trace(workload, options));
         }
         self.pace().and_then(|_| self.spec(0).map(drop))?;
         Ok(Group::Made(self))
+    }
+
+    /// Length of a file.
+    fn file_bytes(&self) -> u64 {
+        self.file_bytes.unwrap_or(FILE_BYTES)
     }
 
     /// What one reader reads.
@@ -433,8 +442,8 @@ impl Readers {
                 ));
             }
         };
-        let Self { reads: rows, file_bytes, read_bytes: block_bytes, .. } = *self;
-        let spec = Spec { pattern, rows, file_bytes, block_bytes, gap_ns: 0, seed };
+        let Self { reads: rows, read_bytes: block_bytes, .. } = *self;
+        let spec = Spec { pattern, rows, file_bytes: self.file_bytes(), block_bytes, gap_ns: 0, seed };
         spec.generate().map_err(|error| {
             error.to_string().replace("block_bytes", "read_bytes").replace("rows", "reads")
         })?;
@@ -457,8 +466,8 @@ impl Readers {
         for number in 0..u64::from(self.count) {
             let file = shared.unwrap_or_else(|| {
                 let name = format!("{}-{}", self.pattern, machine.file_count());
-                let file = machine.add_file(&name, self.file_bytes, address);
-                address = address.saturating_add(self.file_bytes).next_multiple_of(FILE_ALIGNMENT);
+                let file = machine.add_file(&name, self.file_bytes(), address);
+                address = address.saturating_add(self.file_bytes()).next_multiple_of(FILE_ALIGNMENT);
                 file
             });
             shared = self.share_file.then_some(file);

@@ -251,13 +251,13 @@ impl Workload {
         self.trace.name()
     }
 
-    /// Opens the trace at `path`, in any format that [`import`] knows.
+    /// Opens the trace at `path`, in any format that [`import`] knows; `file_bytes` as [`new`](Self::new) has it.
     ///
     /// # Errors
     /// If it cannot be read or is not a trace, with its line.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(path: &Path, file_bytes: Option<u64>) -> Result<Self, Error> {
         let import = import::open(path, None, &import::Options::default())?;
-        Self::new(compact(import, path, |_| ())?.0, None)
+        Self::new(compact(import, path, |_| ())?.0, file_bytes)
     }
 
     /// Gives a machine the files and processes of the trace.

@@ -261,7 +261,7 @@ impl Flash {
             Event::Over { command } => {
                 let Command { request: Request { id, .. }, started, .. } = self.commands[command as usize];
                 self.free.push(command);
-                ended.push(Done { id, started, ended: Instant(now) });
+                ended.push(Done { id, started, ended: Instant(now), left: 0 });
             }
         }
     }

@@ -27,7 +27,7 @@ impl Device for InstantDevice {
     fn submit(&mut self, now: Instant, request: &Request) {
         self.service.requests += 1;
         self.service.bytes += request.bytes;
-        self.ended.push(Done { id: request.id, started: now, ended: now });
+        self.ended.push(Done { id: request.id, started: now, ended: now, left: 0 });
     }
 
     fn next_event(&self) -> Option<Instant> {

@@ -110,7 +110,7 @@ impl Device for Lustre {
         while self.next_event().is_some_and(|next| next <= now)
             && let Some(Reverse((end, _, id, started))) = self.running.pop()
         {
-            ended.push(Done { id, started, ended: end });
+            ended.push(Done { id, started, ended: end, left: 0 });
         }
     }
 

@@ -38,6 +38,13 @@ pub trait Device: Debug + Send {
     /// Takes a request.
     fn submit(&mut self, now: Instant, request: &Request);
 
+    /// Takes a request that was merged, whose parts end after so many bytes each, the last with the request. A device that hands
+    /// over bytes as they come tells of each part, as [`Done`] with what is `left`; others of the whole.
+    fn submit_parts(&mut self, now: Instant, request: &Request, ends: &[u64]) {
+        let _ = ends;
+        self.submit(now, request);
+    }
+
     /// When something ends or begins inside, so that [`advance`](Self::advance) must be called.
     fn next_event(&self) -> Option<Instant>;
 
@@ -80,7 +87,7 @@ pub enum Direction {
     Write,
 }
 
-/// A request that a device has ended.
+/// A request that a device has ended, or a part of one ([`Device::submit_parts`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Which.
@@ -89,6 +96,8 @@ pub struct Done {
     pub started: Instant,
     /// When its last byte had moved.
     pub ended: Instant,
+    /// Bytes of the request that are still to come; 0 if it has ended.
+    pub left: u64,
 }
 
 /// Where the time of a device's requests went, summed over those that have begun, in nanoseconds.

@@ -105,14 +105,28 @@ pub(super) struct S3 {
 }
 
 /// A request on its connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Asked {
     id: RequestId,
     direction: Direction,
-    bytes: u64,
+    /// Where its parts end, those first that end last; and how many bytes have come.
+    ends: Vec<u64>,
+    came: u64,
     started: Instant,
     connection: f64,
     refusals: u32,
+}
+
+impl Asked {
+    /// Bytes that have not come.
+    fn left(&self) -> u64 {
+        self.ends.first().map_or(0, |end| end - self.came)
+    }
+
+    /// Bytes up to the end of the next part.
+    fn next_part(&self) -> Option<u64> {
+        self.ends.last().map(|end| end - self.came)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,16 +216,28 @@ impl Device for S3 {
     }
 
     fn submit(&mut self, now: Instant, request: &Request) {
+        self.submit_parts(now, request, &[request.bytes]);
+    }
+
+    fn submit_parts(&mut self, now: Instant, request: &Request, ends: &[u64]) {
         self.service.requests += 1;
         self.service.bytes += request.bytes;
         let (connection, connect) = self.connection();
-        let &Request { id, direction, bytes, .. } = request;
-        let asked = Asked { id, direction, bytes, started: now, connection, refusals: 0 };
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.asked.push(asked);
-            (self.asked.len() - 1) as u32
-        });
-        self.asked[index as usize] = asked;
+        let &Request { id, direction, .. } = request;
+        // What is written is there when all of it is.
+        let ends = if direction == Direction::Read { ends } else { &ends[ends.len() - 1..] };
+        let ends = ends.iter().rev().copied().collect();
+        let asked = Asked { id, direction, ends, came: 0, started: now, connection, refusals: 0 };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.asked[index as usize] = asked;
+                index
+            }
+            None => {
+                self.asked.push(asked);
+                (self.asked.len() - 1) as u32
+            }
+        };
         self.at(now.0 + connect, Event::Ask(index));
     }
 
@@ -224,10 +250,18 @@ impl Device for S3 {
         while let Some(next) = self.next_event().filter(|next| *next <= now) {
             self.flows.advance(next.0);
             while let Some(index) = self.flows.take_ended() {
-                let Asked { id, started, connection, .. } = self.asked[index as usize];
-                self.idle.push(connection);
-                self.free.push(index);
-                ended.push(Done { id, started, ended: next });
+                let asked = &mut self.asked[index as usize];
+                let &mut Asked { id, started, connection, .. } = asked;
+                asked.came = asked.ends.pop().expect("what flows goes up to an end");
+                let left = asked.left();
+                match asked.next_part() {
+                    Some(bytes) => self.flows.begin(index, bytes as f64, connection),
+                    None => {
+                        self.idle.push(connection);
+                        self.free.push(index);
+                    }
+                }
+                ended.push(Done { id, started, ended: next, left });
             }
             while self.events.peek().is_some_and(|Reverse((time, ..))| *time <= next.0)
                 && let Some(Reverse((_, _, event))) = self.events.pop()
@@ -235,9 +269,11 @@ impl Device for S3 {
                 match event {
                     Event::Ask(index) => self.ask(next.0, index),
                     Event::FirstByte(index) => {
-                        let Asked { bytes, connection, .. } = self.asked[index as usize];
-                        self.service.bus_ns += (bytes as f64 / connection) as u64;
-                        self.flows.begin(index, bytes as f64, connection);
+                        let asked = &self.asked[index as usize];
+                        self.service.bus_ns += (asked.left() as f64 / asked.connection) as u64;
+                        if let Some(bytes) = asked.next_part() {
+                            self.flows.begin(index, bytes as f64, asked.connection);
+                        }
                     }
                 }
             }
@@ -366,6 +402,32 @@ mod tests {
             ended[2999]
         );
         assert!(ends("s3-steady:slots=500", 3000, 1)[2999] < 200.0);
+    }
+
+    #[test]
+    fn bytes_that_were_asked_for_together_come_one_part_after_the_other() {
+        let done = |direction| {
+            let mut device = DeviceSpec::open("s3-steady:total_mb_s=180").unwrap().build(3);
+            let request = |id, bytes| Request {
+                id: RequestId(id),
+                direction,
+                start: 0,
+                bytes,
+                urgency: Urgency::Demand,
+                owner: 0,
+                object: 0,
+            };
+            device.submit_parts(Instant(0), &request(7, 270_000), &[90_000, 180_000, 270_000]);
+            device.submit(Instant(0), &request(8, 90_000));
+            let mut ended = Vec::new();
+            while let Some(now) = device.next_event() {
+                device.advance(now, &mut ended);
+            }
+            assert_eq!((device.service().requests, device.service().bytes), (2, 360_000));
+            ended.iter().map(|done| (done.id.0, done.ended.0 / 1_000_000, done.left)).collect::<Vec<_>>()
+        };
+        assert_eq!(done(Direction::Read), [(7, 31, 180_000), (8, 31, 0), (7, 32, 90_000), (7, 33, 0)]);
+        assert_eq!(done(Direction::Write), [(8, 31, 0), (7, 33, 0)], "an object is there when all of it is");
     }
 
     #[test]

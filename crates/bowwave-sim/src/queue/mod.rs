@@ -50,6 +50,8 @@ pub struct Queue {
     /// When something was submitted that the device may take at once.
     dispatch_due: Option<Instant>,
     done: Vec<Done>,
+    /// Of a request that goes to the device, where its parts end.
+    ends: Vec<u64>,
     stats: QueueStats,
     counted_until: Instant,
 }
@@ -106,6 +108,7 @@ impl Queue {
             at_device: 0,
             dispatch_due: None,
             done: Vec::new(),
+            ends: Vec::new(),
             stats: QueueStats::default(),
             counted_until: Instant(0),
         })
@@ -206,8 +209,11 @@ impl Queue {
             if item != NONE {
                 self.pending.items[item].urgency = Urgency::Demand;
             }
-            if let (Some(scheduled), Some(id)) = (&mut self.scheduled, self.pending.parts[part].scheduled) {
-                scheduled.scheduler.promote(now, id);
+            if let Some(scheduled) = &mut self.scheduled {
+                // What was merged may be two requests now, and stay within the limit a moment later.
+                let more = scheduled.promote(now, &mut self.pending, part);
+                let places = &mut self.places[self.pending.parts[part].request.direction as usize];
+                *places = places.saturating_add_signed(more);
             }
             part = sibling;
         }
@@ -351,12 +357,19 @@ impl Queue {
                 owner: item.owner,
                 object: item.object,
             };
+            let mut part = item.first;
+            self.ends.clear();
+            while part != NONE {
+                let Part { request, next, .. } = &self.pending.parts[part];
+                self.ends.push(request.end() - item.start);
+                part = *next;
+            }
             self.order.dispatched(&request);
             self.stats.requests[request.direction as usize] += 1;
             self.stats.bytes[request.direction as usize] += request.bytes;
             self.at_device += 1;
             self.stats.expired += u64::from(item.expired);
-            self.device.submit(now, &request);
+            self.device.submit_parts(now, &request, &self.ends);
         }
     }
 
@@ -376,9 +389,9 @@ impl Queue {
     fn complete(&mut self, done: Done, completed: &mut Vec<Completed>) {
         let index = done.id.0 as u32;
         let item = self.pending.items[index];
-        self.order.ended(done.ended, &item);
+        let came = item.end - done.left;
         let mut part = item.first;
-        while part != NONE {
+        while part != NONE && self.pending.parts[part].request.end() <= came {
             let Part { id, next, .. } = self.pending.parts[part];
             self.pending.parts[part].item = NONE;
             part = next;
@@ -398,6 +411,11 @@ impl Queue {
                 completed.push(Completed { id, queued, started, ended, direction, urgency, expired });
             }
         }
+        if done.left > 0 {
+            self.pending.items[index].first = part;
+            return;
+        }
+        self.order.ended(done.ended, &item);
         self.pending.items.release(index);
         self.at_device -= 1;
         self.places[item.direction as usize] -= 1;

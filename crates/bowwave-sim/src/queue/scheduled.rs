@@ -7,6 +7,9 @@ use super::QueueConfig;
 use super::pending::{Part, Pending, Rest};
 use crate::device::{Device, Direction, Request};
 
+/// Runs that are read at once come in so many parts to the least request, as in the engine.
+const PARTS: u64 = 4;
+
 /// A scheduler, and which part each of its requests is.
 #[derive(Debug)]
 pub(super) struct Scheduled {
@@ -19,6 +22,7 @@ pub(super) struct Scheduled {
     spread_bytes_min: u64,
     request_bytes_max: u64,
     slots: u64,
+    seeks: bool,
     /// Bytes that wait here or are at the device.
     pending_bytes: u64,
 }
@@ -44,6 +48,7 @@ impl Scheduled {
             spread_bytes_min: config.spread_bytes_min,
             request_bytes_max,
             slots: device.depth().max(1) as u64,
+            seeks: knobs.seeks,
             pending_bytes: 0,
         })
     }
@@ -62,6 +67,10 @@ impl Scheduled {
 
     fn keep(&mut self, pending: &mut Pending, part: u32, id: RequestId) {
         self.pending_bytes += pending.parts[part].request.bytes;
+        self.name(pending, part, id);
+    }
+
+    fn name(&mut self, pending: &mut Pending, part: u32, id: RequestId) {
         pending.parts[part].scheduled = Some(id);
         if self.parts.len() <= id.slot() {
             self.parts.resize(id.slot() + 1, 0);
@@ -76,11 +85,27 @@ impl Scheduled {
             0 => u64::MAX,
             least => (self.pending_bytes / self.slots).max(least).min(self.request_bytes_max),
         };
-        let dispatch = self.scheduler.dispatch_up_to(now, |_| enough)?;
+        let parts = self.spread_bytes_min / PARTS;
+        let dispatch = self.scheduler.dispatch_up_to(now, |request| request.share(enough, parts))?;
         self.taken.clear();
         self.taken.extend(self.scheduler.parts(dispatch.id).map(|id| self.parts[id.slot()]));
         let expired = dispatch.deadline.is_some_and(|deadline| deadline < now);
         Some((pending.dispatched(&dispatch, &self.taken, expired), self.scheduler.waiting() == before))
+    }
+
+    /// Someone waits for a part that waits here: how many requests more there are for that. As the engine does it, a part goes alone where
+    /// no head comes by the rest of what it was merged to.
+    pub(super) fn promote(&mut self, now: Instant, pending: &mut Pending, part: u32) -> isize {
+        let Some(id) = pending.parts[part].scheduled else { return 0 };
+        if self.seeks {
+            self.scheduler.promote(now, id);
+            return 0;
+        }
+        let before = self.scheduler.waiting();
+        if let Some(id) = self.scheduler.promote_alone(now, id) {
+            self.name(pending, part, id);
+        }
+        self.scheduler.waiting() as isize - before as isize
     }
 
     /// What was dispatched so has ended, and had so many bytes.

@@ -1,5 +1,6 @@
 //! What a queue promises: order, merging, places, congestion, cancelling, each against a device of known times.
 
+use bowwave_core::schedule::SchedulerConfig;
 use bowwave_core::{Instant, Urgency};
 
 use super::*;
@@ -31,7 +32,7 @@ impl Device for Slow {
         assert!(self.held.len() < self.depth, "more than {} requests", self.depth);
         assert!(request.bytes <= self.bytes_max, "{} bytes", request.bytes);
         let started = self.held.back().map_or(now, |done| done.ended.max(now));
-        self.held.push_back(Done { id: request.id, started, ended: Instant(started.0 + MS) });
+        self.held.push_back(Done { id: request.id, started, ended: Instant(started.0 + MS), left: 0 });
         self.asked.lock().unwrap().push((request.start, request.bytes));
     }
 
@@ -335,6 +336,24 @@ fn a_promoted_readahead_overtakes_write_back_in_the_core() {
     bench.queue.promote(RequestId(300));
     let order: Vec<_> = bench.run().iter().map(|done| done.id.0).collect();
     assert_eq!(order, [0, 300, 100]);
+}
+
+#[test]
+fn what_is_promoted_goes_alone_where_no_head_comes_by_the_rest() {
+    let order = |seeks| {
+        let scheduler = SchedulerConfig { seeks, ..SchedulerConfig::default() };
+        let mut bench = Bench::new(QueueConfig { elevator: Elevator::Deadline, scheduler, ..clook() });
+        bench.reads(0, &[0]);
+        bench.queue.advance(Instant(0), &mut Vec::new());
+        for start in [100, 108, 116] {
+            bench.queue.submit(Instant(1), Request { urgency: Urgency::Readahead, ..read(start, 8) });
+        }
+        bench.queue.promote(RequestId(108));
+        assert_eq!(bench.queue.len(), if seeks { 2 } else { 4 }, "with the one at the device");
+        bench.run().iter().map(|done| done.id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(order(true), [0, 100, 108, 116], "all in one go");
+    assert_eq!(order(false), [0, 108, 100, 116]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Hdd {
             Direction::Read => self.read(at.0 as f64, &command),
             Direction::Write => self.write(at.0 as f64, &command),
         };
-        self.current = Some(Done { id: command.id, started: at, ended: Instant(end.ceil() as u64) });
+        self.current = Some(Done { id: command.id, started: at, ended: Instant(end.ceil() as u64), left: 0 });
     }
 
     /// The command that can begin soonest, or one that has waited too long.
