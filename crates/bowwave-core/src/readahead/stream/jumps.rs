@@ -1,8 +1,8 @@
 //! Jumps that repeat: columns of a table row group by row group, fields of records, nodes of an index.
 //!
 //! Where runs began tells where the next ones will ([`Runs::next_jump`](super::runs::Runs::next_jump)), and what is known of
-//! their lengths how long they are. Nothing is read for the first prediction that comes true; after that one run ahead, and
-//! twice as many each time that a reader had to wait for one, so that a store that is far away is asked for many at once.
+//! their lengths how long they are. Nothing is read for the first prediction that comes true, but of long series; after that one run
+//! ahead, and twice as many each time that a reader had to wait for one, so that a store that is far away is asked for many at once.
 
 use super::plan::part;
 use super::runs::Jump;
@@ -12,6 +12,8 @@ use crate::readahead::{Plan, Reason, View};
 
 /// A request of what nobody waits for is so many times as long.
 const LONGER: u64 = 4;
+/// Jumps of a series that is long.
+const LONG: u64 = 3;
 /// Most runs ahead: two to the power of this.
 const AHEAD_LOG_MAX: u32 = 4;
 /// The same of those that are read ahead at first, if a run is read sooner than it comes.
@@ -67,6 +69,10 @@ impl Stream {
             self.jumps.next = None;
             return;
         };
+        // Three jumps that are what the three before them were are no chance: as good as a prediction to the page that came true.
+        if next.period >= LONG && !self.scores.has_judged(Detector::Jumps) {
+            self.scores.count_exact(Detector::Jumps);
+        }
         let requested = wanted.end - wanted.first;
         let length = match self.runs.length() {
             length if length > requested && self.scores.trusts(Detector::Cluster) => {

@@ -74,6 +74,7 @@ impl Stream {
             entry.edge = entry.edge.max(end);
             return wanted.alone();
         }
+        let first = if began { first.max(self.like_the_last(at, wanted, view)) } else { first };
         let entry = self.table.get(at);
         let (size, reason) = if lost {
             entry.pace.thrashed(entry.window);
@@ -105,6 +106,16 @@ impl Stream {
         let done = self.done(at, before, page, view);
         let plan = self.window_up(at, wanted, size, reason, view);
         Plan { done, ..plan }
+    }
+
+    /// From the wanted page on, as many pages as a run still has that goes on and of which nothing was foretold, if it is like the
+    /// ones before: where a request takes as long as many pages are read in, they are asked for at once.
+    fn like_the_last(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
+        let Entry { lo, hi, expected, .. } = *self.table.get(at);
+        if lo == 0 || expected > 0 || self.pages_a_fill() < SPECULATION_MIN || self.runs.length() <= hi - lo {
+            return 0;
+        }
+        lo.saturating_add(self.affordable(view)).saturating_sub(wanted.page)
     }
 
     /// Joins the stream at `at` with those that begin where it has come to: what looked like the begin of another run were requests of

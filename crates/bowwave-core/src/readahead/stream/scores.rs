@@ -71,6 +71,11 @@ impl Scores {
         self.of(detector) >= Self::TRUSTED
     }
 
+    /// Whether predictions of a detector have come true, or not. It may have come back to where it was.
+    pub(super) fn has_judged(self, detector: Detector) -> bool {
+        self.of(detector) != Self::new().of(detector)
+    }
+
     /// A prediction has come true to the page, which hardly happens by chance: as good as two.
     pub(super) fn count_exact(&mut self, detector: Detector) {
         self.count(detector, true);
