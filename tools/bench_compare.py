@@ -19,6 +19,8 @@ done after the limit stops, and the row says so. The contenders, as far as they 
     rclone     rclone mount, as it comes, but without checksums: objects that are made up have none
     s3fs       s3fs with 16 parts of 10 MB at once
 
+`stream@160MiB` and the like have that much memory for pages, whatever --cache says.
+
 tools/compare_workloads.py has the workloads. Requests and bytes are the server's count; memory and processor time are those
 of the mount's process, or of the one that reads where there is no mount. For each byte wanted means what the reader asked
 for, in pages of 4 KiB. A third table holds `process` and `stream` against `simulated`: seconds and requests as parts of its.
@@ -119,7 +121,7 @@ class Lab:
             return 0
         if letter not in self.known:
             before = self.at_once.counters()["bytes"]
-            seconds = in_process(letter, self.options, self.at_once, self.folder)["seconds"]
+            seconds = in_process(letter, "process", self.options, self.at_once, self.folder)["seconds"]
             self.known[letter] = (self.at_once.counters()["bytes"] - before) / seconds / 1e6
         return self.known[letter]
 
@@ -136,8 +138,9 @@ class Lab:
 
 def command_of(who, options, url, at, cache):
     """The command and the variables of a contender's mount of the server."""
-    if who in ("stream", "ondemand"):
-        return ([options.bowwave, "mount", "s3://data/", at, "--policy", who, "--read-only", "--cache", cache,
+    policy = who.partition("@")[0]
+    if policy in ("stream", "ondemand"):
+        return ([options.bowwave, "mount", "s3://data/", at, "--policy", policy, "--read-only", "--cache", cache,
                  *options.mount_options.split()],
                 {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"})
     if who == "rclone":
@@ -188,7 +191,7 @@ class Mount:
 
 def mounted(letter, who, options, server, folder):
     """A workload on a new mount."""
-    mount = Mount(who, options, server.url, folder, cache_of(letter, options))
+    mount = Mount(who, options, server.url, folder, cache_of(letter, who, options))
     try:
         _, cpu = mount.took()
         result = run(letter, Folder(mount.at), server.pattern, options.limit)
@@ -198,13 +201,13 @@ def mounted(letter, who, options, server, folder):
     return {**result, "rss": rss / MIB, "cpu": cpu_after - cpu}
 
 
-def in_process(letter, options, server, folder):
+def in_process(letter, who, options, server, folder):
     """A workload without a mount."""
     pattern = os.path.join(folder, "pattern")
     with open(pattern, "wb") as file:
         file.write(server.pattern)
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compare_engine.py")
-    settings = f"cache={cache_of(letter, options)} policy=stream endpoint={server.url} allow_http=yes"
+    settings = f"cache={cache_of(letter, who, options)} policy=stream endpoint={server.url} allow_http=yes"
     command = [sys.executable, program, letter, options.shared_object, "s3://data/", settings, str(options.limit), pattern]
     done = subprocess.run(command, env={**OURS, **KEYS}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -212,7 +215,7 @@ def in_process(letter, options, server, folder):
     return json.loads(done.stdout)
 
 
-def simulated(letter, options, lab, folder):
+def simulated(letter, who, options, lab, folder):
     """A workload in virtual time, with the window that bowwave chooses for such a store."""
     trace = os.path.join(folder, "trace.csv")
     rows = []
@@ -227,7 +230,7 @@ def simulated(letter, options, lab, folder):
         file.writelines(",".join(map(str, rows[at])) + "\n" for at in order)
     plan = os.path.join(folder, "plan.toml")
     with open(plan, "w") as file:
-        file.write(PLAN.format(device=lab.device(letter), ra_pages=options.ra_pages, cache=bytes_of(cache_of(letter, options)),
+        file.write(PLAN.format(device=lab.device(letter), ra_pages=options.ra_pages, cache=bytes_of(cache_of(letter, who, options)),
                                pace="trace" if letter == "k" else "closed",
                                file_bytes=SIZES.get(letter) or SIZES[letter + "0"]))
     saved = os.path.join(folder, "run.json")
@@ -248,11 +251,12 @@ def simulated(letter, options, lab, folder):
 
 def measure(letter, who, options, server, lab, folder):
     """One workload with one contender."""
-    if who == "simulated":
-        return simulated(letter, options, lab, folder)
+    kind = who.partition("@")[0]
+    if kind == "simulated":
+        return simulated(letter, who, options, lab, folder)
     before = server.counters()
-    if who == "process":
-        result = in_process(letter, options, server, folder)
+    if kind == "process":
+        result = in_process(letter, who, options, server, folder)
     else:
         result = mounted(letter, who, options, server, folder)
     after = server.counters()
@@ -268,9 +272,9 @@ def bytes_of(size):
     return int(number) * {"": 1, "KiB": KIB, "MiB": MIB, "GiB": 1 << 30}[size[len(number):]]
 
 
-def cache_of(letter, options):
+def cache_of(letter, who, options):
     """Memory for pages; of workload k so much that the process stays within its 256 MiB."""
-    return "160MiB" if letter == "k" else options.cache
+    return who.partition("@")[2] or ("160MiB" if letter == "k" else options.cache)
 
 
 def summary(letter, samples):
@@ -343,7 +347,7 @@ def main():
         raise SystemExit(f"no such workload: {', '.join(sorted(unknown))}; there are a to l")
     tools = {"rclone": "rclone", "s3fs": "s3fs", "process": options.shared_object}
     there = lambda program: shutil.which(program) or os.path.exists(program)
-    whos = [who for who in options.who.split(",") if there(tools.get(who, options.bowwave))]
+    whos = [who for who in options.who.split(",") if there(tools.get(who.partition("@")[0], options.bowwave))]
     for who in options.who.split(","):
         if who not in whos:
             print(f"{who} is not installed and is left out", file=sys.stderr)

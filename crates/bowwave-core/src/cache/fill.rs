@@ -90,6 +90,9 @@ impl Cache {
                 frame.take(Flag::Referenced);
                 self.frames.list_add(id, State::Active);
             } else {
+                if frame.has(Flag::Kept) {
+                    self.frames.set_born(id, self.reclaim.clock);
+                }
                 self.frames.list_add(id, State::Inactive);
             }
         }

@@ -23,7 +23,7 @@ pub(crate) struct Frame {
     /// Neighbours on the list of its state; in flight, `next` is the next frame of the fill.
     prev: u32,
     next: u32,
-    /// Its fill, while in flight.
+    /// Its fill, while in flight; when it has come, the clock of reclaim at that time if it is [`Flag::Kept`].
     fill: u64,
     /// Reads that use it or wait for it.
     pub(crate) pins: u32,
@@ -75,6 +75,8 @@ pub(crate) enum Flag {
     Spent = 2048,
     /// Was read ahead because a reader's plan leads to it, and not used so far.
     Planned = 4096,
+    /// Was read ahead of a reader who has used as much as is ahead of it, and is not used so far: pages that were read go first.
+    Kept = 8192,
 }
 
 /// All frames, and the two lists of Linux's page reclaim.
@@ -103,6 +105,18 @@ struct List {
 
 impl List {
     const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
+}
+
+/// What is known of a page before it has a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    /// The same, and the flag if it `holds`.
+    #[inline]
+    pub(crate) const fn with(self, flag: Flag, holds: bool) -> Self {
+        Self(self.0 | if holds { flag as u16 } else { 0 })
+    }
 }
 
 impl Frame {
@@ -222,19 +236,18 @@ impl Frames {
     }
 
     /// Takes a free frame, or a new one if fewer than `limit` are used, for a page that is about to be read.
-    /// `flags` is what is known of the page.
+    /// The flags are what is known of the page.
     #[inline]
     pub(crate) fn alloc(
         &mut self,
         limit: u32,
         file: FileId,
         index: PageIndex,
-        flags: [(Flag, bool); 4],
+        Flags(flags): Flags,
     ) -> Option<FrameId> {
         if self.used() >= limit {
             return None;
         }
-        let flags = flags.iter().fold(0, |set, &(flag, holds)| set | if holds { flag as u16 } else { 0 });
         let frame =
             Frame { index, file, prev: NONE, next: NONE, fill: 0, pins: 0, state: State::InFlight, flags };
         self.unused += u32::from(frame.has(Flag::Unused));
@@ -380,6 +393,19 @@ impl Frames {
     /// Says to which fill a frame in flight belongs.
     pub(crate) fn set_fill(&mut self, id: FrameId, fill: u64) {
         self.get_mut(id).fill = fill;
+    }
+
+    /// Notes when a page came.
+    pub(crate) fn set_born(&mut self, id: FrameId, clock: u32) {
+        self.get_mut(id).fill = clock.into();
+    }
+
+    /// When a page came that is not used so far and is to be kept longer than those that were read.
+    pub(crate) fn kept_since(&self, id: FrameId) -> Option<u32> {
+        let frame = self.get(id);
+        let kept = frame.state == State::Inactive && frame.has(Flag::Kept) && frame.has(Flag::Unused);
+        // The clock is a u32.
+        kept.then_some(frame.fill as u32)
     }
 
     /// The fill of a frame in flight.

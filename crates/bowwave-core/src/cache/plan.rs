@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::frames::Flag;
+use super::frames::{Flag, Flags};
 use super::read::Walk;
 use super::table::Slot;
 use super::{Cache, FillState};
@@ -91,6 +91,12 @@ impl Cache {
             stats.lookups_more += plan.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
         let asked_at = page;
+        let placed = self.file(file).placed;
+        let flags = Flags::default()
+            .with(Flag::Placed, placed)
+            .with(Flag::Once, plan.once)
+            .with(Flag::Kept, plan.kept);
+        let planned = plan.reason == Reason::Planned;
         let mut speculation = self.speculation(walk, window, plan.stride);
         let mut run: Option<Run> = None;
         let mut at = window.start;
@@ -111,7 +117,9 @@ impl Cache {
                 continue;
             }
             let demanded = walk.range.contains(page);
-            let Some(frame) = self.frame_for(walk, page, demanded || speculation > 0, demanded, &plan) else {
+            let Some(frame) =
+                self.frame_for(walk, page, demanded || speculation > 0, demanded, (flags, planned))
+            else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
                 let left = plan.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
@@ -159,7 +167,7 @@ impl Cache {
         page: PageIndex,
         allowed: bool,
         demanded: bool,
-        plan: &Plan,
+        (flags, planned): (Flags, bool),
     ) -> Option<FrameId> {
         if demanded {
             walk.demand_left -= 1;
@@ -167,13 +175,8 @@ impl Cache {
             return None;
         }
         self.make_room();
-        let planned = !demanded && plan.reason == Reason::Planned;
-        let flags = [
-            (Flag::Placed, self.file(walk.file).placed),
-            (Flag::Once, plan.once),
-            (Flag::Unused, !demanded),
-            (Flag::Planned, planned),
-        ];
+        let planned = !demanded && planned;
+        let flags = flags.with(Flag::Unused, !demanded).with(Flag::Planned, planned);
         let frame = self.frames.alloc(self.limit, walk.file, page, flags)?;
         let stats = self.stats_mut(walk.file);
         stats.pages_readahead += u64::from(!demanded);

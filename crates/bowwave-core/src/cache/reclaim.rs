@@ -4,6 +4,9 @@
 //! and, when that list has become short, first moves active pages over. An evicted page leaves a shadow with the eviction
 //! clock: if it comes back after no more evictions than there are active pages, it would have stayed had the inactive list
 //! been that much longer, so it goes straight to the active list (Linux, `mm/workingset.c`).
+//!
+//! What a policy has had read ahead of a reader who uses it is kept while there are pages that were read: readers come in
+//! bursts, and most of memory may be on its way, so that the list turns over while one of them does not get to run.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -23,6 +26,11 @@ const DEACTIVATE_BATCH: u32 = 32;
 /// Pages in use, such as dirty ones, that are passed over at the cold end of a list before the other one is asked: with a
 /// list full of them each eviction would else walk all of it.
 const SCAN_MAX: u32 = 128;
+
+/// Kept pages that are passed over at the cold end of the inactive list before one of them goes, and how old, in turns of all of
+/// memory, they become.
+const KEPT_SCAN_MAX: u32 = 1024;
+const KEPT_TURNS: u32 = 4;
 
 /// What reclaim remembers.
 #[derive(Debug, Default)]
@@ -163,6 +171,7 @@ impl Cache {
             Eviction::Scan => self.scan_active(),
             Eviction::Lru => {}
         }
+        self.pass_over_kept();
         let brief = [(State::Inactive, SCAN_MAX), (State::Active, SCAN_MAX)];
         // The second time round nothing is mapped any more.
         let whole =
@@ -186,6 +195,18 @@ impl Cache {
             }
         }
         unreachable!("a reclaimable frame is on one of the lists")
+    }
+
+    /// Gives the pages that are to be kept another turn, until one is at the cold end that is not.
+    fn pass_over_kept(&mut self) {
+        let oldest = self.limit.saturating_mul(KEPT_TURNS);
+        for _ in 0..self.frames.inactive_len().min(KEPT_SCAN_MAX) {
+            let Some(id) = self.frames.tail(State::Inactive) else { return };
+            match self.frames.kept_since(id) {
+                Some(born) if self.reclaim.clock.wrapping_sub(born) < oldest => self.frames.move_to_head(id),
+                _ => return,
+            }
+        }
     }
 
     /// Keeps the inactive list long enough that a page has a chance to be touched again before it is evicted.

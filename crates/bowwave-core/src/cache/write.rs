@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 
 use super::Cache;
-use super::frames::{Flag, State};
+use super::frames::{Flag, Flags, State};
 use super::table::Slot;
 use crate::event::Action;
 use crate::id::{FileId, FrameId, Waiter};
@@ -165,8 +165,7 @@ impl Cache {
             return Err(Hurdle::NoFrame);
         }
         self.make_room();
-        let frame =
-            self.frames.alloc(self.limit, file, page, [(Flag::Placed, false); 4]).ok_or(Hurdle::NoFrame)?;
+        let frame = self.frames.alloc(self.limit, file, page, Flags::default()).ok_or(Hurdle::NoFrame)?;
         if let Some(old) = old {
             let was_marked = self.frames.get_mut(old).take(Flag::Mark);
             if was_marked {

@@ -217,6 +217,8 @@ pub struct Plan {
     /// Memory is short, and what is read ahead will be used once, by all one can tell: when its reader comes to a page,
     /// the one before becomes the next to go.
     pub once: bool,
+    /// The reader has used as much as is ahead of it: where memory is short, what is read ahead outlasts what was read.
+    pub kept: bool,
     /// How well the policy's detectors have foretold what this file's readers did, if it has any.
     pub scores: Option<Scores>,
 }
@@ -426,6 +428,7 @@ impl Plan {
             reason,
             done: None,
             once: false,
+            kept: false,
             scores: None,
         }
     }

@@ -291,7 +291,7 @@ impl Stream {
     fn leapt(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let span = wanted.page.saturating_sub(entry.hi);
-        let near = entry.slack().max(2 * (wanted.end - wanted.page));
+        let near = entry.slack().max(2 * (wanted.end - wanted.first));
         if !matches!(entry.way, Way::New | Way::Up) || span <= near {
             return false;
         }

@@ -159,6 +159,11 @@ impl Entry {
         (past.div_euclid(step), past.rem_euclid(step).unsigned_abs())
     }
 
+    /// A page was evicted before its reader came to it.
+    pub(super) fn thrashed(&mut self) {
+        self.pace.thrashed(self.ahead().max(self.window.saturating_mul(2)));
+    }
+
     /// Pages that a reader of this stream may leave out.
     pub(super) fn slack(&self) -> u64 {
         (self.consumed / 3).min(SLACK_MAX)

@@ -77,10 +77,10 @@ impl Stream {
         let first = if began { first.max(self.like_the_last(at, wanted, view)) } else { first };
         let entry = self.table.get(at);
         let (size, reason) = if lost {
-            entry.pace.thrashed(entry.window);
+            entry.thrashed();
             ((entry.edge - page).min(entry.window), Reason::Thrash)
-        } else if began && entry.expected > read {
-            // There was no room for it when it began.
+        } else if entry.expected > read {
+            // There was no room for all of it when it began.
             (end - page + (entry.expected - read), Reason::Range)
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
@@ -146,7 +146,7 @@ impl Stream {
         entry.consumed = entry.consumed.saturating_add(end - page);
         entry.lo = page;
         let (size, reason) = if lost {
-            entry.pace.thrashed(entry.window);
+            entry.thrashed();
             ((end - entry.edge).min(entry.window), Reason::Thrash)
         } else if began {
             (first, Reason::Backward)

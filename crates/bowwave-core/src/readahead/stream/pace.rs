@@ -17,6 +17,10 @@ const LIMIT_MIN: u64 = 8;
 /// A stream gets more than its share as long as no more than so many eighths of memory are read ahead for all.
 const SPARE_EIGHTHS: u64 = 6;
 
+/// What a stream used of all that was shows when one in so many pages of memory has changed hands, and not before: readers
+/// come in bursts.
+const SAMPLE_SHARE: u64 = 8;
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// See the module.
@@ -24,8 +28,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) struct Pace {
     /// When it was looked at last, if it was.
     at: Option<Instant>,
-    evictions: u32,
     consumed: u64,
+    /// Evictions, and what the stream had used, when its share of memory was looked at last.
+    since: (u32, u64),
     /// Time that readers have waited for fills since `at`, and up to when that was counted.
     stalled_ns: u64,
     stalled_to: Instant,
@@ -42,8 +47,8 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             at: None,
-            evictions: 0,
             consumed: 0,
+            since: (0, 0),
             stalled_ns: 0,
             stalled_to: Instant(0),
             page_ns: 0,
@@ -64,32 +69,45 @@ impl Pace {
         if let Some(at) = self.at {
             let spent = now.0.saturating_sub(at.0).saturating_sub(self.stalled_ns);
             self.page_ns = mean(self.page_ns, (spent / pages).max(1));
-            let moved = u64::from(pressure.evictions.wrapping_sub(self.evictions));
-            self.limit = match (moved, self.limit) {
-                (0, _) => u64::MAX,
-                (_, u64::MAX) => share(pressure.cold, pages, moved),
-                (_, limit) => mean(limit, share(pressure.cold, pages, moved)),
-            };
+        } else {
+            self.since = (pressure.evictions, consumed);
         }
-        (self.at, self.evictions, self.consumed, self.stalled_ns) =
-            (Some(now), pressure.evictions, consumed, 0);
+        (self.at, self.consumed, self.stalled_ns) = (Some(now), consumed, 0);
+        self.look_at_share(consumed, pressure);
+    }
+
+    /// Looks at what part of memory is the stream's own, if enough has happened since the last time to tell.
+    fn look_at_share(&mut self, consumed: u64, pressure: Pressure) {
+        let moved = u64::from(pressure.evictions.wrapping_sub(self.since.0));
+        let pages = consumed.saturating_sub(self.since.1);
+        let seen = if moved > 0 { moved } else { pages };
+        if seen < pressure.cold / SAMPLE_SHARE {
+            return;
+        }
+        self.since = (pressure.evictions, consumed);
+        self.limit = match (moved, self.limit) {
+            (0, _) => u64::MAX,
+            (_, u64::MAX) => share(pressure.cold, pages, moved),
+            (_, limit) => mean(limit, share(pressure.cold, pages, moved)),
+        };
     }
 
     /// Pages that there is room for ahead of a stream that has `ahead` already: its share; and as much again as long as the
     /// streams together leave that much of memory to what is read. Not all of them have read ahead all they may at one time.
-    /// As long as nothing was evicted, nobody has a share.
+    /// As long as nothing was evicted, nobody has a share. All together never have more than fits, whatever their shares.
     pub(super) fn room(&self, ahead: u64, pressure: Pressure) -> u64 {
         let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(pressure.unread);
+        let fits = below(SAFE_EIGHTHS).max(LIMIT_MIN.saturating_sub(ahead));
         if self.limit == u64::MAX {
-            return below(SAFE_EIGHTHS).max(LIMIT_MIN.saturating_sub(ahead));
+            return fits;
         }
         let more = self.limit.min(below(SPARE_EIGHTHS).saturating_sub(self.limit.saturating_sub(ahead)));
-        self.limit.saturating_add(more).saturating_sub(ahead)
+        self.limit.saturating_add(more).saturating_sub(ahead).min(fits)
     }
 
-    /// A page was evicted before its reader came to it: a window of so many pages was too much.
-    pub(super) fn thrashed(&mut self, window: u64) {
-        self.limit = (self.limit.min(window.saturating_mul(2)) / 4 * 3).max(LIMIT_MIN);
+    /// A page was evicted before its reader came to it: so many pages ahead were too much.
+    pub(super) fn thrashed(&mut self, ahead: u64) {
+        self.limit = (self.limit.min(ahead) / 4 * 3).max(LIMIT_MIN);
     }
 
     /// A fill has ended. Who waits for several at once waits once.
@@ -154,14 +172,47 @@ mod tests {
         pace.look(Instant(0), 10, pressure(0));
         pace.look(Instant(0), 20, pressure(0));
         assert_eq!(pace.limit, u64::MAX);
-        pace.look(Instant(0), 30, pressure(100));
+        pace.look(Instant(0), 30, pressure(200));
         assert_eq!(pace.limit, 87, "a tenth of a thousand, and seven eighths of that");
-        pace.look(Instant(0), 40, pressure(300));
+        pace.look(Instant(0), 40, pressure(400));
         assert_eq!(pace.limit, (87 + 43) / 2);
-        pace.thrashed(20);
+        pace.thrashed(40);
         assert_eq!(pace.limit, 30);
-        pace.look(Instant(0), 50, pressure(300));
+        pace.look(Instant(0), 165, pressure(400));
         assert_eq!(pace.limit, u64::MAX);
+    }
+
+    /// Of eight readers who share memory evenly and read in bursts, each looked at while the others were waiting, the shares came
+    /// to several times what there is.
+    #[test]
+    fn shares_of_readers_who_come_in_bursts_do_not_exceed_memory() {
+        let mut paces = [Pace::default(); 8];
+        let (mut used, mut evictions) = ([0; 8], 0);
+        for _ in 0..100 {
+            for (pace, used) in paces.iter_mut().zip(&mut used) {
+                for _ in 0..4 {
+                    (*used, evictions) = (*used + 8, evictions + 8);
+                    pace.look(Instant(0), *used, pressure(evictions));
+                }
+            }
+            // Up to here a stream has seen its own burst and those of some others, but never its own alone.
+            let shares: u64 =
+                paces.iter().map(|pace| if pace.limit == u64::MAX { 0 } else { pace.limit }).sum();
+            assert!(shares <= 1000, "{shares}");
+        }
+    }
+
+    #[test]
+    fn all_together_have_no_more_ahead_than_fits() {
+        let mut pace = Pace::default();
+        pace.look(Instant(0), 0, pressure(0));
+        pace.look(Instant(0), 500, pressure(500));
+        let with = |unread| Pressure { unread, ..pressure(500) };
+        assert_eq!(pace.limit, 875);
+        assert_eq!(
+            (pace.room(100, with(800)), pace.room(100, with(875)), pace.room(0, with(1000))),
+            (75, 0, 8)
+        );
     }
 
     #[test]

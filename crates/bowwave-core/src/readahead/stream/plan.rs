@@ -94,6 +94,7 @@ impl Stream {
         let tripwire = last - ahead / TRIPWIRE_SHARE;
         let trips = wanted.mapped && reason == Reason::Range && ahead >= SPECULATION_MIN;
         entry.tripwire = trips.then_some(tripwire);
+        let kept = entry.is_proven();
         // Another reader has been between: what it left out is nobody's wish.
         let apart = !async_only && from > end;
         let first = if apart { from } else { first };
@@ -104,6 +105,7 @@ impl Stream {
         }
         plan.mark_every = entry.mark_every;
         plan.once = self.once(at, view);
+        plan.kept = kept;
         if reason == Reason::Range {
             // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
             plan.part_every = part(max);
@@ -141,6 +143,7 @@ impl Stream {
             plan.window.async_size = PageCount(ahead);
             plan.mark = Some(PageIndex(from - 1));
             plan.mark_every = every;
+            plan.kept = self.table.get(at).is_proven();
         }
         plan
     }
@@ -169,18 +172,30 @@ impl Stream {
         let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
         let ahead = self.grant(at, blocks * block, wanted, false, view) / block;
         let entry = self.table.get(at);
+        let consumed = entry.consumed;
         entry.window = size.min(max);
         let last = edge.saturating_add_signed(distance.saturating_mul((ahead.max(1) - 1).cast_signed()));
         entry.edge = edge.saturating_add_signed(distance.saturating_mul(ahead.cast_signed()));
         entry.mark = (ahead > 0).then_some(edge);
         let missing = !view.is_cached(PageIndex(page));
+        // Where there is no room for a whole block, there may be for the rest of the one that is read.
+        let rest = match ahead {
+            0 if missing => self.grant(
+                at,
+                lo.saturating_add(block).saturating_sub(wanted.end).min(grown),
+                wanted,
+                true,
+                view,
+            ),
+            _ => 0,
+        };
         let near = if missing { page } else { edge };
         let (first, end) = match (ahead, distance > 0) {
             (0, _) => (page, page),
             (_, true) => (near.min(edge), last + block),
             (_, false) => (last, near.max(edge) + block),
         };
-        let end = if missing { end.max(wanted.end) } else { end };
+        let end = if missing { end.max(wanted.end + rest) } else { end };
         let window =
             Window { start: PageIndex(first), size: PageCount(end - first), async_size: PageCount(0) };
         let every = self.table.get(at).step(wanted, view).div_ceil(block) * length;
@@ -193,6 +208,7 @@ impl Stream {
             reason: Reason::Stride,
             done: None,
             once: false,
+            kept: consumed >= (outstanding + ahead).saturating_mul(block),
             scores: None,
         }
     }
@@ -384,6 +400,11 @@ fn evenly(pages: u64, least: u64) -> u64 {
 }
 
 impl Entry {
+    /// Whether its reader has used as much as is ahead of it.
+    fn is_proven(&self) -> bool {
+        self.consumed >= self.ahead()
+    }
+
     /// Pages from one mark to the next of so many; 0 if there is no other. Of a store that takes time it is even pieces.
     fn every(&self, pages: u64, wanted: Wanted, view: View<'_>) -> u64 {
         let step = self.step(wanted, view);

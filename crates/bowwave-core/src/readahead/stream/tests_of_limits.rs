@@ -77,6 +77,27 @@ fn many_streams_in_little_memory_lose_next_to_nothing_and_keep_their_requests_lo
     assert!(pages >= 24, "{pages} pages a request, of 32 that a stream has");
 }
 
+/// Readers come in bursts: while one does not get to run, another may read several times as much as memory holds.
+#[test]
+fn what_is_ahead_of_a_reader_who_does_not_get_to_run_outlasts_what_others_have_read() {
+    let mut cache =
+        cache(Policy::Stream, 1 << 20, 2, Config { frames: 2048, ra_pages: 64, ..Config::default() });
+    (0..64).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
+    let ahead: Vec<u64> =
+        (1024..1024 + 64).filter(|&page| cache.is_cached(FileId(0), PageIndex(page))).collect();
+    assert_eq!(ahead.len(), 64, "a window is ahead");
+    let kept =
+        |cache: &Cache| ahead.iter().filter(|&&page| cache.is_cached(FileId(0), PageIndex(page))).count();
+    let turn = |cache: &mut Cache, turn: u64| {
+        (0..128).for_each(|at| drop(read(cache, 1, (turn * 128 + at) * 16, 16)))
+    };
+    (0..3).for_each(|at| turn(&mut cache, at));
+    assert_eq!(kept(&cache), 64, "after three times as much as memory holds");
+    (3..7).for_each(|at| turn(&mut cache, at));
+    assert_eq!(kept(&cache), 0, "its reader does not come back");
+    cache.check().expect("sound");
+}
+
 #[test]
 fn one_stream_alone_leaves_what_it_has_read_where_it_is() {
     // A quarter of the file fits. What is there at its end is its end, as without any readahead.

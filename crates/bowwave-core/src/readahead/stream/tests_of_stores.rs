@@ -22,6 +22,7 @@ struct Reader {
     now: u64,
     coming: VecDeque<(u64, FillId)>,
     fills: Vec<(u64, u64)>,
+    reasons: Vec<Reason>,
     waits: usize,
 }
 
@@ -34,7 +35,8 @@ impl Reader {
         let mut cache = Cache::new(config).expect("valid");
         cache.open_file(FileId(0), PageCount(1 << 20));
         cache.open_handle(HandleId(0), FileId(0));
-        Self { cache, fill_ns, now: 0, coming: VecDeque::new(), fills: Vec::new(), waits: 0 }
+        let (coming, fills, reasons) = (VecDeque::new(), Vec::new(), Vec::new());
+        Self { cache, fill_ns, now: 0, coming, fills, reasons, waits: 0 }
     }
 
     fn read(&mut self, start: u64, pages: u64) {
@@ -55,6 +57,7 @@ impl Reader {
                         self.coming.push_back((self.now + self.fill_ns, fill.id));
                         self.fills.push((fill.range.start.0, fill.range.count().0));
                     }
+                    Action::Decided(decision) => self.reasons.push(decision.plan.reason),
                     Action::Wake { result, .. } => woke = Some(result.expect("no fill fails")),
                     _ => {}
                 }
@@ -227,4 +230,55 @@ fn two_requests_that_change_places_are_no_jump() {
         let waits = waits_for_columns(Some(column));
         assert!(waits <= in_order + 3, "{waits} waits, {in_order} in order; column {column}");
     }
+}
+
+/// Behind a kernel that reads ahead by 64 pages, with so many frames.
+fn mounted_in(frames: u32) -> Reader {
+    let stream = StreamConfig { reader_ahead_pages: 64, ..StreamConfig::default() };
+    Reader::with(
+        FAR_NS,
+        Config { policy: Policy::Stream, frames, ra_pages: 256, stream, ..Config::default() },
+    )
+}
+
+/// Of a request of which all but the end is there the end alone was looked at, so that the one that should have come before it
+/// seemed far away.
+#[test]
+fn requests_that_change_places_where_memory_ends_windows_anywhere_are_no_jump() {
+    for frames in (3000..3064).step_by(7) {
+        let mut reader = mounted_in(frames);
+        for at in 0..600 {
+            // Each third and fourth.
+            let request = if at % 4 > 1 { at ^ 1 } else { at };
+            reader.read(request * 64, 64);
+        }
+        let begun = reader.reasons.iter().skip(1).filter(|&&reason| reason == Reason::Random).count();
+        let ranges = reader.reasons.iter().filter(|&&reason| reason == Reason::Range).count();
+        assert_eq!((begun, ranges), (0, 0), "{frames} frames");
+    }
+}
+
+/// How often a reader of runs of 3200 pages, who has room for half of one, waits for each.
+fn waits_for_long_runs(starts: impl Iterator<Item = u64>) -> Vec<usize> {
+    let mut reader = mounted_in(2000);
+    let run = |start: u64| {
+        let before = reader.waits;
+        (0..50).for_each(|request| reader.read(start + request * 64, 64));
+        reader.waits - before
+    };
+    starts.map(run).collect()
+}
+
+/// What did not fit was asked for by one request after the other, 50 of them.
+#[test]
+fn of_a_run_for_which_there_is_no_room_the_rest_is_read_as_soon_as_there_is() {
+    let waits = waits_for_long_runs((0..24).map(|run| run * 11 % 24 * 40_000 + run * run % 7 * 5000));
+    assert!(waits[4..].iter().all(|&waits| waits <= 6), "{waits:?}");
+}
+
+/// The same of runs at even distances.
+#[test]
+fn of_a_block_for_which_there_is_no_room_is_read_what_fits() {
+    let waits = waits_for_long_runs((0..24).map(|run| run * 40_000));
+    assert!(waits[4..].iter().all(|&waits| waits <= 6), "{waits:?}");
 }

@@ -6,6 +6,7 @@
 //! | `plans` | readers who say beforehand what they will read |
 //! | `regret` | what an oracle would have taken for them |
 //! | `streams` | interleaved streams, how many requests |
+//! | `memory` | readers in order with little memory |
 //! | `pressure` | the thrashing experiment of 000, with `stream` |
 //! | `random` | reads in no order, what is fetched in vain |
 //! | `losses` | experiments of the documents that have nothing to gain |
@@ -14,6 +15,7 @@
 //! the row does not say otherwise, and `stream` is what improves it. The notes have all policies.
 
 mod losses;
+mod memory;
 mod plans;
 mod pressure;
 mod random;
@@ -53,6 +55,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     streams::fill(&mut outcome)?;
     random::fill(&mut outcome)?;
     losses::fill(&mut outcome)?;
+    memory::fill(&mut outcome)?;
     pressure::fill(&mut outcome)?;
     Ok(outcome)
 }

@@ -15,6 +15,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// One of the twelve.
+#[derive(Clone)]
 pub(super) struct Workload {
     pub(super) id: &'static str,
     pub(super) what: &'static str,
