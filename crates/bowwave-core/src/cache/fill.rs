@@ -90,9 +90,7 @@ impl Cache {
                 frame.take(Flag::Referenced);
                 self.frames.list_add(id, State::Active);
             } else {
-                if frame.has(Flag::Kept) {
-                    self.frames.set_born(id, self.reclaim.clock);
-                }
+                frame.set_born(self.reclaim.clock);
                 self.frames.list_add(id, State::Inactive);
             }
         }

@@ -23,7 +23,7 @@ pub(crate) struct Frame {
     /// Neighbours on the list of its state; in flight, `next` is the next frame of the fill.
     prev: u32,
     next: u32,
-    /// Its fill, while in flight; when it has come, the clock of reclaim at that time if it is [`Flag::Kept`].
+    /// Its fill, while in flight; when it has come, the clock of reclaim at that time.
     fill: u64,
     /// Reads that use it or wait for it.
     pub(crate) pins: u32,
@@ -77,6 +77,8 @@ pub(crate) enum Flag {
     Planned = 4096,
     /// Was read ahead of a reader who has used as much as is ahead of it, and is not used so far: pages that were read go first.
     Kept = 8192,
+    /// The same, and was at the cold end of its list before.
+    PassedOver = 16384,
 }
 
 /// All frames, and the two lists of Linux's page reclaim.
@@ -107,11 +109,19 @@ impl List {
     const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
 }
 
-/// What is known of a page before it has a frame.
-#[derive(Clone, Copy, Debug, Default)]
+/// Several flags.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Flags(u16);
 
 impl Flags {
+    /// None of them.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Whether the flag is one of them.
+    pub(crate) const fn has(self, flag: Flag) -> bool {
+        self.0 & flag as u16 != 0
+    }
+
     /// The same, and the flag if it `holds`.
     #[inline]
     pub(crate) const fn with(self, flag: Flag, holds: bool) -> Self {
@@ -133,6 +143,18 @@ impl Frame {
         let had = self.has(flag);
         self.flags &= !(flag as u16);
         had
+    }
+
+    /// Clears several flags and tells which of them were set.
+    pub(crate) fn take_all(&mut self, flags: Flags) -> Flags {
+        let had = self.flags & flags.0;
+        self.flags &= !flags.0;
+        Flags(had)
+    }
+
+    /// Notes when a page came.
+    pub(crate) fn set_born(&mut self, clock: u32) {
+        self.fill = clock.into();
     }
 
     /// Whether its first use says something.
@@ -393,11 +415,6 @@ impl Frames {
     /// Says to which fill a frame in flight belongs.
     pub(crate) fn set_fill(&mut self, id: FrameId, fill: u64) {
         self.get_mut(id).fill = fill;
-    }
-
-    /// Notes when a page came.
-    pub(crate) fn set_born(&mut self, id: FrameId, clock: u32) {
-        self.get_mut(id).fill = clock.into();
     }
 
     /// When a page came that is not used so far and is to be kept longer than those that were read.

@@ -92,10 +92,8 @@ impl Cache {
         }
         let asked_at = page;
         let placed = self.file(file).placed;
-        let flags = Flags::default()
-            .with(Flag::Placed, placed)
-            .with(Flag::Once, plan.once)
-            .with(Flag::Kept, plan.kept);
+        let flags =
+            Flags::NONE.with(Flag::Placed, placed).with(Flag::Once, plan.once).with(Flag::Kept, plan.kept);
         let planned = plan.reason == Reason::Planned;
         let mut speculation = self.speculation(walk, window, plan.stride);
         let mut run: Option<Run> = None;

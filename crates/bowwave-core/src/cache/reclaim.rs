@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::Cache;
-use super::frames::{Flag, State};
+use super::frames::{Flag, Flags, State};
 use super::table::{Shadow, Slot};
 use crate::config::Eviction;
 use crate::event::Action;
@@ -28,9 +28,13 @@ const DEACTIVATE_BATCH: u32 = 32;
 const SCAN_MAX: u32 = 128;
 
 /// Kept pages that are passed over at the cold end of the inactive list before one of them goes, and how old, in turns of all of
-/// memory, they become.
+/// memory, they become: if more of those passed over were used than not, and if not.
 const KEPT_SCAN_MAX: u32 = 1024;
-const KEPT_TURNS: u32 = 4;
+const KEPT_TURNS: [u32; 2] = [4, 1];
+
+/// What the first use of a page settles.
+const FIRST_USE: Flags =
+    Flags::NONE.with(Flag::Thrashed, true).with(Flag::Once, true).with(Flag::PassedOver, true);
 
 /// What reclaim remembers.
 #[derive(Debug, Default)]
@@ -42,6 +46,8 @@ pub(super) struct Reclaim {
     shadows: VecDeque<(FileId, PageIndex, Slot)>,
     /// With [`Eviction::Scan`]: active pages looked at, in shares of the inactive list, that none has been moved for.
     scan: u64,
+    /// Of the kept pages that were passed over, those that were used less those that were not; no further from 0 than there are frames.
+    kept_worth: i64,
 }
 
 impl Reclaim {
@@ -148,15 +154,18 @@ impl Cache {
         let used = self.frames.take_unused(id);
         let frame = self.frames.get_mut(id);
         let (file, index) = (frame.file, frame.index);
-        let (thrashed, once) = (frame.take(Flag::Thrashed), frame.take(Flag::Once));
+        let known = frame.take_all(FIRST_USE);
         let planned = used && frame.take(Flag::Planned);
         if used {
             let stats = self.stats_mut(file);
             stats.pages_used += 1;
             stats.pages_planned_used += u64::from(planned);
-            stats.pages_thrashed += u64::from(thrashed);
+            stats.pages_thrashed += u64::from(known.has(Flag::Thrashed));
         }
-        if once && index.0 > 0 {
+        if known.has(Flag::PassedOver) {
+            self.judge_kept(1);
+        }
+        if known.has(Flag::Once) && index.0 > 0 {
             self.let_go(file, PageRange::new(index.0 - 1, index.0));
         }
     }
@@ -199,14 +208,29 @@ impl Cache {
 
     /// Gives the pages that are to be kept another turn, until one is at the cold end that is not.
     fn pass_over_kept(&mut self) {
-        let oldest = self.limit.saturating_mul(KEPT_TURNS);
+        let turns = KEPT_TURNS[usize::from(self.reclaim.kept_worth < 0)];
+        let oldest = self.limit.saturating_mul(turns);
         for _ in 0..self.frames.inactive_len().min(KEPT_SCAN_MAX) {
             let Some(id) = self.frames.tail(State::Inactive) else { return };
             match self.frames.kept_since(id) {
-                Some(born) if self.reclaim.clock.wrapping_sub(born) < oldest => self.frames.move_to_head(id),
+                Some(born) if self.reclaim.clock.wrapping_sub(born) < oldest && self.is_read(id) => {
+                    self.frames.get_mut(id).set(Flag::PassedOver);
+                    self.frames.move_to_head(id);
+                }
                 _ => return,
             }
         }
+    }
+
+    /// Whether somebody has the file of a page open.
+    fn is_read(&self, id: FrameId) -> bool {
+        self.file(self.frames.get(id).file).handles > 0
+    }
+
+    /// Kept pages that were passed over were used, or, if it is less than 0, were not.
+    fn judge_kept(&mut self, pages: i64) {
+        let most = i64::from(self.limit);
+        self.reclaim.kept_worth = (self.reclaim.kept_worth + pages).clamp(-most, most);
     }
 
     /// Keeps the inactive list long enough that a page has a chance to be touched again before it is evicted.
@@ -246,6 +270,9 @@ impl Cache {
     fn evict(&mut self, id: FrameId) {
         let frame = self.frames.get(id);
         let (file, index, unused) = (frame.file, frame.index, frame.has(Flag::Unused));
+        if frame.has(Flag::PassedOver) {
+            self.judge_kept(-1);
+        }
         self.frames.list_del(id);
         self.frames.free(id);
         self.stats_mut(file).pages_evicted += 1;

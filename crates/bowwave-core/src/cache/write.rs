@@ -165,7 +165,7 @@ impl Cache {
             return Err(Hurdle::NoFrame);
         }
         self.make_room();
-        let frame = self.frames.alloc(self.limit, file, page, Flags::default()).ok_or(Hurdle::NoFrame)?;
+        let frame = self.frames.alloc(self.limit, file, page, Flags::NONE).ok_or(Hurdle::NoFrame)?;
         if let Some(old) = old {
             let was_marked = self.frames.get_mut(old).take(Flag::Mark);
             if was_marked {

@@ -99,6 +99,25 @@ fn what_is_ahead_of_a_reader_who_does_not_get_to_run_outlasts_what_others_have_r
 }
 
 #[test]
+fn what_is_ahead_of_nobody_goes_as_it_came() {
+    let config = Config { frames: 2048, ra_pages: 64, ..Config::default() };
+    let mut cache = cache(Policy::Stream, 1 << 20, 3, config);
+    (0..64).for_each(|block| drop(read(&mut cache, 0, block * 16, 16)));
+    cache.close_handle(Instant(0), HandleId(0), &mut Vec::new());
+    (0..160).for_each(|at| drop(read(&mut cache, 1, at * 16, 16)));
+    assert!(!cache.is_cached(FileId(0), PageIndex(1030)), "nobody has the file open");
+    // Scans of 512 pages that end anywhere: what was ahead at their ends is soon known to be worth nothing.
+    let (mut draws, mut most) = (Draws(1), 0);
+    for scan in 0..400 {
+        let start = draws.below(1 << 10) * 1024;
+        (0..32).for_each(|at| drop(read(&mut cache, 2, start + at * 16, 16)));
+        most = if scan < 50 { 0 } else { most.max(cache.frames_unread()) };
+    }
+    assert!(most < 2048 / 2, "{most} pages of 2048 are ahead of nobody");
+    cache.check().expect("sound");
+}
+
+#[test]
 fn one_stream_alone_leaves_what_it_has_read_where_it_is() {
     // A quarter of the file fits. What is there at its end is its end, as without any readahead.
     let config = Config { frames: 4096, ra_pages: 256, ..Config::default() };
