@@ -92,9 +92,9 @@ impl Cache {
         }
         let asked_at = page;
         let placed = self.file(file).placed;
-        let flags =
+        let asked =
             Flags::NONE.with(Flag::Placed, placed).with(Flag::Once, plan.once).with(Flag::Kept, plan.kept);
-        let planned = plan.reason == Reason::Planned;
+        let ahead = asked.with(Flag::Unused, true).with(Flag::Planned, plan.reason == Reason::Planned);
         let mut speculation = self.speculation(walk, window, plan.stride);
         let mut run: Option<Run> = None;
         let mut at = window.start;
@@ -115,9 +115,8 @@ impl Cache {
                 continue;
             }
             let demanded = walk.range.contains(page);
-            let Some(frame) =
-                self.frame_for(walk, page, demanded || speculation > 0, demanded, (flags, planned))
-            else {
+            let flags = if demanded { asked } else { ahead };
+            let Some(frame) = self.frame_for(walk, page, demanded || speculation > 0, demanded, flags) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
                 let left = plan.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
@@ -165,7 +164,7 @@ impl Cache {
         page: PageIndex,
         allowed: bool,
         demanded: bool,
-        (flags, planned): (Flags, bool),
+        flags: Flags,
     ) -> Option<FrameId> {
         if demanded {
             walk.demand_left -= 1;
@@ -173,12 +172,10 @@ impl Cache {
             return None;
         }
         self.make_room();
-        let planned = !demanded && planned;
-        let flags = flags.with(Flag::Unused, !demanded).with(Flag::Planned, planned);
         let frame = self.frames.alloc(self.limit, walk.file, page, flags)?;
         let stats = self.stats_mut(walk.file);
         stats.pages_readahead += u64::from(!demanded);
-        stats.pages_planned += u64::from(planned);
+        stats.pages_planned += u64::from(flags.has(Flag::Planned));
         if let Some(shadow) = self.table.set(walk.file, page, Slot::of_frame(frame)).shadow() {
             self.refault(frame, shadow, demanded);
         }

@@ -27,9 +27,12 @@ const DEACTIVATE_BATCH: u32 = 32;
 /// list full of them each eviction would else walk all of it.
 const SCAN_MAX: u32 = 128;
 
-/// Kept pages that are passed over at the cold end of the inactive list before one of them goes, and how old, in turns of all of
-/// memory, they become: if more of those passed over were used than not, and if not.
-const KEPT_SCAN_MAX: u32 = 1024;
+/// Kept pages that are passed over at the cold end of the inactive list before one of them goes. If so many come one after the other,
+/// there may be nothing else, and the next look is after a sixteenth as many evictions.
+const KEPT_SCAN_MAX: u32 = 4096;
+const KEPT_PAUSE: u32 = 16;
+
+/// How old, in turns of all of memory, kept pages become: if more of those passed over were used than not, and if not.
 const KEPT_TURNS: [u32; 2] = [4, 1];
 
 /// What the first use of a page settles.
@@ -48,6 +51,8 @@ pub(super) struct Reclaim {
     scan: u64,
     /// Of the kept pages that were passed over, those that were used less those that were not; no further from 0 than there are frames.
     kept_worth: i64,
+    /// Evictions for which none is passed over.
+    kept_pause: u32,
 }
 
 impl Reclaim {
@@ -208,9 +213,14 @@ impl Cache {
 
     /// Gives the pages that are to be kept another turn, until one is at the cold end that is not.
     fn pass_over_kept(&mut self) {
+        if self.reclaim.kept_pause > 0 {
+            self.reclaim.kept_pause -= 1;
+            return;
+        }
         let turns = KEPT_TURNS[usize::from(self.reclaim.kept_worth < 0)];
         let oldest = self.limit.saturating_mul(turns);
-        for _ in 0..self.frames.inactive_len().min(KEPT_SCAN_MAX) {
+        let scan_max = self.frames.inactive_len().min(KEPT_SCAN_MAX);
+        for _ in 0..scan_max {
             let Some(id) = self.frames.tail(State::Inactive) else { return };
             match self.frames.kept_since(id) {
                 Some(born) if self.reclaim.clock.wrapping_sub(born) < oldest && self.is_read(id) => {
@@ -220,6 +230,7 @@ impl Cache {
                 _ => return,
             }
         }
+        self.reclaim.kept_pause = scan_max / KEPT_PAUSE;
     }
 
     /// Whether somebody has the file of a page open.
