@@ -160,6 +160,43 @@ fn standard_input_csv_and_a_saved_run_serve_too() {
     assert!(fs::read_to_string(&page).expect("the page").contains("Eight sequential readers"));
 }
 
+/// What the guide says of the plans that come with the project: the policy that is the default has no workload of object stores that
+/// is its blind side.
+#[test]
+fn the_plans_of_object_stores_hold_what_is_said_of_them() {
+    let rows = |name: &str| -> Vec<Value> {
+        let json = run(bowwave().arg("replay").arg(plan(name)).args(["--policy", "stream", "--json"]));
+        serde_json::from_str(&json).expect("rows")
+    };
+    let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
+    // Seconds, and bytes fetched for each wanted, at most.
+    let bars = [
+        ("a", 1.5, 1.01),
+        ("b", 2.5, 1.01),
+        ("c", 15.8, 1.05),
+        ("d", 9.8, 1.05),
+        ("e", 0.8, 1.5),
+        ("f", 0.8, 1.5),
+        // Anywhere in the file, where `reproduce beyond` has one in each hundredth of it.
+        ("g", 4.5, 2.0),
+        ("h", 1.6, 1.5),
+        ("i", 0.6, 2.0),
+        ("j", 1.2, 1.05),
+        ("l", 3.2, 1.05),
+    ];
+    let workloads = rows("object-store.toml");
+    assert_eq!(workloads.len(), bars.len());
+    for (row, (name, seconds, times)) in workloads.iter().zip(bars) {
+        assert_eq!(row["workload"], name);
+        assert!(number(row, "seconds") <= seconds && number(row, "amplification") <= times, "{row}");
+    }
+    let players = &rows("players.toml")[0];
+    assert!(
+        number(&players["latency_ns"], "max") < 250e6 && number(players, "amplification") <= 1.5,
+        "{players}"
+    );
+}
+
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
