@@ -26,6 +26,8 @@ pub(crate) struct Arena {
     huge: bool,
     /// Bytes from the start on of which it is settled whether they are.
     settled: AtomicUsize,
+    /// Bytes that are of small pages after the next huge page that comes slowly.
+    pause: AtomicUsize,
     /// Of frames that stand for pages of mapped files: where these lie. Made with the first such file.
     places: OnceLock<Box<[AtomicPtr<u8>]>>,
     /// What the next release waits for.
@@ -78,6 +80,7 @@ impl Arena {
             page_size,
             huge,
             settled: AtomicUsize::new(0),
+            pause: AtomicUsize::new(PAUSE),
             places: OnceLock::new(),
             #[cfg(test)]
             before_release: Hook::default(),
@@ -100,10 +103,11 @@ impl Arena {
         (unsafe { self.base.add(frame.0 as usize * bytes) }, bytes)
     }
 
-    /// A frame is about to be filled: its memory, and that of frames after it, is of huge pages from now on, if those come quickly.
+    /// A frame is about to be filled: its memory is of a huge page, as long as those come quickly.
     ///
     /// The system clears a huge page when it is first used. Where a host lends a virtual machine its memory as it is used, and takes
-    /// back what is free in large pieces, that takes ten times as long as for small pages, which are seldom given back.
+    /// back what is free in large pieces, that takes ten times as long as for small pages, which are seldom given back. What is at
+    /// hand lies beside what is not, so each huge page is tried; after a slow one pages are small for a while, each time twice as long.
     pub(crate) fn settle(&self, frame: FrameId) {
         let end = (frame.0 as usize + 1) * self.page_size.bytes() as usize;
         if self.huge && end > self.settled.load(Ordering::Relaxed) {
@@ -114,22 +118,27 @@ impl Arena {
     #[cold]
     fn settle_up_to(&self, end: usize, comes_quickly: impl FnOnce(*mut c_void) -> bool) {
         let len = self.frames as usize * self.page_size.bytes() as usize;
-        let (from, to) = (self.settled.load(Ordering::Relaxed), end.next_multiple_of(SPAN).min(len));
+        let settled = self.settled.load(Ordering::Relaxed);
+        // The huge page with the last byte, or the first after what it is a part of, if that begins before the arena.
+        let first = self.base.align_offset(HUGE_PAGE);
+        let page = first + end.saturating_sub(first + 1) / HUGE_PAGE * HUGE_PAGE;
+        let to = (page + HUGE_PAGE).min(len);
         // Whoever is first does it; what others fill meanwhile is of small pages.
-        let is_first = self.settled.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if end <= from || !is_first {
+        let is_first =
+            self.settled.compare_exchange(settled, to, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if end <= settled || !is_first || page + HUGE_PAGE > len {
             return;
         }
-        let start = self.base.wrapping_add(from);
+        // Frames are filled in about their order: pages that were left out lie before this one.
+        let from = settled.max(page.saturating_sub(LEFT_OUT_MAX));
+        let start = self.base.wrapping_add(from).cast::<c_void>();
         // SAFETY: advice on our own mapping that changes no contents. Only a hint: where it fails, small pages serve.
-        let advise = |advice| unsafe { madvise(start.cast::<c_void>(), to - from, advice) };
-        if advise(Advice::LinuxHugepage).is_err() {
-            return;
-        }
-        let first = start.wrapping_add(start.align_offset(HUGE_PAGE));
-        let is_inside = first.addr() + HUGE_PAGE <= start.addr() + (to - from);
-        if is_inside && !comes_quickly(first.cast()) {
+        let advise = |advice| unsafe { madvise(start, to - from, advice) };
+        if advise(Advice::LinuxHugepage).is_ok() && !comes_quickly(self.base.wrapping_add(page).cast()) {
             let _huge_ones_serve = advise(Advice::LinuxNoHugepage);
+            let pause = self.pause.load(Ordering::Relaxed);
+            self.pause.store(pause.saturating_mul(2), Ordering::Relaxed);
+            self.settled.fetch_max(to.saturating_add(pause).min(len), Ordering::Relaxed);
         }
     }
 
@@ -247,8 +256,10 @@ fn comes_quickly(page: *mut c_void) -> bool {
 }
 
 const HUGE_PAGE: usize = 2 << 20;
-/// Bytes of which it is found out at a time.
-const SPAN: usize = 64 << 20;
+/// Bytes of small pages after the first huge page that came slowly.
+const PAUSE: usize = 64 << 20;
+/// Bytes before a huge page that may be of huge pages because it is.
+const LEFT_OUT_MAX: usize = 64 << 20;
 /// Of the thread's own time: memory is cleared at 10 GB/s where it is at hand, at 1 GB/s and less where it is not.
 const QUICK: Duration = Duration::from_micros(700);
 
@@ -278,26 +289,52 @@ mod tests {
             return;
         }
         let arena = |huge| {
-            // A page of 4 MiB and a bit holds a huge one wherever it begins; the rest is settled later.
-            let frames = u32::try_from(2 * SPAN / 4096).expect("few");
-            Arena::new(frames, PageSize::new(4096).expect("a power of two"), huge)
-                .expect("128 MiB of addresses")
+            let frames = u32::try_from(8 * PAUSE / 4096).expect("few");
+            Arena::new(frames, PageSize::new(4096).expect("a power of two"), huge).expect("addresses")
         };
         let is_huge = |arena: &Arena, at: usize| {
             let flags = flags(arena.base.wrapping_add(at));
             assert!(flags.iter().any(|flag| flag == "hg" || flag == "nh"), "{flags:?}");
             flags.iter().any(|flag| flag == "hg")
         };
-        for quick in [true, false] {
-            let arena = arena(true);
-            assert!(!is_huge(&arena, 0), "nothing is used");
-            arena.settle_up_to(4096, |_| quick);
-            assert_eq!((is_huge(&arena, 0), is_huge(&arena, SPAN)), (quick, false), "{quick}");
-            arena.settle_up_to(4096, |_| unreachable!("that is settled"));
-        }
+        let arena_of_huge = arena(true);
+        let first = arena_of_huge.base.align_offset(HUGE_PAGE);
+        let page = |at: usize| first + at * HUGE_PAGE;
+        // Tries the page with the frame at an offset: whether it was tried.
+        let tries = |at: usize, quick: bool| {
+            let mut tried = None;
+            arena_of_huge.settle_up_to(at + 4096, |page| {
+                tried = Some(page.addr() - arena_of_huge.base.addr());
+                quick
+            });
+            tried
+        };
+        assert!(!is_huge(&arena_of_huge, page(0)), "nothing is used");
+        assert_eq!(tries(page(0), true), Some(page(0)));
+        assert_eq!(tries(page(0) + 4096, true), None, "that is settled");
+        assert!(is_huge(&arena_of_huge, page(0)) && !is_huge(&arena_of_huge, page(1)));
+        assert_eq!(tries(page(3) + 4096, true), Some(page(3)), "frames are filled in about their order");
+        assert!(
+            is_huge(&arena_of_huge, page(1))
+                && is_huge(&arena_of_huge, page(3))
+                && !is_huge(&arena_of_huge, page(4))
+        );
+        // What comes slowly is of small pages for a while, and then for longer.
+        assert_eq!(tries(page(4), false), Some(page(4)));
+        assert!(is_huge(&arena_of_huge, page(3)) && !is_huge(&arena_of_huge, page(4)));
+        let after = |at: usize, pause: usize| at + 1 + pause / HUGE_PAGE;
+        let again = after(4, PAUSE);
+        assert_eq!(tries(page(again) - 4096, true), None);
+        assert_eq!(tries(page(again), false), Some(page(again)));
+        let later = after(again, 2 * PAUSE);
+        assert_eq!(tries(page(later) - 4096, true), None);
+        assert_eq!(tries(page(later), true), Some(page(later)));
+        assert!(is_huge(&arena_of_huge, page(later)) && !is_huge(&arena_of_huge, page(later) - 4096));
+        // A page that would reach past the end is none.
+        assert_eq!(tries(8 * PAUSE - 4096, true).is_some(), first == 0);
         let small = arena(false);
         small.settle(FrameId(0));
-        assert!(!is_huge(&small, 0));
+        assert!(!is_huge(&small, page(0)));
         // What is found out changes nothing that is there.
         let real = arena(true);
         let (base, len) = real.segment(FrameId(600));
