@@ -344,7 +344,9 @@ fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
 fn the_commands_of_the_readme_and_the_guide_run() {
     let folder = folder("guide");
     fs::copy(sample("grep.strace"), folder.join("app.strace")).expect("a log");
-    fs::copy(plan("eight-readers.toml"), folder.join("eight-readers.toml")).expect("a plan");
+    for name in ["eight-readers.toml", "object-store.toml", "columns.csv"] {
+        fs::copy(plan(name), folder.join(name)).expect("a plan");
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut seen = 0;
     for document in ["README.md", "docs/guide-replay.md"] {
