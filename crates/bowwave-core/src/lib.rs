@@ -36,7 +36,8 @@
 //! one [`Action::Wake`]; frames that a hit or a
 //! wake hands out are pinned until [`Cache::unpin`]. A log of `(Instant, Event)` replays to the identical actions.
 //!
-//! What it does not do: I/O, retries, time-outs, byte offsets, locking. Those are the driver's.
+//! What it does not do: I/O, byte offsets, locking. Those are the driver's. What a driver decides about requests to a remote
+//! store (retries, deadlines, versions) is in [`network`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -49,6 +50,7 @@ pub mod check;
 mod config;
 mod event;
 mod id;
+pub mod network;
 mod page;
 pub mod readahead;
 mod request;

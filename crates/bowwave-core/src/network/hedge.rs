@@ -1,0 +1,54 @@
+//! When a late read is requested a second time.
+
+/// A read is late, before any was measured, after this multiple of the store's typical latency.
+pub const LATE_AT_FIRST: u64 = 3;
+
+/// How long reads of a store take, and how many were hedged.
+///
+/// Late is what takes longer than nearly all reads do: their mean and four times their mean deviation, the retransmission
+/// time-out of TCP (RFC 6298). The share of hedged reads is bounded: where all reads are late, a second request for each only
+/// doubles the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hedging {
+    percent: u64,
+    reads: u64,
+    hedged: u64,
+    mean_ns: u64,
+    deviation_ns: u64,
+}
+
+impl Hedging {
+    /// For a store of this typical latency, of whose reads at most `percent` in a hundred are hedged.
+    #[must_use]
+    pub fn new(latency_ns: u64, percent: u32) -> Self {
+        let deviation_ns = latency_ns * (LATE_AT_FIRST - 1) / 4;
+        Self { percent: percent.into(), reads: 0, hedged: 0, mean_ns: latency_ns, deviation_ns }
+    }
+
+    /// A read begins. Returns after how many nanoseconds it is late.
+    pub fn begin(&mut self) -> u64 {
+        self.reads += 1;
+        self.late_ns()
+    }
+
+    /// Whether one more read may be hedged; it then counts.
+    pub fn grant(&mut self) -> bool {
+        let granted = (self.hedged + 1) * 100 <= self.reads.saturating_mul(self.percent);
+        self.hedged += u64::from(granted);
+        granted
+    }
+
+    /// A read has taken this long. The first response counts, of either request.
+    pub fn took(&mut self, ns: u64) {
+        // One read that was very late is no measure of the others.
+        let ns = ns.min(self.late_ns().saturating_mul(2));
+        self.deviation_ns = self.deviation_ns.saturating_mul(3).saturating_add(ns.abs_diff(self.mean_ns)) / 4;
+        self.mean_ns = self.mean_ns.saturating_mul(7).saturating_add(ns) / 8;
+    }
+
+    /// Nanoseconds after which a read is late.
+    #[must_use]
+    pub fn late_ns(&self) -> u64 {
+        self.mean_ns.saturating_add(self.deviation_ns.saturating_mul(4).max(self.mean_ns / 2))
+    }
+}
