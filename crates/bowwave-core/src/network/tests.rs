@@ -1,3 +1,5 @@
+//! Unit tests of the state machines; `bowwave-sim` drives them together against faulty servers.
+
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
