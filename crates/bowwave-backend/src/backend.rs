@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use crate::write::{OpenWrite, Owner, Rename, Seek, SetAttributes, SetXattr, StatFs, Upload};
 use crate::{
@@ -196,6 +197,11 @@ pub trait Backend: Debug + Send + Sync {
         None
     }
 
+    /// What was requested of the store over the network, and how often in vain; `None` for stores without one (the default).
+    fn network(&self) -> Option<crate::NetworkStats> {
+        None
+    }
+
     /// Uploads that were begun and neither finished nor aborted, of this or other programs; none for stores without
     /// uploads (the default). Blocks.
     ///
@@ -283,6 +289,13 @@ pub trait ReadSink: Send {
 
     /// The read has ended: the first `n` bytes are final, or it failed. Gives the buffer back.
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>);
+
+    /// When the read must have ended: a store behind a network then fails it as [`ErrorKind::TimedOut`]. Asked when the read
+    /// begins and at least once in each of the store's time-outs, for a read that nobody waited for may get a deadline later.
+    /// None by default.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 
     /// Becomes true when nobody wants the read any more, if that may happen: then a store that can stop may drop it, with
     /// the sink. Asked once, when the read begins.

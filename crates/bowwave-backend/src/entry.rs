@@ -116,6 +116,9 @@ pub struct Profile {
     pub alignment: u32,
     /// Typical time to the first byte, for choosing between few large and many small requests.
     pub latency: Duration,
+    /// Longest time that the engine waits for a read, all attempts together; `None` for as long as it takes, as the kernel does
+    /// with disks.
+    pub deadline: Option<Duration>,
     /// Whether one head does all the work, so that places count: neighbouring bytes cost little, far ones a seek.
     pub seeks: bool,
     /// What can be written.
@@ -136,6 +139,7 @@ impl Profile {
             slots: 64,
             alignment: 1,
             latency: Duration::ZERO,
+            deadline: None,
             seeks: false,
             writes: Writes::No,
             write_part_bytes: 0,

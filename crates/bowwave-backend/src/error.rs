@@ -46,6 +46,8 @@ pub enum ErrorKind {
     Truncated,
     /// The store broke its protocol (wrong range, wrong length, no range support).
     Protocol,
+    /// The bytes do not match the store's checksum.
+    Corrupt,
     /// The operating system or server reported an I/O error.
     Io,
     /// Something has this name already.
@@ -76,7 +78,11 @@ impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let retryable = matches!(
             kind,
-            ErrorKind::TimedOut | ErrorKind::Throttled | ErrorKind::Unavailable | ErrorKind::Truncated
+            ErrorKind::TimedOut
+                | ErrorKind::Throttled
+                | ErrorKind::Unavailable
+                | ErrorKind::Truncated
+                | ErrorKind::Corrupt
         );
         Self { kind, retryable, retry_after: None, errno: None, message: message.into() }
     }
@@ -216,6 +222,7 @@ fn errno_of(kind: ErrorKind) -> i32 {
         | ErrorKind::Unavailable
         | ErrorKind::Truncated
         | ErrorKind::Protocol
+        | ErrorKind::Corrupt
         | ErrorKind::Io => libc::EIO,
     }
 }

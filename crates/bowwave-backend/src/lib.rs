@@ -84,6 +84,7 @@ pub use memory::MemoryBackend;
 pub use net::credentials::Credentials;
 pub use net::http::HttpBackend;
 pub use net::object::ObjectBackend;
+pub use net::traffic::NetworkStats;
 pub use part_memory::PartMemory;
 pub use pattern::PatternBackend;
 pub use process::forked;

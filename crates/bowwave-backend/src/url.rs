@@ -24,8 +24,24 @@ pub struct Options {
     pub credentials: Option<Credentials>,
     /// Object stores: send requests without a signature, for public data. Default: no.
     pub anonymous: bool,
-    /// Longest wait for a connection, for an answer and between two bytes of a body. Default: 30 s.
+    /// Longest wait for a connection, for a response and between two bytes of a body; also the period over which
+    /// [`least_rate`](Self::least_rate) is measured. Default: 30 s.
     pub timeout: Duration,
+    /// Network stores: longest time of one call (a read, a lookup, a page of a listing), all attempts together. Default: one
+    /// and a half times [`timeout`](Self::timeout).
+    pub deadline: Option<Duration>,
+    /// Network stores: how often a failed request that changes nothing, or is safe to repeat, is sent again. Default: 6.
+    pub retries: u32,
+    /// Network stores: least bytes a second of a response, measured over each [`timeout`](Self::timeout); 0 for none. Default:
+    /// 4096.
+    pub least_rate: u64,
+    /// Network stores: refuse to open objects without a strong entity tag, whose versions cannot be told apart for sure.
+    /// Default: no.
+    pub require_version: bool,
+    /// S3: compare what is read with the checksums that the store has of whole objects and of parts. Default: yes.
+    pub verify: bool,
+    /// Object stores: most entries of one directory. Each takes some 400 bytes of memory while it is listed. Default: 10^6.
+    pub list_entries_max: u64,
     /// Requests in flight at most. Default: what suits the store.
     pub connections: Option<u32>,
     /// Files: read with `O_DIRECT` where the file system has it. Default: yes.
@@ -44,6 +60,12 @@ impl Default for Options {
             credentials: None,
             anonymous: false,
             timeout: Duration::from_secs(30),
+            deadline: None,
+            retries: 6,
+            least_rate: 4096,
+            require_version: false,
+            verify: true,
+            list_entries_max: 1_000_000,
             connections: None,
             direct: true,
             file_io: FileIo::Auto,
@@ -129,7 +151,7 @@ fn file_path(url: &str, rest: &str) -> Result<PathBuf> {
 }
 
 /// `%41` and the like as bytes; a `%` that begins no such escape stands for itself.
-fn percent_decoded(text: &str) -> Vec<u8> {
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;

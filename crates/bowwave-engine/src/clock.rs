@@ -22,3 +22,12 @@ pub(crate) fn precise() -> Instant {
     let elapsed = Duration::try_from(time).unwrap_or_default();
     Instant(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
+
+/// A [`precise`] time as the standard library has it, which counts the same clock from an unknown beginning.
+pub(crate) fn instant(time: Instant) -> std::time::Instant {
+    let (now, here) = (precise(), std::time::Instant::now());
+    match time.0.checked_sub(now.0) {
+        Some(ahead) => here.checked_add(Duration::from_nanos(ahead)).unwrap_or(here),
+        None => here,
+    }
+}

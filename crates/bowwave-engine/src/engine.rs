@@ -200,11 +200,11 @@ impl Inner {
     }
 
     /// A number in 0..1 (SplitMix64).
-    pub(crate) fn chance(&self) -> f64 {
+    pub(crate) fn random(&self) -> u64 {
         let state = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed >> 11) as f64 / (1u64 << 53) as f64
+        mixed ^ (mixed >> 31)
     }
 
     /// Lends a shard more frames if it is short and there are some.

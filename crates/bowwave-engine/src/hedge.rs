@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Error as StoreError, Object, Profile, ReadBuf, ReadSink};
+use bowwave_core::network::Hedging;
 
 use crate::engine::Inner;
 use crate::queue::Queue;
@@ -28,16 +29,7 @@ const LATENCY_MIN: Duration = Duration::from_millis(1);
 /// When reads of a store are late, and how many were asked for again.
 #[derive(Debug)]
 pub(crate) struct Hedges {
-    percent: u64,
-    state: Mutex<Times>,
-}
-
-#[derive(Debug)]
-struct Times {
-    reads: u64,
-    hedged: u64,
-    mean: Duration,
-    deviation: Duration,
+    hedging: Mutex<Hedging>,
 }
 
 /// A read that may be asked for twice.
@@ -67,45 +59,15 @@ struct Runner {
 }
 
 impl Hedges {
-    /// For a store that is far enough, if that is wanted: of hundred reads that somebody waits for, so many at most.
+    /// For a store that is far enough, if that is wanted: of hundred reads that somebody waits for, at most `percent`.
     pub(crate) fn new(profile: &Profile, percent: u32) -> Option<Self> {
-        let times = Times { reads: 0, hedged: 0, mean: profile.latency, deviation: profile.latency / 2 };
         let suits = percent > 0 && profile.latency >= LATENCY_MIN && profile.alignment <= 1;
-        suits.then(|| Self { percent: percent.into(), state: Mutex::new(times) })
+        let latency_ns = u64::try_from(profile.latency.as_nanos()).unwrap_or(u64::MAX);
+        suits.then(|| Self { hedging: Mutex::new(Hedging::new(latency_ns, percent)) })
     }
 
-    /// A read begins: when it is late.
-    fn begin(&self) -> Duration {
-        let mut times = self.lock();
-        times.reads += 1;
-        times.late()
-    }
-
-    /// Whether one more read may be asked for again; it then counts.
-    fn grant(&self) -> bool {
-        let mut times = self.lock();
-        let granted = (times.hedged + 1) * 100 <= times.reads * self.percent;
-        times.hedged += u64::from(granted);
-        granted
-    }
-
-    /// A try has brought its bytes in such a time.
-    fn took(&self, time: Duration) {
-        let mut times = self.lock();
-        // One that was late by far is no measure of the others.
-        let time = time.min(times.late() * 2);
-        times.deviation = (times.deviation * 3 + time.abs_diff(times.mean)) / 4;
-        times.mean = (times.mean * 7 + time) / 8;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Times> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Times {
-    fn late(&self) -> Duration {
-        self.mean + (self.deviation * 4).max(self.mean / 2)
+    fn lock(&self) -> MutexGuard<'_, Hedging> {
+        self.hedging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -121,7 +83,7 @@ impl Race {
         let Some(hedges) = queue.hedges().filter(|_| buf.len() <= BYTES_MAX) else {
             return object.read(offset, buf, sink);
         };
-        let late = Instant::now() + hedges.begin();
+        let late = Instant::now() + Duration::from_nanos(hedges.lock().begin());
         let state = Mutex::new(State { prize: Some((buf, sink)), running: 0, error: None });
         let unwanted = Arc::new(AtomicBool::new(false));
         let race = Arc::new(Self { queue: Arc::clone(queue), object, offset, state, unwanted });
@@ -133,7 +95,7 @@ impl Race {
 
     /// It is late now.
     pub(crate) fn hedge(self: &Arc<Self>) {
-        let granted = || self.queue.hedges().is_some_and(Hedges::grant);
+        let granted = || self.queue.hedges().is_some_and(|hedges| hedges.lock().grant());
         if !self.unwanted.load(Ordering::Relaxed) && granted() {
             self.queue.hedged();
             self.start(true);
@@ -160,7 +122,8 @@ impl Race {
         let Some((mut buf, sink)) = prize else { return };
         self.unwanted.store(true, Ordering::Relaxed);
         if let Some(hedges) = self.queue.hedges() {
-            hedges.took(runner.begun.elapsed());
+            let ns = u64::try_from(runner.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            hedges.lock().took(ns);
         }
         if runner.is_second {
             self.queue.hedge_won();
@@ -213,6 +176,10 @@ impl ReadSink for Runner {
         }
     }
 
+    fn deadline(&self) -> Option<Instant> {
+        self.race.lock().prize.as_ref().and_then(|(_, sink)| sink.deadline())
+    }
+
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
         Some(Arc::clone(&self.race.unwanted))
     }
@@ -229,38 +196,6 @@ impl Drop for Runner {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hedges(percent: u32) -> Hedges {
-        let profile = Profile { latency: Duration::from_millis(30), ..Profile::read_only("far") };
-        Hedges::new(&profile, percent).expect("far enough")
-    }
-
-    #[test]
-    fn of_hundred_reads_no_more_are_asked_for_again_than_may_be() {
-        for percent in [1, 5, 40, 100] {
-            let hedges = hedges(percent);
-            let mut granted = 0;
-            for read in 1..=1000u64 {
-                hedges.begin();
-                granted += u64::from(hedges.grant());
-                assert_eq!(granted, read * u64::from(percent) / 100, "{percent} % of {read}");
-            }
-        }
-    }
-
-    #[test]
-    fn late_is_what_takes_longer_than_nearly_all() {
-        let hedges = hedges(5);
-        let ms = |ms| Duration::from_millis(ms);
-        assert_eq!(hedges.begin(), ms(90), "three times what the store is said to take, at first");
-        (0..100).for_each(|n| hedges.took(ms(40 + n % 3)));
-        assert!((ms(60)..ms(65)).contains(&hedges.begin()), "{:?}", hedges.begin());
-        // One that takes very long moves it for a while.
-        hedges.took(ms(1000));
-        assert!(hedges.begin() < ms(200), "{:?}", hedges.begin());
-        (0..20).for_each(|n| hedges.took(ms(40 + n % 3)));
-        assert!(hedges.begin() < ms(70), "{:?}", hedges.begin());
-    }
 
     #[test]
     fn stores_that_are_near_or_want_alignment_are_asked_once() {

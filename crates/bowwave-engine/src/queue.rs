@@ -15,10 +15,11 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bowwave_backend::Profile;
+use bowwave_core::network::RetryLimits;
 use bowwave_core::schedule::{self, DispatchId, Priority, RequestId, Scheduler};
 use bowwave_core::{Instant, PageRange};
 
-pub(crate) use self::piece::{FillKey, Key, Piece, QueuedFill, QueuedWrite};
+pub(crate) use self::piece::{Demand, FillKey, Key, Piece, QueuedFill, QueuedWrite};
 use self::pumping::Pumping;
 use self::shape::Shape;
 use crate::clock;
@@ -41,6 +42,8 @@ pub(crate) struct Queue {
     page_bytes: u64,
     state: Mutex<State>,
     congested: AtomicBool,
+    /// Nanoseconds that a reader waits for at most, all attempts together.
+    deadline_ns: Option<u64>,
     /// If late reads are asked for again.
     hedges: Option<Hedges>,
 }
@@ -100,6 +103,7 @@ impl Queue {
             page_bytes: options.page_bytes,
             state: Mutex::new(state),
             congested: AtomicBool::new(false),
+            deadline_ns: profile.deadline.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             hedges: Hedges::new(profile, options.hedge_percent),
         }
     }
@@ -248,6 +252,22 @@ impl Queue {
         debug_assert!(known, "{id:?} ends once");
         state.in_flight_pages -= pages;
         tell(&mut state.stats);
+    }
+
+    /// Bounds of the attempts at a fill or a write-out. Readahead that nobody waits for gives up earlier: a reader that comes
+    /// then still has a whole deadline for its own request.
+    pub(crate) fn retry_limits(&self, retries: u32, is_demand: bool) -> RetryLimits {
+        let budget_ns = match self.deadline_ns {
+            Some(deadline) if is_demand => deadline,
+            Some(deadline) => deadline / 3 * 2,
+            None => u64::MAX,
+        };
+        RetryLimits { attempts_max: retries.saturating_add(1), budget_ns, ..RetryLimits::default() }
+    }
+
+    /// When a reader that waits since then gives up.
+    pub(crate) fn deadline(&self, since: Instant) -> Option<Instant> {
+        Some(Instant(since.0.saturating_add(self.deadline_ns?)))
     }
 
     /// Alignment in bytes that the store wants offsets to have.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Object, ReadBuf, ReadSink};
+use bowwave_core::network::{Failure, Retry, Verdict};
 use bowwave_core::schedule::DispatchId;
 use bowwave_core::{FillError, Instant as CoreInstant, Urgency};
 
@@ -15,11 +16,6 @@ use crate::lease::{Lease, Loan};
 use crate::queue::{Batch, Parts, Piece, Queue, QueuedFill, pages_of};
 use crate::shard::Effect;
 use crate::write_out;
-
-/// The first pause before a request is tried again; doubles from try to try.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-/// The longest pause, also if the store asks for a longer one.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Hears how the request goes.
 struct Sink {
@@ -59,8 +55,12 @@ fn read(
     engine: &Arc<Inner>,
     queue: &Arc<Queue>,
     (id, sent): (DispatchId, CoreInstant),
-    parts: Vec<QueuedFill>,
+    mut parts: Vec<QueuedFill>,
 ) {
+    for part in &mut parts {
+        let limits = queue.retry_limits(engine.retries(), part.demanded.since().is_some());
+        part.retry.get_or_insert_with(|| Retry::new(limits, sent));
+    }
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
     let entry = Arc::clone(&first.entry);
     let page_size = engine.page_size();
@@ -154,6 +154,12 @@ fn clear_tail(parts: &[QueuedFill], wanted: u64) {
 impl ReadSink for Sink {
     fn progress(&mut self, bytes: usize) {
         self.answer_through(bytes, false);
+    }
+
+    /// The earliest of those whose readers wait.
+    fn deadline(&self) -> Option<Instant> {
+        let waiting = self.parts.as_slice().iter().filter_map(|part| part.demanded.since());
+        self.queue.deadline(waiting.min()?).map(clock::instant)
     }
 
     fn done(mut self: Box<Self>, buf: ReadBuf, result: bowwave_backend::Result<usize>) {
@@ -274,8 +280,6 @@ impl Sink {
         let kept = have.saturating_sub(part.have_bytes);
         if kept > 0 {
             part.have_bytes = have;
-            // The store gives something: a fresh start.
-            part.tries = 0;
             self.queue.arrived(kept);
         }
         kept
@@ -319,13 +323,23 @@ fn retry_or_fail(
     let mut failed = Vec::new();
     let mut retries = 0;
     for mut part in parts {
-        if error.is_retryable() && part.tries < engine.retries() && !entry.is_stale() {
-            let pause = if at_once { Duration::ZERO } else { pause(engine, part.tries, error.retry_after()) };
-            part.tries += 1;
-            retries += 1;
-            engine.later(Instant::now() + pause, Piece::Fill(part));
-        } else {
-            failed.push((part.key.fill, Err(entry.note_error(error))));
+        let now = clock::precise();
+        let waits_too_long = || {
+            let deadline = part.demanded.since().and_then(|since| entry.queue.deadline(since));
+            deadline.is_some_and(|deadline| deadline <= now)
+        };
+        let again = match &mut part.retry {
+            _ if entry.is_stale() || waits_too_long() => None,
+            _ if at_once => Some(now),
+            Some(retry) => again_at(engine, retry, error),
+            None => None,
+        };
+        match again {
+            Some(time) => {
+                retries += 1;
+                engine.later(clock::instant(time), Piece::Fill(part));
+            }
+            None => failed.push((part.key.fill, Err(entry.note_error(error)))),
         }
     }
     if error.kind() == ErrorKind::Changed && !error.is_retryable() {
@@ -337,9 +351,12 @@ fn retry_or_fail(
     retries
 }
 
-/// The pause before the next try: doubling, with jitter from half to one and a half, or what the store asks for.
-pub(crate) fn pause(engine: &Inner, tries: u32, asked: Option<Duration>) -> Duration {
-    let doubled = PAUSE_MIN.saturating_mul(1 << tries.min(16));
-    let jittered = doubled.mul_f64(0.5 + engine.chance());
-    jittered.max(asked.unwrap_or_default()).min(PAUSE_MAX)
+/// When to try again after an error, if that may help.
+pub(crate) fn again_at(engine: &Inner, retry: &mut Retry, error: &StoreError) -> Option<CoreInstant> {
+    let nanos = |pause: Duration| u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+    let failure = Failure { transient: error.is_retryable(), retry_after_ns: error.retry_after().map(nanos) };
+    match retry.failed(clock::precise(), failure, engine.random()) {
+        Verdict::Again(time) => Some(time),
+        Verdict::GiveUp(_) => None,
+    }
 }

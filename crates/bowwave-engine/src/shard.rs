@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
-    PageRange, ReadOutcome, Request, Target, TooManyRanges, Waiter, WriteOutId,
+    PageRange, ReadOutcome, Request, Target, TooManyRanges, Urgency, Waiter, WriteOutId,
 };
 
 use crate::ahead::Drawn;
@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::lock::{Guard, OwnedLock};
 use crate::options::Options;
-use crate::queue::{FillKey, Key, Piece, QueuedFill};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::queue::{Demand, FillKey, Key, Piece, QueuedFill};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wait::{Outcome, Slot};
 pub(crate) use mapped::Touch;
 pub(crate) use write::Written;
@@ -47,9 +47,9 @@ pub(crate) struct State {
     next_waiter: u64,
     files: Vec<Option<Arc<FileEntry>>>,
     /// Fills in flight, whose they are, and whether a reader waits for them.
-    fills: HashMap<FillId, (Arc<FileEntry>, Arc<AtomicBool>)>,
+    fills: HashMap<FillId, (Arc<FileEntry>, Arc<Demand>)>,
     /// Write-outs in flight, whose they are, and whether a sync waits for them.
-    write_outs: HashMap<WriteOutId, (Arc<FileEntry>, Arc<AtomicBool>)>,
+    write_outs: HashMap<WriteOutId, (Arc<FileEntry>, Arc<Demand>)>,
     free_files: Vec<FileId>,
     free_handles: Vec<HandleId>,
     next_handle: u32,
@@ -388,7 +388,7 @@ impl Shard {
                 Action::Fill(fill) => effects.push(Effect::Send(Piece::Fill(self.queued(state, fill)))),
                 Action::Promote { fill } => {
                     if let Some((entry, demanded)) = state.fills.get(&fill) {
-                        demanded.store(true, Ordering::Relaxed);
+                        demanded.come(clock::precise());
                         effects.push(Effect::Promote(Arc::clone(entry), Key::Fill(self.key(fill))));
                     }
                 }
@@ -413,7 +413,7 @@ impl Shard {
                 }
                 Action::PromoteWrite { id } => {
                     if let Some((entry, demanded)) = state.write_outs.get(&id) {
-                        demanded.store(true, Ordering::Relaxed);
+                        demanded.come(clock::precise());
                         effects.push(Effect::Promote(Arc::clone(entry), Key::Write(self.number, id)));
                     }
                 }
@@ -427,7 +427,10 @@ impl Shard {
     fn queued(&self, state: &mut State, fill: Fill) -> QueuedFill {
         let entry = state.files[fill.file.0 as usize].as_ref().expect("fills are of open files");
         let entry = Arc::clone(entry);
-        let demanded = Arc::new(AtomicBool::new(false));
+        let demanded = Arc::new(Demand::default());
+        if fill.urgency == Urgency::Demand {
+            demanded.come(clock::precise());
+        }
         state.fills.insert(fill.id, (Arc::clone(&entry), Arc::clone(&demanded)));
         let frames: Vec<FrameId> = state.cache.fill_frames(fill.id).collect();
         self.place(&entry, fill.range, &frames);
@@ -439,7 +442,7 @@ impl Shard {
             demanded,
             frames,
             arena: Arc::clone(&self.arena),
-            tries: 0,
+            retry: None,
             have_bytes: 0,
         }
     }

@@ -19,16 +19,18 @@ mod room;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_backend::{Error as StoreError, ErrorKind, Identity, PartMemory, WriteObject, read_once};
+use bowwave_core::network::Retry;
 use bowwave_core::{HandleId, PageIndex, PageRange};
 
+use crate::clock;
 use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::error::Result;
 use crate::queue::Queue;
-use crate::request::pause;
+use crate::request::again_at;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use part::Part;
@@ -326,7 +328,7 @@ impl Whole {
         let mut bytes = Vec::new();
         while bytes.len() < len {
             let (at, left) = (offset + bytes.len() as u64, len - bytes.len());
-            let more = self.persist(self.engine.retries(), || {
+            let more = self.persist(|| {
                 let more = read_once(&*self.object, at, left, PATIENCE)?;
                 let ended = || StoreError::new(ErrorKind::Truncated, format!("{}: ended at {at}", self.name));
                 if more.is_empty() { Err(ended()) } else { Ok(more) }
@@ -488,7 +490,7 @@ impl Whole {
         if let Some(error) = self.wait_for_parts() {
             return Err(error);
         }
-        let identity = self.persist(FINISH_RETRIES, || self.object.finish())?;
+        let identity = self.persist(|| self.object.finish())?;
         let mut state = self.state();
         state.is_draft = false;
         state.is_published = true;
@@ -635,20 +637,16 @@ impl Whole {
     }
 
     /// Tries again what may go better the next time.
-    fn persist<T>(
-        &self,
-        retries: u32,
-        mut act: impl FnMut() -> bowwave_backend::Result<T>,
-    ) -> bowwave_backend::Result<T> {
-        let mut tries = 0;
+    fn persist<T>(&self, mut act: impl FnMut() -> bowwave_backend::Result<T>) -> bowwave_backend::Result<T> {
+        let limits = self.queue.retry_limits(self.engine.retries(), true);
+        let mut retry = Retry::new(limits, clock::precise());
         loop {
-            match act() {
-                Err(error) if error.is_retryable() && tries < retries.min(self.engine.retries()) => {
-                    std::thread::sleep(pause(&self.engine, tries, error.retry_after()));
-                    tries += 1;
-                }
-                result => return result,
-            }
+            let error = match act() {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            let Some(due) = again_at(&self.engine, &mut retry, &error) else { return Err(error) };
+            std::thread::sleep(clock::instant(due).saturating_duration_since(Instant::now()));
         }
     }
 
@@ -667,7 +665,5 @@ impl Whole {
 
 /// Longest wait for the bytes that a draft goes on from; stores give up long before.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often publishing is tried again here: stores try it several times by themselves.
-const FINISH_RETRIES: u32 = 2;
 /// Buffers of parts kept for the next ones.
 const SPARE_MAX: usize = 4;

@@ -1,9 +1,9 @@
 //! One request to a store: neighbouring write-outs in one write.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bowwave_backend::{Error as StoreError, ErrorKind, WriteBuf, WriteObject, WriteSink};
+use bowwave_core::network::Retry;
 use bowwave_core::schedule::DispatchId;
 use bowwave_core::{FillError, Instant as CoreInstant, WriteOutId};
 
@@ -12,7 +12,7 @@ use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::lease::{Lease, Loan};
 use crate::queue::{Piece, Queue, QueuedWrite};
-use crate::request::pause;
+use crate::request::again_at;
 use crate::shard::Effect;
 
 /// Hears how the request goes.
@@ -193,13 +193,14 @@ impl Sink {
         let mut failed: Vec<(WriteOutId, Result<(), FillError>)> = Vec::new();
         let mut retries = 0;
         for mut part in std::mem::take(&mut self.parts) {
-            if error.is_retryable() && part.tries < self.engine.retries() {
-                let pause = pause(&self.engine, part.tries, error.retry_after());
-                part.tries += 1;
-                retries += 1;
-                self.engine.later(Instant::now() + pause, Piece::Write(part));
-            } else {
-                failed.push((part.id, Err(FillError(0))));
+            let limits = self.queue.retry_limits(self.engine.retries(), true);
+            let retry = part.retry.get_or_insert_with(|| Retry::new(limits, self.sent));
+            match again_at(&self.engine, retry, error) {
+                Some(time) => {
+                    retries += 1;
+                    self.engine.later(clock::instant(time), Piece::Write(part));
+                }
+                None => failed.push((part.id, Err(FillError(0)))),
             }
         }
         if !failed.is_empty() {

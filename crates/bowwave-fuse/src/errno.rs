@@ -43,6 +43,7 @@ mod tests {
             (ErrorKind::Unavailable, Errno::EIO),
             (ErrorKind::Truncated, Errno::EIO),
             (ErrorKind::Protocol, Errno::EIO),
+            (ErrorKind::Corrupt, Errno::EIO),
             (ErrorKind::Io, Errno::EIO),
             (ErrorKind::Exists, Errno::EEXIST),
             (ErrorKind::NotEmpty, Errno::ENOTEMPTY),

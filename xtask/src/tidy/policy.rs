@@ -72,7 +72,7 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-core", &[]),
     ("bowwave-trace", &["bowwave-core"]),
-    ("bowwave-backend", &[]),
+    ("bowwave-backend", &["bowwave-core"]),
     ("bowwave-sim", &["bowwave-core", "bowwave-trace"]),
     ("bowwave-engine", &["bowwave-core", "bowwave-backend", "bowwave-trace"]),
     ("bowwave-fuse", &["bowwave-engine"]),

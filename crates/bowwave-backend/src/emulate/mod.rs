@@ -95,6 +95,10 @@ impl Backend for Emulate {
         self.store.profile()
     }
 
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.store.network()
+    }
+
     fn disk(&self) -> Option<crate::DiskStats> {
         self.store.disk()
     }

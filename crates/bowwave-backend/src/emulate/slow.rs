@@ -80,6 +80,7 @@ impl Backend for Slow {
             slots: self.device.slots,
             alignment: inner.alignment,
             latency,
+            deadline: None,
             seeks: self.device.disk.is_some(),
             writes: inner.writes,
             write_part_bytes: match inner.writes {
@@ -88,6 +89,10 @@ impl Backend for Slow {
                 Writes::Anywhere => request_bytes_best(latency, self.device.rate_of_one()),
             },
         }
+    }
+
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.inner.network()
     }
 
     fn disk(&self) -> Option<crate::DiskStats> {

@@ -1,9 +1,8 @@
-//! The HTTP client, and what its failures mean.
+//! What failures of HTTP mean, and the library's way to our client.
 
 use std::error::Error as StdError;
 use std::io;
-use std::sync::Once;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use object_store::ClientOptions;
 use object_store::client::{
@@ -12,49 +11,10 @@ use object_store::client::{
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-use super::listing::without_odd_keys;
-use super::upstream;
-use crate::{Error, ErrorKind, Result};
-
-/// A client that gives up after `timeout` without a byte and keeps up to `connections` open.
-pub(crate) fn new(timeout: Duration, connections: u32) -> Result<reqwest::Client> {
-    build(timeout, Some(timeout), connections)
-}
-
-/// A client for requests with long bodies; who sends them watches whether they move.
-fn upstream(timeout: Duration, connections: u32) -> Result<reqwest::Client> {
-    build(timeout, None, connections)
-}
-
-fn build(timeout: Duration, read: Option<Duration>, connections: u32) -> Result<reqwest::Client> {
-    static PROVIDER: Once = Once::new();
-    // Fails only if the program has installed another one: then that one is used.
-    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-    let builder = || {
-        let builder = reqwest::Client::builder()
-            .user_agent(concat!("bowwave/", env!("CARGO_PKG_VERSION")))
-            // One request a connection: streams that share one also share its window and its losses.
-            .http1_only()
-            .pool_max_idle_per_host(connections as usize)
-            .connect_timeout(timeout)
-            .tcp_nodelay(true);
-        match read {
-            Some(read) => builder.read_timeout(read),
-            // A server that takes nothing more would else keep a request's bytes, although nobody waits for it any longer.
-            None => builder.tcp_user_timeout(timeout),
-        }
-    };
-    let built = builder().build().or_else(|_| {
-        // A machine without certificates can still speak plain http; https then fails, with a remedy.
-        let none = rustls::ClientConfig::builder()
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        builder().tls_backend_preconfigured(none).build()
-    });
-    built.map_err(|error| {
-        Error::new(ErrorKind::Io, format!("cannot set up the HTTP client: {}", chain(&error)))
-    })
-}
+use super::exchange::Client;
+use super::limits::DOCUMENT_BYTES_MAX;
+use super::validator::rfc1123;
+use crate::{Error, ErrorKind};
 
 /// The error for an answer that is no success, if it is none.
 pub(crate) fn status_error(place: &str, status: StatusCode, headers: &HeaderMap) -> Option<Error> {
@@ -161,31 +121,20 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    // Seconds only; the date form is rare, and the caller's own backoff serves then.
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    // Anything else, such as a negative number, is no request to wait.
+    let pause = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => rfc1123(value)?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
+    Some(pause.min(RETRY_AFTER_MAX))
 }
 
-/// Makes object stores use our client, so that its answers keep what the library drops: Retry-After.
+/// Has the library send its requests through our client, within its bounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     pub(crate) place: String,
-    pub(crate) client: reqwest::Client,
-    /// For requests with a body.
-    pub(crate) upstream: reqwest::Client,
-    /// How long a body may stand still.
-    pub(crate) patience: Duration,
-}
-
-impl Connector {
-    pub(crate) fn new(place: &str, timeout: Duration, connections: u32) -> Result<Self> {
-        Ok(Self {
-            place: place.to_owned(),
-            client: new(timeout, connections)?,
-            upstream: upstream(timeout, connections)?,
-            patience: timeout,
-        })
-    }
+    pub(crate) client: Client,
 }
 
 impl HttpConnector for Connector {
@@ -196,47 +145,52 @@ impl HttpConnector for Connector {
 
 #[async_trait::async_trait]
 impl HttpService for Connector {
-    async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let failed = |error| HttpError::new(HttpErrorKind::Unknown, error);
         // Requests for objects have no query; the library tells little of why others failed.
-        let query = request.uri().query().map(str::to_owned);
-        let odd = query.is_some();
-        let listing = odd && *request.method() == http::Method::GET;
-        let copies = COPY_HEADERS.iter().any(|name| request.headers().contains_key(*name));
-        let response = match request.body().content_length() {
-            _ if copies => upstream::send(&self.upstream, &self.place, request, COPY_PATIENCE).await?,
-            0 => self.client.call(request).await?,
-            _ => upstream::send(&self.upstream, &self.place, request, self.patience).await?,
-        };
-        match response.status().as_u16() {
-            404 if odd => {
-                let what = if listing { "no such bucket" } else { "the upload is gone: aborted, or too old" };
-                let error = Error::new(ErrorKind::NotFound, format!("{}: {what}", self.place));
-                Err(HttpError::new(HttpErrorKind::Unknown, error))
+        let of_upload = request.uri().query().is_some();
+        let patience = self.client.limits.timeout;
+        let incoming = self.client.upload(&self.place, request, patience).await.map_err(failed)?;
+        let (status, headers) = (incoming.status(), incoming.headers().clone());
+        if status.is_redirection() {
+            return Err(failed(redirected(&self.place, status, &headers)));
+        }
+        match status.as_u16() {
+            404 if of_upload => {
+                let message = format!("{}: the upload is gone: aborted, or too old", self.place);
+                return Err(failed(Error::new(ErrorKind::NotFound, message)));
             }
-            401 | 403 | 429 | 500..=599 if odd || response.status().as_u16() >= 429 => {
-                match status_error(&self.place, response.status(), response.headers()) {
-                    Some(error) => Err(HttpError::new(HttpErrorKind::Unknown, error)),
-                    None => Ok(response),
+            401 | 403 | 429 | 500..=599 if of_upload || status.as_u16() >= 429 => {
+                if let Some(error) = status_error(&self.place, status, &headers) {
+                    return Err(failed(error));
                 }
             }
-            200 if query.is_some_and(|q| q.contains("list-type=2") || q.contains("comp=list")) => {
-                let (parts, body) = response.into_parts();
-                let body = body.bytes().await?;
-                let kept = std::str::from_utf8(&body).ok().and_then(without_odd_keys);
-                let body = kept.map_or_else(|| body.into(), Into::into);
-                Ok(HttpResponse::from_parts(parts, body))
-            }
-            // The library explains the others.
-            _ => Ok(response),
+            _ => {}
         }
+        // The library explains the others.
+        let body = match status.is_success() {
+            true => incoming.collect(DOCUMENT_BYTES_MAX).await.map_err(failed)?,
+            false => incoming.explanation().await.into(),
+        };
+        let mut response = HttpResponse::new(body.into());
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        Ok(response)
     }
+}
+
+/// The error for a redirection by an object store: what was sent may hold credentials, and is signed for one host.
+pub(super) fn redirected(place: &str, status: StatusCode, headers: &HeaderMap) -> Error {
+    let to = super::validator::text(headers, http::header::LOCATION)
+        .and_then(|to| to.parse::<reqwest::Url>().ok())
+        .and_then(|to| Some(format!(" to {}", to.host_str()?)));
+    let to = to.unwrap_or_default();
+    let message = format!(
+        "{place}: {status}: the store redirects{to}, and credentials go to no other host; check --endpoint and --region"
+    );
+    Error::new(ErrorKind::Protocol, message)
 }
 
 /// Servers put whole pages into their errors.
 const MESSAGE_BYTES_MAX: usize = 300;
 /// A server that asks for more is as good as down.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
-/// What tells a copy on the server: of S3, Google, Azure.
-const COPY_HEADERS: [&str; 3] = ["x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source"];
-/// How long a server may be silent over a copy or a completion: gigabytes move within it.
-pub(super) const COPY_PATIENCE: Duration = Duration::from_secs(600);

@@ -1,23 +1,25 @@
 //! What a cloud does to objects, each request tried until it is clear how it ended.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bowwave_core::network::{Retry, Validators};
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderName, Method};
 use md5::{Digest as _, Md5};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
-use object_store::{
-    Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
-};
+use object_store::{Error as StoreError, ObjectStore, PutMode, PutOptions, PutPayload};
 
-use super::client::COPY_PATIENCE;
-use super::version::store_error;
-use super::wire::{Ask, Wire, encoded};
-use super::{validator, xml};
+use super::call;
+use super::errors::store_error;
+use super::listing::{self, ListedUpload};
+use super::meta::Meta;
+use super::wire::{Outgoing, Wire, encoded, explained, foreign};
+use super::xml;
 use crate::{Error, ErrorKind, Result};
 
 /// A bucket that can be written.
@@ -28,6 +30,8 @@ pub(super) struct Cloud {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) parts: Parts,
     pub(super) wire: Wire,
+    /// Whether what is read is compared with the store's checksums.
+    pub(super) verify: bool,
 }
 
 /// Whose cloud it is.
@@ -48,12 +52,23 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// An unfinished upload, as a cloud lists it.
-#[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) key: String,
-    pub(super) id: String,
-    pub(super) begun: Option<SystemTime>,
+/// Which keys to list.
+#[derive(Debug, Clone)]
+pub(super) struct Pages {
+    pub(super) prefix: String,
+    /// Keys with a slash behind the prefix are listed as one common prefix each.
+    pub(super) delimited: bool,
+    /// Most entries of a page; 0 for as many as the store sends.
+    pub(super) most: u32,
+    /// Where the page begins.
+    pub(super) token: Option<String>,
+}
+
+impl Pages {
+    /// The first page of keys that begin with `prefix`.
+    pub(super) fn below(prefix: &str, delimited: bool, most: u32) -> Self {
+        Self { prefix: prefix.to_owned(), delimited, most, token: None }
+    }
 }
 
 /// A finished upload, before it is published.
@@ -65,7 +80,7 @@ pub(super) struct Assembly<'a> {
     /// Publish only if nothing has the name.
     pub(super) exclusive: bool,
     /// What had the name when the upload was begun.
-    pub(super) before: Option<&'a ObjectMeta>,
+    pub(super) before: Option<&'a Meta>,
 }
 
 impl Cloud {
@@ -74,53 +89,128 @@ impl Cloud {
         self.kind == Kind::Amazon
     }
 
-    pub(super) async fn head(&self, key: &Key, place: &str) -> Result<Option<ObjectMeta>> {
-        persist(|| self.head_once(key, place)).await
+    /// Carries out a call that changes nothing, or may be repeated.
+    pub(super) async fn persist<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let client = &self.wire.client;
+        call::persist(client.limits.retry, &client.traffic, attempt).await
     }
 
-    /// As [`Self::head`], for who tries again by itself.
-    pub(super) async fn head_once(&self, key: &Key, place: &str) -> Result<Option<ObjectMeta>> {
-        match self.store.head(key).await {
-            Ok(found) => Ok(Some(found)),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(store_error(place, &error)),
+    /// The same for calls whose requests have long bodies, or make the store copy.
+    pub(super) async fn persist_upload<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let client = &self.wire.client;
+        call::persist(client.limits.for_uploads(), &client.traffic, attempt).await
+    }
+
+    /// How long the store may be silent while it moves so many bytes by itself.
+    fn patience(&self, bytes: u64) -> Duration {
+        self.wire.client.limits.timeout + Duration::from_secs(bytes / COPY_RATE)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.wire.client.limits.timeout
+    }
+
+    pub(super) async fn head(&self, key: &Key, place: &str) -> Result<Option<Meta>> {
+        self.persist(|| self.head_once(key, place)).await
+    }
+
+    /// As [`Self::head`], once: for a call of several requests.
+    pub(super) async fn head_once(&self, key: &Key, place: &str) -> Result<Option<Meta>> {
+        let incoming = self.wire.send(Outgoing::new(Method::HEAD, key.as_ref()), self.timeout()).await?;
+        match incoming.status().as_u16() {
+            404 => return Ok(None),
+            200..=299 => {}
+            _ => return Err(explained(place, incoming).await),
+        }
+        let meta = Meta::of(key.clone(), incoming.headers());
+        let meta = meta.ok_or_else(|| foreign(place, "it tells no size"))?;
+        // Every object store sends one of them at least; what answers any request with a page of its own does not.
+        if meta.version.etag.is_none() && meta.version.modified.is_none() {
+            return Err(foreign(place, "it has neither ETag nor Last-Modified"));
+        }
+        Ok(Some(meta))
+    }
+
+    /// A page of a listing, as the store sends it. Its attempts and its deadline are those of `retry`, if there is one.
+    pub(super) async fn page(&self, pages: &Pages, retry: Option<&mut Retry>) -> Result<Bytes> {
+        match retry {
+            Some(retry) => call::go_on(retry, &self.wire.client.traffic, || self.page_once(pages)).await,
+            None => self.persist(|| self.page_once(pages)).await,
         }
     }
 
+    /// As [`page`](Self::page), once: for a call of several requests.
+    pub(super) async fn page_once(&self, pages: &Pages) -> Result<Bytes> {
+        let most = pages.most.to_string();
+        let mut query = match self.kind {
+            Kind::Azure => vec![("comp", "list"), ("restype", "container")],
+            Kind::Amazon | Kind::Google => vec![("list-type", "2")],
+        };
+        if let Some(token) = &pages.token {
+            query.push((if self.kind == Kind::Azure { "marker" } else { "continuation-token" }, token));
+        }
+        if pages.delimited {
+            query.push(("delimiter", "/"));
+        }
+        if pages.most > 0 {
+            query.push((if self.kind == Kind::Azure { "maxresults" } else { "max-keys" }, &most));
+        }
+        if !pages.prefix.is_empty() {
+            query.push(("prefix", &pages.prefix));
+        }
+        let request = Outgoing { query: &query, ..Outgoing::new(Method::GET, "") };
+        self.wire.xml(request, self.timeout()).await
+    }
+
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// `Protocol` if it is none: an empty listing would look like an empty directory.
+    pub(super) fn parse(&self, page: &[u8]) -> Result<listing::Page> {
+        let parsed = match self.kind {
+            Kind::Azure => listing::azure(page),
+            Kind::Amazon | Kind::Google => listing::s3(page),
+        };
+        parsed.map_err(|why| foreign(&self.wire.place, &why))
+    }
+
     /// Makes `bytes` the object, at once.
-    pub(super) async fn put(
-        &self,
-        key: &Key,
-        place: &str,
-        bytes: Bytes,
-        exclusive: bool,
-    ) -> Result<ObjectMeta> {
+    pub(super) async fn put(&self, key: &Key, place: &str, bytes: Bytes, exclusive: bool) -> Result<Meta> {
         let size = bytes.len() as u64;
-        let put = persist(|| async {
-            let mode = if exclusive { PutMode::Create } else { PutMode::Overwrite };
-            let options = PutOptions { mode, ..PutOptions::default() };
-            let payload = PutPayload::from_bytes(bytes.clone());
-            self.store.put_opts(key, payload, options).await.map_err(|error| write_error(place, &error))
-        })
-        .await;
+        let put = self
+            .persist_upload(|| async {
+                let mode = if exclusive { PutMode::Create } else { PutMode::Overwrite };
+                let options = PutOptions { mode, ..PutOptions::default() };
+                let payload = PutPayload::from_bytes(bytes.clone());
+                self.store.put_opts(key, payload, options).await.map_err(|error| write_error(place, &error))
+            })
+            .await;
         let etag = match put {
             Ok(put) => put.e_tag,
             Err(error) if error.kind() == ErrorKind::Exists => {
                 // It may be ours: an earlier try whose answer was lost.
                 let tag = format!("\"{}\"", hex(&Md5::digest(&bytes)));
                 let found = self.head(key, place).await?;
-                let ours = found.filter(|found| found.size == size && found.e_tag.as_ref() == Some(&tag));
+                let ours =
+                    found.filter(|found| found.size == size && found.version.etag.as_ref() == Some(&tag));
                 return ours.ok_or(error);
             }
             Err(error) => return Err(error),
         };
         match etag {
-            Some(etag) if !etag.starts_with("W/") => Ok(ObjectMeta {
-                location: key.clone(),
-                last_modified: SystemTime::now().into(),
+            Some(etag) if !etag.starts_with("W/") => Ok(Meta {
+                key: key.clone(),
                 size,
-                e_tag: Some(etag),
-                version: None,
+                // Its time is the server's to say.
+                version: Validators { etag: Some(etag), modified: None, size: Some(size) },
+                modified: Some(SystemTime::now()),
+                coding: None,
             }),
             // Only the server's own time can stand in for a tag.
             _ => self.head(key, place).await?.ok_or_else(|| vanished(place)),
@@ -152,47 +242,37 @@ impl Cloud {
         key: &Key,
         id: &str,
         index: usize,
-        source: &ObjectMeta,
+        source: &Meta,
         range: Range<u64>,
     ) -> Result<PartId> {
         let number = (index + 1).to_string();
         let mut headers = vec![
-            ("x-amz-copy-source", format!("{}/{}", self.bucket, encoded(source.location.as_ref(), true))),
-            ("x-amz-copy-source-range", format!("bytes={}-{}", range.start, range.end - 1)),
+            (COPY_SOURCE, format!("{}/{}", self.bucket, encoded(source.key.as_ref(), true))),
+            (COPY_SOURCE_RANGE, format!("bytes={}-{}", range.start, range.end - 1)),
         ];
-        if let Some(etag) = source.e_tag.clone().filter(|etag| !etag.starts_with("W/")) {
-            headers.push(("x-amz-copy-source-if-match", etag));
+        if let Some(etag) = source.version.strong() {
+            headers.push((COPY_SOURCE_IF_MATCH, etag.to_owned()));
         }
-        persist(|| async {
+        self.persist_upload(|| async {
             let query = [("partNumber", number.as_str()), ("uploadId", id)];
-            let ask = Ask {
-                method: Method::PUT,
-                key: key.as_ref(),
-                query: &query,
-                headers: &headers,
-                body: String::new(),
-            };
-            let answer =
-                self.wire.ask_patiently(ask, COPY_PATIENCE).await.map_err(|error| match error.kind() {
-                    // The condition is on the source.
-                    ErrorKind::Exists => crate::path::changed(source.location.as_ref()),
-                    _ => error,
-                })?;
-            let etag = xml::text(&answer, "ETag");
-            let content_id = etag.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Protocol,
-                    format!("{key}: the server copied a part and gave no tag for it"),
-                )
+            let request =
+                Outgoing { query: &query, headers: &headers, ..Outgoing::new(Method::PUT, key.as_ref()) };
+            let patience = self.patience(range.end - range.start);
+            let document = self.wire.xml(request, patience).await.map_err(|error| match error.kind() {
+                // The condition is on the source.
+                ErrorKind::Exists => crate::path::changed(source.key.as_ref()),
+                _ => error,
             })?;
+            let etag = xml::find(&document, "CopyPartResult", "ETag");
+            let content_id = etag.ok_or_else(|| foreign(key.as_ref(), "it has no tag of the copied part"))?;
             Ok(PartId { content_id })
         })
         .await
     }
 
     /// Publishes an upload.
-    pub(super) async fn complete(&self, key: &Key, place: &str, made: Assembly<'_>) -> Result<ObjectMeta> {
-        let completed = persist(|| self.complete_once(key, place, &made)).await;
+    pub(super) async fn complete(&self, key: &Key, place: &str, made: Assembly<'_>) -> Result<Meta> {
+        let completed = self.persist_upload(|| self.complete_once(key, place, &made)).await;
         match completed {
             Ok(()) => self.head(key, place).await?.ok_or_else(|| vanished(place)),
             // The answer to an earlier try may have been lost: then the upload is gone, and its object there.
@@ -220,13 +300,15 @@ impl Cloud {
         }
         body.push_str("</CompleteMultipartUpload>");
         let condition = match self.kind {
-            Kind::Google => ("x-goog-if-generation-match", "0".to_owned()),
-            _ => ("if-none-match", "*".to_owned()),
+            Kind::Google => (GENERATION_MATCH, "0".to_owned()),
+            _ => (http::header::IF_NONE_MATCH, "*".to_owned()),
         };
         let headers = if made.exclusive { std::slice::from_ref(&condition) } else { &[] };
         let query = [("uploadId", made.id)];
-        let ask = Ask { method: Method::POST, key: key.as_ref(), query: &query, headers, body };
-        self.wire.ask_patiently(ask, COPY_PATIENCE).await.map(drop)
+        let request = Outgoing { query: &query, headers, body, ..Outgoing::new(Method::POST, key.as_ref()) };
+        let document = self.wire.xml(request, self.patience(made.size)).await?;
+        xml::read(&document, &["CompleteMultipartUploadResult"], |_, _| Ok(()))
+            .map_err(|why| foreign(place, &why))
     }
 
     /// Gives an upload up.
@@ -239,72 +321,78 @@ impl Cloud {
             return Ok(());
         }
         let (query, mut tries) = ([("uploadId", id)], 0);
-        let gone = persist(|| {
-            tries += 1;
-            self.tell(Method::DELETE, key, &query, &[])
-        })
-        .await;
+        let gone = self
+            .persist(|| {
+                tries += 1;
+                self.tell(Method::DELETE, key, &query, &[])
+            })
+            .await;
         // After a try whose answer was lost it is gone by our doing.
         gone.or_else(
             |error| if error.kind() == ErrorKind::NotFound && tries > 1 { Ok(()) } else { Err(error) },
         )
     }
 
-    /// Copies a whole object on the server.
-    pub(super) async fn copy(&self, from: &Key, to: &Key, place: &str, exclusive: bool) -> Result<()> {
-        persist(|| async {
-            let copied = match exclusive {
-                true => self.store.copy_if_not_exists(from, to).await,
-                false => self.store.copy(from, to).await,
-            };
-            copied.map_err(|error| write_error(place, &error))
+    /// Copies a whole object of so many bytes on the server.
+    pub(super) async fn copy(&self, from: &Meta, to: &Key, exclusive: bool) -> Result<()> {
+        let source = format!("{}/{}", self.bucket, encoded(from.key.as_ref(), true));
+        let mut headers = match self.kind {
+            Kind::Amazon => vec![(COPY_SOURCE, source)],
+            Kind::Google => vec![(GOOGLE_COPY_SOURCE, source)],
+            Kind::Azure => vec![(AZURE_COPY_SOURCE, self.wire.source_url(from.key.as_ref()).await?)],
+        };
+        headers.extend(match (exclusive, self.kind) {
+            (false, _) => None,
+            (true, Kind::Google) => Some((GENERATION_MATCH, "0".to_owned())),
+            (true, _) => Some((http::header::IF_NONE_MATCH, "*".to_owned())),
+        });
+        self.persist_upload(|| async {
+            let request = Outgoing { headers: &headers, ..Outgoing::new(Method::PUT, to.as_ref()) };
+            self.wire.document(request, self.patience(from.size)).await.map(drop)
         })
         .await
     }
 
     /// Removes an object; none is as well.
     pub(super) async fn delete(&self, key: &str) -> Result<()> {
-        let gone = persist(|| self.tell(Method::DELETE, key, &[], &[])).await;
+        let gone = self.persist(|| self.tell(Method::DELETE, key, &[], &[])).await;
         gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
     /// Puts an empty object at any key, also at one that ends in `/`.
     pub(super) async fn mark(&self, key: &str) -> Result<()> {
-        let azure = [("x-ms-blob-type", "BlockBlob".to_owned())];
+        let azure = [(AZURE_BLOB_TYPE, "BlockBlob".to_owned())];
         let headers: &[_] = if self.kind == Kind::Azure { &azure } else { &[] };
-        persist(|| self.tell(Method::PUT, key, &[], headers)).await
+        self.persist(|| self.tell(Method::PUT, key, &[], headers)).await
     }
 
     /// Unfinished uploads of keys that begin with `prefix`.
-    pub(super) async fn uploads(&self, prefix: &str) -> Result<Vec<Listed>> {
+    pub(super) async fn uploads(&self, prefix: &str) -> Result<Vec<ListedUpload>> {
         if self.kind == Kind::Azure {
             return Ok(Vec::new());
         }
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
         let mut marker = (String::new(), String::new());
         loop {
             let mut query = vec![("uploads", ""), ("prefix", prefix)];
             if !marker.0.is_empty() {
                 query.extend([("key-marker", marker.0.as_str()), ("upload-id-marker", marker.1.as_str())]);
             }
-            let ask =
-                || Ask { method: Method::GET, key: "", query: &query, headers: &[], body: String::new() };
-            let page = persist(|| self.wire.ask(ask())).await?;
-            found.extend(xml::each(&page, "Upload").filter_map(|upload| {
-                let begun = xml::text(upload, "Initiated").and_then(|time| validator::rfc3339(&time));
-                Some(Listed { key: xml::text(upload, "Key")?, id: xml::text(upload, "UploadId")?, begun })
-            }));
-            let next = xml::text(&page, "NextKeyMarker").filter(|next| !next.is_empty());
-            let next = next.map(|key| (key, xml::text(&page, "NextUploadIdMarker").unwrap_or_default()));
-            match next {
-                // A server that repeats itself would keep us here for ever.
-                Some(next)
-                    if next != marker && xml::text(&page, "IsTruncated").as_deref() == Some("true") =>
-                {
-                    marker = next;
-                }
+            let page = || Outgoing { query: &query, ..Outgoing::new(Method::GET, "") };
+            let page = self.persist(|| self.wire.xml(page(), self.timeout())).await?;
+            let page = listing::uploads(&page).map_err(|why| foreign(&self.wire.place, &why))?;
+            found.extend(page.uploads.into_iter().filter(|upload| !upload.id.is_empty()));
+            let next = match (page.truncated, page.next) {
+                (Some(true), Some(next)) => next,
+                (Some(true), None) => return Err(foreign(&self.wire.place, "more follows, but not where")),
                 _ => return Ok(found),
+            };
+            // A server that repeats itself would keep us here for ever.
+            if !seen.insert(next.clone()) || seen.len() > UPLOAD_PAGES_MAX {
+                let why = "the list of unfinished uploads has no end";
+                return Err(foreign(&self.wire.place, why));
             }
+            marker = next;
         }
     }
 
@@ -313,16 +401,17 @@ impl Cloud {
         method: Method,
         key: &str,
         query: &[(&str, &str)],
-        headers: &[(&'static str, String)],
+        headers: &[(HeaderName, String)],
     ) -> Result<()> {
-        self.wire.ask(Ask { method, key, query, headers, body: String::new() }).await.map(drop)
+        let request = Outgoing { query, headers, ..Outgoing::new(method, key) };
+        self.wire.document(request, self.timeout()).await.map(drop)
     }
 }
 
 impl Assembly<'_> {
     /// Whether `found` is what this upload has become.
-    fn is(&self, found: &ObjectMeta) -> bool {
-        let tag = found.e_tag.as_deref().unwrap_or_default();
+    fn is(&self, found: &Meta) -> bool {
+        let tag = found.version.etag.as_deref().unwrap_or_default();
         // An upload's tag is the MD5 sum of its parts' MD5 sums, and their number, where those are what their tags are.
         match self
             .parts
@@ -335,27 +424,12 @@ impl Assembly<'_> {
                 found.size == self.size && tag.trim_matches('"') == format!("{}-{}", hex(&sum), sums.len())
             }
             // Of other tags all that can be said is that the object is a new one of the right size.
-            _ => found.size == self.size && self.before.is_none_or(|before| before.e_tag != found.e_tag),
-        }
-    }
-}
-
-/// Tries until it is done, or cannot be done, or was tried often enough.
-pub(super) async fn persist<T, F>(mut attempt: impl FnMut() -> F) -> Result<T>
-where
-    F: Future<Output = Result<T>>,
-{
-    let mut pause = PAUSE_FIRST;
-    for _ in 1..TRIES {
-        match attempt().await {
-            Err(error) if error.is_retryable() => {
-                tokio::time::sleep(error.retry_after().unwrap_or(pause).min(PAUSE_MAX)).await;
-                pause *= 2;
+            _ => {
+                found.size == self.size
+                    && self.before.is_none_or(|before| before.version.etag != found.version.etag)
             }
-            result => return result,
         }
     }
-    attempt().await
 }
 
 /// The error of a request that changes something.
@@ -386,7 +460,14 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// Times that a request is tried, as the engine does with reads.
-const TRIES: u32 = 6;
-const PAUSE_FIRST: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Bytes a second at which a store copies at least, and puts uploads together.
+const COPY_RATE: u64 = 16 << 20;
+/// Pages of unfinished uploads: ten million, more than any bucket is found with.
+const UPLOAD_PAGES_MAX: usize = 10_000;
+const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
+const COPY_SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
+const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
+const GOOGLE_COPY_SOURCE: HeaderName = HeaderName::from_static("x-goog-copy-source");
+const GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
+const AZURE_COPY_SOURCE: HeaderName = HeaderName::from_static("x-ms-copy-source");
+const AZURE_BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");

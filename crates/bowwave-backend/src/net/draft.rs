@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::PutPayload;
 use object_store::multipart::PartId;
 use object_store::path::Path as Key;
-use object_store::{ObjectMeta, PutPayload};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use super::cloud::{Assembly, Cloud, persist};
+use super::cloud::{Assembly, Cloud};
 use super::lend::lend;
+use super::meta::Meta;
 use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
-use super::version::Version;
+use super::ranged::Version;
 use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink};
 
 /// Where an object is, and how to get there.
@@ -204,7 +205,7 @@ impl Draft {
     }
 
     async fn send_persistently(&self, place: &Place, index: usize, bytes: &Bytes) -> Result<PartId> {
-        persist(|| self.send(place, index, PutPayload::from_bytes(bytes.clone()))).await
+        place.cloud.persist_upload(|| self.send(place, index, PutPayload::from_bytes(bytes.clone()))).await
     }
 
     async fn upload_id(&self, place: &Place) -> Result<&str> {
@@ -213,7 +214,7 @@ impl Draft {
     }
 
     /// Publishes this version. Nothing may be written meanwhile.
-    pub(super) async fn publish(&self, place: &Place, exclusive: bool) -> Result<ObjectMeta> {
+    pub(super) async fn publish(&self, place: &Place, exclusive: bool) -> Result<Meta> {
         let (short, end) = {
             let inner = self.inner();
             let short = inner.short.clone().filter(|_| inner.slots.is_empty());
@@ -222,14 +223,14 @@ impl Draft {
         if short.is_some() || end == 0 {
             return place.cloud.put(&place.key, &place.name, short.unwrap_or_default(), exclusive).await;
         }
-        let id = persist(|| self.upload_id(place)).await?;
+        let id = place.cloud.persist_upload(|| self.upload_id(place)).await?;
         let parts: Vec<PartId> = futures_util::stream::iter(0..self.plan.slots(end))
             .map(|index| self.part(place, index, end))
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
-        let before = self.base.as_ref().map(|base| &base.meta);
-        let made = Assembly { id, parts: &parts, size: end, exclusive, before };
+        let before = self.base.as_ref().and_then(|base| base.meta());
+        let made = Assembly { id, parts: &parts, size: end, exclusive, before: before.as_ref() };
         place.cloud.complete(&place.key, &place.name, made).await
     }
 
@@ -302,8 +303,10 @@ impl Draft {
         range: Range<u64>,
     ) -> Result<PartId> {
         let id = self.upload_id(place).await?;
-        if place.cloud.copies_parts() {
-            return place.cloud.copy_part(&place.key, id, index, &base.meta, range).await;
+        if place.cloud.copies_parts()
+            && let Some(source) = base.meta()
+        {
+            return place.cloud.copy_part(&place.key, id, index, &source, range).await;
         }
         let bytes = base.bytes(range).await?;
         self.send_persistently(place, index, &bytes).await

@@ -5,17 +5,28 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_LENGTH, RANGE};
-use reqwest::{Client, Method, Response, StatusCode, Url};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bowwave_core::network::Validators;
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, RANGE};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use reqwest::Url;
 
-use super::client::{self, status_error, transport_error};
-use super::intake::Intake;
-use super::runtime::{self, AsyncWork, Gate};
-use super::validator::{ContentRange, Validator, text};
-use crate::{Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Options, Profile};
-use crate::{ReadBuf, ReadSink, Result, generate, path};
+use super::call::persist;
+use super::checksum::Parts;
+use super::client::status_error;
+use super::exchange::{Client, Incoming};
+use super::meta::{identity, time_of};
+use super::ranged::{Remote, Source, Version};
+use super::redirect::{self, REDIRECTS_MAX};
+use super::runtime::{self, Gate};
+use super::validator::{ContentRange, text, validators};
+use crate::url::percent_decoded;
+use crate::{
+    Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, Options, Profile, Result, path,
+};
 
 /// One object of a web server, or all below a folder (a URL that ends in `/`); folders cannot be listed.
 #[derive(Debug)]
@@ -26,6 +37,7 @@ pub struct HttpBackend {
     client: Client,
     gate: Gate,
     slots: u32,
+    require_version: bool,
 }
 
 impl HttpBackend {
@@ -40,8 +52,9 @@ impl HttpBackend {
             return Err(invalid("wants a host, such as https://example.org/file"));
         }
         let slots = options.connections.unwrap_or(SLOTS).max(1);
-        let client = client::new(options.timeout, slots)?;
-        Ok(Self { url: redacted(url), base, client, gate: Gate::new(slots), slots })
+        let client = Client::new(options, slots)?;
+        let require_version = options.require_version;
+        Ok(Self { url: redacted(url), base, client, gate: Gate::new(slots), slots, require_version })
     }
 
     /// The URL of `path` and its name for messages.
@@ -64,7 +77,9 @@ impl HttpBackend {
             return Ok(Seen::Folder);
         }
         let client = self.client.clone();
-        runtime::wait(async move { look(&client, url, &place).await })
+        runtime::wait(async move {
+            persist(client.limits.retry, &client.traffic, || look(&client, url.clone(), &place)).await
+        })
     }
 }
 
@@ -78,6 +93,7 @@ impl Backend for HttpBackend {
             request_bytes_best: 8 << 20,
             slots: self.slots,
             latency: Duration::from_millis(20),
+            deadline: Some(self.client.limits.deadline),
             ..Profile::read_only("http")
         }
     }
@@ -86,9 +102,11 @@ impl Backend for HttpBackend {
         let name = path.file_name().unwrap_or_default().to_owned();
         match self.look(path)? {
             Seen::Folder => Ok(Entry::directory(&name)),
-            Seen::File { size, modified, validator } => {
-                let identity = Some(validator.identity(size));
-                Ok(Entry { size, modified, identity, ..Entry::new(name, EntryKind::File) })
+            Seen::File { version, .. } => {
+                let modified = version.modified.as_deref().and_then(time_of);
+                let identity = identity(&version, modified);
+                let size = identity.size;
+                Ok(Entry { size, modified, identity: Some(identity), ..Entry::new(name, EntryKind::File) })
             }
         }
     }
@@ -102,33 +120,39 @@ impl Backend for HttpBackend {
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         match self.look(path)? {
             Seen::Folder => Err(path::is_a_directory(&self.url, path)),
-            Seen::File { size, validator, .. } => {
+            Seen::File { version: validators, coding } => {
                 // The URL asked for, not the one that it led to: those may be signed, and expire.
                 let url = self.place(path)?.0;
                 let place: Arc<str> = path::place(&self.url, path).into();
-                let identity = validator.identity(size);
-                let target = Target { url, place, size, validator, client: self.client.clone() };
-                Ok(Arc::new(HttpObject { identity, target: Arc::new(target), gate: self.gate.clone() }))
+                let identity = identity(&validators, validators.modified.as_deref().and_then(time_of));
+                let (source, parts) = (Source::Web(self.client.clone(), url), Parts::default());
+                let version = Version { place, identity, validators, coding, source, parts };
+                version.require(self.require_version)?;
+                Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
             }
         }
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        Some(self.client.traffic.stats())
     }
 }
 
 /// What stands at a URL.
 enum Seen {
     Folder,
-    File { size: u64, modified: Option<SystemTime>, validator: Validator },
+    File { version: Validators, coding: Option<String> },
 }
 
 async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
-    let head = ask(client, Method::HEAD, &url, None, place).await?;
-    // Servers send those who ask for a folder to the same name with a slash, whether they show it or not.
-    if is_folder(head.url()) {
+    let (head, at) = follow(client, place, Method::HEAD, &url, &[]).await?;
+    // Servers redirect requests for a directory to the same name with a slash, whether they show it or not.
+    if is_folder(&at) {
         return Ok(Seen::Folder);
     }
-    let size = text(head.headers(), CONTENT_LENGTH).and_then(|size| size.parse().ok());
+    let size = text(head.headers(), CONTENT_LENGTH).and_then(|size| size.trim().parse().ok());
     match (head.status().is_success(), size) {
-        (true, Some(size)) => Ok(seen(&head, size)),
+        (true, Some(size)) => Ok(seen(&head, &at, size)),
         // Only these say that the object is not there, or not for us; others may mean that HEAD is not known.
         (false, _) if matches!(head.status().as_u16(), 401 | 404 | 410 | 429 | 500 | 502..=504) => {
             Err(status_error(place, head.status(), head.headers())
@@ -138,21 +162,21 @@ async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
     }
 }
 
-/// Learns the size from the answer to a request for one byte.
+/// Learns the size from the response to a request for one byte.
 async fn look_by_range(client: &Client, url: Url, place: &str) -> Result<Seen> {
-    let answer = ask(client, Method::GET, &url, Some((0, 1)), place).await?;
-    let total = ContentRange::of(answer.headers()).and_then(|range| range.total);
-    match (answer.status(), total) {
-        (StatusCode::PARTIAL_CONTENT, Some(size)) => Ok(seen(&answer, size)),
+    let headers = [(ACCEPT_ENCODING, "identity".to_owned()), (RANGE, "bytes=0-0".to_owned())];
+    let (found, at) = follow(client, place, Method::GET, &url, &headers).await?;
+    let total = ContentRange::of(found.headers()).and_then(|range| range.total);
+    match (found.status(), total) {
+        (StatusCode::PARTIAL_CONTENT, Some(size)) => Ok(seen(&found, &at, size)),
         // There is no first byte.
-        (StatusCode::RANGE_NOT_SATISFIABLE, Some(0)) => Ok(seen(&answer, 0)),
-        (StatusCode::OK, _) => {
-            match text(answer.headers(), CONTENT_LENGTH).and_then(|size| size.parse().ok()) {
-                Some(size) => Ok(seen(&answer, size)),
-                None => Err(no_size(place)),
-            }
-        }
-        (status, _) => Err(status_error(place, status, answer.headers()).unwrap_or_else(|| no_size(place))),
+        (StatusCode::RANGE_NOT_SATISFIABLE, Some(0)) => Ok(seen(&found, &at, 0)),
+        (StatusCode::OK, _) => match text(found.headers(), CONTENT_LENGTH).and_then(|size| size.parse().ok())
+        {
+            Some(size) => Ok(seen(&found, &at, size)),
+            None => Err(no_size(place)),
+        },
+        (status, _) => Err(status_error(place, status, found.headers()).unwrap_or_else(|| no_size(place))),
     }
 }
 
@@ -167,136 +191,70 @@ fn is_folder(url: &Url) -> bool {
     url.path().ends_with('/') && url.query().is_none()
 }
 
-fn seen(answer: &Response, size: u64) -> Seen {
-    if is_folder(answer.url()) {
+fn seen(head: &Incoming, at: &Url, size: u64) -> Seen {
+    if is_folder(at) {
         return Seen::Folder;
     }
-    let validator = Validator::of(answer.headers());
-    Seen::File { size, modified: validator.modified(), validator }
+    let version = Validators { size: Some(size), ..validators(head.headers()) };
+    Seen::File { version, coding: text(head.headers(), CONTENT_ENCODING) }
 }
 
-async fn ask(
+/// Sends a request, and again to where the server redirects it; redirections and all take no longer than one request may.
+pub(super) async fn send(
     client: &Client,
+    place: &str,
     method: Method,
     url: &Url,
-    range: Option<(u64, u64)>,
+    headers: &[(HeaderName, String)],
+) -> Result<Incoming> {
+    follow(client, place, method, url, headers).await.map(|(incoming, _)| incoming)
+}
+
+async fn follow(
+    client: &Client,
     place: &str,
-) -> Result<Response> {
-    // A compressed body has other offsets.
-    let mut request = client.request(method, url.clone()).header(ACCEPT_ENCODING, "identity");
-    if let Some((from, to)) = range {
-        request = request.header(RANGE, format!("bytes={from}-{}", to - 1));
-    }
-    request.send().await.map_err(|error| transport_error(place, &error))
-}
-
-#[derive(Debug)]
-struct HttpObject {
-    identity: Identity,
-    target: Arc<Target>,
-    gate: Gate,
-}
-
-impl Object for HttpObject {
-    fn size(&self) -> u64 {
-        self.identity.size
-    }
-
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let len = generate::within(self.size(), offset, buf.len());
-        let intake = Intake::new(buf, len, sink);
-        if len == 0 {
-            return intake.end(Ok(()));
-        }
-        let fetch = Fetch { target: Arc::clone(&self.target), offset, intake };
-        if let Err((fetch, error)) = self.gate.spawn(fetch) {
-            fetch.intake.end(Err(error));
-        }
-    }
-}
-
-/// The version of an object that reads must be of.
-#[derive(Debug)]
-struct Target {
-    url: Url,
-    place: Arc<str>,
-    size: u64,
-    validator: Validator,
-    client: Client,
-}
-
-struct Fetch {
-    target: Arc<Target>,
-    offset: u64,
-    intake: Intake,
-}
-
-impl AsyncWork for Fetch {
-    async fn run(mut self) {
-        let unwanted = self.intake.unwanted();
-        // Dropped half-way, it closes its connection, and its sink hears no more of it.
-        if let Some(result) = runtime::unless(unwanted, self.fetch()).await {
-            self.intake.end(result);
-        }
-    }
-}
-
-impl Fetch {
-    async fn fetch(&mut self) -> Result<()> {
-        let Target { url, place, client, validator, .. } = &*self.target;
-        let end = self.offset + self.intake.len() as u64;
-        let range = format!("bytes={}-{}", self.offset, end - 1);
-        let request = client.get(url.clone()).header(ACCEPT_ENCODING, "identity").header(RANGE, range);
-        let answer = validator.guard(request).send().await.map_err(|error| transport_error(place, &error))?;
-        self.check(&answer, end)?;
-        let place = Arc::clone(place);
-        self.intake.take(&place, answer.bytes_stream(), |error| transport_error(&place, &error)).await
-    }
-
-    /// Checks that `answer` is the wanted range of the wanted version.
-    fn check(&self, answer: &Response, end: u64) -> Result<()> {
-        let Target { place, size, validator, .. } = &*self.target;
-        let (status, headers) = (answer.status(), answer.headers());
-        let protocol = |what: String| Error::new(ErrorKind::Protocol, format!("{place}: {what}"));
-        let found = ContentRange::of(headers);
-        match status {
-            StatusCode::PARTIAL_CONTENT => validator.check(place, headers)?,
-            StatusCode::OK => {
-                validator.check(place, headers)?;
-                if (self.offset, end) == (0, *size) {
-                    return Ok(());
-                }
-                let remedy = "copy the file here first, or use another server";
-                return Err(protocol(format!("the server does not support range requests; {remedy}")));
-            }
-            // Gone, or too short for what was there: not the object that was opened.
-            StatusCode::NOT_FOUND | StatusCode::GONE => return Err(path::changed(place)),
-            StatusCode::RANGE_NOT_SATISFIABLE if found.is_none_or(|found| found.total != Some(*size)) => {
-                return Err(path::changed(place));
-            }
-            _ => {
-                let unexpected = || protocol(format!("{status}: not an answer to a range request"));
-                return Err(status_error(place, status, headers).unwrap_or_else(unexpected));
+    method: Method,
+    url: &Url,
+    headers: &[(HeaderName, String)],
+) -> Result<(Incoming, Url)> {
+    let hops = async {
+        let mut url = url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let incoming = client.send(place, request(&method, &url, headers)).await?;
+            match redirect::target(place, &url, &incoming)? {
+                None => return Ok((incoming, url)),
+                Some(next) => url = next,
             }
         }
-        let found = found.ok_or_else(|| protocol("206 without a Content-Range".to_owned()))?;
-        if found.total.is_some_and(|total| total != *size) {
-            return Err(path::changed(place));
+        let message = format!("{place}: more than {REDIRECTS_MAX} redirections in a row");
+        Err(Error::new(ErrorKind::Protocol, message))
+    };
+    let late = || Error::new(ErrorKind::TimedOut, format!("{place}: redirections take too long"));
+    tokio::time::timeout(client.limits.timeout, hops).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn request(method: &Method, url: &Url, headers: &[(HeaderName, String)]) -> reqwest::Request {
+    let mut url = url.clone();
+    let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
+    // Neither fails for a URL with a host.
+    url.set_username("").ok();
+    url.set_password(None).ok();
+    let mut request = reqwest::Request::new(method.clone(), url);
+    for (name, value) in headers {
+        // What is not text came from no header, and cannot be one.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            request.headers_mut().insert(name.clone(), value);
         }
-        if found.range != Some((self.offset, end)) {
-            let (from, last) = (self.offset, end - 1);
-            let sent = match found.range {
-                Some((first, end)) => format!("bytes {first}-{}", end.saturating_sub(1)),
-                None => "no range".to_owned(),
-            };
-            return Err(protocol(format!("asked for bytes {from}-{last}, the server sends {sent}")));
-        }
-        Ok(())
     }
+    if !user.is_empty() || password.is_some() {
+        let plain = |text: &str| percent_decoded(text);
+        let pair = [plain(&user), b":".to_vec(), plain(password.as_deref().unwrap_or_default())].concat();
+        if let Ok(mut value) = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(pair))) {
+            value.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+    }
+    request
 }
 
 /// A path as it stands in a URL: all but letters, digits and `-._~` escaped, bytes that are no UTF-8 too.

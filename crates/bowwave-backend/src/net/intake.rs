@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use futures_util::{Stream, StreamExt as _};
-
+use super::checksum::Verifier;
+use super::exchange::{Incoming, Next};
 use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
 
 /// Takes the bytes of one answer, tells of them as they come, and ends the read.
@@ -33,36 +33,44 @@ impl Intake {
         self.sink.unwanted()
     }
 
-    /// Takes a whole body: exactly [`Self::len`] bytes. `place` names the object in errors, `failed` explains theirs.
-    pub(crate) async fn take<B, E>(
+    /// Takes a whole body: exactly [`Self::len`] bytes. `place` names the object in errors. Bytes that a checksum covers are
+    /// told of when it was found right. Returns whether there was one.
+    pub(crate) async fn take(
         &mut self,
         place: &str,
-        body: impl Stream<Item = std::result::Result<B, E>>,
-        failed: impl Fn(E) -> Error,
-    ) -> Result<()>
-    where
-        B: AsRef<[u8]>,
-    {
-        let mut body = std::pin::pin!(body);
-        while let Some(bytes) = body.next().await {
-            let bytes = bytes.map_err(&failed).inspect_err(|_| self.tell())?;
-            let bytes = bytes.as_ref();
+        mut incoming: Incoming,
+        mut verifier: Verifier,
+    ) -> Result<bool> {
+        let has_checksum = !verifier.is_empty();
+        let mut deadline = self.sink.deadline();
+        loop {
+            let bytes = match incoming.next(deadline).await.inspect_err(|_| self.tell(&verifier))? {
+                Next::Bytes(bytes) => bytes,
+                Next::End => break,
+                Next::Due => {
+                    deadline = self.sink.deadline();
+                    continue;
+                }
+            };
             if bytes.len() > self.len - self.taken {
                 let message = format!("{place}: the body is longer than the {} bytes it announced", self.len);
                 return Err(Error::new(ErrorKind::Protocol, message));
             }
-            self.buf.copy_in(self.taken, bytes);
+            self.buf.copy_in(self.taken, &bytes);
             self.taken += bytes.len();
+            verifier
+                .take(&bytes)
+                .map_err(|what| Error::new(ErrorKind::Corrupt, format!("{place}: {what}")))?;
             if self.taken - self.told >= STEP_BYTES && self.taken < self.len {
-                self.tell();
+                self.tell(&verifier);
             }
         }
         if self.taken < self.len {
-            self.tell();
+            self.tell(&verifier);
             let message = format!("{place}: the body ended after {} of {} bytes", self.taken, self.len);
             return Err(Error::new(ErrorKind::Truncated, message));
         }
-        Ok(())
+        Ok(has_checksum)
     }
 
     /// Ends the read: with all bytes, or with what went wrong.
@@ -71,10 +79,11 @@ impl Intake {
         self.sink.done(self.buf, result.map(|()| taken));
     }
 
-    fn tell(&mut self) {
-        if self.taken > self.told {
-            self.told = self.taken;
-            self.sink.progress(self.taken);
+    fn tell(&mut self, verifier: &Verifier) {
+        let known = verifier.known(self.taken);
+        if known > self.told {
+            self.told = known;
+            self.sink.progress(known);
         }
     }
 }

@@ -1,21 +1,29 @@
 //! Stores behind a network: the runtime, the client and the errors that HTTP and object stores share.
 
-pub(crate) mod client;
+mod call;
+mod checksum;
+mod client;
 mod cloud;
 pub(crate) mod credentials;
 mod draft;
+mod errors;
+mod exchange;
 pub(crate) mod http;
 mod intake;
 mod lend;
+mod limits;
 mod listing;
+mod meta;
 mod names;
 pub(crate) mod object;
 pub(crate) mod open;
 mod plan;
+mod ranged;
+mod redirect;
 pub(crate) mod runtime;
-mod upstream;
+pub(crate) mod traffic;
+mod upload;
 mod validator;
-mod version;
 mod wire;
 mod writer;
 mod xml;

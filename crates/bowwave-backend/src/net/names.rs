@@ -8,23 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use object_store::ObjectMeta;
 use object_store::path::Path as Key;
 
-use super::cloud::{Kind, persist};
+use super::cloud::Kind;
 use super::draft::{Draft, Place};
+use super::meta::Meta;
 use super::object::ObjectBackend;
 use super::plan::Sizes;
+use super::ranged::Version;
 use super::runtime;
-use super::version::{Version, store_error};
 use super::writer::CloudWriter;
 use crate::{EntryKind, Error, ErrorKind, OpenWrite, Rename, Result, Upload, path};
 
 impl ObjectBackend {
     pub(super) fn writer(&self, path: &Path, how: &OpenWrite) -> Result<CloudWriter> {
         let (key, place) = self.new_key(path)?;
-        let found = match self.look_surely(path) {
+        let found = match self.look(path) {
             Ok(Some(found)) => Some(found),
             Ok(None) => return Err(path::is_a_directory(&self.url, path)),
             Err(error) if error.kind() == ErrorKind::NotFound && how.create => None,
@@ -37,7 +36,7 @@ impl ObjectBackend {
         let place = self.place(key, place);
         let published = found
             .filter(|_| !how.truncate)
-            .map(|meta| Arc::new(Version::new(&self.cloud.store, &place.key, &place.name, meta)));
+            .map(|meta| Arc::new(Version::of_object(&self.cloud, &place.name, meta)));
         Ok(CloudWriter::new(place, self.gate.clone(), published, fresh, how.create && how.exclusive))
     }
 
@@ -60,7 +59,7 @@ impl ObjectBackend {
             return Err(exists(&place));
         }
         let above = parent(path);
-        if !above.as_os_str().is_empty() && self.look_surely(above)?.is_some() {
+        if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
             return Err(path::not_a_directory(&self.url, above));
         }
         self.mark(&key)
@@ -68,7 +67,7 @@ impl ObjectBackend {
 
     pub(super) fn remove_object(&self, path: &Path) -> Result<()> {
         let (key, _) = self.key(path)?;
-        if self.look_surely(path)?.is_none() {
+        if self.look(path)?.is_none() {
             return Err(path::is_a_directory(&self.url, path));
         }
         self.keep_folder_of(path)?;
@@ -89,11 +88,11 @@ impl ObjectBackend {
             let message = format!("{from_place}: an object store cannot exchange names");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let source = self.look_surely(from)?;
+        let source = self.look(from)?;
         if from == to {
             return if how == Rename::NoReplace { Err(exists(&to_place)) } else { Ok(()) };
         }
-        let target = match self.look_surely(to) {
+        let target = match self.look(to) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
@@ -185,7 +184,7 @@ impl ObjectBackend {
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {
-        match self.look_surely(path) {
+        match self.look(path) {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
             Err(error) => Err(error),
@@ -196,7 +195,7 @@ impl ObjectBackend {
         if path.as_os_str().is_empty() {
             return Err(Error::new(ErrorKind::Busy, format!("{place}: the store's root cannot be removed")));
         }
-        if self.look_surely(path)?.is_some() {
+        if self.look(path)?.is_some() {
             return Err(path::not_a_directory(&self.url, path));
         }
         let (folder, _) = self.key(path)?;
@@ -219,20 +218,9 @@ impl ObjectBackend {
 
     /// Whether anything is in a folder besides `key`; markers have the key of their folder here, without the slash.
     fn has_others(&self, folder: &Key, key: &Key) -> Result<bool> {
-        let (cloud, folder, key) = (Arc::clone(&self.cloud), folder.clone(), key.clone());
-        runtime::wait(async move {
-            persist(|| async {
-                let mut listed = cloud.store.list(Some(&folder)).take(3);
-                while let Some(object) = listed.next().await {
-                    let location = object.map_err(|error| store_error(folder.as_ref(), &error))?.location;
-                    if location != key {
-                        return Ok(true);
-                    }
-                }
-                Ok(false)
-            })
-            .await
-        })
+        // The marker, `key` and one more.
+        let found = self.list_keys(&format!("{folder}/"), 3)?;
+        Ok(found.iter().any(|found| found.strip_suffix('/').unwrap_or(found) != key.as_ref()))
     }
 
     fn mark(&self, folder: &Key) -> Result<()> {
@@ -246,14 +234,14 @@ impl ObjectBackend {
     }
 
     /// Copies an object on the server; the copy is complete when this returns.
-    fn copy(&self, from: ObjectMeta, to: Key, place: String, exclusive: bool) -> Result<()> {
+    fn copy(&self, from: Meta, to: Key, place: String, exclusive: bool) -> Result<()> {
         let to = self.place(to, place);
         // S3 copies up to 5 GiB at once, and knows conditions on uploads only.
         let by_parts = to.cloud.kind == Kind::Amazon && (exclusive || from.size > COPY_WHOLE_BYTES_MAX);
         runtime::wait(async move {
             let size = from.size;
             if by_parts {
-                let source = Version::new(&to.cloud.store, &from.location.clone(), &to.name, from);
+                let source = Version::of_object(&to.cloud, &to.name, from);
                 let draft = Draft::new(&to, Some(Arc::new(source)), size);
                 let published = draft.publish(&to, exclusive).await;
                 if published.is_err() {
@@ -261,7 +249,7 @@ impl ObjectBackend {
                 }
                 return published.map(drop);
             }
-            to.cloud.copy(&from.location, &to.key, &to.name, exclusive).await?;
+            to.cloud.copy(&from, &to.key, exclusive).await?;
             // A server may answer before it has copied.
             let copied = to.cloud.head(&to.key, &to.name).await?;
             match copied {

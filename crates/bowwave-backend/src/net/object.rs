@@ -8,16 +8,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use object_store::ObjectMeta;
+use bowwave_core::Instant;
+use bowwave_core::network::{Listing, ListingEnd, ListingLimits, Page, Retry};
+use bytes::Bytes;
 use object_store::path::Path as Key;
 
-use super::cloud::{Cloud, Kind, persist};
+use super::cloud::{Cloud, Kind, Pages};
+use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
+use super::listing::{Listed, is_path};
+use super::meta::{Meta, identity};
 use super::plan::Sizes;
+use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
-use super::version::{CloudObject, Version, identity, store_error};
-use crate::{Backend, Entry, EntryKind, Object, OpenWrite, Owner, Profile, Rename, Result, Upload};
-use crate::{WriteObject, Writes, path};
+use crate::{Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, OpenWrite, Options, Owner};
+use crate::{Profile, Rename, Result, Upload, WriteObject, Writes, path};
 
 /// All objects of a bucket at and below a prefix.
 #[derive(Debug)]
@@ -27,12 +31,16 @@ pub struct ObjectBackend {
     pub(super) cloud: Arc<Cloud>,
     pub(super) gate: Gate,
     slots: u32,
+    require_version: bool,
+    list_entries_max: u64,
 }
 
 impl ObjectBackend {
-    pub(super) fn new(bucket: &str, prefix: Key, cloud: Cloud, slots: u32) -> Self {
+    pub(super) fn new(bucket: &str, prefix: Key, cloud: Cloud, slots: u32, options: &Options) -> Self {
         let url = path::place(bucket, Path::new(prefix.as_ref()));
-        Self { url, prefix, cloud: Arc::new(cloud), gate: Gate::new(slots), slots }
+        let (require_version, list_entries_max) = (options.require_version, options.list_entries_max);
+        let (cloud, gate) = (Arc::new(cloud), Gate::new(slots));
+        Self { url, prefix, cloud, gate, slots, require_version, list_entries_max }
     }
 
     /// The key of `path` and its name for messages.
@@ -49,38 +57,108 @@ impl ObjectBackend {
         Ok((key, place))
     }
 
-    /// What stands at `path`: an object, or `None` for a folder. Asks once: who reads tries again by itself.
-    pub(super) fn look(&self, path: &Path) -> Result<Option<ObjectMeta>> {
+    /// What stands at `path`: an object, or `None` for a directory.
+    pub(super) fn look(&self, path: &Path) -> Result<Option<Meta>> {
         let (key, place) = self.key(path)?;
-        let cloud = Arc::clone(&self.cloud);
-        runtime::wait(async move { look_once(&cloud, &key, &place).await })
+        let (cloud, is_bucket) = (Arc::clone(&self.cloud), key.as_ref().is_empty());
+        let prefix = if is_bucket { String::new() } else { format!("{key}/") };
+        let looked = runtime::wait(async move {
+            // One call: both requests share its attempts and its deadline.
+            cloud
+                .persist(|| async {
+                    if !is_bucket && let Some(found) = cloud.head_once(&key, &place).await? {
+                        return Ok(Looked::Object(found));
+                    }
+                    // No such object; a directory is there if something is below it.
+                    cloud.page_once(&Pages::below(&prefix, false, 1)).await.map(Looked::Page)
+                })
+                .await
+        })?;
+        let page = match looked {
+            Looked::Object(found) => return Ok(Some(found)),
+            Looked::Page(page) => self.cloud.parse(&page)?,
+        };
+        let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
+        // An empty bucket is there all the same.
+        if is_bucket || has_some { Ok(None) } else { Err(path::not_found(&self.url, path)) }
     }
 
-    /// As [`Self::look`], but asks until there is an answer.
-    pub(super) fn look_surely(&self, path: &Path) -> Result<Option<ObjectMeta>> {
-        let (key, place) = self.key(path)?;
-        let cloud = Arc::clone(&self.cloud);
-        runtime::wait(async move { persist(|| look_once(&cloud, &key, &place)).await })
+    /// The first keys that begin with `prefix`, at most `count`.
+    pub(super) fn list_keys(&self, prefix: &str, count: u32) -> Result<Vec<String>> {
+        let (cloud, pages) = (Arc::clone(&self.cloud), Pages::below(prefix, false, count));
+        let page = runtime::wait(async move { cloud.page(&pages, None).await })?;
+        let page = self.cloud.parse(&page)?;
+        Ok(page.objects.into_iter().map(|object| object.key).collect())
+    }
+
+    /// All entries directly below `prefix`, which is empty or ends in a slash. Pages are parsed on the caller's thread.
+    fn list_pages(&self, prefix: &str, mut entry: impl FnMut(Found) -> bool) -> Result<()> {
+        let limits = &self.cloud.wire.client.limits;
+        let mut listing = Listing::new(ListingLimits {
+            idle_pages_max: LIST_IDLE_PAGES_MAX,
+            entries_max: self.list_entries_max,
+            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
+            deadline: Instant(now().0.saturating_add(limits.retry.budget_ns.saturating_mul(LIST_DEADLINES))),
+        });
+        let mut pages = Pages::below(prefix, true, 0);
+        let mut retry = Retry::new(limits.retry, now());
+        loop {
+            let (cloud, wanted) = (Arc::clone(&self.cloud), pages.clone());
+            let (page, after) = runtime::wait(async move {
+                let page = cloud.page(&wanted, Some(&mut retry)).await?;
+                Ok((page, retry))
+            })?;
+            let bytes = page.len() as u64;
+            let page = self.cloud.parse(&page)?;
+            let mut new_entries = 0;
+            let (objects, prefixes) = (page.objects.into_iter(), page.prefixes.into_iter());
+            for found in prefixes.map(Found::Directory).chain(objects.map(Found::Object)) {
+                new_entries += u64::from(entry(found));
+            }
+            // Pages without anything new share one deadline.
+            retry = if new_entries > 0 { Retry::new(limits.retry, now()) } else { after };
+            let told = Page { new_entries, bytes, truncated: page.truncated, next: page.next.as_deref() };
+            let goes_on = listing.page(now(), told).map_err(|end| self.endless(prefix, end))?;
+            if !goes_on {
+                return Ok(());
+            }
+            pages.token = page.next;
+        }
+    }
+
+    /// The error for a listing that is given up.
+    fn endless(&self, prefix: &str, end: ListingEnd) -> Error {
+        let what = match end {
+            ListingEnd::Repeated => "the store sends the same page again".to_owned(),
+            ListingEnd::Idle { pages } => format!("{pages} pages in a row brought nothing new"),
+            ListingEnd::NoToken => "more follows, but the store does not say how to get it".to_owned(),
+            ListingEnd::Entries(most) => {
+                let message = format!(
+                    "{}/{prefix}: more than {most} entries in one directory (--list-max)",
+                    self.cloud.wire.place
+                );
+                return Error::new(ErrorKind::TooLarge, message);
+            }
+            ListingEnd::Bytes(most) => format!("its pages have more than {most} bytes"),
+            ListingEnd::Time => "it takes too long (--deadline)".to_owned(),
+        };
+        let message = format!("{}/{prefix}: the listing is given up: {what}", self.cloud.wire.place);
+        Error::new(ErrorKind::Protocol, message)
     }
 }
 
-async fn look_once(cloud: &Cloud, key: &Key, place: &str) -> Result<Option<ObjectMeta>> {
-    if !key.as_ref().is_empty()
-        && let Some(found) = cloud.head_once(key, place).await?
-    {
-        return Ok(Some(found));
-    }
-    // No such object; a folder is there if something is below it. An empty bucket is one all the same.
-    let bucket = key.as_ref().is_empty();
-    let prefix = (!bucket).then_some(key);
-    match cloud.store.list(prefix).next().await {
-        Some(Ok(_)) => Ok(None),
-        None if bucket => Ok(None),
-        Some(Err(error)) if !matches!(error, object_store::Error::NotFound { .. }) => {
-            Err(store_error(place, &error))
-        }
-        _ => Err(path::not_found(place, Path::new(""))),
-    }
+/// What a lookup has found.
+enum Looked {
+    Object(Meta),
+    /// No object; a page of what is below its key.
+    Page(Bytes),
+}
+
+/// What a listing has.
+enum Found {
+    Object(Listed),
+    /// A common prefix, with its slash.
+    Directory(String),
 }
 
 impl Backend for ObjectBackend {
@@ -93,6 +171,7 @@ impl Backend for ObjectBackend {
             request_bytes_best: 16 << 20,
             slots: self.slots,
             latency: Duration::from_millis(30),
+            deadline: Some(self.cloud.wire.client.limits.deadline),
             writes: Writes::Whole,
             write_part_bytes: Sizes::default().part,
             ..Profile::read_only(match self.cloud.kind {
@@ -106,40 +185,56 @@ impl Backend for ObjectBackend {
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
         Ok(match self.look(path)? {
-            Some(object) => entry(name.to_owned(), &object),
+            Some(meta) => Entry {
+                size: meta.size,
+                modified: meta.modified,
+                identity: Some(meta.identity()),
+                ..Entry::new(name, EntryKind::File)
+            },
             None => Entry::directory(name),
         })
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let (key, place) = self.key(path)?;
-        let (store, prefix) =
-            (Arc::clone(&self.cloud.store), (!key.as_ref().is_empty()).then(|| key.clone()));
-        let found = runtime::wait(async move {
-            store.list_with_delimiter(prefix.as_ref()).await.map_err(|error| store_error(&place, &error))
+        let (key, _) = self.key(path)?;
+        let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
+        let (mut names, mut is_directory) = (BTreeMap::<OsString, Entry>::new(), key.as_ref().is_empty());
+        self.list_pages(&prefix, |found| {
+            is_directory = true;
+            let key = match &found {
+                Found::Object(object) => &object.key,
+                Found::Directory(key) => key,
+            };
+            // The marker of the directory itself has no name, and what no file can be called is not shown.
+            let name = key.strip_prefix(&prefix).filter(|_| is_path(key)).unwrap_or_default();
+            let name = match &found {
+                Found::Object(_) => name,
+                Found::Directory(_) => name.strip_suffix('/').unwrap_or(name),
+            };
+            if name.is_empty() || name.contains('/') {
+                return false;
+            }
+            let name = OsString::from(name);
+            let entry = match found {
+                Found::Object(object) => entry(name.clone(), &object),
+                // Where a key is also a prefix of others, the object is shown.
+                Found::Directory(_) if names.contains_key(&name) => return false,
+                Found::Directory(_) => Entry::directory(&name),
+            };
+            names.insert(name, entry).is_none()
         })?;
-        let mut names = BTreeMap::<OsString, Entry>::new();
-        for folder in &found.common_prefixes {
-            if let Some(name) = name_below(&key, folder) {
-                names.insert(name.clone(), Entry::directory(&name));
-            }
-        }
-        for object in &found.objects {
-            if let Some(name) = name_below(&key, &object.location) {
-                names.insert(name.clone(), entry(name, object));
-            }
-        }
-        if names.is_empty() && found.objects.is_empty() && self.look(path)?.is_some() {
+        if !is_directory && self.look(path)?.is_some() {
             return Err(path::not_a_directory(&self.url, path));
         }
         Ok(names.into_values().collect())
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
-        let (key, place) = self.key(path)?;
+        let (_, place) = self.key(path)?;
         let meta = self.look(path)?.ok_or_else(|| path::is_a_directory(&self.url, path))?;
-        let version = Arc::new(Version::new(&self.cloud.store, &key, &place.into(), meta));
-        Ok(Arc::new(CloudObject { version, gate: self.gate.clone() }))
+        let version = Version::of_object(&self.cloud, &place.into(), meta);
+        version.require(self.require_version)?;
+        Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
     }
 
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
@@ -166,6 +261,10 @@ impl Backend for ObjectBackend {
         self.rename_entry(from, to, how)
     }
 
+    fn network(&self) -> Option<NetworkStats> {
+        Some(self.cloud.wire.client.traffic.stats())
+    }
+
     fn stray_uploads(&self) -> Result<Vec<Upload>> {
         self.uploads()
     }
@@ -175,21 +274,12 @@ impl Backend for ObjectBackend {
     }
 }
 
-/// The name of `key` in the folder `folder`, if a file can be called so.
-fn name_below(folder: &Key, key: &Key) -> Option<OsString> {
-    let mut parts = key.prefix_match(folder)?;
-    let name = parts.next()?;
-    let name = name.as_ref();
-    // The marker object of the folder itself has no part left; what no file can be called is not shown.
-    (parts.next().is_none() && !matches!(name, "" | "." | "..") && !name.contains('\0')).then(|| name.into())
-}
-
-fn entry(name: OsString, object: &ObjectMeta) -> Entry {
+fn entry(name: OsString, object: &Listed) -> Entry {
     Entry {
-        size: object.size,
-        modified: Some(object.last_modified.into()),
-        // Listings without tags would give another identity than answers with them.
-        identity: object.e_tag.is_some().then(|| identity(object)),
+        size: object.version.size.unwrap_or(0),
+        modified: object.modified,
+        // Listings without tags would give another identity than responses with them.
+        identity: object.version.etag.is_some().then(|| identity(&object.version, object.modified)),
         ..Entry::new(name, EntryKind::File)
     }
 }

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::{HeaderName, HeaderValue};
+use md5::{Digest as _, Md5};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
@@ -11,6 +15,7 @@ use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
 use super::client::{Connector, chain};
 use super::cloud::{Cloud, Kind, Parts};
 use super::credentials::{self, Aws, Environment, vendor};
+use super::exchange::Client;
 use super::object::ObjectBackend;
 use super::wire::{Signer, Wire};
 use crate::{Credentials, Error, ErrorKind, Options, Result};
@@ -29,8 +34,8 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
     let prefix = prefix.trim_end_matches('/');
     let slots = options.connections.unwrap_or(SLOTS).max(1);
     let place = format!("{scheme}://{bucket}");
-    let setting =
-        Setting { url, bucket, options, connector: Connector::new(&place, options.timeout, slots)? };
+    let client = Client::new(options, slots)?;
+    let setting = Setting { url, bucket, options, connector: Connector { place: place.clone(), client } };
     let environment: Environment<'_> = &|name| std::env::var(name).ok();
     let cloud = match scheme {
         "s3" => setting.amazon(environment)?,
@@ -38,18 +43,18 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
         _ => setting.azure(environment)?,
     };
     let prefix = object_store::path::Path::parse(prefix).map_err(|error| invalid(&chain(&error)))?;
-    Ok(ObjectBackend::new(&place, prefix, cloud, slots))
+    Ok(ObjectBackend::new(&place, prefix, cloud, slots, options))
 }
 
 /// A bucket of Google, with a key that is not in the environment.
 #[cfg(test)]
 pub(super) fn google_with_key(bucket: &str, key: &str, options: &Options) -> Result<ObjectBackend> {
     let url = format!("gs://{bucket}");
-    let connector = Connector::new(&url, options.timeout, SLOTS)?;
+    let connector = Connector { place: url.clone(), client: Client::new(options, SLOTS)? };
     let builder = GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_service_account_key(key);
     let builder = builder.with_base_url(options.endpoint.as_deref().unwrap_or_default());
     let cloud = Setting { url: &url, bucket, options, connector }.google_of(builder)?;
-    Ok(ObjectBackend::new(&url, object_store::path::Path::default(), cloud, SLOTS))
+    Ok(ObjectBackend::new(&url, object_store::path::Path::default(), cloud, SLOTS, options))
 }
 
 struct Setting<'a> {
@@ -120,7 +125,10 @@ impl Setting<'_> {
             true => Signer::Nobody,
             false => Signer::Amazon { credentials: Arc::clone(store.credentials()), region },
         };
-        Ok(self.cloud(Kind::Amazon, Arc::clone(&store) as _, store, base, signer))
+        let mut cloud = self.cloud(Kind::Amazon, Arc::clone(&store) as _, store, base, signer);
+        cloud.wire.always = payer(environment);
+        cloud.wire.reading = customer_key(environment, self.url)?;
+        Ok(cloud)
     }
 
     fn google(self, environment: Environment<'_>) -> Result<Cloud> {
@@ -180,9 +188,10 @@ impl Setting<'_> {
         base: String,
         signer: Signer,
     ) -> Cloud {
-        let Connector { place, upstream, patience, .. } = self.connector.clone();
-        let wire = Wire { place, base, client: upstream, patience, signer };
-        Cloud { kind, bucket: self.bucket.to_owned(), store, parts: Parts(parts), wire }
+        let Connector { place, client } = self.connector.clone();
+        let wire = Wire { place, base, client, signer, always: Vec::new(), reading: Vec::new() };
+        let (bucket, verify) = (self.bucket.to_owned(), self.options.verify);
+        Cloud { kind, bucket, store, parts: Parts(parts), wire, verify }
     }
 
     /// Plain http sends data, and with some clouds keys, in the clear: only where that is asked for.
@@ -198,13 +207,39 @@ impl Setting<'_> {
             return Ok(());
         }
         Err(invalid(format!(
-            "the endpoint `{endpoint}` is plain http; allow it (AWS_ALLOW_HTTP=true) or use https"
+            "the endpoint `{endpoint}` is plain http; allow it (--allow-http or AWS_ALLOW_HTTP=true) or use https"
         )))
     }
 
     fn refused(&self, error: &object_store::Error) -> Error {
         Error::new(ErrorKind::InvalidUrl, format!("{}: {}", self.url, chain(error)))
     }
+}
+
+/// The header that says that the requester pays, where the environment says so.
+fn payer(environment: Environment<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let pays = environment("AWS_REQUEST_PAYER").is_some_and(|value| truth(&value));
+    let header = (HeaderName::from_static("x-amz-request-payer"), HeaderValue::from_static("requester"));
+    pays.then_some(header).into_iter().collect()
+}
+
+/// The headers of reads of objects that are encrypted with a key of the customer's, which the environment has.
+fn customer_key(environment: Environment<'_>, url: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
+    let Some(key) = environment("AWS_SSE_CUSTOMER_KEY_BASE64") else { return Ok(Vec::new()) };
+    let invalid =
+        || Error::new(ErrorKind::InvalidUrl, format!("{url}: AWS_SSE_CUSTOMER_KEY_BASE64 is no Base64"));
+    let plain = BASE64_STANDARD.decode(key.trim()).map_err(|_| invalid())?;
+    let sum = BASE64_STANDARD.encode(Md5::digest(&plain));
+    let header = |name, value: &str| {
+        let mut value = HeaderValue::from_str(value).map_err(|_| invalid())?;
+        value.set_sensitive(true);
+        Ok((HeaderName::from_static(name), value))
+    };
+    Ok(vec![
+        header("x-amz-server-side-encryption-customer-algorithm", "AES256")?,
+        header("x-amz-server-side-encryption-customer-key", key.trim())?,
+        header("x-amz-server-side-encryption-customer-key-md5", &sum)?,
+    ])
 }
 
 /// The caller retries, and counts.

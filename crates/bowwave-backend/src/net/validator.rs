@@ -1,77 +1,60 @@
-//! What tells two versions of an object on a web server apart.
+//! Headers that say of which version and range a response is.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use reqwest::RequestBuilder;
-use reqwest::header::{
-    CONTENT_RANGE, ETAG, HeaderMap, HeaderName, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+use bowwave_core::network::{Condition, Response, Validators};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MATCH,
+    IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
 
-use crate::{Error, ErrorKind, Identity, Result, path};
-
 /// Entity tag and time of modification, as the server writes them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Validator {
-    etag: Option<String>,
-    modified: Option<String>,
+pub(super) fn validators(headers: &HeaderMap) -> Validators {
+    let given = |name| text(headers, name).filter(|value| !value.trim().is_empty());
+    Validators { etag: given(ETAG), modified: given(LAST_MODIFIED), size: None }
 }
 
-impl Validator {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        Self { etag: text(headers, ETAG), modified: text(headers, LAST_MODIFIED) }
-    }
+/// The header that makes a request fail if the object is another by now.
+pub(super) fn condition(version: &Validators) -> Option<(HeaderName, &str)> {
+    version.condition().map(|condition| match condition {
+        Condition::IfMatch(etag) => (IF_MATCH, etag),
+        Condition::IfUnmodifiedSince(modified) => (IF_UNMODIFIED_SINCE, modified),
+    })
+}
 
-    /// Makes `request` fail if the object is another by now.
-    pub(super) fn guard(&self, request: RequestBuilder) -> RequestBuilder {
-        match (&self.etag, &self.modified) {
-            // A weak tag never matches: it does not promise equal bytes.
-            (Some(etag), _) if !etag.starts_with("W/") => request.header(IF_MATCH, etag),
-            (_, Some(modified)) => request.header(IF_UNMODIFIED_SINCE, modified),
-            _ => request,
-        }
+/// The head of a response as the core checks it. `coding` is the `Content-Encoding` that the object was opened with.
+pub(super) fn response(status: u16, headers: &HeaderMap, coding: Option<&str>) -> Response {
+    let has_range = headers.contains_key(CONTENT_RANGE);
+    let found = ContentRange::of(headers);
+    let total = found.and_then(|found| found.total);
+    let found_coding =
+        text(headers, CONTENT_ENCODING).filter(|found| !found.eq_ignore_ascii_case("identity"));
+    let parts =
+        text(headers, CONTENT_TYPE).is_some_and(|kind| kind.trim_start().starts_with("multipart/byteranges"));
+    Response {
+        status,
+        version: Validators { size: total, ..validators(headers) },
+        range: found.and_then(|found| found.range),
+        has_range,
+        length: text(headers, CONTENT_LENGTH).and_then(|length| length.trim().parse().ok()),
+        encoded: found_coding.as_deref() != coding.filter(|coding| !coding.eq_ignore_ascii_case("identity"))
+            || status == 206 && parts,
     }
+}
 
-    /// Checks that an answer is of the same version: servers may ignore conditions.
-    pub(super) fn check(&self, place: &str, headers: &HeaderMap) -> Result<()> {
-        let now = Self::of(headers);
-        let same = match (self, &now) {
-            (Self { etag: Some(then), .. }, Self { etag: Some(now), .. }) => then == now,
-            (Self { modified: Some(then), .. }, Self { modified: Some(now), .. }) => then == now,
-            (Self { etag: None, modified: None }, _) => true,
-            _ => {
-                let message =
-                    format!("{place}: the server leaves out the ETag and Last-Modified it sent at first");
-                return Err(Error::new(ErrorKind::Protocol, message));
-            }
-        };
-        if same { Ok(()) } else { Err(path::changed(place)) }
+/// A time such as `Sun, 06 Nov 1994 08:49:37 GMT`; `None` for others.
+pub(super) fn rfc1123(text: &str) -> Option<SystemTime> {
+    let mut parts = text.split_once(", ")?.1.split([' ', ':']);
+    let day: u64 = parts.next()?.parse().ok()?;
+    let name = parts.next()?;
+    let month = MONTHS.iter().position(|month| *month == name)? as u64;
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let (year, hour, minute, second) = (number()?, number()?, number()?, number()?);
+    if !(1970..=9999).contains(&year) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
     }
-
-    /// Time of modification, if the server writes it as it should (`Sun, 06 Nov 1994 08:49:37 GMT`).
-    pub(super) fn modified(&self) -> Option<SystemTime> {
-        let mut parts = self.modified.as_ref()?.split_once(", ")?.1.split([' ', ':']);
-        let day: u64 = parts.next()?.parse().ok()?;
-        let name = parts.next()?;
-        let month = MONTHS.iter().position(|month| *month == name)? as u64;
-        let mut number = || parts.next()?.parse::<u64>().ok();
-        let (year, hour, minute, second) = (number()?, number()?, number()?, number()?);
-        if !(1970..=9999).contains(&year)
-            || !(1..=31).contains(&day)
-            || hour > 23
-            || minute > 59
-            || second > 60
-        {
-            return None;
-        }
-        let days = days_since_1970(year, month, day);
-        Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
-    }
-
-    pub(super) fn identity(&self, size: u64) -> Identity {
-        // The time stands in for a missing tag, as text: all that matters is whether it is equal.
-        let etag = self.etag.clone().or_else(|| self.modified.clone());
-        Identity { etag, size, ..Identity::default() }
-    }
+    let days = days_since_1970(year, month, day);
+    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
 }
 
 /// `Content-Range: bytes FIRST-LAST/TOTAL`, as a half-open range; `None` where the server does not say.
@@ -162,9 +145,8 @@ mod tests {
             ("yesterday", None),
             ("Sun, 06 Nov 0000 08:49:37 GMT", None),
         ] {
-            let validator = Validator { etag: None, modified: Some(text.to_owned()) };
             let time = seconds.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-            assert_eq!(validator.modified(), time, "{text}");
+            assert_eq!(rfc1123(text), time, "{text}");
         }
     }
 }

@@ -1,12 +1,11 @@
-//! Requests that the library has no call for, signed with the library's credentials: lists of uploads, copies of parts,
-//! keys that end in `/`, conditions.
+//! Requests to one bucket, signed with the library's credentials: reads, lists, and what the library has no call for.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderName};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
 use http::{HeaderValue, Method, StatusCode};
 use object_store::CredentialProvider;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
@@ -14,8 +13,11 @@ use object_store::azure::{AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::GcpCredentialProvider;
 
-use super::client::{status_error, transport_error};
-use super::{upstream, xml};
+use super::client::{one_line, redirected, status_error, transport_error};
+use super::exchange::{Client, Incoming};
+use super::limits::{DOCUMENT_BYTES_MAX, LIST_PAGE_BYTES_MAX};
+use super::validator::text;
+use super::xml;
 use crate::{Error, ErrorKind, Result};
 
 /// The way to one bucket.
@@ -25,10 +27,12 @@ pub(super) struct Wire {
     pub(super) place: String,
     /// URL of the bucket, without a slash at its end.
     pub(super) base: String,
-    pub(super) client: reqwest::Client,
-    /// How long nothing may move.
-    pub(super) patience: Duration,
+    pub(super) client: Client,
     pub(super) signer: Signer,
+    /// Headers of each request, such as who pays.
+    pub(super) always: Vec<(HeaderName, HeaderValue)>,
+    /// Headers of requests that read an object, such as the key that it is encrypted with.
+    pub(super) reading: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// Who signs.
@@ -53,62 +57,117 @@ impl fmt::Debug for Signer {
 
 /// A request.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
-    /// Any key, also one that the library would not take; empty for the bucket.
+    /// Any key, also one that the library would not accept; empty for the bucket.
     pub(super) key: &'a str,
     pub(super) query: &'a [(&'a str, &'a str)],
-    pub(super) headers: &'a [(&'static str, String)],
+    pub(super) headers: &'a [(HeaderName, String)],
     pub(super) body: String,
 }
 
+impl<'a> Outgoing<'a> {
+    /// A request without query, headers and body.
+    pub(super) fn new(method: Method, key: &'a str) -> Self {
+        Self { method, key, query: &[], headers: &[], body: String::new() }
+    }
+}
+
 impl Wire {
-    /// Asks once, and returns the body of a success.
+    /// Sends a request and returns its response as soon as the head is there, whatever the status; nothing may stand still for
+    /// longer than `patience`.
+    ///
+    /// # Errors
+    /// `Protocol` for redirections, which are not followed; as the connection fails.
+    pub(super) async fn send(&self, request: Outgoing<'_>, patience: Duration) -> Result<Incoming> {
+        let place = self.place_of(request.key);
+        let reads = request.query.is_empty() && matches!(request.method, Method::GET | Method::HEAD);
+        let mut signed = self.request(&place, request)?;
+        let standing = self.always.iter().chain(if reads { &*self.reading } else { &[] });
+        for (name, value) in standing {
+            signed.headers_mut().insert(name.clone(), value.clone());
+        }
+        self.sign(&place, &mut signed).await?;
+        let incoming = if matches!(*signed.method(), Method::GET | Method::HEAD) {
+            let (parts, _) = signed.into_parts();
+            let url = parts.uri.to_string().parse().map_err(|_| invalid(&place, "the key makes no URL"))?;
+            let mut plain = reqwest::Request::new(parts.method, url);
+            *plain.headers_mut() = parts.headers;
+            self.client.send(&place, plain).await?
+        } else {
+            self.client.upload(&place, signed, patience).await?
+        };
+        match incoming.status() {
+            status if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
+                Err(redirected(&place, status, incoming.headers()))
+            }
+            _ => Ok(incoming),
+        }
+    }
+
+    /// Sends a request once, and returns headers and body of a success.
     ///
     /// # Errors
     /// As the status says, `Exists` for a condition that does not hold; also for errors in the body of a success.
-    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<String> {
-        self.ask_patiently(ask, self.patience).await
+    pub(super) async fn document(
+        &self,
+        request: Outgoing<'_>,
+        patience: Duration,
+    ) -> Result<(HeaderMap, Bytes)> {
+        let place = self.place_of(request.key);
+        let bytes_max = if request.key.is_empty() { LIST_PAGE_BYTES_MAX } else { DOCUMENT_BYTES_MAX };
+        let incoming = self.send(request, patience).await?;
+        let (status, headers) = (incoming.status(), incoming.headers().clone());
+        if !status.is_success() {
+            return Err(explained(&place, incoming).await);
+        }
+        let body = incoming.collect(bytes_max).await?;
+        // Copies and completions say 200 first and fail later.
+        if xml::find(&body, "Error", "Error").is_some() {
+            let text = String::from_utf8_lossy(&body).into_owned();
+            return Err(explain(&place, StatusCode::INTERNAL_SERVER_ERROR, &headers, &text));
+        }
+        Ok((headers, body))
     }
 
-    /// As [`Self::ask`], for what takes the server long: nothing may move for `patience`.
-    pub(super) async fn ask_patiently(&self, ask: Ask<'_>, patience: Duration) -> Result<String> {
-        let place =
-            if ask.key.is_empty() { self.place.clone() } else { format!("{}/{}", self.place, ask.key) };
-        let mut request = self.request(&place, ask)?;
-        self.sign(&place, &mut request).await?;
-        let failed = |error| transport_error(&place, &error);
-        let answer = upstream::send(&self.client, &place, request, patience).await.map_err(failed)?;
-        let (parts, body) = answer.into_parts();
-        let body = body.bytes().await.map_err(failed)?;
-        let body = String::from_utf8_lossy(&body).into_owned();
-        // Copies and completions say 200 first and fail later.
-        let late = parts.status.is_success() && xml::text(&body, "Error").is_some();
-        let status = if late { StatusCode::INTERNAL_SERVER_ERROR } else { parts.status };
-        match status_error(&place, status, &parts.headers) {
-            None => Ok(body),
-            Some(error) => Err(explained(&place, status, error, &body)),
+    /// As [`document`](Self::document), for one that must be XML.
+    ///
+    /// # Errors
+    /// Besides, `Protocol` if the response is of another type: a proxy's or a login page, whatever its status says.
+    pub(super) async fn xml(&self, request: Outgoing<'_>, patience: Duration) -> Result<Bytes> {
+        let place = self.place_of(request.key);
+        let (headers, body) = self.document(request, patience).await?;
+        match text(&headers, CONTENT_TYPE) {
+            Some(kind) if !kind.to_ascii_lowercase().contains("xml") => {
+                Err(foreign(&place, &format!("it is {kind}")))
+            }
+            _ => Ok(body),
         }
     }
 
-    fn request(&self, place: &str, ask: Ask<'_>) -> Result<HttpRequest> {
-        let odd =
-            |what: &str| Error::new(ErrorKind::Invalid, format!("{place}: cannot be asked for: {what}"));
-        let mut url = format!("{}/{}", self.base, encoded(ask.key, true));
-        for (index, (name, value)) in ask.query.iter().enumerate() {
+    fn place_of(&self, key: &str) -> String {
+        if key.is_empty() { self.place.clone() } else { format!("{}/{key}", self.place) }
+    }
+
+    fn request(&self, place: &str, request: Outgoing<'_>) -> Result<HttpRequest> {
+        let mut url = format!("{}/{}", self.base, encoded(request.key, true));
+        for (index, (name, value)) in request.query.iter().enumerate() {
             let mark = if index == 0 { '?' } else { '&' };
             url.push_str(&format!("{mark}{}={}", encoded(name, false), encoded(value, false)));
         }
-        let len = ask.body.len();
-        let mut request = HttpRequest::new(HttpRequestBody::from(Bytes::from(ask.body)));
-        *request.method_mut() = ask.method;
-        *request.uri_mut() = url.parse().map_err(|_| odd("no URL"))?;
-        for (name, value) in ask.headers {
-            let value = HeaderValue::from_str(value).map_err(|_| odd("no header"))?;
-            request.headers_mut().insert(HeaderName::from_static(name), value);
+        let len = request.body.len();
+        let mut built = HttpRequest::new(HttpRequestBody::from(Bytes::from(request.body)));
+        *built.uri_mut() = url.parse().map_err(|_| invalid(place, "the key makes no URL"))?;
+        for (name, value) in request.headers {
+            let value = HeaderValue::from_str(value)
+                .map_err(|_| invalid(place, "a header has control characters"))?;
+            built.headers_mut().insert(name.clone(), value);
         }
-        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
-        Ok(request)
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            built.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
+        }
+        *built.method_mut() = request.method;
+        Ok(built)
     }
 
     async fn sign(&self, place: &str, request: &mut HttpRequest) -> Result<()> {
@@ -135,37 +194,78 @@ impl Wire {
             }
         }
     }
-}
 
-/// The error with what the server says about it, and of the kind that its code means.
-fn explained(place: &str, status: StatusCode, error: Error, body: &str) -> Error {
-    let code = xml::text(body, "Code").unwrap_or_default();
-    let said = xml::text(body, "Message").filter(|said| !said.is_empty());
-    let said = said.map_or_else(String::new, |said| format!(" ({})", super::client::one_line(&said)));
-    match (status.as_u16(), code.as_str()) {
-        (412, _) => Error::new(ErrorKind::Exists, format!("{place}: the condition does not hold{said}")),
-        (409, _) => Error::new(ErrorKind::Busy, format!("{place}: somebody else writes it, too{said}"))
-            .retryable(true),
-        (_, "SlowDown") => {
-            Error::new(ErrorKind::Throttled, format!("{place}: the server asks to slow down{said}"))
-        }
-        (_, "EntityTooLarge") => {
-            Error::new(ErrorKind::TooLarge, format!("{place}: too large for this store{said}"))
-        }
-        (_, "KeyTooLongError") => {
-            Error::new(ErrorKind::NameTooLong, format!("{place}: the key is too long{said}"))
-        }
-        _ => {
-            let told = Error::new(error.kind(), format!("{error}{said}")).retryable(error.is_retryable());
-            match error.retry_after() {
-                Some(pause) => told.after(pause),
-                None => told,
+    /// The URL of an object for a request that names it as its source: with a shared access signature, where Azure wants one.
+    pub(super) async fn source_url(&self, key: &str) -> Result<String> {
+        let place = self.place_of(key);
+        let mut url: reqwest::Url = format!("{}/{}", self.base, encoded(key, true))
+            .parse()
+            .map_err(|_| invalid(&place, "the key makes no URL"))?;
+        if let Signer::Azure { credentials, .. } = &self.signer {
+            let credential =
+                credentials.get_credential().await.map_err(|error| transport_error(&place, &error))?;
+            if let AzureCredential::SASToken(pairs) = &*credential {
+                url.query_pairs_mut().extend_pairs(pairs);
             }
         }
+        Ok(url.into())
     }
 }
 
-/// `text` with all but the letters, digits and marks that every server takes as `%XX`; slashes stay in keys.
+/// The error for a response that is not what a store sends.
+pub(super) fn foreign(place: &str, why: &str) -> Error {
+    let message = format!(
+        "{place}: the response is not the expected document of an object store: {why}; is there a proxy or a login page \
+         in between, or is the endpoint wrong?"
+    );
+    Error::new(ErrorKind::Protocol, message)
+}
+
+/// The error for a response that is no success, with what the server says about it.
+pub(super) async fn explained(place: &str, incoming: Incoming) -> Error {
+    let (status, headers) = (incoming.status(), incoming.headers().clone());
+    let text = incoming.explanation().await;
+    explain(place, status, &headers, &text)
+}
+
+/// The error with what the server says about it, and of the kind that its code means.
+fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Error {
+    let code = xml::find(body.as_bytes(), "Error", "Code").unwrap_or_default();
+    let said = xml::find(body.as_bytes(), "Error", "Message").filter(|said| !said.trim().is_empty());
+    let said = said.map_or_else(String::new, |said| format!(" ({})", one_line(&said)));
+    let kind = |kind, what: &str| Error::new(kind, format!("{place}: {what}{said}"));
+    let plain = status_error(place, status, headers);
+    let explained = match (status.as_u16(), code.trim()) {
+        (412, _) => kind(ErrorKind::Exists, "the condition does not hold"),
+        (409, _) => kind(ErrorKind::Busy, "another writer is at it, too").retryable(true),
+        (_, "SlowDown" | "ServerBusy") => kind(ErrorKind::Throttled, "the store asks to slow down"),
+        (_, "EntityTooLarge") => kind(ErrorKind::TooLarge, "too large for this store"),
+        (_, "KeyTooLongError") => kind(ErrorKind::NameTooLong, "the key is too long"),
+        (_, "NoSuchBucket" | "ContainerNotFound") => kind(ErrorKind::NotFound, "no such bucket"),
+        (_, "NoSuchUpload") => kind(ErrorKind::NotFound, "the upload is gone: aborted, or too old"),
+        (_, "InvalidAccessKeyId") => {
+            kind(ErrorKind::Unauthenticated, "the store does not know this access key")
+        }
+        (_, "SignatureDoesNotMatch" | "AuthenticationFailed") => {
+            kind(ErrorKind::Unauthenticated, "the secret does not fit the access key")
+        }
+        (_, "ExpiredToken") => kind(ErrorKind::Unauthenticated, "the session token has expired"),
+        _ => match &plain {
+            Some(error) => Error::new(error.kind(), format!("{error}{said}")).retryable(error.is_retryable()),
+            None => kind(ErrorKind::Protocol, "the store refuses the request"),
+        },
+    };
+    match plain.and_then(|error| error.retry_after()) {
+        Some(pause) => explained.after(pause),
+        None => explained,
+    }
+}
+
+fn invalid(place: &str, what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{place}: cannot be requested: {what}"))
+}
+
+/// `text` with all but the letters, digits and marks that every server accepts as `%XX`; slashes stay in keys.
 pub(super) fn encoded(text: &str, key: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

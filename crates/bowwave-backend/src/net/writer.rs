@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::sync::RwLock;
 
 use super::draft::{Draft, Place};
+use super::ranged::Version;
 use super::runtime::{self, AsyncWork, Gate};
-use super::version::Version;
 use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
 use crate::{WriteBuf, WriteObject, WriteSink};
 
@@ -170,8 +170,8 @@ impl Shared {
             (state.draft.clone(), state.exclusive)
         };
         if let Some(draft) = draft {
-            let version = draft.publish(&self.place, exclusive).await?;
-            let target = Version::new(&self.place.cloud.store, &self.place.key, &self.place.name, version);
+            let meta = draft.publish(&self.place, exclusive).await?;
+            let target = Version::of_object(&self.place.cloud, &self.place.name, meta);
             let mut state = self.state();
             state.published = Some(Arc::new(target));
             state.exclusive = false;

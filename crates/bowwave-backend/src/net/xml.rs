@@ -1,33 +1,67 @@
-//! The little XML that S3 speaks, where the library does not speak it for us.
+//! The XML that object stores send, read event by event, in bounds.
 
-/// The text of the first element `name`, unescaped.
-pub(super) fn text(xml: &str, name: &str) -> Option<String> {
-    Some(unescaped(raw(xml, name)?.0))
-}
+use quick_xml::Reader;
+use quick_xml::events::{BytesRef, Event};
 
-/// The contents of each element `name`, in order; none of them nests.
-pub(super) fn each<'a>(mut xml: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    std::iter::from_fn(move || {
-        let (inner, rest) = raw(xml, name)?;
-        xml = rest;
-        Some(inner)
-    })
-}
+/// Elements within each other that a document may have; listings have four.
+const DEPTH_MAX: usize = 12;
 
-/// What stands in the first element `name`, and what follows it. Its tag may have attributes.
-fn raw<'a>(xml: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
-    let mut from = 0;
+/// Reads a document whose root element is one of `roots`, names without their prefixes. At the end of each element, `end` is
+/// called with the names from the root down to it and its text.
+///
+/// # Errors
+/// What is wrong with the document, for a message.
+pub(super) fn read(
+    document: &[u8],
+    roots: &[&str],
+    mut end: impl FnMut(&[String], &str) -> Result<(), String>,
+) -> Result<(), String> {
+    let document = std::str::from_utf8(document).map_err(|_| "it is not UTF-8".to_owned())?;
+    let mut reader = Reader::from_str(document.trim_start_matches('\u{feff}'));
+    let (mut path, mut text, mut ended) = (Vec::<String>::new(), String::new(), false);
     loop {
-        let start = from + xml[from..].find(&format!("<{name}"))?;
-        let after = &xml[start + 1 + name.len()..];
-        if !after.starts_with(['>', ' ', '/', '\t', '\n', '\r']) {
-            // A longer name that begins so.
-            from = start + 1;
-            continue;
+        let event = reader.read_event().map_err(|error| format!("it is no XML ({error})"))?;
+        match event {
+            Event::Start(element) => {
+                enter(&mut path, element.local_name().as_ref(), roots, ended)?;
+                text.clear();
+            }
+            Event::Empty(element) => {
+                enter(&mut path, element.local_name().as_ref(), roots, ended)?;
+                end(&path, "")?;
+                path.pop();
+                ended = path.is_empty();
+            }
+            Event::End(_) => {
+                end(&path, &text)?;
+                path.pop();
+                text.clear();
+                ended = path.is_empty();
+            }
+            Event::Text(part) => text.push_str(&part.decode().map_err(|error| error.to_string())?),
+            Event::CData(part) => text.push_str(&part.decode().map_err(|error| error.to_string())?),
+            Event::GeneralRef(reference) => text.push(character(&reference)?),
+            Event::DocType(_) => {
+                return Err("it has a document type definition, which no store sends".to_owned());
+            }
+            Event::Eof if ended => return Ok(()),
+            Event::Eof => return Err("it ends early, or is empty".to_owned()),
+            Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
         }
-        let (tag, rest) = after.split_once('>')?;
-        return if tag.ends_with('/') { Some(("", rest)) } else { rest.split_once(&format!("</{name}>")) };
     }
+}
+
+/// The text of the first element called `name` in a document of any root, or nothing: for what a message may say.
+pub(super) fn find(document: &[u8], root: &str, name: &str) -> Option<String> {
+    let mut found = None;
+    // What was found before an error counts.
+    let _ = read(document, &[root], |path, text| {
+        if path.last().is_some_and(|last| last == name) && found.is_none() {
+            found = Some(text.to_owned());
+        }
+        Ok(())
+    });
+    found
 }
 
 /// `text` as it may stand between tags.
@@ -36,42 +70,32 @@ pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn unescaped(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, from)) = rest.split_once('&') {
-        plain.push_str(before);
-        let known = from.split_once(';').and_then(|(name, after)| Some((character(name)?, after)));
-        match known {
-            Some((character, after)) => {
-                plain.push(character);
-                rest = after;
-            }
-            None => {
-                plain.push('&');
-                rest = from;
-            }
-        }
+fn enter(path: &mut Vec<String>, name: &[u8], roots: &[&str], ended: bool) -> Result<(), String> {
+    let name = String::from_utf8_lossy(name);
+    if path.is_empty() && (ended || !roots.contains(&&*name)) {
+        let name: String = name.chars().take(40).collect();
+        return Err(format!("it is <{name}> in place of <{}>", roots.join("> or <")));
     }
-    plain.push_str(rest);
-    plain
+    if path.len() == DEPTH_MAX {
+        return Err(format!("its elements lie more than {DEPTH_MAX} deep"));
+    }
+    path.push(name.into_owned());
+    Ok(())
 }
 
-fn character(name: &str) -> Option<char> {
-    match name {
-        "amp" => Some('&'),
-        "lt" => Some('<'),
-        "gt" => Some('>'),
-        "quot" => Some('"'),
-        "apos" => Some('\''),
-        _ => {
-            let digits = name.strip_prefix('#')?;
-            let code = match digits.strip_prefix(['x', 'X']) {
-                Some(digits) => u32::from_str_radix(digits, 16),
-                None => digits.parse(),
-            };
-            code.ok().and_then(char::from_u32)
-        }
+/// The character that a reference such as `&amp;` or `&#10;` stands for. Entities of a document's own are refused.
+fn character(reference: &BytesRef<'_>) -> Result<char, String> {
+    if let Ok(Some(character)) = reference.resolve_char_ref() {
+        return Ok(character);
+    }
+    let name = reference.decode().map_err(|error| error.to_string())?;
+    match &*name {
+        "amp" => Ok('&'),
+        "lt" => Ok('<'),
+        "gt" => Ok('>'),
+        "quot" => Ok('"'),
+        "apos" => Ok('\''),
+        _ => Err("it has an entity that XML does not define".to_owned()),
     }
 }
 
@@ -79,22 +103,50 @@ fn character(name: &str) -> Option<char> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn elements_are_found_by_their_whole_name_and_unescaped() {
-        let xml = "<a xmlns=\"u\"><UploadIdMarker/><Upload><Key>x&amp;y&#10;&quot;&lt;</Key></Upload>\
-                   <Upload><Key>z</Key><Initiated>t</Initiated></Upload><UploadId>7</UploadId></a>";
-        let uploads: Vec<_> = each(xml, "Upload").map(|upload| text(upload, "Key")).collect();
-        assert_eq!(uploads, [Some("x&y\n\"<".to_owned()), Some("z".to_owned())]);
-        assert_eq!(text(xml, "UploadId").as_deref(), Some("7"));
-        assert_eq!(text(xml, "UploadIdMarker").as_deref(), Some(""));
-        assert_eq!(text(xml, "Missing"), None);
-        assert_eq!(text("<Key>never closed", "Key"), None);
-        assert_eq!(text("<K>a & b &unknown; &#xD800;</K>", "K").as_deref(), Some("a & b &unknown; &#xD800;"));
+    fn texts(document: &str) -> Result<Vec<(String, String)>, String> {
+        let mut texts = Vec::new();
+        read(document.as_bytes(), &["a"], |path, text| {
+            texts.push((path.join("/"), text.to_owned()));
+            Ok(())
+        })
+        .map(|()| texts)
     }
 
     #[test]
-    fn escaping_is_undone_by_unescaping() {
+    fn text_is_given_with_its_path_and_without_escapes() {
+        let document = "<?xml version=\"1.0\"?>\n<a xmlns='u'><s3:b>x&amp;y&#10;&quot;&lt;<![CDATA[<]]></s3:b> <c/></a>\n";
+        let pair = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let found = texts(document).unwrap();
+        assert_eq!(found[..2], [pair("a/b", "x&y\n\"<<"), pair("a/c", "")]);
+        assert_eq!(found[2].0, "a");
+    }
+
+    #[test]
+    fn what_no_store_sends_is_refused() {
+        let deep = format!("<a>{}", "<b>".repeat(100_000));
+        for (document, why) in [
+            ("", "empty"),
+            ("no XML", "ends early"),
+            ("<!DOCTYPE html><html><body>log in</body></html>", "document type"),
+            ("<html><body>log in</body></html>", "<html> in place of <a>"),
+            ("<a><b>never closed", "ends early"),
+            ("<a></b></a>", "no XML"),
+            ("<a></a><a></a>", "in place of"),
+            ("<a>&bomb;</a>", "entity"),
+            (&deep, "deep"),
+        ] {
+            let error = texts(document).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(read(b"<a>\xff</a>", &["a"], |_, _| Ok(())).is_err());
+    }
+
+    #[test]
+    fn escaping_is_undone_by_reading() {
         let odd = "a<b>&amp;\"'c]]>";
-        assert_eq!(text(&format!("<K>{}</K>", escaped(odd)), "K").as_deref(), Some(odd));
+        let found = find(format!("<E><K>{}</K></E>", escaped(odd)).as_bytes(), "E", "K");
+        assert_eq!(found.as_deref(), Some(odd));
+        assert_eq!(find(b"<E><K>x</K>never closed", "E", "K").as_deref(), Some("x"));
+        assert_eq!(find(b"no XML", "E", "K"), None);
     }
 }

@@ -255,6 +255,10 @@ impl ReadSink for Cut {
         self.sink.progress(bytes);
     }
 
+    fn deadline(&self) -> Option<std::time::Instant> {
+        self.sink.deadline()
+    }
+
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
         self.sink.unwanted()
     }

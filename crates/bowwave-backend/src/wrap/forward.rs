@@ -146,6 +146,10 @@ macro_rules! backend_by_field {
                 self.store.profile()
             }
 
+            fn network(&self) -> Option<crate::NetworkStats> {
+                self.store.network()
+            }
+
             fn disk(&self) -> Option<crate::DiskStats> {
                 self.store.disk()
             }

@@ -155,6 +155,10 @@ impl ReadSink for Passing<dyn ReadSink> {
         self.sink.progress(bytes);
     }
 
+    fn deadline(&self) -> Option<std::time::Instant> {
+        self.sink.deadline()
+    }
+
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
         self.sink.unwanted()
     }

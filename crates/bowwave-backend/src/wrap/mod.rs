@@ -89,6 +89,10 @@ impl<L: Layer> Backend for Wrapped<L> {
         self.layer.profile(self.inner.profile())
     }
 
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.inner.network()
+    }
+
     fn disk(&self) -> Option<DiskStats> {
         self.inner.disk()
     }

@@ -48,6 +48,10 @@ impl Backend for Throttle {
         self.inner.profile()
     }
 
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.inner.network()
+    }
+
     fn disk(&self) -> Option<crate::DiskStats> {
         self.inner.disk()
     }

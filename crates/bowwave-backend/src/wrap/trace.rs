@@ -221,6 +221,10 @@ impl ReadSink for Recording<dyn ReadSink> {
         self.sink.progress(bytes);
     }
 
+    fn deadline(&self) -> Option<Instant> {
+        self.sink.deadline()
+    }
+
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
         self.sink.unwanted()
     }

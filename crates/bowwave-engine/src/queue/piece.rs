@@ -2,13 +2,32 @@
 
 use std::sync::Arc;
 
+use bowwave_core::network::Retry;
 use bowwave_core::schedule::Direction;
-use bowwave_core::{FillId, FrameId, PageRange, Urgency, WriteOutId};
+use bowwave_core::{FillId, FrameId, Instant, PageRange, Urgency, WriteOutId};
 
 use crate::arena::Arena;
 use crate::entry::FileEntry;
 use crate::stats::Work;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Since when somebody waits for a fill or a write-out.
+#[derive(Debug, Default)]
+pub(crate) struct Demand(AtomicU64);
+
+impl Demand {
+    /// Somebody comes to wait, the first or another one.
+    pub(crate) fn come(&self, now: Instant) {
+        // 0 stands for nobody; the first one counts.
+        self.0.compare_exchange(0, now.0.max(1), Ordering::Relaxed, Ordering::Relaxed).ok();
+    }
+
+    /// When the first one came.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        let since = self.0.load(Ordering::Relaxed);
+        (since > 0).then_some(Instant(since))
+    }
+}
 
 /// Which fill of which shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,12 +50,12 @@ pub(crate) struct QueuedFill {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
-    /// Set when a reader comes to wait for it, wherever it is then: here, between two tries, or not here yet.
-    pub(crate) demanded: Arc<AtomicBool>,
+    /// Tells when a reader comes to wait for it, wherever it is then: here, between two attempts, or not here yet.
+    pub(crate) demanded: Arc<Demand>,
     pub(crate) frames: Vec<FrameId>,
     pub(crate) arena: Arc<Arena>,
-    /// How often it was sent in vain.
-    pub(crate) tries: u32,
+    /// Its attempts, once it was sent.
+    pub(crate) retry: Option<Retry>,
     /// Bytes at its start that an earlier request has brought.
     pub(crate) have_bytes: u64,
 }
@@ -49,12 +68,12 @@ pub(crate) struct QueuedWrite {
     pub(crate) entry: Arc<FileEntry>,
     pub(crate) range: PageRange,
     pub(crate) urgency: Urgency,
-    /// Set when a sync comes to wait for it, wherever it is then.
-    pub(crate) demanded: Arc<AtomicBool>,
+    /// Tells when a sync comes to wait for it, wherever it is then.
+    pub(crate) demanded: Arc<Demand>,
     pub(crate) frames: Vec<FrameId>,
     pub(crate) arena: Arc<Arena>,
-    /// How often it was sent in vain.
-    pub(crate) tries: u32,
+    /// Its attempts, once it was sent.
+    pub(crate) retry: Option<Retry>,
 }
 
 /// One or the other.
@@ -68,7 +87,7 @@ impl QueuedFill {
     /// Whether a request has failed it or left it half done. It is then sent by itself, so that one bad page does not
     /// fail its neighbours again.
     fn is_left_over(&self) -> bool {
-        self.tries > 0 || self.have_bytes > 0
+        is_again(&self.retry) || self.have_bytes > 0
     }
 
     /// What it counts as.
@@ -129,8 +148,8 @@ impl Piece {
     /// Whether somebody has come to wait for it.
     pub(super) fn is_demanded(&self) -> bool {
         match self {
-            Self::Fill(fill) => fill.demanded.load(Ordering::Relaxed),
-            Self::Write(write) => write.demanded.load(Ordering::Relaxed),
+            Self::Fill(fill) => fill.demanded.since().is_some(),
+            Self::Write(write) => write.demanded.since().is_some(),
         }
     }
 
@@ -145,7 +164,7 @@ impl Piece {
     pub(super) fn is_left_over(&self) -> bool {
         match self {
             Self::Fill(fill) => fill.is_left_over(),
-            Self::Write(write) => write.tries > 0,
+            Self::Write(write) => is_again(&write.retry),
         }
     }
 
@@ -155,4 +174,8 @@ impl Piece {
             Self::Write(write) => write.work(),
         }
     }
+}
+
+fn is_again(retry: &Option<Retry>) -> bool {
+    retry.is_some_and(|retry| retry.attempts() > 1)
 }

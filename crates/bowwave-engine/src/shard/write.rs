@@ -9,8 +9,7 @@ use bowwave_core::{
 
 use super::{Effect, Shard, State};
 use crate::entry::FileEntry;
-use crate::queue::QueuedWrite;
-use crate::sync::atomic::AtomicBool;
+use crate::queue::{Demand, QueuedWrite};
 use crate::wait::Slot;
 
 /// What became of a write.
@@ -181,7 +180,7 @@ impl Shard {
     pub(super) fn queued_write(&self, state: &mut State, write: WriteOut) -> QueuedWrite {
         let entry = state.files[write.file.0 as usize].as_ref().expect("write-outs are of open files");
         let entry = Arc::clone(entry);
-        let demanded = Arc::new(AtomicBool::new(false));
+        let demanded = Arc::new(Demand::default());
         state.write_outs.insert(write.id, (Arc::clone(&entry), Arc::clone(&demanded)));
         QueuedWrite {
             shard: self.number,
@@ -192,7 +191,7 @@ impl Shard {
             demanded,
             frames: state.cache.write_out_frames(write.id).to_vec(),
             arena: Arc::clone(&self.arena),
-            tries: 0,
+            retry: None,
         }
     }
 }

@@ -1,15 +1,15 @@
 //! A part on its way to the store.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bowwave_backend::{Error as StoreError, ErrorKind, PartMemory, Result, WriteBuf, WriteSink};
 use bowwave_core::Instant as CoreInstant;
+use bowwave_core::network::{Retry, RetryLimits};
 
 use super::Whole;
 use super::room::{Buffer, Slot};
 use crate::clock;
-use crate::request::pause;
+use crate::request::again_at;
 use crate::timer::Job;
 
 /// Bytes that the store is asked to take, until it has, or will not.
@@ -20,7 +20,7 @@ pub(crate) struct Part {
     bytes: Arc<PartMemory>,
     /// The memory, if nobody else is to go on with it.
     buffer: Option<Buffer>,
-    tries: u32,
+    retry: Option<Retry>,
     sent: CoreInstant,
     _turn: Slot,
 }
@@ -35,7 +35,7 @@ impl Part {
         turn: Slot,
     ) -> Self {
         let sent = clock::precise();
-        Self { whole: Arc::clone(whole), offset, bytes, buffer, tries: 0, sent, _turn: turn }
+        Self { whole: Arc::clone(whole), offset, bytes, buffer, retry: None, sent, _turn: turn }
     }
 
     /// Asks the store to take it, now or again.
@@ -57,18 +57,18 @@ impl Part {
             Err(error) => Some(error),
         };
         let engine = Arc::clone(&self.whole.engine);
-        let again = error.as_ref().is_some_and(StoreError::is_retryable)
-            && self.tries < engine.retries()
-            && self.whole.is_wanted();
+        let limits = self.whole.queue.retry_limits(engine.retries(), true);
+        let limits = RetryLimits { from_first_failure: true, ..limits };
+        let retry = self.retry.get_or_insert_with(|| Retry::new(limits, self.sent));
+        let due = match &error {
+            Some(error) if self.whole.is_wanted() => again_at(&engine, retry, error),
+            _ => None,
+        };
         let taken = error.is_none().then_some(self.bytes.len() as u64);
-        self.whole.queue.part_ended(self.sent, taken, again);
-        match error {
-            Some(error) if again => {
-                let due = Instant::now() + pause(&engine, self.tries, error.retry_after());
-                self.tries += 1;
-                engine.at(due, Job::Part(self));
-            }
-            error => {
+        self.whole.queue.part_ended(self.sent, taken, due.is_some());
+        match due {
+            Some(due) => engine.at(clock::instant(due), Job::Part(self)),
+            None => {
                 let Self { whole, bytes, buffer, _turn: turn, .. } = self;
                 drop((bytes, turn));
                 whole.part_ended(error, buffer);

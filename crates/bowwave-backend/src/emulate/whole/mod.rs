@@ -90,6 +90,10 @@ impl Backend for Whole {
         Ok(entries.into_iter().map(plain).collect())
     }
 
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.slow.network()
+    }
+
     fn disk(&self) -> Option<crate::DiskStats> {
         self.slow.disk()
     }

@@ -197,7 +197,25 @@ fn a_slow_drip_is_no_silence() {
             stream.write_all(&[b'x'; 10]).unwrap();
         }
     });
-    assert_eq!(read_once(&*open(&url), 100, 100, PATIENCE).unwrap().len(), 100);
+    let options = Options { timeout: TIMEOUT, least_rate: 10, ..Options::default() };
+    let object = open_url(&url, &options).unwrap().open("".as_ref()).unwrap();
+    assert_eq!(read_once(&*object, 100, 100, PATIENCE).unwrap().len(), 100);
+}
+
+/// One byte at a time, always within the time-out: such a read never ended.
+#[test]
+fn a_response_below_the_least_throughput_fails_after_one_period() {
+    let url = liar(|stream, _| {
+        stream.write_all(&partial(&format!("{RANGE}\r\n{TAG}\r\nContent-Length: 100"), 0)).unwrap();
+        while stream.write_all(b"x").is_ok() {
+            thread::sleep(TIMEOUT / 5);
+        }
+    });
+    let object = open(&url);
+    let begun = Instant::now();
+    let error = read_once(&*object, 100, 100, PATIENCE).unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TimedOut, true), "{error}");
+    assert!(begun.elapsed() < 3 * TIMEOUT, "{:?}", begun.elapsed());
 }
 
 #[test]

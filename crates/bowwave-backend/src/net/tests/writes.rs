@@ -14,7 +14,7 @@ use crate::conformance::Fixture as _;
 use crate::net::draft::Place;
 use crate::net::open;
 use crate::net::plan::Sizes;
-use crate::net::version::Version;
+use crate::net::ranged::Version;
 use crate::net::writer::CloudWriter;
 use crate::{Backend, EntryKind, ErrorKind, Object, OpenWrite, Options, Rename, Result, WriteBuf};
 use crate::{WriteObject, WriteSink, open_url, pattern, read_exact, read_once};
@@ -318,7 +318,7 @@ fn publishing_outlives_what_goes_wrong_on_the_way() {
 #[test]
 fn a_failed_publication_can_be_tried_again_and_shows_nothing() {
     let (server, _served, store) = bucket();
-    server.inject(fault("POST", "uploadId=", 0, 6, S3Trouble::Refused(503)));
+    server.inject(fault("POST", "uploadId=", 0, 7, S3Trouble::Refused(503)));
     let object = store.open_write("object".as_ref(), &create()).unwrap();
     let all = bytes("late", PART + 1);
     write_all(&*object, 0, &all);
@@ -530,7 +530,7 @@ fn growing(served: &Served, published: Option<&dyn Object>, fresh: bool) -> Clou
     let place = Place { cloud: Arc::clone(&backend.cloud), key, name, sizes: GROWING };
     let published = published.map(|_| {
         let meta = backend.look("data/object".as_ref()).unwrap().expect("an object");
-        Arc::new(Version::new(&place.cloud.store, &place.key, &place.name, meta))
+        Arc::new(Version::of_object(&place.cloud, &place.name, meta))
     });
     CloudWriter::new(place, backend.gate.clone(), published, fresh, false)
 }
@@ -574,7 +574,7 @@ fn a_slot_that_cannot_be_sent_is_kept_and_sent_when_finished() {
     assert!(read(&*store, "object") == all);
     // Or not at all: then it is told, and nothing is seen.
     let other = bytes("other", 4 * PART);
-    server.inject(fault("PUT", "partNumber=3", 0, 12, S3Trouble::Refused(503)));
+    server.inject(fault("PUT", "partNumber=3", 0, 14, S3Trouble::Refused(503)));
     let object = growing(&served, None, true);
     write_all(&object, 0, &other);
     let error = object.finish().unwrap_err();

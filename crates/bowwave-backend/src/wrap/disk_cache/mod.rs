@@ -94,6 +94,10 @@ impl Backend for DiskCache {
         self.inner.profile()
     }
 
+    fn network(&self) -> Option<crate::NetworkStats> {
+        self.inner.network()
+    }
+
     fn disk(&self) -> Option<DiskStats> {
         Some(self.tier.stats())
     }

@@ -1,0 +1,80 @@
+//! A call to a store: its requests are sent again where that is safe and may help, until the core's rules end it.
+
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use bowwave_core::network::{Failure, GiveUp, Retry, RetryLimits, Verdict};
+
+use super::limits::{at, now};
+use super::traffic::Traffic;
+use crate::{Error, ErrorKind, Result};
+
+/// Carries out `attempt` until it succeeds, cannot succeed, or has been tried for long enough. Only for requests that change
+/// nothing, or that may be repeated.
+pub(super) async fn persist<T, F>(
+    limits: RetryLimits,
+    traffic: &Traffic,
+    attempt: impl FnMut() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut retry = Retry::new(limits, now());
+    go_on(&mut retry, traffic, attempt).await
+}
+
+/// The same as a part of a call that has begun before: its attempts and its deadline are those of `retry`.
+pub(super) async fn go_on<T, F>(
+    retry: &mut Retry,
+    traffic: &Traffic,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    loop {
+        let ended = match retry.deadline() {
+            Some(deadline) => match tokio::time::timeout_at(at(deadline), attempt()).await {
+                Ok(ended) => ended,
+                Err(_) => Err(Error::new(ErrorKind::TimedOut, "the store has not answered by the deadline")),
+            },
+            None => attempt().await,
+        };
+        let error = match ended {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        traffic.failed(error.kind());
+        match retry.failed(now(), failure(&error), random()) {
+            Verdict::Again(time) => {
+                traffic.retried();
+                tokio::time::sleep_until(at(time)).await;
+            }
+            Verdict::GiveUp(why) => {
+                traffic.gave_up();
+                return Err(after_all(error, why, retry.attempts()));
+            }
+        }
+    }
+}
+
+/// What an error means for another attempt.
+pub(super) fn failure(error: &Error) -> Failure {
+    let nanos = |pause: Duration| u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+    Failure { transient: error.is_retryable(), retry_after_ns: error.retry_after().map(nanos) }
+}
+
+/// The error with the number of attempts, where there were several.
+fn after_all(error: Error, why: GiveUp, attempts: u32) -> Error {
+    if why == GiveUp::Permanent || attempts < 2 {
+        return error;
+    }
+    let message = format!("{error} (after {attempts} attempts)");
+    error.with_message(message)
+}
+
+/// A random number: nothing depends on it but the pause.
+pub(super) fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}

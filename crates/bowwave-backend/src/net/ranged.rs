@@ -1,0 +1,264 @@
+//! Reading ranges of one version of an object over HTTP: a file of a web server or an object of a bucket.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bowwave_core::network::{Expected, Fault, Strength, Validators};
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, HeaderName, RANGE};
+use http::{Method, StatusCode};
+use object_store::path::Path as Key;
+use reqwest::Url;
+
+use super::call::persist;
+use super::checksum::{self, Verifier};
+use super::client::status_error;
+use super::cloud::{Cloud, Kind};
+use super::exchange::{Client, Incoming};
+use super::http as web;
+use super::intake::Intake;
+use super::meta::Meta;
+use super::runtime::{self, AsyncWork, Gate};
+use super::validator::{condition, response};
+use super::wire::{Outgoing, explained};
+use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
+
+/// One version of an object; reads of it never return bytes of another, as far as the server's validators can tell.
+#[derive(Debug)]
+pub(super) struct Version {
+    pub(super) place: Arc<str>,
+    pub(super) identity: Identity,
+    /// With the size.
+    pub(super) validators: Validators,
+    /// `Content-Encoding` as of opening.
+    pub(super) coding: Option<String>,
+    pub(super) source: Source,
+    /// Checksums of parts, once they were asked for.
+    pub(super) parts: checksum::Parts,
+}
+
+/// Where a version is.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A URL of a web server.
+    Web(Client, Url),
+    /// A key of a bucket.
+    Bucket(Arc<Cloud>, Key),
+}
+
+impl Source {
+    pub(super) fn client(&self) -> &Client {
+        match self {
+            Self::Web(client, _) => client,
+            Self::Bucket(cloud, _) => &cloud.wire.client,
+        }
+    }
+}
+
+impl Version {
+    /// The version of an object of a bucket that `meta` describes.
+    pub(super) fn of_object(cloud: &Arc<Cloud>, place: &Arc<str>, meta: Meta) -> Self {
+        Self {
+            place: Arc::clone(place),
+            identity: meta.identity(),
+            validators: meta.version,
+            coding: meta.coding,
+            source: Source::Bucket(Arc::clone(cloud), meta.key),
+            parts: checksum::Parts::default(),
+        }
+    }
+
+    /// What is known of the object, if it is one of a bucket.
+    pub(super) fn meta(&self) -> Option<Meta> {
+        let Source::Bucket(_, key) = &self.source else { return None };
+        let (key, version) = (key.clone(), self.validators.clone());
+        Some(Meta { key, size: self.size(), version, modified: None, coding: self.coding.clone() })
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.identity.size
+    }
+
+    /// Fails if versions must be told apart for sure and cannot be.
+    pub(super) fn require(&self, require_version: bool) -> Result<()> {
+        let lack = match self.validators.strength() {
+            Strength::Strong => return Ok(()),
+            Strength::Dated => "the store gives no strong entity tag (ETag), only a time in seconds",
+            Strength::None => "the store gives neither an entity tag (ETag) nor a time of modification",
+        };
+        if !require_version {
+            return Ok(());
+        }
+        let message = format!(
+            "{}: {lack}, so that bytes of two versions may mix; use another server, or leave out --require-version",
+            self.place
+        );
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    /// Reads through `gate`.
+    pub(super) fn read(self: &Arc<Self>, gate: &Gate, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        let len = generate::within(self.size(), offset, buf.len());
+        let intake = Intake::new(buf, len, sink);
+        if len == 0 {
+            return intake.end(Ok(()));
+        }
+        let fetch = Fetch { version: Arc::clone(self), offset, intake };
+        if let Err((fetch, error)) = gate.spawn(fetch) {
+            fetch.intake.end(Err(error));
+        }
+    }
+
+    /// The bytes of a range within the object.
+    pub(super) async fn bytes(&self, range: Range<u64>) -> Result<Bytes> {
+        let client = self.source.client();
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        persist(client.limits.retry, &client.traffic, || async {
+            let (incoming, _) = self.get(&range).await?;
+            let bytes = incoming.collect(len).await?;
+            if bytes.len() == len {
+                return Ok(bytes);
+            }
+            Err(Error::new(ErrorKind::Truncated, format!("{}: the body ended early", self.place)))
+        })
+        .await
+    }
+
+    /// Requests a range, and checks that the response is it.
+    async fn get(&self, range: &Range<u64>) -> Result<(Incoming, Verifier)> {
+        let whole = *range == (0..self.size());
+        let checksums =
+            matches!(&self.source, Source::Bucket(cloud, _) if cloud.kind == Kind::Amazon && cloud.verify);
+        // A compressed body has other offsets.
+        let mut headers = vec![(ACCEPT_ENCODING, "identity".to_owned())];
+        // Servers send the checksum of an object with all of it only.
+        if whole && checksums {
+            headers.push((checksum::MODE, "ENABLED".to_owned()));
+        } else {
+            headers.push((RANGE, format!("bytes={}-{}", range.start, range.end - 1)));
+        }
+        if let Some((name, value)) = condition(&self.validators) {
+            headers.push((name, value.to_owned()));
+        }
+        let incoming = self.send(&headers).await?;
+        let (status, found) = (incoming.status(), incoming.headers());
+        let expected = Expected { version: self.validators.clone(), start: range.start, end: range.end };
+        let checked = expected.check(&response(status.as_u16(), found, self.coding.as_deref()));
+        if let Err(fault) = checked {
+            return Err(self.refuse(fault, range, incoming).await);
+        }
+        let verifier = match (whole, checksums) {
+            (true, true) => Verifier::of_object(incoming.headers(), self.size()),
+            (false, true) => self.parts.verifier(self, range).await,
+            (_, false) => Verifier::default(),
+        };
+        Ok((incoming, verifier))
+    }
+
+    async fn send(&self, headers: &[(HeaderName, String)]) -> Result<Incoming> {
+        match &self.source {
+            Source::Web(client, url) => web::send(client, &self.place, Method::GET, url, headers).await,
+            Source::Bucket(cloud, key) => {
+                let request = Outgoing { headers, ..Outgoing::new(Method::GET, key.as_ref()) };
+                cloud.wire.send(request, cloud.wire.client.limits.timeout).await
+            }
+        }
+    }
+
+    /// The error for a response that is not what was requested.
+    async fn refuse(&self, fault: Fault, range: &Range<u64>, incoming: Incoming) -> Error {
+        let place = &self.place;
+        let (status, found) =
+            (incoming.status(), response(incoming.status().as_u16(), incoming.headers(), None));
+        let protocol = |what: String| Error::new(ErrorKind::Protocol, format!("{place}: {what}"));
+        match fault {
+            Fault::Changed => path::changed(place),
+            Fault::Status if status == StatusCode::PRECONDITION_FAILED => path::changed(place),
+            Fault::Status => match (&self.source, status_error(place, status, incoming.headers())) {
+                (Source::Bucket(..), Some(_)) => explained(place, incoming).await,
+                (_, Some(error)) => error,
+                (_, None) => protocol(format!("{status}: no response to a range request")),
+            },
+            Fault::Unversioned => {
+                protocol("the server leaves out the ETag or Last-Modified that it sent at first".to_owned())
+            }
+            Fault::NoRanges => {
+                let remedy = "copy the file here first, or use another server";
+                protocol(format!("the server does not support range requests; {remedy}"))
+            }
+            Fault::Unplaced => protocol("206 without a Content-Range".to_owned()),
+            Fault::OtherRange => {
+                let sent = match found.range {
+                    Some((first, end)) => format!("bytes {first}-{}", end.saturating_sub(1)),
+                    None => "no range".to_owned(),
+                };
+                let (first, last) = (range.start, range.end - 1);
+                protocol(format!("requested were bytes {first}-{last}, the server sends {sent}"))
+            }
+            Fault::Encoded => {
+                protocol("the body is encoded (Content-Encoding), which was not requested".to_owned())
+            }
+            Fault::Length(length) => {
+                let bytes = range.end - range.start;
+                let message = format!("{place}: requested were {bytes} bytes, the server announces {length}");
+                // A shorter body may be a proxy that lost its connection; a longer one is a lie.
+                let kind = if length < bytes { ErrorKind::Truncated } else { ErrorKind::Protocol };
+                Error::new(kind, message)
+            }
+        }
+    }
+}
+
+/// An object open for reading.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) version: Arc<Version>,
+    pub(super) gate: Gate,
+}
+
+impl Object for Remote {
+    fn size(&self) -> u64 {
+        self.version.size()
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.version.identity
+    }
+
+    fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        self.version.read(&self.gate, offset, buf, sink);
+    }
+}
+
+struct Fetch {
+    version: Arc<Version>,
+    offset: u64,
+    intake: Intake,
+}
+
+impl AsyncWork for Fetch {
+    async fn run(mut self) {
+        let unwanted = self.intake.unwanted();
+        // Dropped half-way, it closes its connection, and its sink hears no more of it.
+        if let Some(result) = runtime::unless(unwanted, self.fetch()).await {
+            self.intake.end(result);
+        }
+    }
+}
+
+impl Fetch {
+    async fn fetch(&mut self) -> Result<()> {
+        let version = Arc::clone(&self.version);
+        let range = self.offset..self.offset + self.intake.len() as u64;
+        let (incoming, verifier) = version.get(&range).await?;
+        let taken = self.intake.take(&version.place, incoming, verifier).await;
+        let traffic = &version.source.client().traffic;
+        match &taken {
+            Ok(verified) if *verified => traffic.checked(true),
+            Err(error) if error.kind() == ErrorKind::Corrupt => traffic.checked(false),
+            Ok(_) => {}
+            Err(error) => traffic.failed(error.kind()),
+        }
+        taken.map(drop)
+    }
+}

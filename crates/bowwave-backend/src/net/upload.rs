@@ -1,0 +1,164 @@
+//! Sending a request with a body, for as long as the body moves.
+//!
+//! The client's own time-out runs from the first byte sent to the first byte received, so that a part on a slow link would
+//! never arrive. Here a request fails when nothing was accepted of its body, and no response came, for a while.
+
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http_body::Body as _;
+use object_store::client::{HttpError, HttpRequest, HttpRequestBody};
+
+use tokio::time::Instant;
+
+use super::client::transport_error;
+use crate::{Error, ErrorKind, Result};
+
+/// Sends `request` and returns the response; fails if neither body nor response moves for `patience`.
+pub(super) async fn send(
+    client: &reqwest::Client,
+    place: &str,
+    request: HttpRequest,
+    patience: Duration,
+) -> Result<reqwest::Response> {
+    let (parts, body) = request.into_parts();
+    let url = parts
+        .uri
+        .to_string()
+        .parse()
+        .map_err(|_| Error::new(ErrorKind::Protocol, format!("{place}: the key makes no valid URL")))?;
+    let mut request = reqwest::Request::new(parts.method, url);
+    *request.headers_mut() = parts.headers;
+    let moved = Arc::new(Moved { begun: Instant::now(), last_ns: AtomicU64::new(0), all: OnceLock::new() });
+    *request.body_mut() = Some(match body.content_length() {
+        // Said as such: servers want a length.
+        0 => Bytes::new().into(),
+        _ => reqwest::Body::wrap_stream(Pieces { body, rest: Bytes::new(), moved: Arc::clone(&moved) }),
+    });
+    let mut response = pin!(client.execute(request));
+    loop {
+        if let Ok(response) = tokio::time::timeout_at(moved.due(patience), &mut response).await {
+            return response.map_err(|error| transport_error(place, &error));
+        }
+        if moved.due(patience) <= Instant::now() {
+            let message =
+                format!("{place}: the server accepts nothing and sends no response for {patience:?}");
+            return Err(Error::new(ErrorKind::TimedOut, message));
+        }
+    }
+}
+
+/// How far a body has come.
+#[derive(Debug)]
+struct Moved {
+    begun: Instant,
+    /// When some of it was last accepted, in nanoseconds since then.
+    last_ns: AtomicU64,
+    /// When the last of it was accepted.
+    all: OnceLock<Instant>,
+}
+
+impl Moved {
+    /// When the request has stood still for too long, if nothing moves until then.
+    fn due(&self, patience: Duration) -> Instant {
+        match self.all.get() {
+            // The last bytes are in the system's buffers: they may take as long as those before them did.
+            Some(all) => *all + patience + (*all - self.begun),
+            None => self.begun + Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)) + patience,
+        }
+    }
+
+    fn moves(&self) {
+        let ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.last_ns.store(ns, Ordering::Relaxed);
+    }
+}
+
+/// A body in pieces small enough that taking one means that bytes move.
+struct Pieces {
+    body: HttpRequestBody,
+    rest: Bytes,
+    moved: Arc<Moved>,
+}
+
+impl Stream for Pieces {
+    type Item = std::result::Result<Bytes, HttpError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        while self.rest.is_empty() {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => self.rest = frame.into_data().unwrap_or_default(),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => {
+                    self.moved.all.get_or_init(Instant::now);
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let count = self.rest.len().min(PIECE_BYTES);
+        self.moved.moves();
+        Poll::Ready(Some(Ok(self.rest.split_to(count))))
+    }
+}
+
+/// Bytes handed to the connection at a time: at 10 kB/s on one of 64 connections still one in half a minute.
+const PIECE_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::thread;
+
+    use super::*;
+    use crate::Options;
+    use crate::net::{exchange, runtime};
+
+    /// Sends 32 MiB, more than the system's buffers hold, to a server that does `deed` with them.
+    fn put(deed: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<u16> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("http://{}/object", listener.local_addr().unwrap());
+        thread::spawn(move || deed(&mut listener.accept().expect("a request comes").0));
+        let client = exchange::Client::new(&Options { timeout: PATIENCE, ..Options::default() }, 1).unwrap();
+        runtime::wait(async move {
+            let mut request = HttpRequest::new(HttpRequestBody::from(vec![7; BYTES]));
+            *request.method_mut() = http::Method::PUT;
+            *request.uri_mut() = url.parse().unwrap();
+            client.upload("s3://bucket", request, PATIENCE).await.map(|response| response.status().as_u16())
+        })
+    }
+
+    #[test]
+    fn a_body_on_a_slow_link_arrives_however_long_it_takes() {
+        let status = put(|stream| {
+            let (mut taken, mut bytes) = (0, vec![0; 1 << 20]);
+            while taken < BYTES {
+                // Longer than the patience in all; all the time some bytes move.
+                thread::sleep(PATIENCE / 6);
+                let before = taken;
+                while taken < BYTES && taken < before + (1 << 20) {
+                    taken += stream.read(&mut bytes).unwrap();
+                }
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        });
+        assert_eq!(status.unwrap(), 200);
+    }
+
+    #[test]
+    fn a_body_that_nobody_takes_is_given_up() {
+        let (done, wait) = std::sync::mpsc::sync_channel::<()>(1);
+        let error = put(move |_| wait.recv().unwrap_or_default()).unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TimedOut, true), "{error}");
+        drop(done);
+    }
+
+    const BYTES: usize = 32 << 20;
+    const PATIENCE: Duration = Duration::from_millis(600);
+}
