@@ -34,9 +34,33 @@ pub struct StoreArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     connections: Option<u32>,
 
-    /// Longest wait for a connection, an answer, or between two bytes
+    /// Longest wait for a connection, a response, or between two bytes of a response
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     timeout: Duration,
+
+    /// Longest read or lookup over a network, all attempts together; without it, 1.5 times --timeout
+    ///
+    /// Then a program gets an error (ETIMEDOUT). Uploads may take longer, as long as their bytes move.
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    deadline: Option<Duration>,
+
+    /// Least throughput of a response over a network, in bytes a second, measured over each --timeout; 0 for none
+    ///
+    /// A slower response is given up and requested again. Lower it for links slower than this.
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = values::size)]
+    min_rate: u64,
+
+    /// Refuse objects without a strong ETag, whose versions cannot be told apart for sure
+    #[arg(long)]
+    require_version: bool,
+
+    /// Do not compare what is read of S3 with the checksums that the store has
+    #[arg(long)]
+    no_verify: bool,
+
+    /// Most entries of one directory of an object store; each takes some 400 bytes of memory while it is listed
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    list_max: u64,
 
     /// In which order the store is asked
     ///
@@ -327,6 +351,12 @@ impl StoreArgs {
             region: self.region.clone(),
             anonymous: self.anonymous,
             timeout: self.timeout,
+            deadline: self.deadline,
+            retries: self.retries,
+            least_rate: self.min_rate,
+            require_version: self.require_version,
+            verify: !self.no_verify,
+            list_entries_max: self.list_max,
             connections: self.connections,
             ..bowwave_backend::Options::default()
         }
@@ -351,7 +381,10 @@ pub fn of_store(error: &bowwave_backend::Error) -> Failure {
         ErrorKind::NotFound => failure.try_this("a path or URL that exists"),
         ErrorKind::PermissionDenied => failure.try_this("another user, or other credentials"),
         ErrorKind::Unauthenticated => failure.try_this("credentials in the environment, or --anonymous"),
-        ErrorKind::TimedOut => failure.try_this("a longer --timeout"),
+        ErrorKind::TimedOut => failure.try_this("a longer --timeout or --deadline"),
+        ErrorKind::Corrupt => {
+            failure.try_this("again, or another network path; --no-verify reads it all the same")
+        }
         ErrorKind::Throttled => failure.try_this("fewer --connections, more --retries"),
         ErrorKind::Unavailable | ErrorKind::Truncated => failure.try_this("again later, or more --retries"),
         ErrorKind::Protocol => failure.try_this("a server that keeps to HTTP ranges, or without a proxy"),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bowwave_backend::{Backend, Error as StoreError, ErrorKind, Profile, open_url};
+use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
 use bowwave_core::{FillError, FillId, FrameId, PageSize, WriteOutId};
 
 use crate::budget::Budget;
@@ -117,7 +117,7 @@ impl Engine {
     /// A store over any backend.
     #[must_use]
     pub fn store_of(&self, backend: Arc<dyn Backend>) -> Store {
-        let queue = Arc::new(self.inner.new_queue(&backend.profile()));
+        let queue = Arc::new(self.inner.new_queue(&*backend));
         self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&queue));
         Store::new(Arc::clone(&self.inner), backend, queue)
     }
@@ -186,8 +186,8 @@ impl Inner {
         &self.shards[number]
     }
 
-    fn new_queue(&self, profile: &Profile) -> Queue {
-        Queue::new(profile, &self.options)
+    fn new_queue(&self, backend: &dyn Backend) -> Queue {
+        Queue::new(backend.url(), &backend.profile(), &self.options)
     }
 
     /// The shard of the next new file.

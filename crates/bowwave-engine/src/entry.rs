@@ -91,8 +91,10 @@ impl FileEntry {
         }
     }
 
+    /// For messages: the path, or the store's URL where the store is this one object.
     pub(crate) fn name(&self) -> String {
-        lock(&self.path).display().to_string()
+        let path = lock(&self.path);
+        if path.as_os_str().is_empty() { self.queue.url().to_owned() } else { path.display().to_string() }
     }
 
     pub(crate) fn path(&self) -> PathBuf {

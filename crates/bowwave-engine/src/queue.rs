@@ -37,6 +37,8 @@ const QUEUE_REQUESTS: u64 = 128;
 /// The queue of one store.
 #[derive(Debug)]
 pub(crate) struct Queue {
+    /// The store's, for messages.
+    url: String,
     shape: Shape,
     alignment: u64,
     page_bytes: u64,
@@ -84,7 +86,7 @@ struct State {
 }
 
 impl Queue {
-    pub(crate) fn new(profile: &Profile, options: &Options) -> Self {
+    pub(crate) fn new(url: &str, profile: &Profile, options: &Options) -> Self {
         let shape = Shape::new(profile, options);
         let state = State {
             scheduler: shape.scheduler(),
@@ -98,6 +100,7 @@ impl Queue {
             latencies: Latencies::default(),
         };
         Self {
+            url: url.to_owned(),
             shape,
             alignment: u64::from(profile.alignment.max(1)),
             page_bytes: options.page_bytes,
@@ -106,6 +109,11 @@ impl Queue {
             deadline_ns: profile.deadline.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             hedges: Hedges::new(profile, options.hedge_percent),
         }
+    }
+
+    /// The store's URL, for messages.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Whether readahead should wait.

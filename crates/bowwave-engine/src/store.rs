@@ -7,7 +7,10 @@ mod whole;
 
 use std::path::{Path, PathBuf};
 
-use bowwave_backend::{Backend, DiskStats, Entry, Error as StoreError, ErrorKind, Identity, Object, Profile};
+use bowwave_backend::Profile;
+use bowwave_backend::{
+    Backend, DiskStats, Entry, Error as StoreError, ErrorKind, Identity, NetworkStats, Object,
+};
 use bowwave_core::HandleId;
 
 use crate::engine::Inner;
@@ -61,7 +64,13 @@ impl Store {
         self.inner.profile.clone()
     }
 
-    /// What a disk cache in front of the store has done, if there is one.
+    /// What was requested of the store over the network besides reads, and how often in vain; `None` for stores without one.
+    #[must_use]
+    pub fn network(&self) -> Option<NetworkStats> {
+        self.inner.backend.network()
+    }
+
+    /// What a disk cache in front of the store has done; `None` if there is none.
     #[must_use]
     pub fn disk(&self) -> Option<DiskStats> {
         self.inner.backend.disk()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_engine::backend::DiskStats;
+use bowwave_engine::backend::{DiskStats, NetworkStats};
 use serde::Serialize;
 
 use crate::lustre;
@@ -36,7 +36,29 @@ struct Counters {
     lustre: BTreeMap<&'static str, u64>,
     store: Requests,
     #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkCounters>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskCounters>,
+}
+
+/// What went over the network, reads included.
+#[derive(Debug, Serialize)]
+struct NetworkCounters {
+    requests: u64,
+    /// Attempts at lookups, listings and uploads after the first; those at reads are in `retries` above.
+    retries: u64,
+    timeouts: u64,
+    throttled: u64,
+    gave_up: u64,
+    verified: u64,
+    corrupt: u64,
+}
+
+impl From<NetworkStats> for NetworkCounters {
+    fn from(stats: NetworkStats) -> Self {
+        let NetworkStats { requests, retries, timeouts, throttled, gave_up, verified, corrupt, .. } = stats;
+        Self { requests, retries, timeouts, throttled, gave_up, verified, corrupt }
+    }
 }
 
 /// What the disk cache did; bytes where the name says so, else requests.
@@ -107,6 +129,7 @@ pub(super) fn print(output: &mut Output, opened: &Opened, json: bool) -> Result<
         frames: stats.frames,
         lustre: lustre::counters(&stats.cache),
         store: Requests::of(engine),
+        network: opened.store.network().map(NetworkCounters::from),
         disk: opened.store.disk().map(DiskCounters::from),
     };
     if json {
@@ -140,6 +163,19 @@ pub(super) fn print(output: &mut Output, opened: &Opened, json: bool) -> Result<
         ("frames", pages(counters.frames)),
     ] {
         table.row([what.to_owned(), count, bytes]);
+    }
+    if let Some(network) = &counters.network {
+        for (what, count) in [
+            ("requests over the network", network.requests),
+            ("- lookups, listings and uploads tried again", network.retries),
+            ("- too slow or silent", network.timeouts),
+            ("- refused by an overloaded store", network.throttled),
+            ("- given up", network.gave_up),
+            ("- verified by checksum", network.verified),
+            ("- damaged", network.corrupt),
+        ] {
+            table.row([what.to_owned(), count.to_string(), String::new()]);
+        }
     }
     if let Some(disk) = &counters.disk {
         disk.add_to(&mut table);
