@@ -1,0 +1,138 @@
+//! Checksums as S3 sends them.
+
+use crc_fast::CrcAlgorithm;
+use sha2::{Digest as _, Sha256};
+
+use super::bucket::Stored;
+
+/// The algorithm an object's checksums are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// CRC-32 of ISO 3309.
+    Crc32,
+    /// CRC-32C, the one of iSCSI.
+    Crc32c,
+    /// CRC-64 of NVMe.
+    Crc64Nvme,
+    /// SHA-256.
+    Sha256,
+}
+
+impl Checksum {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha256];
+
+    /// As it stands in `x-amz-checksum-…`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crc32 => "crc32",
+            Self::Crc32c => "crc32c",
+            Self::Crc64Nvme => "crc64nvme",
+            Self::Sha256 => "sha256",
+        }
+    }
+
+    /// The checksum of `bytes`, big-endian, in base64.
+    #[must_use]
+    pub fn of(self, bytes: &[u8]) -> String {
+        base64(&self.raw(bytes))
+    }
+
+    fn raw(self, bytes: &[u8]) -> Vec<u8> {
+        let crc = |algorithm, width: usize| {
+            crc_fast::checksum(algorithm, bytes).to_be_bytes()[8 - width..].to_vec()
+        };
+        match self {
+            Self::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc, 4),
+            Self::Crc32c => crc(CrcAlgorithm::Crc32Iscsi, 4),
+            Self::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme, 8),
+            Self::Sha256 => Sha256::digest(bytes).to_vec(),
+        }
+    }
+
+    /// The checksum of an object and its type. Multipart objects have checksums of checksums, except with CRC-64, which
+    /// S3 keeps of the whole object only.
+    pub(super) fn of_object(self, object: &Stored) -> (String, &'static str) {
+        if object.parts.is_empty() || self == Self::Crc64Nvme {
+            return (self.of(&object.bytes), "FULL_OBJECT");
+        }
+        let sums: Vec<u8> =
+            parts(object).flat_map(|(from, end)| self.raw(&object.bytes[from..end])).collect();
+        (format!("{}-{}", self.of(&sums), object.parts.len()), "COMPOSITE")
+    }
+
+    /// `GetObjectAttributes` of `object`.
+    pub(super) fn attributes(self, object: &Stored) -> String {
+        let tag = format!("Checksum{}", self.name().to_ascii_uppercase());
+        let (sum, kind) = self.of_object(object);
+        let mut xml = format!(
+            "<GetObjectAttributesResponse><ETag>{}</ETag><Checksum><{tag}>{sum}</{tag}>\
+             <ChecksumType>{kind}</ChecksumType></Checksum>",
+            object.etag.trim_matches('"')
+        );
+        if !object.parts.is_empty() {
+            xml.push_str("<ObjectParts><IsTruncated>false</IsTruncated>");
+            for (index, (from, end)) in parts(object).enumerate() {
+                let sum = self.of(&object.bytes[from..end]);
+                xml.push_str(&format!(
+                    "<Part><PartNumber>{}</PartNumber><Size>{}</Size><{tag}>{sum}</{tag}></Part>",
+                    index + 1,
+                    end - from
+                ));
+            }
+            xml.push_str(&format!("<PartsCount>{}</PartsCount></ObjectParts>", object.parts.len()));
+        }
+        xml.push_str(&format!(
+            "<StorageClass>STANDARD</StorageClass><ObjectSize>{}</ObjectSize></GetObjectAttributesResponse>",
+            object.bytes.len()
+        ));
+        xml
+    }
+}
+
+/// Half-open ranges of an object's parts; none for an object put at once.
+pub(super) fn parts(object: &Stored) -> impl Iterator<Item = (usize, usize)> {
+    object.parts.iter().scan(0, |end, size| {
+        let from = *end;
+        *end += size;
+        Some((from, *end))
+    })
+}
+
+/// Base64 with padding.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let padded = [three[0], *three.get(1).unwrap_or(&0), *three.get(2).unwrap_or(&0)];
+        let word = padded.iter().fold(0usize, |word, &byte| word << 8 | usize::from(byte));
+        for digit in 0..4 {
+            let known = digit <= three.len();
+            text.push(if known { char::from(DIGITS[word >> (18 - 6 * digit) & 63]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_have_their_published_check_values() {
+        let check = |sum: Checksum| sum.raw(b"123456789");
+        assert_eq!(check(Checksum::Crc32), 0xCBF4_3926u32.to_be_bytes());
+        assert_eq!(check(Checksum::Crc32c), 0xE306_9283u32.to_be_bytes());
+        assert_eq!(check(Checksum::Crc64Nvme), 0xAE8B_1486_0A79_9888u64.to_be_bytes());
+        assert_eq!(Checksum::Sha256.of(b""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+    }
+
+    #[test]
+    fn base64_has_its_published_vectors() {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+}
