@@ -81,6 +81,7 @@ soak:
 	BOWWAVE_CRASH_POINTS=500 $(CARGO) test --locked --package bowwave-cli --test crash -- --nocapture
 	BOWWAVE_INJECTED_STEPS=3000 $(CARGO) test --locked --package bowwave-cli --test injected -- --nocapture
 	BOWWAVE_TWIN_STEPS=250000 $(CARGO) test --locked --package bowwave-cli --test twin -- --nocapture
+	BOWWAVE_HOSTILE_ALL=1 $(CARGO) test --locked --package bowwave-cli --test hostile_stores -- --nocapture
 
 install:
 	@tools/setup.sh build

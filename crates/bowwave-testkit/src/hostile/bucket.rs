@@ -29,6 +29,7 @@ pub(super) const OBJECTS: &[(&str, usize)] = &[
     ("read/small", 9000),
     ("write/there", 100),
     ("end/object", 2_000_003),
+    ("end/small", 9000),
     ("honest/0", 70_000),
     ("honest/1", 70_001),
     ("honest/2", 70_002),

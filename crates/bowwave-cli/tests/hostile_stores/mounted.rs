@@ -1,0 +1,234 @@
+//! A server and a mount of it, with the figures that are measured.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bowwave_testkit::hostile::{Dialect, HostileServer};
+
+use crate::common::bowwave;
+
+/// How a mount caches and reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Config {
+    KernelCache,
+    NoKernelCache,
+    DiskCache,
+    Hedging,
+}
+
+/// Configurations and their names.
+pub(crate) const CONFIGS: [(&str, Config); 4] = [
+    ("kernel", Config::KernelCache),
+    ("direct", Config::NoKernelCache),
+    ("disk", Config::DiskCache),
+    ("hedge", Config::Hedging),
+];
+
+impl Config {
+    pub(crate) fn name(self) -> &'static str {
+        CONFIGS.iter().find(|(_, config)| *config == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// A daemon at work, and its server. Dropped, both end, and nothing stays mounted.
+pub(crate) struct Mounted {
+    pub(crate) server: HostileServer,
+    pub(crate) at: PathBuf,
+    root: PathBuf,
+    child: Child,
+    said: Arc<Said>,
+    /// Peak of resident memory until the mount was ready, in KiB.
+    pub(crate) idle_kib: u64,
+    /// Honest reads so far: each is of another file.
+    pub(crate) checks: u64,
+    /// Names written so far.
+    pub(crate) written: u64,
+}
+
+/// Standard error of the daemon.
+#[derive(Default)]
+struct Said {
+    text: Mutex<(String, bool)>,
+    changed: Condvar,
+}
+
+/// How the start of a daemon ended.
+pub(crate) enum Started {
+    Mounted(Box<Mounted>),
+    /// It has ended by itself, with this status.
+    Refused(Box<Mounted>, Option<i32>),
+    /// Neither within the limit.
+    Hung(Box<Mounted>),
+}
+
+impl Mounted {
+    /// Mounts `server` and waits until that is done or refused.
+    pub(crate) fn start(server: HostileServer, dialect: Dialect, config: Config, read_only: bool) -> Started {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("bowwave-stores-{}-{count}", std::process::id()));
+        let at = root.join("at");
+        fs::create_dir_all(&at).expect("the temporary directory is writable");
+        let mut command = command(&server, dialect, &root);
+        match config {
+            Config::KernelCache => {}
+            Config::NoKernelCache => drop(command.args(["--kernel-cache", "off"])),
+            Config::DiskCache => {
+                command.arg("--disk-cache").arg(root.join("disk")).args(["--disk-size", "64MiB"]);
+            }
+            Config::Hedging => drop(command.args(["--hedge", "50"])),
+        }
+        if read_only {
+            command.arg("--read-only");
+        }
+        let mut child = command.spawn().expect("the program is there");
+        let said = Arc::new(Said::default());
+        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let listener = Arc::clone(&said);
+        thread::spawn(move || listener.hear(stderr));
+        let mounted = Self { server, at, root, child, said, idle_kib: 0, checks: 0, written: 0 };
+        let mut mounted = Box::new(mounted);
+        let begun = Instant::now();
+        loop {
+            let ready = mounted.said.wait(Duration::from_millis(50));
+            // Of a daemon that is about to end, the last figure counts.
+            mounted.idle_kib = mounted.peak_kib().max(mounted.idle_kib);
+            match ready {
+                Some(true) => return Started::Mounted(mounted),
+                Some(false) => {
+                    let code = mounted.child.wait().ok().and_then(|status| status.code());
+                    return Started::Refused(mounted, code);
+                }
+                None if begun.elapsed() > WATCHDOG => return Started::Hung(mounted),
+                None => {}
+            }
+        }
+    }
+
+    /// Everything that the daemon has said.
+    pub(crate) fn said(&self) -> String {
+        self.said.text.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// The highest resident memory since the start or [`Self::forget_peak`], in KiB.
+    pub(crate) fn peak_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
+    }
+
+    /// Measures the peak anew from here on.
+    pub(crate) fn forget_peak(&self) {
+        // Without it peaks are of the mount's whole life: larger, never smaller.
+        let _best_effort = fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5");
+    }
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Ends the daemon by SIGTERM; how long that took, `None` for longer than `limit`.
+    pub(crate) fn terminate(&mut self, limit: Duration) -> Option<Duration> {
+        let begun = Instant::now();
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).ok()?;
+        while begun.elapsed() < limit {
+            if !self.is_alive() {
+                return Some(begun.elapsed());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    /// Whether the kernel has a mount here.
+    pub(crate) fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let at = self.at.display().to_string();
+        mounts.lines().any(|line| line.split(' ').nth(4) == Some(at.as_str()))
+    }
+
+    /// Kills the daemon, so that calls that hang in the kernel end.
+    pub(crate) fn kill(&mut self) {
+        let _may_have_ended = self.child.kill();
+        let _may_have_ended = self.child.wait();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.kill();
+        if self.is_mounted() {
+            let _may_be_gone =
+                Command::new("fusermount3").args(["-u", "-z"]).arg(&self.at).stderr(Stdio::null()).status();
+        }
+        let _best_effort = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn command(server: &HostileServer, dialect: Dialect, root: &Path) -> Command {
+    let mut command = bowwave();
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).stdin(Stdio::null());
+    // Proxies and credentials of the environment are not part of the test.
+    command.env_clear();
+    for name in ["PATH", "HOME", "TMPDIR"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
+    command.args(["mount", &server.url()]).arg(root.join("at"));
+    command.args(["--timeout", "2s", "--retries", "2", "--ttl", "10s", "--write-out-timeout", "2s"]);
+    if dialect != Dialect::Http {
+        command.args(["--endpoint", &server.endpoint(), "--allow-http"]);
+    }
+    match dialect {
+        Dialect::S3 => {
+            command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+            command.env("AWS_SESSION_TOKEN", "session-token").args(["--region", "us-east-1"]);
+        }
+        Dialect::Azure => {
+            command.env("AZURE_STORAGE_ACCOUNT_NAME", "account");
+            command.env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0LXNlY3JldC1zZWNyZXQ=");
+        }
+        // Tokens of Google come from a server of its own, which a test does not have.
+        Dialect::Google => drop(command.env("GOOGLE_SERVICE_ACCOUNT_KEY", GOOGLE_KEY)),
+        Dialect::Http => {}
+    }
+    command
+}
+
+impl Said {
+    fn hear(&self, stderr: BufReader<ChildStderr>) {
+        for line in stderr.lines().map_while(Result::ok) {
+            let mut said = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+            said.0.push_str(&line);
+            said.0.push('\n');
+            self.changed.notify_all();
+        }
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the mount is ready, `false` if the daemon has ended; `None` if neither within `limit`.
+    fn wait(&self, limit: Duration) -> Option<bool> {
+        let end = Instant::now() + limit;
+        let mut said = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if said.0.contains(" is mounted at ") || said.1 {
+                return Some(!said.1);
+            }
+            let left = end.checked_duration_since(Instant::now())?;
+            said = self.changed.wait_timeout(said, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A service account that asks for no token.
+const GOOGLE_KEY: &str =
+    r#"{"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": true}"#;
+/// How long a call may take before its daemon is killed.
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(15);
