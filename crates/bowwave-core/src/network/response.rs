@@ -1,6 +1,6 @@
 //! Whether a response to a range request is the requested range of the version that was opened.
 
-use super::version::{Difference, Validators};
+use super::version::{Difference, Strength, Validators};
 
 /// What a request for a range expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Expected {
 }
 
 /// The head of a response.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Response {
     /// HTTP status.
     pub status: u16,
@@ -35,7 +35,7 @@ pub struct Response {
 pub enum Fault {
     /// It is of another version.
     Changed,
-    /// It lacks the validators of the version.
+    /// It lacks the validators of the version, or the size where only the size tells versions of one date apart.
     Unversioned,
     /// It is the whole object: the server does not know ranges.
     NoRanges,
@@ -72,6 +72,11 @@ impl Expected {
                 }
                 if response.range != Some((self.start, self.end)) {
                     return Err(Fault::OtherRange);
+                }
+                // Without a strong tag the size is part of what identifies the version, and `bytes 0-9/*` hides it.
+                let hidden = self.version.size.is_some() && response.version.size.is_none();
+                if hidden && self.version.strength() != Strength::Strong {
+                    return Err(Fault::Unversioned);
                 }
             }
             200 => {

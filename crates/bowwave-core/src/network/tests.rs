@@ -159,6 +159,27 @@ fn a_response_is_the_requested_range_of_the_version_or_refused() {
     assert_eq!(whole.check(&Response { status: 200, length: Some(1000), ..right }), Ok(()));
 }
 
+#[test]
+fn a_range_without_the_size_proves_a_version_by_its_strong_tag_only() {
+    for (then, expected) in [
+        (version("\"a\"", "t", 1000), Ok(())),
+        (version("W/\"a\"", "t", 1000), Err(Fault::Unversioned)),
+        (version("", "", 1000), Err(Fault::Unversioned)),
+        (Validators { size: None, ..version("", "t", 0) }, Ok(())),
+    ] {
+        let sizeless = Validators { size: None, ..then.clone() };
+        let response = Response {
+            status: 206,
+            version: sizeless,
+            range: Some((100, 200)),
+            has_range: true,
+            ..Response::default()
+        };
+        let requested = Expected { version: then, start: 100, end: 200 };
+        assert_eq!(requested.check(&response), expected, "{requested:?}");
+    }
+}
+
 fn listing() -> Listing {
     Listing::new(ListingLimits {
         idle_pages_max: 3,
