@@ -14,6 +14,7 @@ pub mod device;
 pub mod fast;
 pub mod faults;
 pub mod machine;
+pub mod network;
 pub mod oracle;
 pub mod parallel;
 pub mod plan;

@@ -1,0 +1,164 @@
+//! Runs the network's state machines against faulty servers, one run a seed, until one breaks an invariant.
+//!
+//! ```text
+//! cargo run --release -p bowwave-sim --example network_faults -- --seeds 1000000
+//! cargo run --release -p bowwave-sim --example network_faults -- --seed 17 --verbose
+//! cargo run --release -p bowwave-sim --example network_faults -- --flaws
+//! ```
+
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bowwave_sim::network::{Counts, Flaw, run};
+use bowwave_sim::parallel;
+
+/// What is asked for on the command line.
+struct Options {
+    seeds: Range<u64>,
+    verbose: bool,
+    flaw: Option<Flaw>,
+    /// Tries each flaw.
+    flaws: bool,
+    workers: NonZeroUsize,
+}
+
+/// A run that broke an invariant.
+#[derive(Clone)]
+struct Broken {
+    seed: u64,
+    what: String,
+}
+
+const USAGE: &str = "network_faults [--seeds COUNT] [--from SEED] [--seed SEED [--verbose]] [--flaw NAME] [--flaws] \
+                     [--workers COUNT]";
+/// Seeds that one worker runs at a time: about 0.1 s.
+const BATCH: u64 = 1000;
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let options = options()?;
+    let mut out = io::stdout().lock();
+    if options.flaws {
+        return flaws(&options, &mut out);
+    }
+    if options.verbose {
+        let mut log = String::new();
+        let result = run(options.seeds.start, options.flaw, &mut Counts::default(), Some(&mut log));
+        out.write_all(log.as_bytes())?;
+        return match result {
+            Ok(digest) => {
+                writeln!(out, "seed {}: log {digest:016x}", options.seeds.start)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(what) => {
+                writeln!(out, "seed {}: {what}", options.seeds.start)?;
+                Ok(ExitCode::FAILURE)
+            }
+        };
+    }
+    let begun = Instant::now();
+    let mut counts = Counts::default();
+    let seeds = options.seeds.end - options.seeds.start;
+    let result = sweep(&options, options.flaw, &mut counts, true);
+    if let Err(Broken { seed, what }) = result {
+        writeln!(out, "seed {seed}: {what}")?;
+        let flaw = options.flaw.map(|flaw| format!(" --flaw {}", flaw.name())).unwrap_or_default();
+        let command = "cargo run --release -p bowwave-sim --example network_faults --";
+        writeln!(out, "replay: {command} --seed {seed} --verbose{flaw}")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    for (name, times) in counts.rows() {
+        writeln!(out, "{times:>12}  {name}")?;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    writeln!(
+        out,
+        "{seeds} seeds from {}, each run twice: no finding in {seconds:.1} s",
+        options.seeds.start
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says which seed finds each flaw first.
+fn flaws(options: &Options, out: &mut impl Write) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let mut missed = 0;
+    for &flaw in Flaw::ALL {
+        match sweep(options, Some(flaw), &mut Counts::default(), false) {
+            Err(Broken { seed, what }) => writeln!(out, "{:<22} seed {seed:>5}: {what}", flaw.name())?,
+            Ok(()) => {
+                missed += 1;
+                writeln!(out, "{:<22} not found", flaw.name())?;
+            }
+        }
+    }
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs all seeds, and each twice. Returns the first that breaks an invariant.
+fn sweep(options: &Options, flaw: Option<Flaw>, counts: &mut Counts, says: bool) -> Result<(), Broken> {
+    let seeds = options.seeds.clone();
+    let batches: Vec<u64> = (seeds.start..seeds.end).step_by(BATCH as usize).collect();
+    let (done, begun) = (AtomicU64::new(0), Instant::now());
+    let work = |&first: &u64| {
+        let mut counts = Counts::default();
+        let last = seeds.end.min(first.saturating_add(BATCH));
+        for seed in first..last {
+            let twice = |counts: &mut Counts| run(seed, flaw, counts, None);
+            let digest = twice(&mut counts).map_err(|what| Broken { seed, what })?;
+            if twice(&mut Counts::default()) != Ok(digest) {
+                return Err(Broken { seed, what: "a second run differs".to_owned() });
+            }
+        }
+        let done = done.fetch_add(last - first, Ordering::Relaxed) + last - first;
+        if says && done / 50_000 != (done - (last - first)) / 50_000 {
+            let seconds = begun.elapsed().as_secs_f64();
+            // Progress that nobody can read stops nothing.
+            writeln!(io::stderr(), "{done} seeds in {seconds:.1} s").ok();
+        }
+        Ok(counts)
+    };
+    for batch in parallel::try_map(&batches, options.workers, work)? {
+        counts.merge(&batch);
+    }
+    Ok(())
+}
+
+fn options() -> Result<Options, String> {
+    let (mut from, mut seeds, mut one) = (0, 10_000, None);
+    let (mut verbose, mut flaw, mut flaws, mut workers) = (false, None, false, parallel::workers());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} wants a value; {USAGE}"));
+        let number = |text: String| text.parse::<u64>().map_err(|error| format!("{text}: {error}; {USAGE}"));
+        match argument.as_str() {
+            "--seeds" => seeds = number(value()?)?,
+            "--from" => from = number(value()?)?,
+            "--seed" => one = Some(number(value()?)?),
+            "--verbose" => verbose = true,
+            "--flaws" => flaws = true,
+            "--workers" => {
+                let count = value()?;
+                workers = count.parse().map_err(|error| format!("{count}: {error}; {USAGE}"))?;
+            }
+            "--flaw" => {
+                let name = value()?;
+                let found = Flaw::ALL.iter().find(|flaw| flaw.name() == name);
+                let known: Vec<_> = Flaw::ALL.iter().map(|flaw| flaw.name()).collect();
+                let unknown = || format!("{name}: no such flaw; there are {}", known.join(", "));
+                flaw = Some(*found.ok_or_else(unknown)?);
+            }
+            _ => return Err(format!("{argument}: unknown; {USAGE}")),
+        }
+    }
+    if verbose && one.is_none() {
+        return Err(format!("--verbose wants --seed; {USAGE}"));
+    }
+    let seeds = match one {
+        Some(seed) => seed..seed.saturating_add(1),
+        None => from..from.saturating_add(seeds),
+    };
+    Ok(Options { seeds, verbose, flaw, flaws, workers })
+}

@@ -1,0 +1,125 @@
+//! Listings: pages until the server says that none follows; and what their entries must be.
+
+use std::collections::BTreeSet;
+
+use bowwave_core::network::{ListingLimits, Page};
+
+use super::*;
+use crate::network::settings::{ENTRIES_MAX, LISTING_BYTES_MAX};
+
+/// A listing that took too long.
+pub(super) const TOO_SLOW: &str = "too slow";
+
+/// A listing.
+#[derive(Debug)]
+pub(super) struct Entries {
+    listing: Listing,
+    deadline: Instant,
+    names: BTreeSet<u32>,
+    /// What is returned, in the order of the pages.
+    returned: Vec<u32>,
+    /// Pages in a row without a new entry.
+    idle: u32,
+    /// The server has left out entries: nobody can tell.
+    omits: bool,
+}
+
+impl Entries {
+    pub(super) fn new(settings: &Settings, flaw: Option<Flaw>, now: Instant) -> Self {
+        let deadline = Instant(now.0 + settings.listing_ns);
+        let unbounded = flaw == Some(Flaw::IdleUnbounded);
+        let limits = ListingLimits {
+            idle_pages_max: if unbounded { u32::MAX } else { settings.idle_pages_max },
+            entries_max: ENTRIES_MAX,
+            bytes_max: LISTING_BYTES_MAX,
+            deadline,
+        };
+        let (names, returned) = (BTreeSet::new(), Vec::new());
+        Self { listing: Listing::new(limits), deadline, names, returned, idle: 0, omits: false }
+    }
+}
+
+impl Client {
+    /// Requests a page. Its budget ends with the listing's.
+    pub(super) fn next_page(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        call: u32,
+        token: Option<String>,
+    ) {
+        let Kind::List(entries) = &self.calls[call as usize].kind else { return };
+        let left = entries.deadline.0.saturating_sub(context.now.0);
+        let budget_ns = self.settings.retry.budget_ns.min(left);
+        let limits = RetryLimits { budget_ns, ..self.settings.retry };
+        self.task(context, server, call, Goal::Page { token }, limits);
+    }
+
+    /// A page has arrived.
+    pub(super) fn page(&mut self, context: &mut Context<'_>, server: &mut Server, call: u32, page: &Listed) {
+        let (twice, partial) = (self.has(Flaw::ListedTwice), self.has(Flaw::PartialListing));
+        let idle_max = self.settings.idle_pages_max;
+        let Kind::List(entries) = &mut self.calls[call as usize].kind else { return };
+        let mut new_entries = 0;
+        for &name in &page.names {
+            let is_new = entries.names.insert(name);
+            new_entries += u64::from(is_new);
+            if is_new || twice {
+                entries.returned.push(name);
+            }
+        }
+        entries.omits |= page.omits;
+        entries.idle = if new_entries > 0 { 0 } else { entries.idle + 1 };
+        let Listed { bytes, truncated, ref next, .. } = *page;
+        let step =
+            entries.listing.page(context.now, Page { new_entries, bytes, truncated, next: next.as_deref() });
+        match step {
+            Ok(true) => {
+                if entries.idle > idle_max {
+                    context.broken(|| format!("call {call}: goes on after {} empty pages", entries.idle));
+                }
+                self.next_page(context, server, call, next.clone());
+            }
+            Ok(false) => self.over(context, server, call, Ok(())),
+            Err(_) if partial => self.over(context, server, call, Ok(())),
+            Err(end) => self.over(context, server, call, Err(Error::Listing(name(end)))),
+        }
+    }
+
+    /// A listing that succeeds has each name once: all that were there throughout, and none that never was.
+    pub(super) fn check_listing(&self, context: &mut Context<'_>, server: &Server, number: u32) {
+        let call = &self.calls[number as usize];
+        let Kind::List(entries) = &call.kind else { return };
+        let (always, ever) = server.listed(call.begun);
+        if entries.returned.len() != entries.names.len() {
+            context.broken(|| format!("call {number}: entries more than once: {:?}", entries.returned));
+        }
+        if let Some(name) = entries.names.iter().find(|name| !ever.contains(name)) {
+            context.broken(|| format!("call {number}: there never was entry {name}"));
+        }
+        if let Some(name) = always.iter().find(|name| !entries.names.contains(name))
+            && !entries.omits
+        {
+            context.broken(|| format!("call {number}: entry {name} is missing"));
+        }
+    }
+
+    /// When a listing must have ended.
+    pub(super) fn listing_end(&self, call: u32) -> Option<Instant> {
+        match &self.calls[call as usize].kind {
+            Kind::List(entries) => Some(entries.deadline),
+            _ => None,
+        }
+    }
+}
+
+fn name(end: ListingEnd) -> &'static str {
+    match end {
+        ListingEnd::Repeated => "repeated token",
+        ListingEnd::Idle { .. } => "no progress",
+        ListingEnd::NoToken => "no token",
+        ListingEnd::Entries(_) => "too many entries",
+        ListingEnd::Bytes(_) => "too many bytes",
+        ListingEnd::Time => TOO_SLOW,
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads: open, then ranges in parts; and what their bytes must be.
+
+use super::*;
+use crate::network::server::{Version, date};
+use crate::network::settings::SMALL_MAX;
+
+/// An object that is read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) object: u32,
+    /// At most [`SMALL_MAX`] bytes at once.
+    pub(super) small: bool,
+    /// Ranges still to be read.
+    pub(super) rounds: u32,
+    /// What the server told at open.
+    version: Option<Validators>,
+    /// Number of the version that was current then.
+    current: u32,
+    /// Requested range.
+    range: (u64, u64),
+    /// Parts of the range that have not arrived.
+    missing: u32,
+    arrived: Vec<Placed>,
+}
+
+impl Read {
+    pub(super) fn new(object: u32, small: bool, rounds: u32) -> Self {
+        Self {
+            object,
+            small,
+            rounds,
+            version: None,
+            current: 0,
+            range: (0, 0),
+            missing: 0,
+            arrived: Vec::new(),
+        }
+    }
+}
+
+impl Client {
+    /// The validators have arrived.
+    pub(super) fn opened(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        call: u32,
+        version: Validators,
+    ) {
+        let Kind::Read(read) = &mut self.calls[call as usize].kind else { return };
+        read.version = Some(version);
+        read.current = server.objects[read.object as usize].current();
+        self.round(context, server, call);
+    }
+
+    /// Reads the next range of an open object.
+    pub(in crate::network) fn round(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+        let retry = self.settings.retry;
+        let Kind::Read(read) = &mut self.calls[number as usize].kind else { return };
+        let Some(version) = read.version.clone() else { return };
+        let size = version.size.unwrap_or(0);
+        let start = context.random.below(size.max(1));
+        let most = if read.small { SMALL_MAX.min(size - start) } else { size - start };
+        let len = context.between(1, most);
+        let parts = if read.small { 1 } else { context.between(1, 4).min(len) };
+        read.rounds -= 1;
+        read.range = (start, start + len);
+        read.missing = parts as u32;
+        read.arrived.clear();
+        let (object, small) = (read.object, read.small);
+        for part in 0..parts {
+            let (from, to) = (start + len * part / parts, start + len * (part + 1) / parts);
+            let part =
+                Part { object, version: version.clone(), start: from, end: to, arrived: Vec::new(), done: 0 };
+            let task = self.tasks.len() as u32;
+            self.task(context, server, number, Goal::Part(part), retry);
+            if small {
+                self.small_reads += 1;
+                let late_ns = self.hedging.begin();
+                context.after(late_ns, Event::Late(task));
+            }
+        }
+    }
+
+    /// A part has arrived.
+    pub(super) fn part_read(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        number: u32,
+        arrived: Vec<Placed>,
+    ) {
+        let Kind::Read(read) = &mut self.calls[number as usize].kind else { return };
+        read.arrived.extend(arrived);
+        read.missing -= 1;
+        if read.missing > 0 {
+            return;
+        }
+        self.check_read(context, server, number);
+        let Kind::Read(read) = &self.calls[number as usize].kind else { return };
+        if read.rounds == 0 {
+            return self.over(context, server, number, Ok(()));
+        }
+        let pause = context.between(0, 1500) * 1_000_000;
+        context.after(pause, Event::Round(number));
+    }
+
+    /// Bytes that are returned are complete, in place, and of one version as far as that can be told.
+    fn check_read(&mut self, context: &mut Context<'_>, server: &Server, call: u32) {
+        let Kind::Read(read) = &mut self.calls[call as usize].kind else { return };
+        let Some(opened) = &read.version else { return };
+        read.arrived.sort_by_key(|placed| placed.at);
+        let versions = &server.objects[read.object as usize].versions;
+        let mut at = read.range.0;
+        for placed in &read.arrived {
+            if placed.at != at || placed.bytes.offset != at {
+                context.broken(|| format!("call {call}: {placed:?} stands where byte {at} belongs"));
+            }
+            let version = &versions[placed.bytes.version as usize];
+            if !is_of(opened, version) {
+                context.broken(|| format!("call {call}: opened {opened:?}, got bytes of {version:?}"));
+            }
+            at += placed.bytes.len;
+        }
+        if at != read.range.1 {
+            context.broken(|| format!("call {call}: {at} ends the bytes of {:?}", read.range));
+        }
+        context.met(Met::ReadDone);
+        let strong = opened.etag.as_ref().is_some_and(|etag| etag.starts_with('"'));
+        context.met(match (strong, &opened.modified) {
+            (true, _) => Met::ReadStrong,
+            (false, Some(_)) => Met::ReadDated,
+            (false, None) => Met::ReadByNothing,
+        });
+        let first = read.arrived.first().map(|placed| placed.bytes.version);
+        if read.arrived.iter().any(|placed| Some(placed.bytes.version) != first) {
+            context.met(Met::ReadMixed);
+        }
+        if server.objects[read.object as usize].current() != read.current {
+            context.met(Met::ReadOutlived);
+        }
+    }
+}
+
+/// Whether nothing that was told at open tells this version from the opened one. Written apart from
+/// [`Validators`], to check it.
+fn is_of(opened: &Validators, version: &Version) -> bool {
+    let same_size = opened.size == Some(version.size);
+    let date = version.modified.map(date);
+    match (&opened.etag, &opened.modified) {
+        (Some(etag), _) if etag.starts_with('"') => version.etag.as_ref() == Some(etag),
+        (_, Some(modified)) => date.as_ref() == Some(modified) && same_size,
+        (_, None) => same_size,
+    }
+}

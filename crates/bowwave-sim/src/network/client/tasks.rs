@@ -1,0 +1,231 @@
+//! Tasks: attempts at one request, and their end.
+
+use bowwave_core::network::{Failure, Verdict};
+
+use super::*;
+use crate::network::context::Note;
+
+impl Client {
+    /// Begins a task.
+    pub(super) fn task(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        call: u32,
+        goal: Goal,
+        limits: RetryLimits,
+    ) {
+        let number = self.tasks.len() as u32;
+        let now = context.now;
+        self.tasks.push(Task {
+            call,
+            goal,
+            retry: Retry::new(limits, now),
+            limits,
+            begun: now,
+            first_failure: None,
+            earliest: now,
+            sent: 0,
+            main: None,
+            hedge: None,
+            hedged: false,
+            given_up: None,
+            over: false,
+        });
+        self.attempt(context, server, number, false);
+    }
+
+    /// A task's next attempt is due.
+    pub(in crate::network) fn resume(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+        if !self.tasks[number as usize].over {
+            self.attempt(context, server, number, false);
+        }
+    }
+
+    /// A read is late: a second request may be faster.
+    pub(in crate::network) fn late(&mut self, context: &mut Context<'_>, server: &mut Server, number: u32) {
+        if self.tasks[number as usize].over {
+            return;
+        }
+        if self.hedging.grant() || self.has(Flaw::HedgeUnbounded) {
+            self.hedges += 1;
+            self.tasks[number as usize].hedged = true;
+            context.met(Met::Hedged);
+            if self.hedges * 100 > self.small_reads * u64::from(self.settings.hedge_percent) {
+                context.broken(|| format!("{} of {} reads are hedged", self.hedges, self.small_reads));
+            }
+            self.attempt(context, server, number, true);
+        }
+    }
+
+    /// An attempt has failed.
+    pub(super) fn failed(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        (number, hedge): (u32, bool),
+        why: Why,
+    ) {
+        let task = &mut self.tasks[number as usize];
+        let this = if hedge { task.hedge.take() } else { task.main.take() };
+        let Some(this) = this else { return };
+        server.close(this.attempt);
+        context.note(&Note::Failed { attempt: this.attempt, why: &why });
+        let now = context.now;
+        if hedge {
+            // It was one request more, and has no retries. The first try goes on, unless it has been given up.
+            if let Some(error) = task.given_up {
+                self.finish(context, server, number, Err(error));
+            }
+            return;
+        }
+        task.first_failure.get_or_insert(now);
+        let mut got = this.got;
+        if let Goal::Part(part) = &mut task.goal
+            && !this.provisional
+        {
+            // The bytes were checked with their head: the next attempt continues behind them.
+            part.arrived.extend(this.arrived);
+            part.done += got;
+            if part.start + part.done >= part.end {
+                // Only the end of the body is missing. No request is for nothing.
+                let arrived = std::mem::take(&mut part.arrived);
+                return self.finish(context, server, number, Ok(Done::Bytes(arrived)));
+            }
+        } else {
+            got = 0;
+        }
+        if self.flaw == Some(Flaw::ProgressResetsTries) && got > 0 {
+            task.retry = Retry::new(task.limits, now);
+        }
+        let (mut failure, error) = judged(why);
+        let asked_ns = failure.retry_after_ns.unwrap_or(0);
+        if self.flaw == Some(Flaw::RetryAfterIgnored) {
+            failure.retry_after_ns = None;
+        }
+        match task.retry.failed(now, failure, context.random.bits()) {
+            Verdict::Again(at) => {
+                let pause = asked_ns.max(task.limits.pause_min_ns);
+                task.earliest = Instant(now.0.saturating_add(pause));
+                context.note(&Note::Again { task: number, at });
+                context.at(at, Event::Resume(number));
+            }
+            Verdict::GiveUp(end) => {
+                let (met, name) = match end {
+                    GiveUp::Permanent => (Met::Permanent, "permanent"),
+                    GiveUp::Attempts => (Met::Attempts, "attempts"),
+                    GiveUp::Time => (Met::Time, "time"),
+                };
+                context.met(met);
+                self.check_end(context, number, end, why);
+                let task = &mut self.tasks[number as usize];
+                let error = error.unwrap_or(Error::GaveUp(name));
+                if task.hedge.is_some() {
+                    task.given_up = Some(error);
+                } else {
+                    self.finish(context, server, number, Err(error));
+                }
+            }
+        }
+    }
+
+    /// A task is given up for a reason, and not before.
+    fn check_end(&self, context: &mut Context<'_>, number: u32, end: GiveUp, why: Why) {
+        let task = &self.tasks[number as usize];
+        let asked_ns = if let Why::Status { retry_after_ns, .. } = why { retry_after_ns } else { None };
+        let pause_ns = asked_ns.unwrap_or(0).max(task.limits.pause_max_ns);
+        let right = match end {
+            GiveUp::Permanent => matches!(why, Why::Fatal(_)),
+            GiveUp::Attempts => task.sent == task.limits.attempts_max,
+            GiveUp::Time => {
+                task.must_end().is_some_and(|end| context.now.0.saturating_add(pause_ns) >= end.0)
+            }
+        };
+        if !right {
+            context.broken(|| format!("task {number}: given up by {end:?} after {} attempts", task.sent));
+        }
+    }
+
+    /// An attempt has brought what its task is for.
+    pub(super) fn done(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        (number, hedge): (u32, bool),
+        done: Done,
+    ) {
+        let task = &mut self.tasks[number as usize];
+        let this = if hedge { &task.hedge } else { &task.main };
+        let begun = this.as_ref().map_or(context.now, |this| this.begun);
+        let done = match (done, &mut task.goal) {
+            (Done::Bytes(arrived), Goal::Part(part)) if !hedge => {
+                let mut all = std::mem::take(&mut part.arrived);
+                if !all.is_empty() {
+                    context.met(Met::ReadContinued);
+                }
+                all.extend(arrived);
+                Done::Bytes(all)
+            }
+            (done, _) => done,
+        };
+        if matches!(done, Done::Bytes(_)) {
+            self.hedging.took(context.now.0 - begun.0);
+        }
+        if hedge {
+            context.met(Met::HedgeWon);
+        }
+        self.finish(context, server, number, Ok(done));
+    }
+
+    /// Ends a task: what is in flight is abandoned.
+    pub(super) fn finish(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        number: u32,
+        result: Result<Done, Error>,
+    ) {
+        self.abandon(server, number);
+        let task = &self.tasks[number as usize];
+        let (call, sent) = (task.call, task.sent);
+        context.note(&Note::Ended {
+            task: number,
+            result: &result.as_ref().map(|_| ()).map_err(|&error| error),
+        });
+        if task.must_end().is_some_and(|end| context.now > end) {
+            let (limits, begun) = (task.limits, task.begun);
+            context.broken(|| {
+                format!("task {number}: begun at {begun:?}, ended after its deadline: {limits:?}")
+            });
+        }
+        if self.calls[call as usize].must_succeed && sent > 1 {
+            context.broken(|| format!("task {number}: {sent} attempts at a server without faults"));
+        }
+        match (result, &self.calls[call as usize].kind) {
+            (Ok(Done::Page(page)), _) => self.page(context, server, call, &page),
+            (Ok(Done::Head(version)), Kind::Read(_)) => self.opened(context, server, call, version),
+            (Ok(Done::Bytes(arrived)), _) => self.part_read(context, server, call, arrived),
+            (Ok(Done::Head(_) | Done::Stored), _) => self.over(context, server, call, Ok(())),
+            (Err(error), _) => self.over(context, server, call, Err(error)),
+        }
+    }
+
+    /// Closes what a task has in flight.
+    pub(super) fn abandon(&mut self, server: &mut Server, number: u32) {
+        let task = &mut self.tasks[number as usize];
+        task.over = true;
+        for this in [task.main.take(), task.hedge.take()].into_iter().flatten() {
+            server.close(this.attempt);
+        }
+    }
+}
+
+/// What an attempt's end means for retrying, and the error if there is no further attempt for its sake.
+fn judged(why: Why) -> (Failure, Option<Error>) {
+    let transient = Failure { transient: true, retry_after_ns: None };
+    match why {
+        Why::Refused | Why::Reset | Why::Truncated | Why::Slow { .. } | Why::Deadline => (transient, None),
+        Why::Status { retry_after_ns, .. } => (Failure { retry_after_ns, ..transient }, None),
+        Why::Fatal(error) => (Failure { transient: false, ..transient }, Some(error)),
+    }
+}

@@ -1,0 +1,348 @@
+//! Attempts: what is sent, and what comes back.
+
+use bowwave_core::network::{Condition, PaceLimits};
+
+use super::*;
+use crate::network::context::{Note, SECOND};
+use crate::network::wire::{Ask, Guard, Message};
+
+impl Client {
+    /// Sends the request of a task.
+    pub(super) fn attempt(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        number: u32,
+        hedge: bool,
+    ) {
+        let task = &mut self.tasks[number as usize];
+        let now = context.now;
+        if !hedge {
+            task.sent += 1;
+            if task.sent > 1 {
+                context.met(Met::Retried);
+            }
+            if now < task.earliest {
+                context.broken(|| format!("task {number}: a retry begins before {:?}", task.earliest));
+            }
+        }
+        if task.sent > task.limits.attempts_max {
+            context.broken(|| format!("task {number}: {} attempts", task.sent));
+        }
+        if task.must_end().is_some_and(|end| now >= end) {
+            context.broken(|| format!("task {number}: an attempt begins at or after the deadline"));
+        }
+        let expected = match &task.goal {
+            // The hedge has a buffer of its own, so it needs all bytes.
+            Goal::Part(part) => Some(Expected {
+                version: part.version.clone(),
+                start: part.start + if hedge { 0 } else { part.done },
+                end: part.end,
+            }),
+            _ => None,
+        };
+        let ask = ask(&task.goal, task.call, expected.as_ref(), self.flaw);
+        let attempt = server.send(context, ask.clone());
+        self.attempts.push(number);
+        context.met(Met::Requests);
+        context.note(&Note::Sent { attempt, task: number, hedge, ask: &ask });
+        let deadline = if self.flaw == Some(Flaw::NoDeadlineCut) { None } else { task.retry.deadline() };
+        let mut pace = Pace::new(self.settings.pace, now);
+        if matches!(task.goal, Goal::Put { .. }) {
+            // The request's body is watched first: it begins now.
+            pace.head(now);
+        }
+        let task = &self.tasks[number as usize];
+        let this = Try {
+            attempt,
+            begun: now,
+            pace,
+            deadline,
+            expected,
+            head_at: matches!(task.goal, Goal::Put { .. }).then_some(now),
+            heard: now,
+            provisional: false,
+            got: 0,
+            arrived: Vec::new(),
+        };
+        if let Some(at) = self.due(&this) {
+            context.at(at, Event::Timer(attempt));
+        }
+        let task = &mut self.tasks[number as usize];
+        *(if hedge { &mut task.hedge } else { &mut task.main }) = Some(this);
+    }
+
+    /// When to look at an attempt next.
+    fn due(&self, this: &Try) -> Option<Instant> {
+        let pace = (!self.has(Flaw::NoPace)).then(|| this.pace.due());
+        [pace, this.deadline].into_iter().flatten().min()
+    }
+
+    /// The task of an attempt and whether it is its hedge; `None` if the attempt is over.
+    fn running(&self, attempt: u32) -> Option<(u32, bool)> {
+        let number = self.attempts[attempt as usize];
+        let task = &self.tasks[number as usize];
+        let is = |this: &Option<Try>| this.as_ref().is_some_and(|this| this.attempt == attempt);
+        match (is(&task.main), is(&task.hedge)) {
+            (true, _) => Some((number, false)),
+            (_, true) => Some((number, true)),
+            _ if self.has(Flaw::LateAccepted) && task.main.is_some() => Some((number, false)),
+            _ => None,
+        }
+    }
+
+    fn this(&mut self, (task, hedge): (u32, bool)) -> &mut Try {
+        let task = &mut self.tasks[task as usize];
+        let this = if hedge { &mut task.hedge } else { &mut task.main };
+        this.as_mut().expect("the attempt runs")
+    }
+
+    /// Pace or deadline of an attempt are due.
+    pub(in crate::network) fn timer(&mut self, context: &mut Context<'_>, server: &mut Server, attempt: u32) {
+        let Some(which) = self.running(attempt).filter(|&which| self.this(which).attempt == attempt) else {
+            return;
+        };
+        let now = context.now;
+        let watched = !self.has(Flaw::NoPace);
+        self.check_pace(context, which);
+        let this = self.this(which);
+        if this.deadline.is_some_and(|deadline| now >= deadline) {
+            context.met(Met::Cut);
+            return self.failed(context, server, which, Why::Deadline);
+        }
+        if let Err(slow) = this.pace.check(now)
+            && watched
+        {
+            return self.slow(context, server, which, slow);
+        }
+        let this = &self.tasks[which.0 as usize];
+        if let Some(at) =
+            (if which.1 { &this.hedge } else { &this.main }).as_ref().and_then(|this| self.due(this))
+        {
+            context.at(at, Event::Timer(attempt));
+        }
+    }
+
+    /// No attempt goes on in silence, nor after a period of too few bytes.
+    fn check_pace(&mut self, context: &mut Context<'_>, which: (u32, bool)) {
+        let PaceLimits { silence_ns, least_rate } = self.settings.pace;
+        let (this, now) = (self.this(which), context.now.0);
+        if now - this.heard.0 > silence_ns {
+            context.broken(|| format!("attempt {}: runs on in silence", this.attempt));
+        }
+        // All periods but the last one are over. Each may round a byte away.
+        let counted = this.head_at.map_or(0, |head| (now - head.0).saturating_sub(silence_ns));
+        let least = u128::from(least_rate) * u128::from(counted) / u128::from(SECOND);
+        if u128::from(this.got) + 64 < least {
+            let got = this.got;
+            context.broken(|| format!("attempt {}: runs on with {got} bytes of {least}", this.attempt));
+        }
+    }
+
+    fn slow(&mut self, context: &mut Context<'_>, server: &mut Server, which: (u32, bool), slow: TooSlow) {
+        let silent = slow == TooSlow::Silent;
+        context.met(if silent { Met::TimedOut } else { Met::TooSlow });
+        self.failed(context, server, which, Why::Slow { silent });
+    }
+
+    /// A message for an attempt.
+    pub(in crate::network) fn receive(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        attempt: u32,
+        message: Message,
+    ) {
+        let Some(which) = self.running(attempt) else {
+            context.met(Met::Late);
+            return context.note(&Note::Ignored { attempt });
+        };
+        context.note(&Note::Received { attempt, message: &message });
+        self.check_pace(context, which);
+        self.this(which).heard = context.now;
+        match message {
+            Message::Refused => self.failed(context, server, which, Why::Refused),
+            Message::Reset => self.failed(context, server, which, Why::Reset),
+            Message::Head { response, retry_after_ns } => {
+                self.head(context, server, which, &response, retry_after_ns);
+            }
+            Message::Body { bytes, last } => self.body(context, server, which, bytes, last),
+            Message::End => self.end(context, server, which),
+            Message::Accepted { bytes, .. } => {
+                let Goal::Put { bytes: all } = self.tasks[which.0 as usize].goal else { return };
+                let (watched, limits) = (!self.has(Flaw::NoPace), self.settings.pace);
+                let this = self.this(which);
+                this.got += bytes;
+                let pace = this.pace.bytes(context.now, bytes);
+                if this.got >= all {
+                    // From here on the head of the response is due.
+                    this.pace = Pace::new(limits, context.now);
+                    this.head_at = None;
+                }
+                if let Err(slow) = pace
+                    && watched
+                {
+                    self.slow(context, server, which, slow);
+                }
+            }
+            Message::Page(page) => {
+                let pace = self.this(which).pace.bytes(context.now, page.bytes);
+                match pace {
+                    Err(slow) if !self.has(Flaw::NoPace) => self.slow(context, server, which, slow),
+                    _ => self.done(context, server, which, Done::Page(page)),
+                }
+            }
+        }
+    }
+
+    fn head(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        which: (u32, bool),
+        response: &Response,
+        retry_after_ns: Option<u64>,
+    ) {
+        let flaw = self.flaw;
+        let this = self.this(which);
+        if let Some(expected) = &this.expected {
+            match checked(expected, response, flaw) {
+                Ok(()) => {
+                    this.pace.head(context.now);
+                    this.head_at = Some(context.now);
+                    this.provisional = response.status == 200 && response.length.is_none();
+                }
+                Err(fault) => {
+                    let why = why(fault, response.status, retry_after_ns);
+                    self.failed(context, server, which, why);
+                }
+            }
+            return;
+        }
+        if response.status != 200 {
+            let why = why(Fault::Status, response.status, retry_after_ns);
+            return self.failed(context, server, which, why);
+        }
+        let got = this.got;
+        match self.tasks[which.0 as usize].goal {
+            Goal::Head { .. } if response.version.size.is_none() => {
+                self.failed(context, server, which, Why::Fatal(Error::Protocol("no size")));
+            }
+            Goal::Head { .. } => self.done(context, server, which, Done::Head(response.version.clone())),
+            Goal::Put { bytes } if got < bytes && flaw != Some(Flaw::EarlySuccess) => {
+                let error = Error::Protocol("success before the end of the body");
+                self.failed(context, server, which, Why::Fatal(error));
+            }
+            Goal::Put { .. } => self.done(context, server, which, Done::Stored),
+            _ => self.this(which).pace.head(context.now),
+        }
+    }
+
+    fn body(
+        &mut self,
+        context: &mut Context<'_>,
+        server: &mut Server,
+        which: (u32, bool),
+        bytes: Bytes,
+        last: bool,
+    ) {
+        if let Err(slow) = self.this(which).pace.bytes(context.now, bytes.len)
+            && !self.has(Flaw::NoPace)
+        {
+            return self.slow(context, server, which, slow);
+        }
+        // Planted: the hedge writes to the buffer of the first try, behind its bytes.
+        let mixed = self.has(Flaw::HedgeMixed) && which.1 && self.tasks[which.0 as usize].main.is_some();
+        let into = if mixed { (which.0, false) } else { which };
+        let this = self.this(into);
+        let Some(&Expected { start, end, .. }) = this.expected.as_ref() else { return };
+        if this.got + bytes.len > end - start {
+            let error = Error::Protocol("body too long");
+            return self.failed(context, server, which, Why::Fatal(error));
+        }
+        this.arrived.push(Placed { at: start + this.got, bytes });
+        this.got += bytes.len;
+        if last {
+            self.end(context, server, into);
+        }
+    }
+
+    fn end(&mut self, context: &mut Context<'_>, server: &mut Server, which: (u32, bool)) {
+        let unchecked = self.has(Flaw::LengthUnchecked);
+        let this = self.this(which);
+        match &this.expected {
+            Some(expected) if this.got == expected.bytes() || unchecked => {
+                let arrived = std::mem::take(&mut this.arrived);
+                self.done(context, server, which, Done::Bytes(arrived));
+            }
+            // Half of a page, too, ends here.
+            _ => self.failed(context, server, which, Why::Truncated),
+        }
+    }
+}
+
+fn ask(goal: &Goal, call: u32, expected: Option<&Expected>, flaw: Option<Flaw>) -> Ask {
+    match (goal, expected) {
+        (Goal::Part(part), Some(Expected { version, start, end })) => {
+            let guard = match version.condition() {
+                _ if flaw == Some(Flaw::NoCondition) => None,
+                _ if flaw == Some(Flaw::WeakIsStrong) && version.etag.is_some() => {
+                    version.etag.clone().map(Guard::Match)
+                }
+                Some(Condition::IfMatch(tag)) => Some(Guard::Match(tag.to_owned())),
+                Some(Condition::IfUnmodifiedSince(date)) => Some(Guard::UnmodifiedSince(date.to_owned())),
+                None => None,
+            };
+            Ask::Get { object: part.object, start: *start, end: *end, guard }
+        }
+        (Goal::Part(_), None) => unreachable!("a part expects a range"),
+        (Goal::Head { object }, _) => Ask::Head { object: *object },
+        (Goal::Page { token }, _) => Ask::List { token: token.clone() },
+        (Goal::Put { bytes }, _) => Ask::Put { upload: call, bytes: *bytes },
+    }
+}
+
+/// Checks a head, with what is planted.
+fn checked(expected: &Expected, response: &Response, flaw: Option<Flaw>) -> Result<(), Fault> {
+    let mut response = response.clone();
+    match flaw {
+        Some(Flaw::HeadUnchecked) if matches!(response.status, 200 | 206) => {
+            response.version = expected.version.clone();
+        }
+        Some(Flaw::WeakIsStrong | Flaw::WeakAlone)
+            if expected.version.etag.is_some()
+                && expected.version.etag == response.version.etag
+                && response.status == 206 =>
+        {
+            // The tag alone: as if nothing else had been sent.
+            response.version = expected.version.clone();
+        }
+        Some(Flaw::RangeUnchecked) if response.status == 206 => {
+            response.range = Some((expected.start, expected.end));
+            response.has_range = true;
+            response.length = None;
+        }
+        _ => return expected.check(&response),
+    }
+    expected.check(&response)
+}
+
+/// What a refused head means for the task.
+fn why(fault: Fault, status: u16, retry_after_ns: Option<u64>) -> Why {
+    let protocol = |what| Why::Fatal(Error::Protocol(what));
+    match fault {
+        Fault::Changed => Why::Fatal(Error::Changed),
+        Fault::Unversioned => protocol("no validators"),
+        Fault::NoRanges => protocol("no ranges"),
+        Fault::Unplaced => protocol("no Content-Range"),
+        Fault::OtherRange => protocol("another range"),
+        Fault::Encoded => protocol("encoded"),
+        Fault::Length(_) => protocol("another length"),
+        Fault::Status => match status {
+            412 => Why::Fatal(Error::Changed),
+            404 | 410 => Why::Fatal(Error::Missing),
+            429 | 500 | 502..=504 => Why::Status { status, retry_after_ns },
+            status => Why::Fatal(Error::Denied(status)),
+        },
+    }
+}

@@ -1,0 +1,226 @@
+//! A server and a network with faults.
+//!
+//! The server answers each request with a script: messages and the pauses between them. A fault changes the script. Where
+//! versions are concerned, the server lies in one way a run: it ignores conditions, or a cache in front of it tells validators of an
+//! earlier version. A server that does both returns bytes of one version under the strong tag of another, and no client can
+//! tell. The same holds for a server that changes the bytes within one body, or sends bytes of another range than its
+//! `Content-Range` says: no header shows it, so this server does not do it.
+
+mod fault;
+mod listing;
+mod object;
+mod script;
+
+pub use fault::Fault;
+pub(super) use listing::Names;
+pub(super) use object::{Object, Version, date};
+
+use bowwave_core::Instant;
+
+use super::context::{Context, Event, Note};
+use super::met::Met;
+use super::wire::{Ask, Message};
+use script::Script;
+
+/// How the server behaves in one run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Character {
+    /// Requests of 64 that meet a fault.
+    pub(super) faulty: u64,
+    /// Requests of 64 for which their object is replaced.
+    pub(super) replacing: u64,
+    /// Conditions are not looked at.
+    pub(super) ignores_conditions: bool,
+    /// Heads tell validators of earlier versions.
+    pub(super) stale: bool,
+    /// `If-Match` compares weakly, against RFC 9110.
+    pub(super) matches_weakly: bool,
+    /// The body of a replaced object breaks off, instead of going on with the old version.
+    pub(super) breaks_off: bool,
+    /// Says `IsTruncated`.
+    pub(super) says_truncated: bool,
+    /// Entries of a page.
+    pub(super) page_entries: u32,
+    /// Names come and go.
+    pub(super) renames: bool,
+    /// What the client calls silence, to have faults near its limits.
+    pub(super) silence_ns: u64,
+}
+
+/// The server, its objects and what it still has to send.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) character: Character,
+    pub(super) objects: Vec<Object>,
+    pub(super) names: Names,
+    /// Uploads that are stored in full.
+    pub(super) stored: Vec<u32>,
+    /// By attempt.
+    exchanges: Vec<Exchange>,
+    /// Ranges that were requested, for answers to earlier requests.
+    asked: Vec<(u64, u64)>,
+    /// Faults so far.
+    pub(super) faults: u32,
+    /// No fault and no change any more.
+    calm: bool,
+}
+
+/// One request and its response.
+#[derive(Debug)]
+struct Exchange {
+    ask: Ask,
+    script: Script,
+    /// The client no longer listens.
+    closed: bool,
+}
+
+impl Server {
+    pub(super) fn new(context: &mut Context<'_>, silence_ns: u64) -> Self {
+        let lie = context.random.below(4);
+        let character = Character {
+            faulty: context.pick(&[0, 8, 24, 48]),
+            replacing: context.pick(&[0, 2, 8, 20]),
+            ignores_conditions: lie == 0,
+            stale: lie == 1,
+            matches_weakly: context.chance(1, 2),
+            breaks_off: context.chance(1, 2),
+            says_truncated: context.chance(3, 4),
+            page_entries: context.between(3, 20) as u32,
+            renames: context.chance(1, 3),
+            silence_ns,
+        };
+        let objects = (0..2).map(|_| Object::draw(context)).collect();
+        let names = Names::draw(context);
+        let (stored, exchanges, asked) = (Vec::new(), Vec::new(), Vec::new());
+        Self { character, objects, names, stored, exchanges, asked, faults: 0, calm: false }
+    }
+
+    /// A request leaves the client. Returns the number of the attempt.
+    pub(super) fn send(&mut self, context: &mut Context<'_>, ask: Ask) -> u32 {
+        let attempt = self.exchanges.len() as u32;
+        self.exchanges.push(Exchange { ask, script: Script::default(), closed: false });
+        let delay = self.delay(context);
+        context.after(delay, Event::Arrive(attempt));
+        attempt
+    }
+
+    /// The client abandons an attempt. What is already in flight may still arrive.
+    pub(super) fn close(&mut self, attempt: u32) {
+        let exchange = &mut self.exchanges[attempt as usize];
+        exchange.closed = true;
+        if !exchange.script.outlives {
+            exchange.script.messages.clear();
+        }
+    }
+
+    /// A request arrives.
+    pub(super) fn arrive(&mut self, context: &mut Context<'_>, attempt: u32) {
+        if self.exchanges[attempt as usize].closed {
+            return;
+        }
+        let ask = self.exchanges[attempt as usize].ask.clone();
+        self.change_before(context, &ask);
+        let fault = self.draw_fault(context, &ask);
+        if let Some(fault) = fault {
+            self.faults += 1;
+            context.note(&Note::Fault { attempt, fault });
+        }
+        let script = self.script(context, &ask, fault);
+        if let Some((pause, _)) = script.messages.last() {
+            context.after(*pause, Event::Serve(attempt));
+        }
+        self.exchanges[attempt as usize].script = script;
+    }
+
+    /// The next message of a response.
+    pub(super) fn serve(&mut self, context: &mut Context<'_>, attempt: u32) -> Option<Message> {
+        let breaks_off = self.character.breaks_off;
+        let Exchange { ask, script, .. } = &mut self.exchanges[attempt as usize];
+        let (_, mut message) = script.messages.pop()?;
+        if let (Ask::Get { object, .. }, Message::Body { bytes, .. }) = (&*ask, &message)
+            && breaks_off
+            && bytes.version != self.objects[*object as usize].current()
+        {
+            script.messages.clear();
+            message = Message::Reset;
+        }
+        if let (Ask::Put { upload, .. }, Message::Accepted { stores: true, .. }) = (&*ask, &message) {
+            self.stored.push(*upload);
+        }
+        if let Some((pause, _)) = script.messages.last() {
+            context.after(*pause, Event::Serve(attempt));
+        }
+        Some(message)
+    }
+
+    /// Replaces or removes an object.
+    pub(super) fn replace(&mut self, context: &mut Context<'_>, object: u32) {
+        if !self.calm {
+            let backwards = !self.character.stale;
+            self.objects[object as usize].replace(context, object, backwards);
+        }
+    }
+
+    /// Faults end; what was removed is there again.
+    pub(super) fn calm_down(&mut self, context: &mut Context<'_>) {
+        context.note(&Note::Calm);
+        for object in 0..self.objects.len() as u32 {
+            if self.objects[object as usize].version().removed {
+                self.objects[object as usize].replace(context, object, false);
+            }
+            self.objects[object as usize].refresh();
+        }
+        self.calm = true;
+    }
+
+    fn delay(&self, context: &mut Context<'_>) -> u64 {
+        // One in 16 takes long enough to be overtaken by others.
+        let slow = !self.calm && context.chance(1, 16);
+        context.between(1, if slow { 400 } else { 10 }) * 1_000_000
+    }
+
+    fn change_before(&mut self, context: &mut Context<'_>, ask: &Ask) {
+        if self.calm {
+            return;
+        }
+        match *ask {
+            Ask::Head { object } | Ask::Get { object, .. } => {
+                if context.chance(self.character.replacing, 64) {
+                    self.replace(context, object);
+                }
+                // And perhaps while the body is sent.
+                if context.chance(self.character.replacing, 128) {
+                    let ns = context.between(1, 200) * 1_000_000;
+                    context.after(ns, Event::Replace(object));
+                }
+            }
+            Ask::List { .. } if self.character.renames && context.chance(1, 4) => self.names.change(context),
+            Ask::List { .. } | Ask::Put { .. } => {}
+        }
+    }
+
+    fn draw_fault(&self, context: &mut Context<'_>, ask: &Ask) -> Option<Fault> {
+        let faulty = !self.calm && context.chance(self.character.faulty, 64);
+        faulty.then(|| {
+            let own = match ask {
+                Ask::Head { .. } => fault::OF_HEADS,
+                Ask::Get { .. } => fault::OF_BODIES,
+                Ask::List { .. } => fault::OF_PAGES,
+                Ask::Put { .. } => fault::OF_UPLOADS,
+            };
+            let choices = if context.chance(1, 3) { fault::OF_ALL } else { own };
+            context.pick(choices)
+        })
+    }
+
+    fn note_stale(&self, context: &mut Context<'_>, object: u32) {
+        if self.objects[object as usize].is_stale() {
+            context.met(Met::StaleHead);
+        }
+    }
+
+    /// Names that a listing from `begun` to now must have, and those that it may have.
+    pub(super) fn listed(&self, begun: Instant) -> (Vec<u32>, Vec<u32>) {
+        self.names.between(begun)
+    }
+}
