@@ -93,6 +93,8 @@ pub use url::{Options, open_url};
 pub use wait::{
     Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };
+#[cfg(any(test, feature = "fuzzing"))]
+pub use wrap::fuzz_disk_segment;
 pub use wrap::{
     DiskCache, DiskStats, Fault, Faults, Limit, Operation, Record, Throttle, Trace, TraceLog, WriteFaults,
 };

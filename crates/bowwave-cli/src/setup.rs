@@ -90,13 +90,14 @@ pub struct StoreArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Disk")]
 pub struct DiskArgs {
-    /// Keep what is read of the store in this folder, too, beyond the end of the process
+    /// Also write pages read from the store to this directory, for later processes
     ///
-    /// Known by version, with checksums; several processes may share it. The folder is made if it is not there.
+    /// Pages are known by version and have checksums; several processes may share the directory. It is created if it is
+    /// missing. It must belong to the user that runs this, and no other user may be able to write to it or to replace it.
     #[arg(long, value_name = "DIR")]
     disk_cache: Option<PathBuf>,
 
-    /// What that folder may take of the disk; at least 64MiB
+    /// Bytes of the disk that the directory may take; at least 64MiB
     #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "disk_cache", value_parser = values::positive_size)]
     disk_size: u64,
 }

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
 use super::URL;
@@ -291,7 +291,11 @@ pub(super) fn os_error(path: &Path, errno: i32) -> Error {
 }
 
 pub(super) fn next_version() -> u64 {
-    static VERSIONS: AtomicU64 = AtomicU64::new(1);
+    // Another process' versions differ, too: a disk cache may outlive both.
+    static VERSIONS: LazyLock<AtomicU64> = LazyLock::new(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        AtomicU64::new((now.as_nanos() as u64) ^ (u64::from(std::process::id()) << 40))
+    });
     VERSIONS.fetch_add(1, Ordering::Relaxed)
 }
 

@@ -12,6 +12,8 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use disk_cache::fuzz_disk_segment;
 pub use disk_cache::{DiskCache, DiskStats};
 pub use fault::{Fault, Faults, WriteFaults};
 use forward::backend_by_field;

@@ -23,7 +23,11 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
         "disk" => {
             let folder = wrap.folder.ok_or_else(|| missing("folder=/var/cache/bowwave"))?;
             let size = wrap.size.ok_or_else(|| missing("size=10GiB"))?;
-            Ok(Arc::new(DiskCache::new(open_url(inner, options)?, &folder, size)?))
+            // As the stores find it: of two servers with equal names each has objects of its own.
+            let variable = |name: &&str| std::env::var(name).ok();
+            let endpoint = options.endpoint.clone().or_else(|| ENDPOINTS.iter().find_map(variable));
+            let opened = (inner, endpoint.as_deref());
+            Ok(Arc::new(DiskCache::of_url(open_url(inner, options)?, opened, &folder, size)?))
         }
         "throttle" => {
             let rate = wrap.rate.ok_or_else(|| missing("rate=9MB/s"))?;
@@ -36,6 +40,10 @@ pub(crate) fn open(url: &str, scheme: &str, rest: &str, options: &Options) -> Re
         _ => Ok(Arc::new(Fault::new(open_url(inner, options)?, wrap.faults)?)),
     }
 }
+
+/// Variables that name a server in place of a cloud's own.
+const ENDPOINTS: [&str; 5] =
+    ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"];
 
 /// What the options of any wrapper say.
 #[derive(Default)]

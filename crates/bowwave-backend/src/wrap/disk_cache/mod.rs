@@ -1,33 +1,45 @@
-//! What a slow store gave, kept in a folder on a near disk, beyond the end of the process.
+//! What a slow store gave, kept in a directory on a near disk, beyond the end of the process.
 //!
 //! ```text
-//!   read ──► all of it in the folder, with the right checksums ──► from there
-//!        └─► else the store below is asked for all of it ──► the reader, and a copy to the folder, later
+//!   read ──► all of it in the directory, with the right checksums ──► from there
+//!        └─► else the store below is asked for all of it ──► the reader, and a copy to the directory, later
 //! ```
 //!
-//! Objects are known by URL, path and version (entity tag, or time and size): of a changed object nothing old is served to
-//! who opens it anew. Objects whose version cannot be told are passed by, and so is what was changed in the last seconds,
-//! for a time tells two changes apart only if some time lies between them; and what is open for writing. The folder may be
-//! used by several processes at once, holds no more than it may, and owes nothing to how a process ended. Faults of the disk
-//! slow nothing down but what the disk was to make faster: they are counted.
+//! | module | what |
+//! |---|---|
+//! | `key` | which version of which object bytes belong to |
+//! | `directory` | opening entries of the directory, none of which is trusted |
+//! | `segment` | the format of files, and their checksums |
+//! | `quota` | the directory's size, shared by processes |
+//! | `reads`, `health` | threads that read, their deadline, and bypassing a disk that hangs |
+//! | `writes` | the thread that writes, and what it drops |
+//!
+//! Objects are known by URL, path and version (strong entity tag, or time and size): of a changed object nothing old is served
+//! to a reader that opens it anew. Objects whose version cannot be told bypass the cache, and so do objects that changed in the
+//! last seconds, for a time tells two changes apart only if some time lies between them; and objects open for writing. Several
+//! processes may use the directory at once. It holds no more than its size, whatever way a process ends. A disk that fails,
+//! hangs or holds anything else than what was written makes reads slower and nothing else: it is counted.
 
-mod room;
+mod directory;
+mod health;
+mod key;
+mod quota;
+mod reads;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod writes;
 
-use std::io;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use self::room::Room;
-use self::segment::{Found, Key, Segment};
+use self::health::Limits;
+use self::key::Key;
+use self::reads::{Pending, Reads};
+use self::writes::Writes;
 use super::{forward_lookups, forward_tree};
-use crate::pool::{Job, Pool};
-use crate::process::PerProcess;
 use crate::{
     Attributes, Backend, Error, Identity, Object, OpenWrite, Profile, ReadBuf, ReadSink, Result, Seek,
     WriteObject,
@@ -44,46 +56,86 @@ pub struct DiskCache {
 /// What a disk cache has done, in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
-    /// Requests served from the folder.
+    /// Requests served from the directory.
     pub hits: u64,
     /// Requests that went to the store.
     pub misses: u64,
-    /// Bytes read from the folder.
+    /// Of these, requests that the disk did not answer in time.
+    pub timed_out: u64,
+    /// Of these, requests that did not ask the disk, because it had not answered others.
+    pub bypassed: u64,
+    /// Bytes read from the directory.
     pub bytes_read: u64,
     /// Bytes written to it.
     pub bytes_written: u64,
-    /// Bytes removed from it, to make room.
+    /// Bytes removed from it, to free space.
     pub bytes_evicted: u64,
-    /// Bytes not kept, because the disk was too slow, full or taken by others.
+    /// Bytes not kept, because the disk was too slow, full or used up by other processes.
     pub bytes_dropped: u64,
-    /// Requests that found bytes which were not those written.
+    /// Entries and bytes found that were not those written.
     pub damaged: u64,
     /// Failures of the disk.
     pub errors: u64,
 }
 
 impl DiskCache {
-    /// Keeps in `folder` what is read of `inner`, up to `bytes` on the disk (at least 64 MiB), of all processes that name it.
-    /// The folder is made if it is not there.
+    /// Keeps in `directory` what is read of `inner`, up to `bytes` on the disk (at least 64 MiB), of all processes that name it.
+    /// The directory is created, for its owner alone, if it is missing. Blocks, for ten seconds at most.
     ///
     /// # Errors
-    /// A folder that has other files in it or cannot be written, too few bytes.
-    pub fn new(inner: Arc<dyn Backend>, folder: &Path, bytes: u64) -> Result<Self> {
-        let tier = Tier {
-            url: inner.url().to_owned(),
-            folder: folder.to_owned(),
-            room: Room::open(folder, bytes)?,
-            queued: AtomicUsize::new(0),
-            counters: Counters::default(),
-        };
+    /// `Invalid` for a directory that has other files in it, that another user owns or may write to, or that another user can
+    /// replace because of a directory above it; and for too few bytes. `TimedOut` if the disk hangs. Else as the disk says.
+    pub fn new(inner: Arc<dyn Backend>, directory: &Path, bytes: u64) -> Result<Self> {
+        let source = inner.url().to_owned();
+        Self::of_source(inner, source, directory, bytes)
+    }
+
+    /// The same for a store that was opened with the URL `opened`, and, if it is on another server than the cloud's own, with
+    /// that `endpoint`: stores that differ in what their URL does not show share no bytes.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn of_url(
+        inner: Arc<dyn Backend>,
+        (opened, endpoint): (&str, Option<&str>),
+        directory: &Path,
+        bytes: u64,
+    ) -> Result<Self> {
+        let source = key::source(inner.url(), opened, endpoint);
+        Self::of_source(inner, source, directory, bytes)
+    }
+
+    fn of_source(inner: Arc<dyn Backend>, source: String, directory: &Path, bytes: u64) -> Result<Self> {
+        let limits = Limits::over(inner.profile().latency);
+        Self::with_limits(inner, source, directory, bytes, limits, OPEN_LIMIT)
+    }
+
+    fn with_limits(
+        inner: Arc<dyn Backend>,
+        source: String,
+        directory: &Path,
+        bytes: u64,
+        limits: Limits,
+        open_limit: Duration,
+    ) -> Result<Self> {
+        let counters = Arc::new(Counters::default());
+        let (writes, directory) = Writes::start(directory.to_owned(), bytes, &counters, limits, open_limit)?;
+        let reads = Reads::start(directory, Arc::clone(&writes), Arc::clone(&counters), limits);
+        let reads = reads.map_err(|error| {
+            writes.close(true);
+            Error::from_os("disk cache: cannot start threads", &error)
+        })?;
         let url = format!("disk:{}", inner.url());
-        Ok(Self { inner, tier: Arc::new(tier), url })
+        Ok(Self { inner, tier: Arc::new(Tier { source, counters, reads, writes }), url })
     }
 
     fn below(&self) -> &dyn Backend {
         &*self.inner
     }
 }
+
+/// How long opening waits for a disk: as long as a disk needs that has to spin up.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Backend for DiskCache {
     fn url(&self) -> &str {
@@ -99,7 +151,7 @@ impl Backend for DiskCache {
     }
 
     fn disk(&self) -> Option<DiskStats> {
-        Some(self.tier.stats())
+        Some(self.tier.counters.stats())
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
@@ -127,7 +179,7 @@ struct CachedObject {
 impl CachedObject {
     /// What was opened at `path`: as it is, if its version cannot be told.
     fn over(inner: Arc<dyn Object>, path: Arc<Path>, tier: &Arc<Tier>) -> Arc<dyn Object> {
-        match Key::new(&tier.url, &path, inner.identity()) {
+        match Key::new(&tier.source, &path, inner.identity()) {
             Some(key) => Arc::new(Self { inner, path, key: Arc::new(key), tier: Arc::clone(tier) }),
             None => inner,
         }
@@ -148,11 +200,11 @@ impl Object for CachedObject {
     }
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
-        let (Some(wanted), Some(pools)) = (self.key.pages(offset, buf.len()), pools()) else {
+        let Some(wanted) = self.key.pages(offset, buf.len()) else {
             return self.inner.read(offset, buf, sink);
         };
-        let (tier, inner, key) = (Arc::clone(&self.tier), Arc::clone(&self.inner), Arc::clone(&self.key));
-        pools.reads.add(Box::new(Lookup { tier, inner, key, wanted, buf, sink }));
+        let (inner, key) = (Arc::clone(&self.inner), Arc::clone(&self.key));
+        self.tier.reads.add(Pending { inner, key, wanted, buf, sink });
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
@@ -169,105 +221,53 @@ impl Object for CachedObject {
     }
 }
 
+/// The part of a cache that its objects share.
 #[derive(Debug)]
 struct Tier {
-    /// Of the store below.
-    url: String,
-    folder: PathBuf,
-    room: Room,
-    /// Bytes that wait to be written.
-    queued: AtomicUsize,
-    counters: Counters,
+    /// What identifies the store below in keys.
+    source: String,
+    counters: Arc<Counters>,
+    reads: Arc<Reads>,
+    writes: Arc<Writes>,
+}
+
+impl Drop for Tier {
+    /// Waits for a disk that works to write the rest, for a moment, and for no other.
+    fn drop(&mut self) {
+        let hurry = !self.reads.is_up();
+        self.reads.stop();
+        self.writes.close(hurry);
+    }
 }
 
 #[derive(Debug, Default)]
 struct Counters {
     hits: AtomicU64,
     misses: AtomicU64,
+    timed_out: AtomicU64,
+    bypassed: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
+    bytes_evicted: AtomicU64,
     bytes_dropped: AtomicU64,
     damaged: AtomicU64,
     errors: AtomicU64,
 }
 
-/// Most bytes that wait to be written; more are not kept.
-const QUEUED_MAX: usize = 64 << 20;
-/// How old a version must be to be told from the next one by its time.
-const SETTLED: Duration = Duration::from_secs(2);
-
-impl Tier {
+impl Counters {
     fn stats(&self) -> DiskStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
         DiskStats {
-            hits: get(&counters.hits),
-            misses: get(&counters.misses),
-            bytes_read: get(&counters.bytes_read),
-            bytes_written: get(&counters.bytes_written),
-            bytes_evicted: get(&self.room.evicted),
-            bytes_dropped: get(&counters.bytes_dropped),
-            damaged: get(&counters.damaged),
-            errors: get(&counters.errors),
-        }
-    }
-
-    /// Reads all of `wanted` from the folder; `false` if it is not all there.
-    fn look_up(&self, key: &Key, wanted: &Range<u64>, buf: &mut ReadBuf) -> bool {
-        let mut whole = true;
-        for (number, part) in segment::parts(wanted.clone()) {
-            let at = (part.start - wanted.start) as usize;
-            let found = Segment::open(&self.folder, key, number).and_then(|segment| {
-                let Some(segment) = segment else { return Ok(Found::Absent) };
-                let found = segment.read(key, &part, buf, at)?;
-                segment.touch()?;
-                Ok(found)
-            });
-            match found {
-                Ok(Found::Here) => {}
-                Ok(Found::Absent) => return false,
-                Ok(Found::Damaged) => {
-                    add(&self.counters.damaged, 1);
-                    // What has the right checksum would not be written again.
-                    let _best_effort = segment::remove(&self.folder, key, number);
-                    whole = false;
-                }
-                Err(_) => {
-                    add(&self.counters.errors, 1);
-                    return false;
-                }
-            }
-        }
-        whole
-    }
-
-    /// Writes to the folder what the store gave.
-    fn keep(&self, key: &Key, range: &Range<u64>, bytes: &[u8]) {
-        for (number, part) in segment::parts(range.clone()) {
-            let piece = &bytes[(part.start - range.start) as usize..(part.end - range.start) as usize];
-            // With the head of a segment, and whole pages; what is there already is given back.
-            let most = (piece.len() as u64).next_multiple_of(segment::PAGE) + 2 * segment::PAGE;
-            let written = match self.room.take(most) {
-                Ok(true) => {
-                    let written = segment::write(&self.folder, key, number, &part, piece);
-                    if let Ok(0) = written {
-                        self.room.give(most);
-                    }
-                    written
-                }
-                Ok(false) => {
-                    add(&self.counters.bytes_dropped, piece.len() as u64);
-                    continue;
-                }
-                Err(error) => Err(error),
-            };
-            match written {
-                Ok(written) => add(&self.counters.bytes_written, written),
-                Err(_) => {
-                    add(&self.counters.errors, 1);
-                    add(&self.counters.bytes_dropped, piece.len() as u64);
-                }
-            }
+            hits: get(&self.hits),
+            misses: get(&self.misses),
+            timed_out: get(&self.timed_out),
+            bypassed: get(&self.bypassed),
+            bytes_read: get(&self.bytes_read),
+            bytes_written: get(&self.bytes_written),
+            bytes_evicted: get(&self.bytes_evicted),
+            bytes_dropped: get(&self.bytes_dropped),
+            damaged: get(&self.damaged),
+            errors: get(&self.errors),
         }
     }
 }
@@ -276,113 +276,13 @@ fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }
 
-/// A read that looks in the folder first.
-struct Lookup {
-    tier: Arc<Tier>,
-    inner: Arc<dyn Object>,
-    key: Arc<Key>,
-    wanted: Range<u64>,
-    buf: ReadBuf,
-    sink: Box<dyn ReadSink>,
-}
-
-impl Job for Lookup {
-    fn step(self: Box<Self>) -> Option<Box<dyn Job>> {
-        let Self { tier, inner, key, wanted, mut buf, sink } = *self;
-        let len = wanted.end - wanted.start;
-        if tier.look_up(&key, &wanted, &mut buf) {
-            add(&tier.counters.hits, 1);
-            add(&tier.counters.bytes_read, len);
-            sink.done(buf, Ok(len as usize));
-        } else {
-            add(&tier.counters.misses, 1);
-            let offset = wanted.start;
-            let copy = is_settled(inner.identity()).then_some((tier, key, offset));
-            match copy {
-                Some(copy) => inner.read(offset, buf, Box::new(Copying { sink, copy })),
-                None => inner.read(offset, buf, sink),
-            }
-        }
-        None
-    }
-
-    fn refuse(self: Box<Self>, error: Error) {
-        self.sink.done(self.buf, Err(error));
-    }
-}
-
-/// Whether a version can be told from one that is made now.
-fn is_settled(identity: &Identity) -> bool {
-    let modified = identity.modified_ns.and_then(|ns| u64::try_from(ns).ok()).map(Duration::from_nanos);
-    let age = modified.and_then(|modified| (SystemTime::UNIX_EPOCH + modified).elapsed().ok());
-    identity.etag.is_some() || age.is_some_and(|age| age > SETTLED)
-}
-
-/// A read of the store below, of which a copy is kept.
-struct Copying {
-    sink: Box<dyn ReadSink>,
-    copy: (Arc<Tier>, Arc<Key>, u64),
-}
-
-impl ReadSink for Copying {
-    fn progress(&mut self, bytes: usize) {
-        self.sink.progress(bytes);
-    }
-
-    fn done(self: Box<Self>, mut buf: ReadBuf, result: Result<usize>) {
-        let Self { sink, copy: (tier, key, offset) } = *self;
-        let kept = result.as_ref().ok().and_then(|&count| key.pages(offset, count));
-        let job = kept.and_then(|range| {
-            let len = (range.end - range.start) as usize;
-            if tier.queued.fetch_add(len, Ordering::Relaxed) + len > QUEUED_MAX {
-                tier.queued.fetch_sub(len, Ordering::Relaxed);
-                add(&tier.counters.bytes_dropped, len as u64);
-                return None;
-            }
-            // Before the reader gets them: then they are the reader's.
-            let mut bytes = Vec::with_capacity(len);
-            buf.fill_with(0..len, |_, piece| bytes.extend_from_slice(piece));
-            Some(Keep { tier, key, range, bytes })
-        });
-        sink.done(buf, result);
-        if let (Some(job), Some(pools)) = (job, pools()) {
-            pools.writes.add(Box::new(job));
-        }
-    }
-}
-
-/// Bytes on their way to the folder.
-struct Keep {
-    tier: Arc<Tier>,
-    key: Arc<Key>,
-    range: Range<u64>,
-    bytes: Vec<u8>,
-}
-
-impl Job for Keep {
-    fn step(self: Box<Self>) -> Option<Box<dyn Job>> {
-        self.tier.keep(&self.key, &self.range, &self.bytes);
-        self.tier.queued.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-        None
-    }
-
-    fn refuse(self: Box<Self>, _: Error) {
-        add(&self.tier.counters.bytes_dropped, self.bytes.len() as u64);
-        self.tier.queued.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-    }
-}
-
-/// The threads of all disk caches of the process.
-struct Pools {
-    reads: Pool,
-    writes: Pool,
-}
-
-/// `None` if no threads can be had: then all goes to the store.
-fn pools() -> Option<&'static Pools> {
-    static POOLS: PerProcess<Option<Pools>> = PerProcess::new();
-    let start = || -> io::Result<Pools> {
-        Ok(Pools { reads: Pool::start("bowwave-disk", 4)?, writes: Pool::start("bowwave-keep", 1)? })
-    };
-    POOLS.get_or_init(|| start().ok()).as_ref()
+/// Reads a segment file that consists of any bytes, as a cache does that finds it on its disk: the target of a fuzzer. The first
+/// six bytes choose the object, the range, and whether header and checksums are set right; the rest is the file. Returns how many
+/// bytes passed. Needs memory for one copy of the input and less than 1 MiB more.
+///
+/// # Panics
+/// If the reader delivers a byte that does not have its checksum, or panics.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn fuzz_disk_segment(input: &[u8]) -> u64 {
+    segment::fuzz::read_any(input)
 }

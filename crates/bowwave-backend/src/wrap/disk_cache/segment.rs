@@ -6,73 +6,39 @@
 //!   8192  the pages, each at its place; the file is sparse
 //! ```
 //!
-//! Nothing is synced: bytes that a crash has lost, torn or mixed do not have their checksum, and count as not there. Two
-//! processes that fill one segment write the same bytes, for the key names the version.
+//! Nothing is synced: bytes that a crash has lost, torn or mixed do not have their checksum, and count as damaged. The
+//! checksum of a page is a CRC-32 of the key, the page's number and its bytes: a page of another object, another version or
+//! another place does not have it either. It tells accidents, not forgeries: whoever can write the file can write the checksum. Two
+//! processes that fill one segment write the same bytes, for the key names the version. No number in a file decides how much
+//! is read or allocated: the head is compared with the one that the key requires, and all sizes are constants.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, SystemTime};
 
 use crc32fast::Hasher;
-use md5::{Digest as _, Md5};
+use rustix::fs::OFlags;
 
-use crate::{Identity, ReadBuf};
+use super::directory::{Directory, Fault};
+use super::key::Key;
 
 /// Bytes of a page, the unit that is there or not.
 pub(super) const PAGE: u64 = 4096;
 /// Bytes of data in a segment.
 pub(super) const SEGMENT: u64 = 4 << 20;
-/// What a segment takes at the most.
+/// Bytes of the largest segment.
 pub(super) const SEGMENT_FILE: u64 = SEGMENT + 2 * PAGE;
-const PAGES: usize = (SEGMENT / PAGE) as usize;
-const MAGIC: &[u8; 8] = b"bowwavd1";
+/// Bytes that are read and verified at a time: few system calls, and small enough for the processor's cache.
+pub(super) const CHUNK: usize = 256 << 10;
+const MAGIC: &[u8; 8] = b"bowwavd2";
 const SUMS: u64 = PAGE;
 const DATA: u64 = 2 * PAGE;
+/// How old the time of the last use may become before it is written again.
+const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
-/// What makes the bytes of an object these bytes: where it is, and which version.
-#[derive(Clone, Debug)]
-pub(super) struct Key {
-    text: String,
-    /// Bytes of the object.
-    size: u64,
-}
-
-impl Key {
-    /// `None` if the version cannot be told, or the name is too long to be written down.
-    pub(super) fn new(url: &str, path: &Path, identity: &Identity) -> Option<Self> {
-        if identity.etag.is_none() && identity.modified_ns.is_none() {
-            return None;
-        }
-        let text = format!(
-            "{url}\n{path:?}\n{:?} {:?} {:?} {:?} {}",
-            identity.etag, identity.modified_ns, identity.device, identity.inode, identity.size
-        );
-        (text.len() + 16 + 24 <= PAGE as usize).then_some(Self { text, size: identity.size })
-    }
-
-    /// The key of a segment, and where in `folder` it lies.
-    fn place(&self, folder: &Path, segment: u64) -> (String, PathBuf) {
-        let text = format!("{}\n{segment}", self.text);
-        let name: String = Md5::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-        (text, folder.join(&name[..2]).join(&name[2..]))
-    }
-
-    /// Bytes of the page that begins at `offset` of the object.
-    fn page_len(&self, offset: u64) -> usize {
-        PAGE.min(self.size.saturating_sub(offset)) as usize
-    }
-
-    /// The bytes at `offset`, of which there are to be `len`, as whole pages: the end of the object ends a page, too.
-    pub(super) fn pages(&self, offset: u64, len: usize) -> Option<Range<u64>> {
-        let end = offset.checked_add(len as u64)?.min(self.size);
-        let whole = offset.is_multiple_of(PAGE) && (end.is_multiple_of(PAGE) || end == self.size);
-        (whole && offset < end).then_some(offset..end)
-    }
-}
-
-/// Part of a request that lies in one segment: the segment, and the bytes of the object.
+/// Parts of a request, one for each segment that it touches: the segment's number, and the bytes of the object.
 pub(super) fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
     let mut start = range.start;
     std::iter::from_fn(move || {
@@ -85,78 +51,6 @@ pub(super) fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)
     })
 }
 
-/// A segment that is there.
-#[derive(Debug)]
-pub(super) struct Segment {
-    file: File,
-    sums: Box<[u32; PAGES]>,
-}
-
-impl Segment {
-    /// Opens a segment for reading; `None` if there is none.
-    pub(super) fn open(folder: &Path, key: &Key, segment: u64) -> io::Result<Option<Self>> {
-        let (text, path) = key.place(folder, segment);
-        match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path) {
-            Ok(file) => Self::of(file, &text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn of(file: File, text: &str) -> io::Result<Option<Self>> {
-        let mut head = vec![0; DATA as usize];
-        let count = read_up_to(&file, &mut head)?;
-        // One that was cut off here has no data either.
-        if count < head.len() || head[..16 + text.len()] != header(text) {
-            return Ok(None);
-        }
-        let mut sums = Box::new([0; PAGES]);
-        for (sum, bytes) in sums.iter_mut().zip(head[SUMS as usize..].chunks_exact(4)) {
-            *sum = u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-        }
-        Ok(Some(Self { file, sums }))
-    }
-
-    /// Reads a part of the object to `at` of the buffer; `false` if some of it is not there.
-    pub(super) fn read(
-        &self,
-        key: &Key,
-        part: &Range<u64>,
-        buf: &mut ReadBuf,
-        at: usize,
-    ) -> io::Result<Found> {
-        let (first, sums) = self.sums_of(part);
-        if sums.contains(&0) {
-            return Ok(Found::Absent);
-        }
-        let range = at..at + (part.end - part.start) as usize;
-        let mut done = range.start;
-        while done < range.end {
-            let offset = DATA + first as u64 * PAGE + (done - range.start) as u64;
-            match buf.read_from(&self.file, offset, done..range.end)? {
-                0 => return Ok(Found::Damaged),
-                count => done += count,
-            }
-        }
-        let mut check = Check::new(key, part.start);
-        let mut found = Vec::with_capacity(sums.len());
-        buf.fill_with(range, |_, bytes| check.add(bytes, &mut found));
-        Ok(if found == sums { Found::Here } else { Found::Damaged })
-    }
-
-    fn sums_of(&self, part: &Range<u64>) -> (usize, &[u32]) {
-        let first = (part.start % SEGMENT / PAGE) as usize;
-        let count = (part.end - part.start).div_ceil(PAGE) as usize;
-        (first, &self.sums[first..first + count])
-    }
-
-    /// Notes that the segment is of use, so that it is kept longer than others. Not more often than matters.
-    pub(super) fn touch(&self) -> io::Result<()> {
-        let old = self.file.metadata()?.modified()?.elapsed().is_ok_and(|age| age > TOUCH_EVERY);
-        if old { self.file.set_modified(std::time::SystemTime::now()) } else { Ok(()) }
-    }
-}
-
 /// What a segment has of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -164,88 +58,80 @@ pub(super) enum Found {
     Absent,
     /// What is there is not what was written.
     Damaged,
+    /// The reader takes no more bytes: it gave the disk up.
+    Abandoned,
 }
 
-/// Writes pages of an object that a segment does not have; says how many bytes.
-pub(super) fn write(
-    folder: &Path,
-    key: &Key,
-    segment: u64,
-    part: &Range<u64>,
-    bytes: &[u8],
-) -> io::Result<u64> {
-    let (text, path) = key.place(folder, segment);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let file = match options.open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            super::room::make_folder(path.parent().expect("in a folder"))?;
-            options.open(&path)?
-        }
-        opened => opened?,
-    };
-    let known = match Segment::of(file.try_clone()?, &text)? {
-        Some(known) => known,
-        None => {
-            file.set_len(0)?;
-            file.write_all_at(&header(&text), 0)?;
-            Segment { file: file.try_clone()?, sums: Box::new([0; PAGES]) }
-        }
-    };
-    let mut sums = Vec::new();
-    Check::new(key, part.start).add(bytes, &mut sums);
-    let (first, old) = known.sums_of(part);
-    let mut written = 0;
-    let mut page = 0;
-    while page < sums.len() {
-        if old[page] == sums[page] {
-            page += 1;
-            continue;
-        }
-        let run = page..page + (page..sums.len()).take_while(|&page| old[page] != sums[page]).count();
-        let range = run.start * PAGE as usize..bytes.len().min(run.end * PAGE as usize);
-        let place = (first + run.start) as u64;
-        file.write_all_at(&bytes[range.clone()], DATA + place * PAGE)?;
-        let table: Vec<u8> = sums[run.clone()].iter().flat_map(|sum| sum.to_le_bytes()).collect();
-        file.write_all_at(&table, SUMS + place * 4)?;
-        written += range.len() as u64;
-        page = run.end;
-    }
-    Ok(written)
-}
+/// Where the bytes of a segment come from.
+pub(super) trait Source {
+    /// Reads some bytes at `offset`; 0 at the end.
+    fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-/// Removes a segment.
-pub(super) fn remove(folder: &Path, key: &Key, segment: u64) -> io::Result<()> {
-    std::fs::remove_file(key.place(folder, segment).1)
-}
-
-/// Checksums of the pages of bytes that come in pieces.
-struct Check<'a> {
-    key: &'a Key,
-    /// Where the page begins, in the object.
-    page: u64,
-    len: usize,
-    hasher: Hasher,
-}
-
-impl<'a> Check<'a> {
-    fn new(key: &'a Key, offset: u64) -> Self {
-        Self { key, page: offset, len: 0, hasher: Hasher::new() }
-    }
-
-    fn add(&mut self, mut bytes: &[u8], sums: &mut Vec<u32>) {
-        while !bytes.is_empty() {
-            let count = bytes.len().min(self.key.page_len(self.page) - self.len);
-            self.hasher.update(&bytes[..count]);
-            bytes = &bytes[count..];
-            self.len += count;
-            if self.len == self.key.page_len(self.page) {
-                // 0 says that a page is not there.
-                sums.push(std::mem::take(&mut self.hasher).finalize().max(1));
-                self.page += PAGE;
-                self.len = 0;
+    /// Fills the buffer from `offset`; `false` if the end comes first.
+    fn read_all(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.read_some(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => return Ok(false),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
+        Ok(true)
+    }
+}
+
+impl Source for File {
+    fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
+}
+
+/// Checksums of the pages of one segment.
+struct Sums(Hasher);
+
+impl Sums {
+    fn of(text: &str) -> Self {
+        let mut hasher = Hasher::new();
+        hasher.update(text.as_bytes());
+        Self(hasher)
+    }
+
+    /// The checksum of page number `at`. 0 says that a page is not there.
+    fn sum(&self, at: u64, page: &[u8]) -> u32 {
+        let mut hasher = self.0.clone();
+        hasher.update(&at.to_le_bytes());
+        hasher.update(page);
+        hasher.finalize().max(1)
+    }
+}
+
+/// The first two pages of a segment's file.
+struct Head(Box<[u8]>);
+
+/// What the first two pages say.
+enum State {
+    /// The file ends before them: its creator has not come further.
+    Begun,
+    /// They are not of this key.
+    Foreign,
+    Ours(Head),
+}
+
+impl Head {
+    fn read(file: &impl Source, text: &str) -> io::Result<State> {
+        let mut head = vec![0; DATA as usize].into_boxed_slice();
+        if !file.read_all(&mut head, 0)? {
+            return Ok(State::Begun);
+        }
+        Ok(if head.starts_with(&header(text)) { State::Ours(Self(head)) } else { State::Foreign })
+    }
+
+    /// The checksum of a page of the segment; 0 if the page is not there.
+    fn sum(&self, page: u64) -> u32 {
+        let at = (SUMS + 4 * page) as usize;
+        u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
     }
 }
 
@@ -257,15 +143,213 @@ fn header(text: &str) -> Vec<u8> {
     head
 }
 
-fn read_up_to(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], done as u64)? {
-            0 => break,
-            count => done += count,
-        }
-    }
-    Ok(done)
+/// Pages from the beginning of the segment to a byte of the object that begins a page.
+fn page_of(offset: u64) -> u64 {
+    offset % SEGMENT / PAGE
 }
 
-const TOUCH_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
+/// Reads a part of the object from the segment that holds it. `deliver` gets verified bytes with their offset in the object,
+/// in order, and says whether it wants more.
+pub(super) fn read(
+    directory: &Directory,
+    key: &Key,
+    (number, part): (u64, &Range<u64>),
+    scratch: &mut [u8],
+    deliver: &mut dyn FnMut(u64, &[u8]) -> bool,
+) -> io::Result<Found> {
+    let (text, subdirectory, name) = key.place(number);
+    let opened = directory.subdirectory(&subdirectory).and_then(|found| found.file(&name, OFlags::RDONLY));
+    let file = match opened {
+        Ok(file) => file,
+        Err(Fault::Absent) => return Ok(Found::Absent),
+        Err(Fault::Foreign) => return Ok(Found::Damaged),
+        Err(Fault::Os(error)) => return Err(error),
+    };
+    let found = read_from(&file, &text, part, scratch, deliver)?;
+    if found == Found::Here {
+        // Bytes that are right stay right if their time cannot be written.
+        let _best_effort = touch(&file);
+    }
+    Ok(found)
+}
+
+/// The same from the bytes of a segment's file, whatever they are.
+pub(super) fn read_from(
+    file: &impl Source,
+    text: &str,
+    part: &Range<u64>,
+    scratch: &mut [u8],
+    deliver: &mut dyn FnMut(u64, &[u8]) -> bool,
+) -> io::Result<Found> {
+    let head = match Head::read(file, text)? {
+        State::Begun => return Ok(Found::Absent),
+        State::Foreign => return Ok(Found::Damaged),
+        State::Ours(head) => head,
+    };
+    let last = page_of(part.end - 1);
+    if (page_of(part.start)..=last).any(|page| head.sum(page) == 0) {
+        return Ok(Found::Absent);
+    }
+    let sums = Sums::of(text);
+    let mut offset = part.start;
+    while offset < part.end {
+        let len = (part.end - offset).min(scratch.len() as u64);
+        let bytes = &mut scratch[..len as usize];
+        let first = page_of(offset);
+        let whole = file.read_all(bytes, DATA + first * PAGE)?;
+        let mut pages = bytes.chunks(PAGE as usize).zip(first..);
+        if !whole || !pages.all(|(page, at)| sums.sum(at, page) == head.sum(at)) {
+            return Ok(Found::Damaged);
+        }
+        if !deliver(offset, bytes) {
+            return Ok(Found::Abandoned);
+        }
+        offset += len;
+    }
+    Ok(Found::Here)
+}
+
+/// Notes that the segment is used, so that it is evicted later than others. Not more often than matters.
+fn touch(file: &File) -> io::Result<()> {
+    let old = file.metadata()?.modified()?.elapsed().is_ok_and(|age| age > TOUCH_EVERY);
+    if old { file.set_modified(SystemTime::now()) } else { Ok(()) }
+}
+
+/// What a write has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) bytes: u64,
+    /// Entries and contents found in the segment's place that were no part of it, and are replaced.
+    pub(super) replaced: u64,
+}
+
+/// Writes pages of an object that a segment does not have.
+pub(super) fn write(
+    directory: &Directory,
+    key: &Key,
+    (number, part): (u64, &Range<u64>),
+    bytes: &[u8],
+) -> Result<Written, Fault> {
+    let (text, subdirectory, name) = key.place(number);
+    let (subdirectory, replaced_directory) = directory.own_subdirectory(&subdirectory)?;
+    let (file, replaced_file) = subdirectory.own_file(&name)?;
+    let mut replaced = u64::from(replaced_directory) + u64::from(replaced_file);
+    let head = match Head::read(&file, &text)? {
+        State::Ours(head) => head,
+        state => {
+            replaced += u64::from(matches!(state, State::Foreign));
+            // Another process that creates the same segment has written the same header, and perhaps pages.
+            if file.metadata()?.len() > 0 {
+                file.set_len(0)?;
+            }
+            file.write_all_at(&header(&text), 0)?;
+            Head(vec![0; DATA as usize].into_boxed_slice())
+        }
+    };
+    let first = page_of(part.start);
+    let table = Sums::of(&text);
+    let sums: Vec<u32> =
+        bytes.chunks(PAGE as usize).zip(first..).map(|(page, at)| table.sum(at, page)).collect();
+    let is_new = |page: usize| head.sum(first + page as u64) != sums[page];
+    let mut written = 0;
+    let mut page = 0;
+    while page < sums.len() {
+        if !is_new(page) {
+            page += 1;
+            continue;
+        }
+        let run = page..(page..sums.len()).find(|&page| !is_new(page)).unwrap_or(sums.len());
+        let range = run.start * PAGE as usize..bytes.len().min(run.end * PAGE as usize);
+        let place = first + run.start as u64;
+        file.write_all_at(&bytes[range.clone()], DATA + place * PAGE)?;
+        let table: Vec<u8> = sums[run.clone()].iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        file.write_all_at(&table, SUMS + place * 4)?;
+        written += range.len() as u64;
+        page = run.end;
+    }
+    Ok(Written { bytes: written, replaced })
+}
+
+/// Removes a segment, or what is in its place.
+pub(super) fn remove(directory: &Directory, key: &Key, number: u64) -> io::Result<()> {
+    let (_, subdirectory, name) = key.place(number);
+    match directory.subdirectory(&subdirectory) {
+        Ok(found) => found.remove(&name),
+        Err(Fault::Foreign) => directory.remove(&subdirectory),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// What a fuzzer calls: reads a segment that consists of any bytes, and checks that only pages with their checksum come out.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzz {
+    use super::*;
+    use crate::Identity;
+
+    impl Source for &[u8] {
+        fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
+            let count = rest.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            Ok(count)
+        }
+    }
+
+    fn page_len(size: u64, number: u64, at: u64) -> usize {
+        size.saturating_sub(number * SEGMENT + at * PAGE).min(PAGE) as usize
+    }
+
+    /// Six bytes choose the object's size and the range that is read, and whether the segment has the right header, and the right
+    /// checksums of all pages but one; the rest is the segment's file.
+    ///
+    /// Returns how many bytes were delivered.
+    ///
+    /// # Panics
+    /// If a byte is delivered that is not at its place in the segment, or whose page does not have its checksum.
+    pub(in super::super) fn read_any(input: &[u8]) -> u64 {
+        let Some((choice, file)) = input.split_at_checked(6) else { return 0 };
+        let pages = u64::from(u16::from_le_bytes([choice[0], choice[1]])) % (3 * SEGMENT / PAGE) + 1;
+        let size = pages * PAGE - u64::from(choice[2]) * 16;
+        let identity = Identity { etag: Some("\"e\"".to_owned()), size, ..Identity::default() };
+        let key = Key::new("fuzz:", "object".as_ref(), &identity).expect("a strong entity tag");
+        let start = u64::from(choice[3]) * size.div_ceil(PAGE) / 256 * PAGE;
+        let Some(range) = key.pages(start, usize::from(choice[4]) * PAGE as usize) else { return 0 };
+        let mut all = 0;
+        let mut file = file.to_vec();
+        for (number, part) in parts(range) {
+            let text = key.place(number).0;
+            if choice[5] & 1 != 0 {
+                let head = header(&text);
+                file.resize(file.len().max(head.len()), 0);
+                file[..head.len()].copy_from_slice(&head);
+            }
+            let sums = Sums::of(&text);
+            if choice[5] & 2 != 0 {
+                for at in (0..SEGMENT / PAGE).filter(|at| at % 64 != u64::from(choice[5] >> 2)) {
+                    let place = (DATA + at * PAGE) as usize;
+                    let len = page_len(size, number, at);
+                    let Some(page) = file.get(place..place + len) else { break };
+                    let sum = sums.sum(at, page).to_le_bytes();
+                    file[(SUMS + 4 * at) as usize..][..4].copy_from_slice(&sum);
+                }
+            }
+            let mut scratch = vec![0; CHUNK];
+            let mut delivered = part.start;
+            let found = read_from(&file.as_slice(), &text, &part, &mut scratch, &mut |offset, bytes| {
+                assert_eq!(offset, delivered, "bytes come in order");
+                delivered += bytes.len() as u64;
+                for (page, at) in bytes.chunks(PAGE as usize).zip(page_of(offset)..) {
+                    let place = (DATA + at * PAGE) as usize;
+                    let table = (SUMS + 4 * at) as usize;
+                    assert_eq!(*page, file[place..place + page.len()]);
+                    assert_eq!(sums.sum(at, page).to_le_bytes(), file[table..table + 4]);
+                }
+                true
+            });
+            let found = found.expect("memory does not fail");
+            assert!(delivered <= part.end && (found != Found::Here || delivered == part.end), "{found:?}");
+            all += delivered - part.start;
+        }
+        all
+    }
+}

@@ -66,6 +66,8 @@ impl From<NetworkStats> for NetworkCounters {
 struct DiskCounters {
     hits: u64,
     misses: u64,
+    timed_out: u64,
+    bypassed: u64,
     bytes_read: u64,
     bytes_written: u64,
     bytes_evicted: u64,
@@ -79,6 +81,8 @@ impl From<DiskStats> for DiskCounters {
         let DiskStats {
             hits,
             misses,
+            timed_out,
+            bypassed,
             bytes_read,
             bytes_written,
             bytes_evicted,
@@ -86,7 +90,18 @@ impl From<DiskStats> for DiskCounters {
             damaged,
             errors,
         } = stats;
-        Self { hits, misses, bytes_read, bytes_written, bytes_evicted, bytes_dropped, damaged, errors }
+        Self {
+            hits,
+            misses,
+            timed_out,
+            bypassed,
+            bytes_read,
+            bytes_written,
+            bytes_evicted,
+            bytes_dropped,
+            damaged,
+            errors,
+        }
     }
 }
 
@@ -96,6 +111,8 @@ impl DiskCounters {
         for (what, requests, bytes) in [
             ("requests met by the disk", self.hits, self.bytes_read),
             ("- not met, then kept", self.misses, self.bytes_written),
+            ("- not answered in time", self.timed_out, 0),
+            ("- sent past the disk for that", self.bypassed, 0),
             ("- damaged there", self.damaged, 0),
         ] {
             table.row([what.to_owned(), requests.to_string(), size(bytes)]);

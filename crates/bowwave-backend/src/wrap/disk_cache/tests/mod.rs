@@ -1,10 +1,19 @@
-//! Disk caches over memory: the contract, and what outlives the process, damage, other processes and too little room.
+//! Disk caches over memory: the contract, and what outlives the process, damage, other processes and too little space.
+
+mod hanging;
+mod hostile;
+mod mutations;
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use rustix::io::Errno;
+
+use super::quota::Quota;
 use super::*;
 use crate::conformance::{self, Fixture};
 use crate::emulate::{Device, Emulate};
@@ -18,13 +27,74 @@ const MIB: u64 = 1 << 20;
 fn cached(memory: &MemoryBackend, folder: &Path, bytes: u64) -> (DiskCache, Arc<TraceLog>) {
     let trace = Trace::new(Arc::new(memory.clone()));
     let log = trace.log();
-    (DiskCache::new(Arc::new(trace), folder, bytes).expect("a folder of ours"), log)
+    // A machine that is busy must not pass for a disk that hangs.
+    let limits = Limits { answer: PATIENCE, ..Limits::over(Duration::ZERO) };
+    let cache =
+        DiskCache::with_limits(Arc::new(trace), "memory:".to_owned(), folder, bytes, limits, PATIENCE);
+    (cache.expect("a directory of our own"), log)
 }
 
-/// Waits until what was read is in the folder.
+/// A disk that can be told to hang or to fail.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    state: Mutex<Disk>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Disk {
+    hangs: bool,
+    fails: Option<Errno>,
+    /// Threads that hang.
+    held: usize,
+}
+
+impl Gate {
+    /// What every open of a file calls.
+    pub(super) fn pass(&self) -> std::result::Result<(), Errno> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.held += 1;
+        self.changed.notify_all();
+        while state.hangs {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.held -= 1;
+        state.fails.map_or(Ok(()), Err)
+    }
+
+    fn hang(&self, hangs: bool) {
+        self.state.lock().expect("no panic holds it").hangs = hangs;
+        self.changed.notify_all();
+    }
+
+    fn fail(&self, error: Option<Errno>) {
+        self.state.lock().expect("no panic holds it").fails = error;
+    }
+
+    fn held(&self) -> usize {
+        self.state.lock().expect("no panic holds it").held
+    }
+
+    /// Waits until so many threads hang.
+    fn wait_for(&self, held: usize) {
+        let state = self.state.lock().expect("no panic holds it");
+        let (_state, timeout) = self
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| state.held < held)
+            .expect("no panic holds it");
+        assert!(!timeout.timed_out(), "nothing asks the disk");
+    }
+}
+
+/// The disk of a cache.
+fn gate(cache: &DiskCache) -> Arc<Gate> {
+    Arc::clone(&cache.tier.reads.directory().gate)
+}
+
+/// Waits until what was read is in the directory.
 fn settle(cache: &DiskCache) {
     let begun = Instant::now();
-    while cache.tier.queued.load(Ordering::Relaxed) > 0 {
+    while cache.tier.writes.queued() > 0 {
         assert!(begun.elapsed() < PATIENCE, "nothing is written");
         thread::sleep(Duration::from_millis(1));
     }
@@ -198,7 +268,7 @@ fn several_that_share_a_folder_never_hold_more_than_it_may_and_what_is_used_stay
     });
     assert!(most <= limit, "{most} bytes taken of {limit}");
     assert!(evicted > 100 * MIB, "{evicted} bytes evicted");
-    assert!(taken(folder.path()) > limit / 3, "the room is used: {}", taken(folder.path()));
+    assert!(taken(folder.path()) > limit / 3, "the space is used: {}", taken(folder.path()));
     // A process that was killed has left its mark and a count that is too high: neither is for ever.
     fs::write(folder.path().join("live/1-0"), "").expect("writable");
     fs::write(folder.path().join("used"), format!("{:020}\n", u64::MAX)).expect("writable");
@@ -215,53 +285,44 @@ fn several_that_share_a_folder_never_hold_more_than_it_may_and_what_is_used_stay
 
 /// It was counted with a step each, and of this process' size at that.
 #[test]
-fn what_others_may_still_write_is_counted_whatever_size_they_were_told() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let room = |bytes| Room::open(folder.path(), bytes).expect("a folder of ours");
-    let (small, large) = (room(64 * MIB), room(640 * MIB));
-    for (one, other, step) in [(&small, &large, 10 * MIB), (&large, &small, segment::SEGMENT_FILE)] {
-        // What is left of a step is just too little, so another is taken: all but a byte of two may come now.
+fn bytes_that_other_processes_may_still_write_are_counted_whatever_size_they_were_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let quota = |bytes| Quota::open(directory.path(), bytes, Arc::default()).expect("a directory of our own");
+    let (mut small, mut large) = (quota(64 * MIB), quota(640 * MIB));
+    let check = |one: &Quota, other: &mut Quota, step: u64| {
+        // What is left of a step is just too little, so another is reserved: all but a byte of two may come now.
         assert!(other.take(step - segment::SEGMENT_FILE + 1).expect("writable"));
         assert!(other.take(segment::SEGMENT_FILE).expect("writable"));
         let others = one.others().expect("readable");
         assert!(others >= step + segment::SEGMENT_FILE - 1, "{others}");
-    }
-    drop(large);
-    assert_eq!(small.others().expect("readable"), 0, "who has ended writes nothing");
-}
-
-#[test]
-fn objects_whose_version_cannot_be_told_and_what_is_being_written_are_passed_by() {
-    let identity = |etag: Option<&str>, modified_ns| Identity {
-        etag: etag.map(str::to_owned),
-        modified_ns,
-        ..Identity::default()
     };
-    assert!(Key::new("x:", Path::new("a"), &identity(None, None)).is_none());
-    assert!(Key::new("x:", Path::new(&"a".repeat(5000)), &identity(Some("e"), None)).is_none());
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos();
-    let now = i128::try_from(now).expect("before 10^21");
-    assert!(!is_settled(&identity(None, Some(now))), "changed just now");
-    assert!(is_settled(&identity(None, Some(now - 3_000_000_000))));
-    assert!(is_settled(&identity(Some("e"), Some(now))), "an entity tag tells any two versions apart");
+    check(&small, &mut large, 10 * MIB);
+    check(&large, &mut small, segment::SEGMENT_FILE);
+    drop(large);
+    assert_eq!(small.others().expect("readable"), 0, "a process that has ended writes nothing");
 }
 
 #[test]
-fn a_disk_that_fails_is_counted_and_the_reader_hears_nothing_of_it() {
-    let (memory, folder) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary folder"));
+fn a_disk_that_fails_is_counted_and_no_read_fails() {
+    let (memory, directory) = (MemoryBackend::new(), tempfile::tempdir().expect("a temporary directory"));
     let want = bytes(MIB, 5);
     memory.insert("x", want.as_slice());
-    let (cache, log) = cached(&memory, folder.path(), 64 * MIB);
-    // Where segments are to be is a file.
-    for name in 0..256 {
-        fs::write(folder.path().join(format!("{name:02x}")), "").expect("writable");
-    }
-    for _ in 0..2 {
-        assert!(read(&cache, "x", 0, MIB as usize) == want);
+    let (cache, log) = cached(&memory, directory.path(), 64 * MIB);
+    read(&cache, "x", 0, MIB as usize);
+    settle(&cache);
+    for (turn, error) in [Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::AGAIN].into_iter().enumerate() {
+        gate(&cache).fail(Some(error));
+        assert!(read(&cache, "x", 0, MIB as usize) == want, "{error}");
         settle(&cache);
+        let turns = turn as u64 + 1;
+        let stats = stats(&cache);
+        // The read, and the write of what the store gave.
+        assert_eq!((stats.errors, stats.bytes_dropped), (2 * turns, turns * MIB), "{error}: {stats:?}");
+        assert_eq!(log.requests(), turns + 1);
     }
-    assert_eq!(log.requests(), 2);
-    assert!(stats(&cache).errors > 0 && stats(&cache).bytes_dropped == 2 * MIB, "{:?}", stats(&cache));
+    gate(&cache).fail(None);
+    assert!(read(&cache, "x", 0, MIB as usize) == want);
+    assert_eq!((log.requests(), stats(&cache).hits), (5, 1), "the disk is used again once it works");
 }
 
 /// What broke: a throttle and emulated devices over a disk cache had no figures of it.

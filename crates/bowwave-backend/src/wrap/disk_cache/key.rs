@@ -1,0 +1,205 @@
+//! The key of a version of an object: where the object is, and what tells this version from others.
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest as _, Sha256};
+
+use super::segment::PAGE;
+use crate::Identity;
+
+/// A version of an object, as the cache knows it.
+///
+/// A strong entity tag tells any two versions apart. A weak one (`W/"…"`) does not promise equal bytes, and text without quotes
+/// is no entity tag; both count as absent. Then the time of modification has to do, and only once it is [`SETTLED`].
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    text: String,
+    /// Bytes of the object.
+    size: u64,
+    /// The time that tells versions apart, where no strong entity tag does.
+    modified: Option<SystemTime>,
+}
+
+/// How old a version must be to be told from the next one by its time.
+pub(super) const SETTLED: Duration = Duration::from_secs(2);
+/// Most bytes of the text: with a segment's number and what precedes it, it fits in a page.
+const TEXT_MAX: usize = PAGE as usize - 16 - 24;
+
+impl Key {
+    /// The key of the object at `path` of `source`; `None` if its version cannot be told, or the names are too long.
+    pub(super) fn new(source: &str, path: &Path, identity: &Identity) -> Option<Self> {
+        let modified = match strong(identity.etag.as_deref()) {
+            Some(_) => None,
+            None => Some(modified(identity)?),
+        };
+        let text = format!(
+            "{source}\n{path:?}\n{:?} {:?} {:?} {:?} {}",
+            identity.etag, identity.modified_ns, identity.device, identity.inode, identity.size
+        );
+        (text.len() <= TEXT_MAX).then_some(Self { text, size: identity.size, modified })
+    }
+
+    /// Whether this version can be told from one that is written now.
+    pub(super) fn is_settled(&self) -> bool {
+        self.modified.is_none_or(|modified| modified.elapsed().is_ok_and(|age| age > SETTLED))
+    }
+
+    /// The text that identifies a segment of the object, and the names of its subdirectory and its file.
+    pub(super) fn place(&self, segment: u64) -> (String, String, String) {
+        let text = format!("{}\n{segment}", self.text);
+        let mut name = digest(&text);
+        let file = name.split_off(2);
+        (text, name, file)
+    }
+
+    /// The bytes at `offset`, of which there are to be `len`, as whole pages: the end of the object ends a page, too.
+    pub(super) fn pages(&self, offset: u64, len: usize) -> Option<Range<u64>> {
+        let end = offset.checked_add(len as u64)?.min(self.size);
+        let whole = offset.is_multiple_of(PAGE) && (end.is_multiple_of(PAGE) || end == self.size);
+        (whole && offset < end).then_some(offset..end)
+    }
+}
+
+/// What identifies a store in keys: the URL that it shows, and a digest of what it does not show.
+///
+/// Stores show their URL without user, password and query, and without the server that an option or the environment names in
+/// place of a cloud's own. Objects of two such stores may have equal names and entity tags. The password is not part of it.
+pub(super) fn source(shown: &str, opened: &str, endpoint: Option<&str>) -> String {
+    let rest = opened.split_once("://").map_or("", |(_, rest)| rest);
+    let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(host);
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user.split(':').next().unwrap_or(user));
+    let query = path.split_once('?').map_or("", |(_, query)| query);
+    match (user, query, endpoint) {
+        ("", "", None) => shown.to_owned(),
+        hidden => format!("{shown}\n{}", digest(&format!("{hidden:?}"))),
+    }
+}
+
+/// The first 128 bits of the SHA-256 of a text, in hexadecimal.
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An entity tag, if it is strong.
+fn strong(etag: Option<&str>) -> Option<&str> {
+    etag.filter(|etag| etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"'))
+}
+
+/// When a version was written, as the store says. Web servers without entity tags have it as text in place of one.
+fn modified(identity: &Identity) -> Option<SystemTime> {
+    let since_1970 = match identity.modified_ns {
+        Some(ns) => Duration::from_nanos(u64::try_from(ns).ok()?),
+        None => http_date(identity.etag.as_deref()?)?,
+    };
+    SystemTime::UNIX_EPOCH.checked_add(since_1970)
+}
+
+/// The time since 1970 of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`; `None` for other text.
+fn http_date(text: &str) -> Option<Duration> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (_, rest) = text.strip_suffix(" GMT")?.split_once(", ")?;
+    let mut parts = rest.split([' ', ':']);
+    let mut next = || parts.next();
+    let (day, month, year) = (number(next()?)?, next()?, number(next()?)?);
+    let (hour, minute, second) = (number(next()?)?, number(next()?)?, number(next()?)?);
+    let month = MONTHS.iter().position(|name| *name == month)? as u64;
+    let proper = (1970..=9999).contains(&year) && (1..=31).contains(&day);
+    if !proper || hour > 23 || minute > 59 || second > 60 || next().is_some() {
+        return None;
+    }
+    // Years that begin in March have the leap day at their end.
+    let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+    let days = days.checked_sub(DAYS_TO_1970)?;
+    Some(Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// Days from 1 March of year 0 to 1 January 1970.
+const DAYS_TO_1970: u64 = 719_468;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(etag: Option<&str>, modified_ns: Option<i128>) -> Identity {
+        Identity { etag: etag.map(str::to_owned), modified_ns, ..Identity::default() }
+    }
+
+    fn key(etag: Option<&str>, modified_ns: Option<i128>) -> Option<Key> {
+        Key::new("x:", Path::new("a"), &identity(etag, modified_ns))
+    }
+
+    #[test]
+    fn an_object_is_kept_only_if_its_version_can_be_told() {
+        assert!(key(None, None).is_none());
+        assert!(key(Some("yesterday"), None).is_none(), "text that a server sent in place of a time");
+        assert!(key(None, Some(-1)).is_none(), "a time that no clock of ours can compare");
+        let long = Key::new("x:", Path::new(&"a".repeat(5000)), &identity(Some("\"e\""), None));
+        assert!(long.is_none(), "a key that does not fit in a page");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos();
+        let now = i128::try_from(now).expect("before 10^21");
+        let settled = |etag, modified_ns| key(etag, modified_ns).expect("a version").is_settled();
+        assert!(!settled(None, Some(now)), "changed just now");
+        assert!(!settled(None, Some(now + 3_600_000_000_000)), "a time in the future");
+        assert!(settled(None, Some(now - 3_000_000_000)));
+        assert!(settled(Some("\"e\""), Some(now)), "a strong entity tag tells any two versions apart");
+    }
+
+    #[test]
+    fn a_weak_entity_tag_is_no_key_without_an_old_modification_time() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos();
+        let now = i128::try_from(now).expect("before 10^21");
+        for weak in ["W/\"e\"", "w/\"e\"", "e", "\"", ""] {
+            assert!(key(Some(weak), None).is_none(), "{weak}");
+            assert!(!key(Some(weak), Some(now)).expect("it has a time").is_settled(), "{weak}");
+            assert!(
+                key(Some(weak), Some(now - 3_000_000_000)).expect("it has a time").is_settled(),
+                "{weak}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_last_modified_date_in_place_of_an_entity_tag_counts_as_a_time() {
+        for (text, seconds) in [
+            ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777)),
+            ("Thu, 29 Feb 2024 12:00:00 GMT", Some(1_709_208_000)),
+            ("Sun, 06 Nov 0000 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 08:49 GMT", None),
+            ("Sun, +6 Nov 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 08:49:37 GMT or so", None),
+        ] {
+            assert_eq!(http_date(text).map(|time| time.as_secs()), seconds, "{text}");
+        }
+        assert!(key(Some("Sun, 06 Nov 1994 08:49:37 GMT"), None).expect("a time").is_settled());
+        assert!(!key(Some("Fri, 31 Dec 9999 23:59:59 GMT"), None).expect("a time").is_settled());
+    }
+
+    #[test]
+    fn stores_that_differ_in_what_their_url_hides_have_different_keys_and_no_key_shows_it() {
+        let of = |opened: &str, endpoint| source("shown", opened, endpoint);
+        let urls =
+            ["https://h/x", "https://h/x?file=a", "https://h/x?file=b", "https://me:secret@h/x?file=b"];
+        let mut sources: Vec<_> = urls.iter().map(|url| of(url, None)).collect();
+        sources.extend([of("s3://b/x", Some("http://one")), of("s3://b/x", Some("http://other"))]);
+        for (index, one) in sources.iter().enumerate() {
+            assert!(sources[..index].iter().all(|other| other != one), "{sources:?}");
+            assert!(!["file", "secret", "one"].iter().any(|part| one.contains(part)), "{one}");
+        }
+        assert_eq!(
+            of("https://me:secret@h/x", None),
+            of("https://me:changed@h/x", None),
+            "a password changes"
+        );
+        assert_eq!(of("/data/what?", None), "shown", "a path hides nothing");
+    }
+}

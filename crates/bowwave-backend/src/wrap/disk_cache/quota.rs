@@ -1,0 +1,254 @@
+//! How much the directory may hold, of all processes that share it.
+//!
+//! A process reserves space in steps, from a count in the file `used` that is locked meanwhile, and writes no more than it
+//! reserved. When the count is full, the process counts what there really is, and removes the least recently used segments
+//! until an eighth is free. A process that was killed leaves a count that is too high until then. A process that is alive holds
+//! a lock on a file in `live`, which says how much it may still write: each process may have been told another size, and
+//! reserves other steps. So the directory never holds more than its size. A number in these files can only be too high or too
+//! low for the count: it never decides how much memory is allocated.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::directory::{Directory, Fault};
+use super::segment::SEGMENT_FILE;
+use super::{Counters, add};
+use crate::{Error, ErrorKind, Result};
+
+/// A process' part of the directory's size. One thread uses it: its calls wait for the disk, and for other processes.
+#[derive(Debug)]
+pub(super) struct Quota {
+    pub(super) directory: Arc<Directory>,
+    counters: Arc<Counters>,
+    bytes: u64,
+    /// Bytes that are reserved at a time.
+    step: u64,
+    /// Bytes reserved and not written.
+    left: u64,
+    used: File,
+    live: Directory,
+    /// The name of the file in `live` that is locked while this process may write.
+    alive: String,
+    _alive: File,
+}
+
+/// The least that makes sense: a few segments for each of a few processes.
+pub(super) const BYTES_MIN: u64 = 64 << 20;
+/// The most that is reserved at a time.
+const STEP_MAX: u64 = 64 << 20;
+
+impl Quota {
+    /// Opens the directory at `path`, creates it if it is missing, and makes it no larger than `bytes`.
+    ///
+    /// # Errors
+    /// Too few bytes; a directory with other files in it, or that is not safe from other users.
+    pub(super) fn open(path: &Path, bytes: u64, counters: Arc<Counters>) -> Result<Self> {
+        let place = format!("disk cache {}", path.display());
+        let told = |error: io::Error| Error::from_os(&place, &error);
+        if bytes < BYTES_MIN {
+            let message = format!("a disk cache of {bytes} bytes: it needs at least 64MiB");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let directory = Directory::open(path)?;
+        // In this order: the mark is what another process that begins at the same time creates first.
+        let has_files = directory.names().map_err(told)?.next().is_some();
+        if has_files && directory.stat(MARK).is_err() {
+            let message =
+                format!("the {place}: the directory has other files in it (name an empty or a new one)");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Self::begin(directory, bytes, counters).map_err(told)
+    }
+
+    fn begin(directory: Directory, bytes: u64, counters: Arc<Counters>) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let own = |directory: &Directory, name: &str| -> io::Result<File> {
+            let (file, replaced) = directory.own_file(name)?;
+            add(&counters.damaged, u64::from(replaced));
+            Ok(file)
+        };
+        own(&directory, MARK)?;
+        let (live, replaced) = directory.own_subdirectory("live")?;
+        add(&counters.damaged, u64::from(replaced));
+        let used = own(&directory, "used")?;
+        // A process that counts the live ones must not find one that has not locked its file yet.
+        let birth = Lock::of(&used)?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let alive = format!("{}-{number}", std::process::id());
+        let mut held = own(&live, &alive)?;
+        flock(&held, FlockOperation::NonBlockingLockExclusive)?;
+        // A lone process uses nearly all of the size, and with some GiB dozens of processes find some.
+        let step = (bytes / 64).clamp(SEGMENT_FILE, STEP_MAX);
+        // A step is reserved when what is left of the one before is too little for a write, which is a segment at most.
+        write_count(&mut held, step + SEGMENT_FILE)?;
+        drop(birth);
+        let directory = Arc::new(directory);
+        let mut quota = Self { directory, counters, bytes, step, left: 0, used, live, alive, _alive: held };
+        // A directory that was larger is made as small as it is to be now.
+        quota.refill()?;
+        Ok(quota)
+    }
+
+    /// Reserves so many bytes, no more than a segment; `false` if the directory is full.
+    pub(super) fn take(&mut self, bytes: u64) -> io::Result<bool> {
+        if self.left < bytes {
+            self.refill()?;
+        }
+        let fits = self.left >= bytes;
+        if fits {
+            self.left -= bytes;
+        }
+        Ok(fits)
+    }
+
+    /// Gives back what was reserved and not written.
+    pub(super) fn give(&mut self, bytes: u64) {
+        self.left += bytes;
+    }
+
+    /// Reserves a step more, unless others have reserved everything.
+    fn refill(&mut self) -> io::Result<()> {
+        let lock = Lock::of(&self.used)?;
+        let mut count = read_count(&mut self.used)?.unwrap_or(u64::MAX);
+        if count.saturating_add(self.step) > self.bytes {
+            count = self.evict()?;
+        }
+        let fits = count.saturating_add(self.step) <= self.bytes;
+        if fits {
+            count += self.step;
+        }
+        write_count(&mut self.used, count)?;
+        drop(lock);
+        if fits {
+            self.left += self.step;
+        }
+        Ok(())
+    }
+
+    /// Counts what there is and may come, and removes the least recently used segments if that is too much. Under the lock.
+    fn evict(&self) -> io::Result<u64> {
+        let mut segments: Vec<(i64, u64, String, String)> = Vec::new();
+        for name in self.directory.names()? {
+            let name = name?;
+            if !is_hex(&name, 2) {
+                continue;
+            }
+            // One that is not the cache's is counted when a read or a write comes upon it.
+            let Ok(subdirectory) = self.directory.subdirectory(&name) else { continue };
+            for file in subdirectory.names()? {
+                let file = file?;
+                if !is_hex(&file, 30) {
+                    continue;
+                }
+                // Another process may have removed it meanwhile, if that has no respect for locks.
+                if let Ok(stat) = subdirectory.stat(&file) {
+                    let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+                    segments.push((stat.st_mtime, blocks.saturating_mul(512), name.clone(), file));
+                }
+            }
+        }
+        let there = segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(segment.1));
+        let mut count = there.saturating_add(self.left).saturating_add(self.others()?);
+        segments.sort_unstable();
+        let most = self.bytes - self.bytes / 8;
+        for (_, bytes, subdirectory, file) in segments {
+            if count.saturating_add(self.step) <= most {
+                break;
+            }
+            let removed =
+                self.directory.subdirectory(&subdirectory).and_then(|found| Ok(found.remove(&file)?));
+            // What cannot be removed stays in the count.
+            if let Ok(()) | Err(Fault::Absent) = removed {
+                count = count.saturating_sub(bytes);
+                add(&self.counters.bytes_evicted, bytes);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Bytes that other processes that are alive may have reserved and not written yet.
+    pub(super) fn others(&self) -> io::Result<u64> {
+        const MOST: u64 = STEP_MAX + SEGMENT_FILE;
+        let mut reserved = 0_u64;
+        for name in self.live.names()? {
+            let name = name?;
+            if name == self.alive {
+                continue;
+            }
+            match self.live.file(&name, OFlags::RDONLY) {
+                Ok(file) if flock(&file, FlockOperation::NonBlockingLockShared).is_err() => {
+                    // Of a process that says nothing, or too much, the most is supposed.
+                    let mut file = file;
+                    reserved =
+                        reserved.saturating_add(read_count(&mut file)?.map_or(MOST, |count| count.min(MOST)));
+                }
+                Ok(_) => {
+                    // Its process has ended.
+                    let _gone_too = self.live.remove(&name);
+                }
+                Err(Fault::Foreign) => {
+                    add(&self.counters.damaged, 1);
+                    let _best_effort = self.live.remove(&name);
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(reserved)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        // Best effort: a count that is too high is corrected by the process that finds it full.
+        if let Ok(_lock) = Lock::of(&self.used)
+            && let Ok(Some(count)) = read_count(&mut self.used)
+        {
+            let _best_effort = write_count(&mut self.used, count.saturating_sub(self.left));
+        }
+        let _best_effort = self.live.remove(&self.alive);
+    }
+}
+
+/// The lock on the count, of all processes.
+struct Lock(File);
+
+impl Lock {
+    fn of(file: &File) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _it_is_ours = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// The count; `None` if there is none yet, or the file is damaged.
+fn read_count(file: &mut File) -> io::Result<Option<u64>> {
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(32).read_to_end(&mut text)?;
+    let text = std::str::from_utf8(&text).ok().and_then(|text| text.strip_suffix('\n'));
+    Ok(text.and_then(|count| count.parse().ok()))
+}
+
+fn write_count(file: &mut File, count: u64) -> io::Result<()> {
+    // As long as any, so that none is left over.
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(format!("{count:020}\n").as_bytes())
+}
+
+fn is_hex(name: &str, len: usize) -> bool {
+    name.len() == len && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Says that a directory is a disk cache.
+const MARK: &str = "bowwave-disk-cache";

@@ -1,0 +1,262 @@
+//! Copies of what the store gave, on their way to the disk, and the thread that writes them.
+//!
+//! Nobody waits for it. What it cannot write in time is dropped: when [`QUEUED_MAX`] bytes wait, when one write takes longer
+//! than a disk that works would need, and while reads bypass the disk.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::directory::{Directory, Fault};
+use super::health::Limits;
+use super::key::Key;
+use super::quota::Quota;
+use super::segment;
+use super::{Counters, add};
+use crate::{Error, ErrorKind, ReadBuf, ReadSink, Result};
+
+/// Most bytes that wait to be written, of one cache; further ones are dropped.
+const QUEUED_MAX: usize = 64 << 20;
+/// How often the limit for reads one write may take: it may have to evict segments first.
+const WRITE_FACTOR: u32 = 4;
+/// How long a cache that is closed waits for bytes that are still to be written.
+const CLOSE_WAIT: Duration = Duration::from_millis(200);
+
+/// What waits to be written.
+#[derive(Debug)]
+pub(super) struct Writes {
+    counters: Arc<Counters>,
+    /// How long one write may take.
+    limit: Duration,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// Disconnected when the thread has ended.
+    ended: Mutex<Receiver<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Keep>,
+    /// Bytes of the jobs, of the one that is being written, and of those that are being copied.
+    bytes: usize,
+    /// When the write in progress began.
+    since: Option<Instant>,
+    closing: bool,
+}
+
+/// Bytes of an object that are to be written.
+#[derive(Debug)]
+struct Keep {
+    key: Arc<Key>,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Writes {
+    /// Starts the thread and opens the directory there, so that a disk that hangs does not hold the caller for ever.
+    pub(super) fn start(
+        path: PathBuf,
+        bytes: u64,
+        counters: &Arc<Counters>,
+        limits: Limits,
+        open_limit: Duration,
+    ) -> Result<(Arc<Self>, Arc<Directory>)> {
+        let (ending, ended) = mpsc::sync_channel::<()>(1);
+        let (opening, opened) = mpsc::sync_channel(1);
+        let writes = Arc::new(Self {
+            counters: Arc::clone(counters),
+            limit: WRITE_FACTOR * limits.answer,
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            ended: Mutex::new(ended),
+        });
+        let late = format!(
+            "disk cache {}: the disk has not answered within {open_limit:?}, or another process holds the lock on the file `used` \
+             there: name another directory, or none",
+            path.display()
+        );
+        let shared = Arc::clone(&writes);
+        let run = move || shared.run(&path, bytes, &opening, ending);
+        thread::Builder::new()
+            .name("bowwave-keep".to_owned())
+            .spawn(run)
+            .map_err(|error| Error::from_os("disk cache: cannot start a thread", &error))?;
+        match opened.recv_timeout(open_limit) {
+            Ok(directory) => Ok((writes, directory?)),
+            Err(_) => Err(Error::new(ErrorKind::TimedOut, late).retryable(false)),
+        }
+    }
+
+    /// Whether bytes are taken now. A write that takes too long has what waits behind it dropped.
+    fn reserve(&self, len: usize) -> bool {
+        let mut queue = self.queue();
+        if queue.since.is_some_and(|since| since.elapsed() > self.limit) {
+            self.drop_jobs(&mut queue);
+        } else if queue.bytes + len <= QUEUED_MAX && !queue.closing {
+            queue.bytes += len;
+            return true;
+        }
+        drop(queue);
+        add(&self.counters.bytes_dropped, len as u64);
+        false
+    }
+
+    fn add(&self, keep: Keep) {
+        self.queue().jobs.push_back(keep);
+        self.wake.notify_one();
+    }
+
+    /// Drops what waits.
+    pub(super) fn discard(&self) {
+        self.drop_jobs(&mut self.queue());
+    }
+
+    fn drop_jobs(&self, queue: &mut Queue) {
+        let bytes: usize = queue.jobs.drain(..).map(|keep| keep.bytes.len()).sum();
+        queue.bytes -= bytes;
+        add(&self.counters.bytes_dropped, bytes as u64);
+    }
+
+    /// Has the thread end when everything is written. Waits for it for a moment, unless `hurry`.
+    pub(super) fn close(&self, hurry: bool) {
+        self.queue().closing = true;
+        self.wake.notify_one();
+        if !hurry {
+            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nothing is ever sent: it ends by being disconnected, or in time.
+            let _either = ended.recv_timeout(CLOSE_WAIT);
+        }
+    }
+
+    /// Bytes that wait, for tests.
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> usize {
+        self.queue().bytes
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // A poisoned queue is still whole: the disk is never asked under its lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(
+        &self,
+        path: &std::path::Path,
+        bytes: u64,
+        opening: &SyncSender<Result<Arc<Directory>>>,
+        ending: SyncSender<()>,
+    ) {
+        let mut quota = match Quota::open(path, bytes, Arc::clone(&self.counters)) {
+            Ok(quota) => quota,
+            Err(error) => {
+                // If it was too late for the caller, then it has been told so.
+                let _late = opening.try_send(Err(error));
+                return;
+            }
+        };
+        if opening.try_send(Ok(Arc::clone(&quota.directory))).is_ok() {
+            self.write_all(&mut quota);
+        }
+        drop(quota);
+        drop(ending);
+    }
+
+    fn write_all(&self, quota: &mut Quota) {
+        let mut queue = self.queue();
+        loop {
+            if let Some(keep) = queue.jobs.pop_front() {
+                drop(queue);
+                self.write(quota, &keep);
+                queue = self.queue();
+                queue.since = None;
+                queue.bytes -= keep.bytes.len();
+            } else if queue.closing {
+                return;
+            } else {
+                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    fn write(&self, quota: &mut Quota, keep: &Keep) {
+        let Keep { key, offset, bytes } = keep;
+        for (number, part) in segment::parts(*offset..*offset + bytes.len() as u64) {
+            self.queue().since = Some(Instant::now());
+            let piece = &bytes[(part.start - offset) as usize..(part.end - offset) as usize];
+            let written = Self::write_part(quota, key, (number, &part), piece);
+            let counters = &self.counters;
+            match written {
+                Ok(Some(written)) => {
+                    add(&counters.bytes_written, written.bytes);
+                    add(&counters.damaged, written.replaced);
+                }
+                Ok(None) => add(&counters.bytes_dropped, piece.len() as u64),
+                Err(fault) => {
+                    let counter = match fault {
+                        Fault::Foreign => &counters.damaged,
+                        _ => &counters.errors,
+                    };
+                    add(counter, 1);
+                    add(&counters.bytes_dropped, piece.len() as u64);
+                }
+            }
+        }
+    }
+
+    /// `None` if the directory is full.
+    fn write_part(
+        quota: &mut Quota,
+        key: &Key,
+        part: (u64, &std::ops::Range<u64>),
+        piece: &[u8],
+    ) -> std::result::Result<Option<segment::Written>, Fault> {
+        // With the head of a segment, and whole pages; what is there already is given back.
+        let most = (piece.len() as u64).next_multiple_of(segment::PAGE) + 2 * segment::PAGE;
+        if !quota.take(most)? {
+            return Ok(None);
+        }
+        let written = segment::write(&quota.directory, key, part, piece)?;
+        if written.bytes == 0 {
+            quota.give(most);
+        }
+        Ok(Some(written))
+    }
+}
+
+/// A read of the store, of which a copy is written to the disk.
+pub(super) struct Copying {
+    pub(super) sink: Box<dyn ReadSink>,
+    pub(super) writes: Arc<Writes>,
+    pub(super) key: Arc<Key>,
+    pub(super) offset: u64,
+}
+
+impl ReadSink for Copying {
+    fn progress(&mut self, bytes: usize) {
+        self.sink.progress(bytes);
+    }
+
+    fn unwanted(&self) -> Option<Arc<AtomicBool>> {
+        self.sink.unwanted()
+    }
+
+    fn done(self: Box<Self>, mut buf: ReadBuf, result: Result<usize>) {
+        let Self { sink, writes, key, offset } = *self;
+        let range = result.as_ref().ok().and_then(|&count| key.pages(offset, count));
+        let len = range.map_or(0, |range| (range.end - range.start) as usize);
+        let keep = (len > 0 && writes.reserve(len)).then(|| {
+            // Before the reader gets them: then they are the reader's.
+            let mut bytes = Vec::with_capacity(len);
+            buf.fill_with(0..len, |_, piece| bytes.extend_from_slice(piece));
+            Keep { key, offset, bytes }
+        });
+        sink.done(buf, result);
+        if let Some(keep) = keep {
+            writes.add(keep);
+        }
+    }
+}
