@@ -10,7 +10,7 @@ mod piece;
 mod pumping;
 mod shape;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -30,6 +30,7 @@ use crate::request;
 use crate::stats::{Latencies, StoreStats, Work};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::write_out::Rest;
 
 /// Requests that a queue holds before it counts as full, as Linux's `BLKDEV_MAX_RQ`; congested at 7/8 (paper 002, 3.2).
 const QUEUE_REQUESTS: u64 = 128;
@@ -75,6 +76,8 @@ struct State {
     /// What waits, by [`RequestId::slot`], and since when.
     waiting: Vec<Option<(Piece, Instant)>>,
     ids: HashMap<Key, RequestId>,
+    /// What is left of writes that the store ended early.
+    rests: VecDeque<Rest>,
     /// Requests so far that were to be merged with nothing.
     loners: u64,
     queued_pages: u64,
@@ -92,6 +95,7 @@ impl Queue {
             scheduler: shape.scheduler(),
             waiting: Vec::new(),
             ids: HashMap::new(),
+            rests: VecDeque::new(),
             loners: 0,
             queued_pages: 0,
             queued_fill_pages: 0,
@@ -177,13 +181,28 @@ impl Queue {
     pub(crate) fn pump(self: &Arc<Self>, engine: &Arc<Inner>) {
         let Some(_pumping) = Pumping::enter(Arc::as_ptr(self).addr()) else { return };
         let mut panic = None;
-        while let Some(batch) = self.next_request() {
-            let sent = catch_unwind(AssertUnwindSafe(|| request::send(engine, self, batch)));
+        loop {
+            let sent = if let Some(rest) = self.next_rest() {
+                catch_unwind(AssertUnwindSafe(|| rest.send()))
+            } else if let Some(batch) = self.next_request() {
+                catch_unwind(AssertUnwindSafe(|| request::send(engine, self, batch)))
+            } else {
+                break;
+            };
             panic = panic.or_else(|| sent.err());
         }
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
+    }
+
+    /// Keeps what is left of a write for the next [`pump`](Self::pump). It still counts as at the device.
+    pub(crate) fn add_rest(&self, rest: Rest) {
+        self.lock().rests.push_back(rest);
+    }
+
+    fn next_rest(&self) -> Option<Rest> {
+        self.lock().rests.pop_front()
     }
 
     /// Bytes that fills wanted have come.

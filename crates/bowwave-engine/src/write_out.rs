@@ -1,5 +1,6 @@
 //! One request to a store: neighbouring write-outs in one write.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bowwave_backend::{Error as StoreError, ErrorKind, WriteBuf, WriteObject, WriteSink};
@@ -34,6 +35,28 @@ struct Sink {
     sent: CoreInstant,
     /// It has been seen to its end.
     ended: bool,
+}
+
+/// What is left of a write that the store ended early.
+pub(crate) struct Rest {
+    object: Arc<dyn WriteObject>,
+    buf: WriteBuf,
+    sink: Box<Sink>,
+}
+
+impl Rest {
+    pub(crate) fn send(self) {
+        self.object.write(self.sink.offset, self.buf, self.sink);
+    }
+}
+
+impl fmt::Debug for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rest")
+            .field("object", &self.object)
+            .field("offset", &self.sink.offset)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Sends write-outs as one write. They are of one file and follow each other.
@@ -112,7 +135,10 @@ impl WriteSink for Sink {
                 self.offset += count as u64;
                 self.taken += count as u64;
                 if let Some(object) = self.object.clone() {
-                    return object.write(self.offset, rest, self);
+                    // Not sent from here: a store that completes inline would use more stack with every write.
+                    let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
+                    queue.add_rest(Rest { object, buf: rest, sink: self });
+                    return queue.pump(&engine);
                 }
                 buf = rest;
                 Err(StoreError::new(ErrorKind::Io, "the file was closed"))

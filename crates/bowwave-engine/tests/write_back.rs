@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_engine::backend::{Profile, Writes, open_url};
+use bowwave_engine::backend::{Backend, MemoryBackend, Profile, Writes, open_url};
 use bowwave_engine::{Algorithm, Engine, ErrorKind, File, OpenOptions, Options, Store, Work};
 
 use common::{Folder, folder_store, small};
@@ -236,6 +236,19 @@ fn short_writes_go_on_where_the_store_stopped() {
     file.write_at(0, &bytes).expect("room");
     file.sync(false).expect("the store takes it");
     assert!(folder.bytes("a") == bytes);
+}
+
+#[test]
+fn short_writes_that_complete_inline_use_a_bounded_amount_of_stack() {
+    let mood = Arc::new(Mood::default());
+    let inner: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+    let engine = Engine::new(small()).expect("valid");
+    let store = engine.store_of(Arc::new(Moody { inner, mood: Arc::clone(&mood) }));
+    let file = store.create(Path::new("a"), 0o644).expect("a new file");
+    mood.most.store(4, Ordering::Relaxed);
+    file.write_at(0, &[7; 400_000]).expect("room");
+    file.sync(false).expect("the store takes it");
+    assert!(mood.asked.load(Ordering::Relaxed) >= 100_000);
 }
 
 /// What broke: a read of the last page was answered when the bytes of the file were there, while the store went on to look

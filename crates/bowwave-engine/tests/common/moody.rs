@@ -1,7 +1,7 @@
 //! A store that fails its writes when it is told to.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bowwave_backend::{
@@ -20,6 +20,8 @@ pub(crate) struct Mood {
     pub(crate) syncs: Mutex<Option<ErrorKind>>,
     /// The next so many writes write half of their bytes.
     pub(crate) short: AtomicU32,
+    /// Most bytes that a write transfers; 0 for no limit.
+    pub(crate) most: AtomicUsize,
     /// Writes that were asked for.
     pub(crate) asked: AtomicU64,
 }
@@ -139,6 +141,11 @@ impl WriteObject for MoodyObject {
         }
         if buf.len() > 1 && take(&self.mood.short) {
             let tail = buf.split_off(buf.len() / 2);
+            return self.inner.write(offset, buf, Box::new(Joined { sink, tail }));
+        }
+        let most = self.mood.most.load(Ordering::Relaxed);
+        if most > 0 && buf.len() > most {
+            let tail = buf.split_off(most);
             return self.inner.write(offset, buf, Box::new(Joined { sink, tail }));
         }
         self.inner.write(offset, buf, sink);
