@@ -106,6 +106,29 @@ fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
     assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
 }
 
+/// So many writes fail that transfers pause all the time. The only thread that touches waits for them.
+#[test]
+fn a_transfer_that_keeps_failing_is_sent_again_without_another_touch() {
+    for delivery in [Delivery::Message, Delivery::Signal] {
+        let faults = Faults {
+            writes: WriteFaults { errors: vec![(ErrorKind::Io, 0.3)], ..WriteFaults::default() },
+            ..Faults::default()
+        };
+        let faulty = Arc::new(Fault::new(Arc::new(MemoryBackend::new()), faults).expect("a thread"));
+        let spill = Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes());
+        let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
+        let (tell, told) = sync_channel(1);
+        // In a thread of its own, which a lost retry would stop for ever.
+        thread::spawn(move || {
+            let mut vec = SwapVec::new(&swap);
+            (0..2 * memory() / 8).for_each(|word| vec.push(word).expect("address space"));
+            tell.send(swap.report()).expect("the test waits");
+        });
+        let report = told.recv_timeout(Duration::from_secs(60)).expect("no retry is lost");
+        assert!(report.retries > 100, "{report:?}");
+    }
+}
+
 /// Reads and writes that fail, or do less than was asked.
 fn one_in_a_hundred() -> Faults {
     Faults {

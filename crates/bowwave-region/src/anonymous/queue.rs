@@ -2,16 +2,21 @@
 //!
 //! ```text
 //!   add ──► Scheduler (merge, order, deadlines) ──► pump ──► store ──► ended ──► Ends::ended, pump
-//!      promote ──┘                                              └─ failed: again, alone, a few times
+//!      promote ──┘                          ▲                     ├─ short: the rest, sent by pump
+//!                                           └── paused ◄──────────┘─ failed: again, alone, a few times
 //! ```
+//!
+//! Completions neither sleep nor send: they leave what follows to [`Queue::pump`], which runs at most once per thread. A store
+//! that completes requests inline therefore uses a bounded amount of stack. A retry that has to pause waits in the queue with
+//! its due time; the owner pumps the queue again when [`Queue::patience`] is over.
 #![allow(unsafe_code, reason = "lends buffers to the store")]
 
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 use std::time::Duration;
 
 use bowwave_backend::{
@@ -55,6 +60,9 @@ impl Transfer {
 pub(super) trait Ends: Send + Sync {
     /// A transfer has ended, once.
     fn ended(&self, transfer: Transfer, result: Result<()>);
+
+    /// [`Queue::patience`] may have become shorter.
+    fn paused(&self);
 }
 
 /// The queue of one store. See the [module](self).
@@ -70,13 +78,25 @@ struct State {
     /// What waits, by [`RequestId::slot`].
     waiting: Vec<Option<Transfer>>,
     /// Names of reads that wait, for [`Queue::promote`].
-    names: std::collections::HashMap<u64, RequestId>,
+    names: HashMap<u64, RequestId>,
+    /// Requests that the store ended early: the next to be sent. They still count as at the device.
+    rests: VecDeque<Rest>,
+    /// Transfers that failed, and when each is due to be sent again. Unordered: there are few.
+    paused: Vec<(Instant, Transfer)>,
     /// Transfers so far that were to be merged with nothing.
     loners: u64,
     requests: u64,
     retries: u64,
     /// Bytes of reads and of writes sent.
     bytes: [u64; 2],
+}
+
+/// What is left of a request that the store ended early.
+struct Rest {
+    id: DispatchId,
+    transfers: Vec<Transfer>,
+    /// Bytes of the transfers that are done.
+    skip: usize,
 }
 
 /// What a queue has done so far.
@@ -103,7 +123,9 @@ impl Queue {
         let state = State {
             scheduler: Scheduler::new(config).expect("every knob is at least 1"),
             waiting: Vec::new(),
-            names: std::collections::HashMap::new(),
+            names: HashMap::new(),
+            rests: VecDeque::new(),
+            paused: Vec::new(),
             loners: 0,
             requests: 0,
             retries: 0,
@@ -120,28 +142,31 @@ impl Queue {
 
     /// Takes a transfer; [`pump`](Self::pump) sends it.
     pub(super) fn add(&self, transfer: Transfer) {
-        let mut state = self.lock();
-        let object = if transfer.tries > 0 { state.loner() } else { 0 };
-        let Range { start, end } = transfer.bytes();
-        let (direction, urgency) = (transfer.direction, transfer.urgency);
-        let request = Request { start, end, direction, object, urgency, priority: Priority::default() };
-        let added = state.scheduler.add(now(), request);
-        if direction == Direction::Read {
-            state.names.insert(transfer.name, added.id);
-        }
-        state.keep(added.id, transfer);
+        self.lock().add(transfer);
     }
 
-    /// Someone waits for a read now. What no longer waits here is on its way.
+    /// A thread waits for a read now. A read that is not found here is in flight. One that pauses keeps its due time, because
+    /// the pause is for the store's sake.
     pub(super) fn promote(&self, name: u64) {
         let mut state = self.lock();
         let state = &mut *state;
+        let is_it = |paused: &Transfer| paused.direction == Direction::Read && paused.name == name;
+        if let Some((_, transfer)) = state.paused.iter_mut().find(|(_, paused)| is_it(paused)) {
+            transfer.urgency = Urgency::Demand;
+            return;
+        }
         let Some(&id) = state.names.get(&name) else { return };
         let Some(mut transfer) = state.waiting[id.slot()].take() else { return };
         transfer.urgency = Urgency::Demand;
         let id = state.scheduler.promote_alone(now(), id).expect("what is kept here waits");
         state.names.insert(name, id);
         state.keep(id, transfer);
+    }
+
+    /// How long until a transfer that pauses is due, for a call of [`pump`](Self::pump); none if no transfer pauses.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let due = self.lock().paused.iter().map(|&(due, _)| due).min()?;
+        Some(Duration::from_nanos(due.0.saturating_sub(now().0)))
     }
 
     /// Sends what the store has room for.
@@ -151,38 +176,45 @@ impl Queue {
         // one within the other.
         let outer = PUMPING.replace(this);
         if outer != this {
-            while let Some((id, transfers, alone)) = self.next() {
+            while let Some((rest, alone)) = self.next() {
                 let here = match MAY_WAIT.get() {
                     MayWait::No => false,
                     MayWait::Alone => alone,
                     MayWait::Always => true,
                 };
-                self.send(id, transfers, 0, here);
+                self.send(rest, here);
             }
         }
         PUMPING.set(outer);
     }
 
-    /// The next dispatch, its parts, and whether nothing else is at the store.
-    fn next(&self) -> Option<(DispatchId, Vec<Transfer>, bool)> {
+    /// The next request, and whether nothing else is at the store.
+    fn next(&self) -> Option<(Rest, bool)> {
         let mut state = self.lock();
         let state = &mut *state;
+        if let Some(rest) = state.rests.pop_front() {
+            return Some((rest, false));
+        }
+        let now = now();
+        for (_, transfer) in state.paused.extract_if(.., |&mut (due, _)| due <= now).collect::<Vec<_>>() {
+            state.add(transfer);
+        }
         if state.scheduler.at_device() >= self.depth {
             return None;
         }
-        let dispatch = state.scheduler.dispatch(now())?;
+        let dispatch = state.scheduler.dispatch(now)?;
         let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
         let transfers: Vec<Transfer> = ids.into_iter().map(|id| state.take(id)).collect();
         state.requests += 1;
         state.bytes[dispatch.request.direction as usize] += dispatch.request.bytes();
-        Some((dispatch.id, transfers, state.scheduler.at_device() == 1))
+        Some((Rest { id: dispatch.id, transfers, skip: 0 }, state.scheduler.at_device() == 1))
     }
 
-    /// Sends transfers that follow each other, from byte `skip` on; a read that someone waits for is done `here`, if the store can.
-    fn send(self: &Arc<Self>, id: DispatchId, transfers: Vec<Transfer>, skip: usize, here: bool) {
+    /// Sends transfers that follow each other; a read that a thread waits for is done `here`, if the store can.
+    fn send(self: &Arc<Self>, Rest { id, transfers, skip }: Rest, here: bool) {
         let first = transfers.first().expect("a dispatch has a part");
         let (direction, offset) = (first.direction, first.bytes().start + skip as u64);
-        let here = here && transfers.iter().any(|transfer| transfer.urgency == Urgency::Demand);
+        let here = here && skip == 0 && transfers.iter().any(|transfer| transfer.urgency == Urgency::Demand);
         let transfers = Arc::new(transfers);
         let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&transfers) as _;
         let mut left = skip;
@@ -219,39 +251,41 @@ impl Queue {
         let result = match result {
             Ok(0) => Err(Error::new(ErrorKind::Truncated, "the store gave or took no byte of a page")),
             Ok(bytes) if skip + bytes < wanted => {
-                return self.send(id, transfers, skip + bytes, false);
+                self.lock().rests.push_back(Rest { id, transfers, skip: skip + bytes });
+                return self.pump();
             }
             result => result.map(|_| ()),
         };
-        let mut tries = 0;
         {
             let mut state = self.lock();
             let known = state.scheduler.complete(now(), id);
             debug_assert!(known, "{id:?} ends once");
         }
+        let mut pauses = false;
         for mut transfer in transfers {
             match &result {
                 // What the store is full of stays full; everything else may pass.
                 Err(error) if error.kind() != ErrorKind::NoSpace && transfer.tries < TRIES_MAX => {
                     transfer.tries += 1;
-                    tries = tries.max(transfer.tries);
-                    self.lock().retries += 1;
-                    self.add(transfer);
+                    pauses |= self.lock().retry(transfer);
                 }
                 _ => self.tell_end(transfer, result.clone()),
             }
         }
-        if tries > 1 {
-            // What is wrong with the store may take a moment; all wait for it alike, so that its thread may wait, too.
-            thread::sleep(RETRY_PAUSE * tries);
+        if pauses && let Some(ends) = self.ends() {
+            ends.paused();
         }
         self.pump();
     }
 
+    /// The owner, as long as there is one.
+    fn ends(&self) -> Option<Arc<dyn Ends>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
     fn tell_end(&self, transfer: Transfer, result: Result<()>) {
-        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Nobody is left to hear it: then nobody misses it.
-        if let Some(ends) = ends.upgrade() {
+        // Without an owner the transfer is not needed any more.
+        if let Some(ends) = self.ends() {
             ends.ended(transfer, result);
         }
     }
@@ -269,6 +303,31 @@ impl Queue {
 }
 
 impl State {
+    fn add(&mut self, transfer: Transfer) {
+        let object = if transfer.tries > 0 { self.loner() } else { 0 };
+        let Range { start, end } = transfer.bytes();
+        let (direction, urgency) = (transfer.direction, transfer.urgency);
+        let request = Request { start, end, direction, object, urgency, priority: Priority::default() };
+        let added = self.scheduler.add(now(), request);
+        if direction == Direction::Read {
+            self.names.insert(transfer.name, added.id);
+        }
+        self.keep(added.id, transfer);
+    }
+
+    /// Has a transfer that failed sent again: at once the first time, later after a pause; returns whether it pauses.
+    fn retry(&mut self, transfer: Transfer) -> bool {
+        self.retries += 1;
+        let pauses = transfer.tries > 1;
+        if pauses {
+            let due = now().0.saturating_add(RETRY_PAUSE_NS * u64::from(transfer.tries));
+            self.paused.push((Instant(due), transfer));
+        } else {
+            self.add(transfer);
+        }
+        pauses
+    }
+
     /// The number of an object that merges with nothing: what failed beside others is tried alone.
     fn loner(&mut self) -> u64 {
         self.loners += 1;
@@ -363,6 +422,8 @@ struct Nobody;
 
 impl Ends for Nobody {
     fn ended(&self, _transfer: Transfer, _result: Result<()>) {}
+
+    fn paused(&self) {}
 }
 
 /// Now, in nanoseconds since the first call.
@@ -401,5 +462,9 @@ pub(super) fn reading_here<T>(may_wait: MayWait, work: impl FnOnce() -> T) -> T 
 const DEPTH_MAX: u32 = 32;
 /// Times that a transfer is tried again: at one failure in a hundred, one in 10^12 transfers fails for good.
 const TRIES_MAX: u32 = 5;
-/// Pause before that.
-const RETRY_PAUSE: Duration = Duration::from_millis(1);
+/// Pause in nanoseconds before the second retry, times the number of the retry. Shorter pauses fail with the store; longer ones
+/// keep a thread waiting for a page that the store would have by now.
+const RETRY_PAUSE_NS: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests;

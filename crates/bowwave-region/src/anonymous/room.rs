@@ -2,11 +2,13 @@
 //!
 //! Nobody waits for it until memory has run out, and it is much: the pager has a thousandth of memory and more go at a time. So a thread of
 //! its own does it, in small pieces, and what takes long in them without the lock: a page on its way out is nobody else's.
+//! The same thread sends transfers again whose pause is over.
 //! A page that is to be given back may come back before it was: then whoever brings it gives it back first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bowwave_core::swap::pager::{PagerAction, RegionId, SwapOut};
 use bowwave_core::{PageIndex, PageRange};
@@ -204,7 +206,17 @@ impl Shared {
                     break piece;
                 }
                 state.room.rests = true;
-                state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = match self.queue.patience() {
+                    Some(Duration::ZERO) => {
+                        drop(state);
+                        self.queue.pump();
+                        self.lock()
+                    }
+                    Some(patience) => {
+                        self.bell.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    None => self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                };
                 state.room.rests = false;
             };
             drop(state);

@@ -307,6 +307,12 @@ impl Ends for Shared {
             Direction::Write => state.write_ended(&transfer, result),
         });
     }
+
+    fn paused(&self) {
+        // Under the lock, so that the thread that makes room either waits already or has yet to ask for the patience.
+        let _state = self.lock();
+        self.bell.notify_all();
+    }
 }
 
 /// Cuts a buffer at its pages of zeroes, whose positions are noted: the rest, with where they begin in it.

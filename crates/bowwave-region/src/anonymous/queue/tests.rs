@@ -1,0 +1,152 @@
+//! Retries and short requests of a store that completes inline.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use bowwave_backend::{Identity, Object};
+
+use super::super::buffers::Buffers;
+use super::*;
+
+/// A store that completes requests inline.
+#[derive(Debug)]
+struct Inline {
+    identity: Identity,
+    /// How many bytes a request transfers, or how the request fails.
+    outcome: fn() -> Result<usize>,
+    requests: AtomicU64,
+}
+
+impl Inline {
+    fn new(outcome: fn() -> Result<usize>) -> Arc<Self> {
+        Arc::new(Self { identity: Identity::default(), outcome, requests: AtomicU64::new(0) })
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) -> Result<usize> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        (self.outcome)()
+    }
+}
+
+impl Object for Inline {
+    fn size(&self) -> u64 {
+        1 << 40
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn read(&self, _offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+        sink.done(buf, self.end());
+    }
+}
+
+impl WriteObject for Inline {
+    fn write(&self, _offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+        sink.done(buf, self.end());
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<Identity> {
+        Ok(self.identity.clone())
+    }
+}
+
+/// The ends of transfers.
+#[derive(Debug, Default)]
+struct Ended {
+    results: Mutex<Vec<Result<()>>>,
+    pauses: AtomicU64,
+}
+
+impl Ends for Ended {
+    fn ended(&self, _transfer: Transfer, result: Result<()>) {
+        self.results.lock().expect("no test panics with it").push(result);
+    }
+
+    fn paused(&self) {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Ended {
+    fn results(&self) -> Vec<Result<()>> {
+        self.results.lock().expect("no test panics with it").clone()
+    }
+}
+
+/// A queue to the store, with one transfer of `pages` pages, and its owner.
+fn queue(store: &Arc<Inline>, direction: Direction, pages: usize) -> (Arc<Queue>, Arc<Ended>) {
+    let queue = Queue::new(Arc::clone(store) as _, &Profile::read_only("inline"));
+    let ended = Arc::new(Ended::default());
+    let owner: Arc<dyn Ends> = Arc::clone(&ended) as _;
+    queue.tell(Arc::downgrade(&owner));
+    let buffers = Buffers::new(pages, 0).expect("memory");
+    let (mut lent, mut missing) = (Vec::new(), pages);
+    while missing > 0 {
+        let lease = buffers.lend(missing, true).expect("the pool is as large as the transfer");
+        missing -= lease.pages();
+        lent.push(lease);
+    }
+    queue.add(Transfer { name: 1, direction, urgency: Urgency::Demand, slot: 0, buffers: lent, tries: 0 });
+    (queue, ended)
+}
+
+#[test]
+fn short_inline_completions_use_a_bounded_amount_of_stack() {
+    const PAGES: usize = 2048;
+    for direction in [Direction::Read, Direction::Write] {
+        let (bytes, requests): (fn() -> Result<usize>, u64) =
+            if direction == Direction::Read { (|| Ok(SYSTEM_PAGE), 1) } else { (|| Ok(SYSTEM_PAGE / 4), 4) };
+        let store = Inline::new(bytes);
+        let (queue, ended) = queue(&store, direction, PAGES);
+        let thread = thread::Builder::new().stack_size(64 << 10);
+        thread.spawn(move || queue.pump()).expect("a thread").join().expect("it does not panic");
+        assert_eq!(store.requests(), requests * PAGES as u64);
+        assert_eq!(ended.results().len(), 1);
+        assert!(ended.results()[0].is_ok());
+    }
+}
+
+#[test]
+fn a_completion_leaves_a_second_retry_to_its_due_time() {
+    for direction in [Direction::Read, Direction::Write] {
+        let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
+        let (queue, ended) = queue(&store, direction, 1);
+        queue.pump();
+        // The request, and the retry that does not pause.
+        assert_eq!(store.requests(), 2, "the completion waited for the pause");
+        assert!(ended.results().is_empty());
+        assert_eq!(ended.pauses.load(Ordering::Relaxed), 1, "the owner has to know");
+        while ended.results().is_empty() {
+            thread::sleep(queue.patience().expect("it has yet to fail for good"));
+            queue.pump();
+        }
+        assert_eq!(store.requests(), 1 + u64::from(TRIES_MAX));
+        assert!(ended.results()[0].is_err());
+        assert_eq!(queue.patience(), None);
+    }
+}
+
+#[test]
+fn a_read_that_pauses_can_be_promoted() {
+    let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
+    let (queue, _ended) = queue(&store, Direction::Read, 1);
+    queue.lock().waiting.iter_mut().flatten().for_each(|transfer| transfer.urgency = Urgency::Readahead);
+    queue.pump();
+    queue.promote(1);
+    assert_eq!(queue.lock().paused[0].1.urgency, Urgency::Demand);
+    assert_eq!(store.requests(), 2, "the pause is not cut short");
+}
