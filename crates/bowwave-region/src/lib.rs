@@ -35,6 +35,7 @@ mod kernel;
 #[cfg(feature = "model")]
 #[path = "model.rs"]
 mod kernel;
+mod reap;
 mod region;
 mod signals;
 mod streams;

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::inner::Inner;
 use crate::kernel::Kernel;
+use crate::reap::Owner;
 use crate::signals;
 use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, JoinHandle};
@@ -36,7 +37,7 @@ use crate::uffd::{Delivery, Scope, Uffd};
 /// **A child** after `fork` does not have the memory: a touch is a segmentation fault there.
 #[derive(Debug)]
 pub struct Region {
-    inner: Arc<Inner>,
+    inner: Owner<Inner>,
     handlers: Vec<JoinHandle<()>>,
     /// Bytes of the file that it shows, less than whole pages.
     len: usize,
@@ -145,7 +146,7 @@ impl Region {
         })?;
         let inner = Inner::new(file, kernel, (range.start, whole), at, options)?;
         let mut region = Self {
-            inner,
+            inner: Owner::new(inner),
             handlers: Vec::new(),
             len: (range.end - range.start) as usize,
             start: range.start,

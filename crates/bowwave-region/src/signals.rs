@@ -8,6 +8,9 @@
 //!
 //! The signal comes where the program reads the memory of a region, so what the handler takes (the engine's locks, the
 //! allocator) is free but if the program reads it with that in hand: an allocator whose own memory is a region, say.
+//!
+//! Other signals are forwarded as the kernel would have delivered them: with the predecessor's mask, once if it has
+//! `SA_RESETHAND`, with system calls restarted if it has `SA_RESTART`. Only `SA_ONSTACK` has no effect.
 #![allow(unsafe_code, reason = "handles a signal")]
 
 use std::collections::BTreeMap;
@@ -15,7 +18,8 @@ use std::io;
 use std::mem::{MaybeUninit, transmute};
 use std::ops::Range;
 use std::ptr;
-use std::sync::{OnceLock, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock, Weak};
 
 use crate::error::{Error, Result};
 
@@ -28,11 +32,20 @@ pub(crate) trait Serves: Send + Sync {
 /// Memory whose threads serve themselves, by its first address.
 static REGIONS: RwLock<BTreeMap<usize, Watched>> = RwLock::new(BTreeMap::new());
 
-/// Who handled the signal before; the number of the system's error if that could not be changed.
-static BEFORE: OnceLock<std::result::Result<libc::sigaction, i32>> = OnceLock::new();
+/// The action that signals are forwarded to; null before the handler is installed. What it points to is never freed, because
+/// a handler may be reading it.
+static PREDECESSOR: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
+
+/// `SIG_DFL`.
+// SAFETY: zeros are a valid structure, of the default action.
+static DEFAULT: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+
+/// Whether the handler is installed.
+static INSTALLED: Mutex<bool> = Mutex::new(false);
 
 struct Watched {
     end: usize,
+    /// What the handler upgrades it to is never the last reference: that one is an [`Owner`](crate::reap::Owner)'s.
     server: Weak<dyn Serves>,
 }
 
@@ -41,12 +54,7 @@ struct Watched {
 /// # Errors
 /// If the system does not let this process handle the signal.
 pub(crate) fn watch(addresses: Range<usize>, server: Weak<dyn Serves>) -> Result<()> {
-    // Known before it can be called.
-    let before = BEFORE.get_or_init(|| current().and_then(|before| handle().map(|()| before)));
-    if let Err(error) = before {
-        let error = io::Error::from_raw_os_error(*error);
-        return Err(Error::System { wanted: "handle SIGBUS", error, hint: "" });
-    }
+    install(|| {}).map_err(|error| Error::System { wanted: "handle SIGBUS", error, hint: "" })?;
     let watched = Watched { end: addresses.end, server };
     REGIONS.write().unwrap_or_else(PoisonError::into_inner).insert(addresses.start, watched);
     Ok(())
@@ -57,32 +65,55 @@ pub(crate) fn forget(start: usize) {
     REGIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
 }
 
-fn current() -> std::result::Result<libc::sigaction, i32> {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the kernel writes the one structure, all of whose bytes are valid besides.
-    let told = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: as above.
-    if told == 0 { Ok(unsafe { action.assume_init() }) } else { Err(last_error()) }
+/// Installs the handler, once. Runs `installed` right after that; tests send a signal there.
+fn install(installed: impl FnOnce()) -> io::Result<()> {
+    let mut is_installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_installed {
+        return Ok(());
+    }
+    // Published first: a signal may come as soon as the handler is there.
+    let expected = Box::into_raw(Box::new(exchange(None)?));
+    PREDECESSOR.store(expected, Ordering::Release);
+    // SAFETY: never freed.
+    let replaced = match exchange(Some(&handler(unsafe { &*expected }))) {
+        Ok(replaced) => Box::into_raw(Box::new(replaced)),
+        Err(error) => {
+            PREDECESSOR.store(ptr::null_mut(), Ordering::Release);
+            return Err(error);
+        }
+    };
+    installed();
+    // The action that the handler has in fact replaced: another thread may have changed it meanwhile. Unless a signal has used
+    // up the action that was published (`SA_RESETHAND`).
+    let _used_up = PREDECESSOR.compare_exchange(expected, replaced, Ordering::AcqRel, Ordering::Relaxed);
+    *is_installed = true;
+    Ok(())
 }
 
-fn handle() -> std::result::Result<(), i32> {
+/// The action of the signal, which becomes `new` if there is one.
+fn exchange(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
+    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+    let new = new.map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: null or a valid action; the kernel writes the other structure, all of whose bytes are valid besides.
+    let done = unsafe { libc::sigaction(libc::SIGBUS, new, old.as_mut_ptr()) };
+    // SAFETY: as above.
+    if done == 0 { Ok(unsafe { old.assume_init() }) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The action that runs our handler in place of a predecessor.
+fn handler(predecessor: &libc::sigaction) -> libc::sigaction {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
-    // SAFETY: zeros are a valid structure.
-    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut action = DEFAULT;
     action.sa_sigaction = handler as usize;
     // On the thread's own stack: an alternate one is made for a few calls, not for an engine. A store may itself touch what
     // another region shows.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
-    // SAFETY: a handler for this signal, as the flags say.
-    if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } == 0 {
-        Ok(())
-    } else {
-        Err(last_error())
+    // An ignored signal interrupts no system call.
+    let restarts = predecessor.sa_flags & libc::SA_RESTART != 0 || predecessor.sa_sigaction == libc::SIG_IGN;
+    if restarts {
+        action.sa_flags |= libc::SA_RESTART;
     }
-}
-
-fn last_error() -> i32 {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
+    action
 }
 
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -96,11 +127,11 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
     // SAFETY: as above.
     let served = code == libc::BUS_ADRERR
         && serve(unsafe { (*info).si_addr() } as usize, unsafe { is_write(context) });
+    // SAFETY: as above. Before the predecessor runs, which may look at it or change it.
+    unsafe { *errno = kept };
     if !served {
         forward(signal, info, context);
     }
-    // SAFETY: as above.
-    unsafe { *errno = kept }
 }
 
 /// Whether the touch was to write, where the processor tells.
@@ -131,34 +162,144 @@ fn serve(address: usize, write: bool) -> bool {
     server.is_some_and(|server| server.serve_here(address, write))
 }
 
-/// Leaves the signal to who handled it before.
+/// Delivers the signal to the predecessor.
 fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let Some(Ok(before)) = BEFORE.get() else { return };
+    // SAFETY: never null once this handler is installed, and never freed.
+    let predecessor = unsafe { &*take_predecessor() };
     // SAFETY: the kernel hands what the flags ask for.
     let of_a_touch = matches!(unsafe { (*info).si_code }, 1..=libc::BUS_MCEERR_AR);
-    match before.sa_sigaction {
+    match predecessor.sa_sigaction {
         libc::SIG_IGN if !of_a_touch => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // A touch is tried again, and ends the program, also where the signal is ignored; what was sent is sent again.
-            // SAFETY: zeros are the default action.
-            let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-            // SAFETY: as above.
-            unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+            // SAFETY: the default action.
+            unsafe { libc::sigaction(signal, &raw const DEFAULT, ptr::null_mut()) };
             if !of_a_touch {
                 // SAFETY: takes a number.
                 unsafe { libc::raise(signal) };
             }
         }
-        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: the flag says what it takes.
-            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                unsafe { transmute(handler) };
-            handler(signal, info, context);
+        _ => call(predecessor, signal, info, context),
+    }
+}
+
+/// The predecessor, for one signal: one with `SA_RESETHAND` gives way to the default action, as in the kernel.
+fn take_predecessor() -> *const libc::sigaction {
+    loop {
+        let known = PREDECESSOR.load(Ordering::Acquire);
+        // SAFETY: never null once the handler is installed, and never freed.
+        let (handler, flags) = unsafe { ((*known).sa_sigaction, (*known).sa_flags) };
+        let is_once = flags & libc::SA_RESETHAND != 0 && !matches!(handler, libc::SIG_DFL | libc::SIG_IGN);
+        let default = (&raw const DEFAULT).cast_mut();
+        if !is_once
+            || PREDECESSOR.compare_exchange(known, default, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            return known;
         }
-        handler => {
-            // SAFETY: without the flag it takes the signal alone.
-            let handler: extern "C" fn(libc::c_int) = unsafe { transmute(handler) };
-            handler(signal);
+    }
+}
+
+/// Calls a handler as the kernel does: with its mask, and the signal itself unless `SA_NODEFER`, blocked until it returns.
+fn call(
+    action: &libc::sigaction,
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    let mut mask = action.sa_mask;
+    if action.sa_flags & libc::SA_NODEFER == 0 {
+        // SAFETY: a set of our own.
+        unsafe { libc::sigaddset(&raw mut mask, signal) };
+    }
+    let mut outer = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: reads one set and writes the other.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, outer.as_mut_ptr()) };
+    if action.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: the flag says what it takes.
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { transmute(action.sa_sigaction) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: without the flag it takes the signal alone.
+        let handler: extern "C" fn(libc::c_int) = unsafe { transmute(action.sa_sigaction) };
+        handler(signal);
+    }
+    // SAFETY: the set written above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, outer.as_ptr(), ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::sync::{Arc, mpsc};
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+    use crate::reap::Owner;
+
+    static CAUGHT: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn catch(_signal: libc::c_int) {
+        CAUGHT.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_signal_right_after_the_handler_is_installed_reaches_the_predecessor() {
+        let mut action = DEFAULT;
+        action.sa_sigaction = catch as extern "C" fn(libc::c_int) as usize;
+        exchange(Some(&action)).expect("a valid action");
+        install(|| {
+            // SAFETY: takes a number.
+            unsafe { libc::raise(libc::SIGBUS) };
+            assert_eq!(CAUGHT.load(Ordering::Relaxed), 1, "the signal was swallowed");
+        })
+        .expect("a valid action");
+    }
+
+    /// A server whose touch lasts until the test says so.
+    struct Slow {
+        touched: mpsc::SyncSender<()>,
+        go_on: Mutex<mpsc::Receiver<()>>,
+        dropped: mpsc::SyncSender<ThreadId>,
+    }
+
+    impl Serves for Slow {
+        fn serve_here(&self, _address: usize, _write: bool) -> bool {
+            self.touched.send(()).expect("the test waits");
+            self.go_on.lock().expect("one touch").recv().is_ok()
         }
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.dropped.send(thread::current().id()).expect("the test waits");
+        }
+    }
+
+    #[test]
+    fn a_handler_never_drops_the_last_reference_to_a_region() {
+        let (touched, is_touched) = mpsc::sync_channel(1);
+        let (go_on, may_go_on) = mpsc::sync_channel(1);
+        let (dropped, is_dropped) = mpsc::sync_channel(1);
+        let owner = Owner::new(Arc::new(Slow { touched, go_on: Mutex::new(may_go_on), dropped }));
+        let server: Weak<dyn Serves> = Arc::downgrade(&*owner) as _;
+        // No address of this process: nothing else is watched in it.
+        REGIONS
+            .write()
+            .expect("no test panics with it")
+            .insert(1 << 60, Watched { end: (1 << 60) + 1, server });
+        let served = Arc::new(AtomicBool::new(false));
+        let handler = thread::spawn({
+            let served = Arc::clone(&served);
+            move || served.store(serve(1 << 60, false), Ordering::Relaxed)
+        });
+        is_touched.recv().expect("it touches");
+        forget(1 << 60);
+        drop(owner);
+        let handler_id = handler.thread().id();
+        go_on.send(()).expect("it waits");
+        handler.join().expect("it does not panic");
+        assert!(served.load(Ordering::Relaxed));
+        assert_ne!(is_dropped.recv().expect("somebody drops it"), handler_id, "dropped in the handler");
     }
 }

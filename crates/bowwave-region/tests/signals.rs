@@ -1,5 +1,6 @@
 //! Regions whose touches are served in the thread, by `SIGBUS`. That every byte is right under pressure is in `soak`.
 #![allow(unsafe_code, reason = "touches mapped memory, handles signals")]
+#![allow(clippy::print_stderr, reason = "a child tells its parent how far it came")]
 
 mod common;
 
@@ -203,6 +204,119 @@ fn raise_with_a_map(before: libc::sighandler_t) {
     // SAFETY: takes a number.
     unsafe { libc::raise(libc::SIGBUS) };
     assert_eq!(region.as_slice()[5000], expected("1MiB", 5000));
+}
+
+/// What a predecessor found blocked, a bit a signal, and how often it ran.
+static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn note_mask(signal: i32) {
+    assert_eq!(signal, libc::SIGBUS);
+    BLOCKED.store(blocked(), Ordering::Relaxed);
+    RUNS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The signals that this thread has blocked, a bit each.
+fn blocked() -> usize {
+    // SAFETY: the set is written before it is read; takes numbers otherwise.
+    unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set.as_mut_ptr());
+        let set = set.assume_init();
+        (1..32)
+            .filter(|&signal| libc::sigismember(&raw const set, signal) == 1)
+            .map(|signal| 1 << signal)
+            .sum()
+    }
+}
+
+/// Maps a file after this handler was installed for the signal, with these flags and `SIGUSR1` in its mask.
+fn map_after(handler: extern "C" fn(i32), flags: i32) -> Region {
+    // SAFETY: a handler that makes system calls.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = flags;
+        libc::sigaddset(&raw mut action.sa_mask, libc::SIGUSR1);
+        libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
+    }
+    let engine = engine(8 << 20, Policy::OnDemand);
+    map(&engine.store("pattern:/1MiB").expect("a pattern"))
+}
+
+fn raise() {
+    // SAFETY: takes a number.
+    unsafe { libc::raise(libc::SIGBUS) };
+}
+
+#[test]
+fn a_forwarded_signal_has_the_mask_of_its_handler() {
+    let name = "a_forwarded_signal_has_the_mask_of_its_handler";
+    if !can_serve(Scope::Program)
+        || !is_child(name, |status, said| assert!(status.success(), "{status}: {said}"))
+    {
+        return;
+    }
+    let _region = map_after(note_mask, 0);
+    let before = blocked();
+    raise();
+    assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+    assert_eq!(BLOCKED.load(Ordering::Relaxed), before | 1 << libc::SIGBUS | 1 << libc::SIGUSR1);
+    assert_eq!(blocked(), before, "restored");
+}
+
+#[test]
+fn a_forwarded_signal_with_nodefer_is_not_blocked() {
+    let name = "a_forwarded_signal_with_nodefer_is_not_blocked";
+    if !can_serve(Scope::Program)
+        || !is_child(name, |status, said| assert!(status.success(), "{status}: {said}"))
+    {
+        return;
+    }
+    let _region = map_after(note_mask, libc::SA_NODEFER);
+    let before = blocked();
+    raise();
+    assert_eq!(BLOCKED.load(Ordering::Relaxed), before | 1 << libc::SIGUSR1);
+}
+
+#[test]
+fn a_handler_with_resethand_gets_one_signal_and_the_next_ends_the_program() {
+    if !can_serve(Scope::Program) {
+        return;
+    }
+    let name = "a_handler_with_resethand_gets_one_signal_and_the_next_ends_the_program";
+    let child = is_child(name, |status, said| {
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+        assert!(said.contains("one signal, and the region goes on"), "{said}");
+    });
+    if !child {
+        return;
+    }
+    let region = map_after(note_mask, libc::SA_RESETHAND);
+    raise();
+    assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+    assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
+    eprintln!("one signal, and the region goes on");
+    raise();
+    unreachable!("the handler ran twice, or the signal was lost");
+}
+
+#[test]
+fn system_calls_are_restarted_if_the_predecessor_restarts_them() {
+    let name = "system_calls_are_restarted_if_the_predecessor_restarts_them";
+    if !can_serve(Scope::Program)
+        || !is_child(name, |status, said| assert!(status.success(), "{status}: {said}"))
+    {
+        return;
+    }
+    let _region = map_after(note_mask, libc::SA_RESTART);
+    // SAFETY: the structure is written before it is read.
+    let flags = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut action);
+        action.sa_flags
+    };
+    assert_ne!(flags & libc::SA_RESTART, 0);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::serve::Handlers;
 use super::spill::Spill;
 use super::swap::{Budget, Shared};
 use crate::error::{Error, Result};
+use crate::reap::Owner;
 use crate::signals;
 use crate::uffd::{Delivery, SYSTEM_PAGE, Scope};
 
@@ -45,7 +46,7 @@ struct Inner {
     /// Before what is served.
     _server: Server,
     _room: RoomMaker,
-    shared: Arc<Shared>,
+    shared: Owner<Shared>,
 }
 
 /// Who serves touches, until this is dropped.
@@ -143,7 +144,7 @@ impl Swap {
         let pager = Pager::new(config).map_err(|error| Error::Range(error.to_string()))?;
         let memory = Memory::new(address, options.scope, options.delivery)?;
         let buffers = Buffers::new(buffers as usize, (buffers / 8) as usize)?;
-        let shared = Shared::new(memory, buffers, spill, pager, budget)?;
+        let shared = Owner::new(Shared::new(memory, buffers, spill, pager, budget)?);
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(HANDLERS_MAX);
         let handlers = match options.delivery {
             Delivery::Message => {
