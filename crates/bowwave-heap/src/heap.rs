@@ -8,10 +8,11 @@ mod spans;
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bowwave_interpose::{Inside, say};
+use bowwave_interpose::{Inside, no_unwind, say};
 use bowwave_region::{RegionAdvice, Swap, SwapRegion, SwapReport};
 
 use crate::libc_heap::PAGE;
@@ -107,15 +108,19 @@ fn lock() -> Held {
 /// What the swap itself is wanted for is done in a [`Quiet`]: what it locks its threads need, too.
 fn with<T>(make: bool, work: impl FnOnce(&mut Heap) -> T) -> Option<T> {
     let _inside = Inside::enter();
-    let mut state = lock();
-    if make && matches!(*state, State::Unmade) {
-        let _quiet = Quiet::begin();
-        *state = Heap::start();
-    }
-    match &mut *state {
-        State::Made(heap) => Some(work(heap)),
-        State::Unmade | State::Refused => None,
-    }
+    no_unwind(|| {
+        let mut state = lock();
+        #[cfg(test)]
+        tests::panic_at(tests::Place::Work);
+        if make && matches!(*state, State::Unmade) {
+            let _quiet = Quiet::begin();
+            *state = Heap::start();
+        }
+        match &mut *state {
+            State::Made(heap) => Some(work(heap)),
+            State::Unmade | State::Refused => None,
+        }
+    })
 }
 
 /// `size` bytes aligned to `align`, a power of two, zeros if `zero`; NULL if there is no address space.
@@ -221,15 +226,8 @@ pub(crate) fn begin_anew(mut held: Held) {
 
 impl Heap {
     fn start() -> State {
-        let Some(wanted) = &setup().swap else { return State::Refused };
-        let made = Swap::new(&wanted.spill(), &wanted.options()).and_then(|swap| {
-            // Twice, for spans that are not full.
-            let bytes = wanted.room().saturating_mul(2).next_multiple_of(SPAN);
-            let arena = swap.region(bytes)?;
-            let first_span = (arena.as_ptr() as usize).next_multiple_of(SPAN);
-            let spans = Spans::new(bytes / SPAN - 1);
-            Ok(Self { swap, arena, first_span, spans, larges: Larges::default() })
-        });
+        // Nothing is handed out yet, so the process can go on without a swap even after a panic.
+        let made = catch_unwind(Self::make).unwrap_or_else(|_said| Err("a defect of bowwave".to_owned()));
         match made {
             Ok(heap) => {
                 let addresses = heap.swap.addresses();
@@ -247,6 +245,21 @@ impl Heap {
                 State::Refused
             }
         }
+    }
+
+    fn make() -> Result<Self, String> {
+        #[cfg(test)]
+        tests::panic_at(tests::Place::Start);
+        let wanted = setup().swap.as_ref().ok_or("no swap is set up")?;
+        let made = Swap::new(&wanted.spill(), &wanted.options()).and_then(|swap| {
+            // Twice, for spans that are not full.
+            let bytes = wanted.room().saturating_mul(2).next_multiple_of(SPAN);
+            let arena = swap.region(bytes)?;
+            let first_span = (arena.as_ptr() as usize).next_multiple_of(SPAN);
+            let spans = Spans::new(bytes / SPAN - 1);
+            Ok(Self { swap, arena, first_span, spans, larges: Larges::default() })
+        });
+        made.map_err(|error| error.to_string())
     }
 
     /// The address, 0 if there is no room, and whether it may hold what was there before.
@@ -332,3 +345,6 @@ impl Heap {
 
 /// Generations whose addresses are kept in mind.
 const PARENTS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! When the program is loaded, and when it ends.
 #![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
 
-use bowwave_interpose::{Inside, at_end};
+use bowwave_interpose::{Inside, at_end, say_panics};
 
 use crate::setup::setup;
 use crate::{fork, heap, libc_heap, real, report};
@@ -16,6 +16,7 @@ static END: extern "C" fn() = end;
 
 extern "C" fn start() {
     let _inside = Inside::enter();
+    say_panics();
     at_end(report::report);
     bowwave_interpose::look_up();
     real::look_up();

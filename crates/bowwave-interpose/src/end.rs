@@ -30,7 +30,8 @@ pub fn leave_counters(path: &Path, counters: &[(&str, u64)]) {
 
 fn end(status: c_int) -> ! {
     if let Some(leave) = LEAVE.get() {
-        leave();
+        // A panic there has been said, and the process ends as it is to.
+        let _said = std::panic::catch_unwind(leave);
     }
     // SAFETY: ends the process, as the caller wants; the two below are one in the C library.
     unsafe { next::_exit(status) }

@@ -6,6 +6,7 @@
 //! | `next` | [`next_in_line!`]: the functions of the same names that would be called without us |
 //! | `inside` | [`Inside`]: threads whose calls are not to be served, bowwave's own |
 //! | `end` | [`at_end`], [`leave_counters`]: what a process leaves when it ends, however it does |
+//! | `panics` | [`no_unwind`], [`say_panics`]: no panic leaves a function that C calls |
 //! | `say` | [`say()`]: what an error number cannot tell |
 //!
 //! Each library that is loaded has its own copy of all this, statics and all: where two are loaded they know nothing of each
@@ -14,9 +15,11 @@
 mod end;
 mod inside;
 mod next;
+mod panics;
 mod say;
 
 pub use end::{at_end, leave_counters};
 pub use inside::Inside;
 pub use next::{find, look_up};
+pub use panics::{no_unwind, say_panics};
 pub use say::say;

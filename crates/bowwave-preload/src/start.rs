@@ -1,7 +1,7 @@
 //! When the program is loaded, and when it ends.
 #![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
 
-use bowwave_interpose::{Inside, at_end};
+use bowwave_interpose::{Inside, at_end, say_panics};
 
 use crate::setup::setup;
 use crate::{calls, fork, placeholder, report, table};
@@ -16,6 +16,7 @@ static END: extern "C" fn() = end;
 
 extern "C" fn start() {
     let _inside = Inside::enter();
+    say_panics();
     at_end(report::report);
     table::own();
     if !setup().maps.is_empty() {

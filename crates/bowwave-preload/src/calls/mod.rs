@@ -16,7 +16,7 @@ mod streams;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 
-use bowwave_interpose::Inside;
+use bowwave_interpose::{Inside, no_unwind};
 
 use crate::setup::{Place, setup};
 use crate::table;
@@ -42,7 +42,7 @@ unsafe fn place(folder: c_int, path: *const c_char) -> Option<Place> {
     // SAFETY: as the caller says.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let _inside = Inside::enter();
-    setup().place(path, || beginning(folder))
+    no_unwind(|| setup().place(path, || beginning(folder)))
 }
 
 /// The folder of a relative path: the working one, or one of ours that is open. What is open elsewhere is the kernel's.
