@@ -30,8 +30,19 @@ use clap::Parser;
 
 pub use failure::Failure;
 
-/// Runs the command that `arguments` (the program's name first) ask for, and reports a failure on standard error.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// The libraries that `bowwave run` loads into programs, as files.
+#[derive(Debug, Clone, Copy)]
+pub struct Libraries {
+    /// `libbowwave_preload.so`, which serves files.
+    pub preload: &'static [u8],
+    /// `libbowwave_heap.so`, which gives memory.
+    pub heap: &'static [u8],
+}
+
+/// Runs the command that `arguments` (the program's name first) ask for, and reports a failure on standard error. `libraries`
+/// are used where none are installed beside the program.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, libraries: Libraries) -> ExitCode {
+    commands::run::library::embed(libraries);
     let outcome = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command.run(),
         // `--help` and `--version` come as errors that go to standard output.

@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -143,6 +144,86 @@ fn bad_maps_are_said_before_anything_runs() {
         bowwave().args(["run", "--map", "pattern:/=/shown", "--", "true"]).env("BOWWAVE_PRELOAD", "/none"),
     );
     assert!(code == 1 && text.contains("BOWWAVE_PRELOAD=/none"), "{text}");
+}
+
+/// The program alone in a directory, as `cargo install` leaves it, which looks for the cache directory here.
+fn alone(directory: &Path, cache: &Path) -> Command {
+    let program = directory.join("bowwave");
+    fs::hard_link(env!("CARGO_BIN_EXE_bowwave"), &program)
+        .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_bowwave"), &program).map(drop))
+        .expect("room");
+    let mut command = Command::new(program);
+    command.env_remove("XDG_RUNTIME_DIR").env("XDG_CACHE_HOME", cache);
+    command
+}
+
+#[test]
+fn the_program_needs_no_file_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().join("cache");
+    let mut program = alone(folder.path(), &cache);
+    program.args(["run", "--map", "pattern:/=/shown", "--", "sh", "-c", "cat /shown/9 | wc -c"]);
+    assert_eq!(run(&mut program), "9\n");
+    let directory = cache.join("bowwave");
+    assert_eq!(fs::metadata(&directory).expect("there").permissions().mode() & 0o777, 0o700);
+    let file = || fs::read_dir(&directory).expect("readable").next().expect("a library").expect("an entry");
+    assert_eq!(file().metadata().expect("there").permissions().mode() & 0o777, 0o500);
+    let before = file().metadata().expect("there").ino();
+    assert_eq!(run(&mut program), "9\n");
+    assert_eq!(file().metadata().expect("there").ino(), before, "the copy is used again");
+    if can_swap() {
+        let swap =
+            ["run", "--swap", "16MiB", "--memory", "8MiB", "--stats", "--json", "--", "sort", "-S", "4M"];
+        let mut command = Command::new(program.get_program());
+        let output = output_with_input(command.env("XDG_CACHE_HOME", &cache).args(swap), b"2\n1\n");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.stdout, b"1\n2\n", "{stderr}");
+        assert!(!stderr.contains("swap_allocations\":0") && stderr.contains("swap_allocations"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_not_used_for_libraries() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().join("cache");
+    let directory = cache.join("bowwave");
+    fs::create_dir_all(&directory).expect("room");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("ours");
+    let arguments = ["run", "--map", "pattern:/=/shown", "--", "true"];
+    let (code, text) = failure(alone(folder.path(), &cache).args(arguments));
+    assert!(code == 1 && text.contains("may write to it") && text.contains("XDG_CACHE_HOME=DIR"), "{text}");
+    fs::remove_dir(&directory).expect("empty");
+    std::os::unix::fs::symlink("/tmp", &directory).expect("room");
+    let mut command = Command::new(folder.path().join("bowwave"));
+    let command = command.env_remove("XDG_RUNTIME_DIR").env("XDG_CACHE_HOME", &cache).args(arguments);
+    assert_eq!(failure(command).0, 1, "a link is not followed");
+}
+
+#[test]
+fn a_library_of_another_version_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libbowwave_preload.so");
+    let own = Path::new(env!("CARGO_BIN_EXE_bowwave")).with_file_name("deps").join("libbowwave_preload.so");
+    let mut bytes = fs::read(own).expect("cargo builds it with the program");
+    let name = b"\0.bowwave_version\0";
+    let at = bytes.windows(name.len()).rposition(|window| window == name).expect("it names its version");
+    // Without the section it says nothing.
+    bytes[at + 1] = b'_';
+    fs::write(&library, &bytes).expect("room");
+    let arguments = ["run", "--map", "pattern:/=/shown", "--", "true"];
+    let (code, text) = failure(bowwave().args(arguments).env("BOWWAVE_PRELOAD", &library));
+    assert!(code == 1 && text.contains("is no libbowwave_preload.so of bowwave"), "{text}");
+    bytes[at + 1] = b'.';
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    // Wherever it stands: the section is one of the places.
+    let places: Vec<usize> =
+        (0..bytes.len() - version.len()).filter(|&at| bytes[at..].starts_with(version)).collect();
+    for at in places {
+        bytes[at] = b'9';
+    }
+    fs::write(&library, &bytes).expect("room");
+    let (code, text) = failure(bowwave().args(arguments).env("BOWWAVE_PRELOAD", &library));
+    assert!(code == 1 && text.contains("is of bowwave 9") && text.contains("install both again"), "{text}");
 }
 
 /// Whether memory can be swapped here, for system calls, too; says why not.

@@ -3,6 +3,7 @@
 //! A library is loaded into the program before all others; what it serves is told by the environment, which children
 //! inherit. The library is `crates/bowwave-preload`. With `--swap`, another one gives the program memory: `crates/bowwave-heap`.
 
+pub(crate) mod library;
 mod program;
 mod stats;
 mod swap;
@@ -23,6 +24,7 @@ use bowwave_engine::Settings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use self::library::Library;
 use crate::setup::{self, CacheArgs, DiskArgs, StoreArgs};
 use crate::{Failure, values};
 
@@ -254,56 +256,15 @@ fn plain(path: &Path) -> PathBuf {
 fn preload(libraries: &[Library]) -> Result<OsString, Failure> {
     let mut list = Vec::new();
     for library in libraries {
-        let path = library.find()?.into_os_string();
-        if path.as_bytes().iter().any(|byte| b" :".contains(byte)) {
-            let shown = Path::new(&path).display();
-            let message = format!("{shown}: the dynamic linker takes no path with a space or colon");
-            return Err(
-                Failure::failed(message).try_this(format!("a copy elsewhere, named by {}", library.variable))
-            );
-        }
-        list.push(path);
+        list.push(library.find()?.into_os_string());
     }
     list.extend(env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()));
     Ok(list.join(OsStr::new(":")))
 }
 
-/// A library that is loaded into programs.
-struct Library {
-    /// Of its file.
-    name: &'static str,
-    /// Says where it is.
-    variable: &'static str,
-    /// What it is built from.
-    package: &'static str,
-}
-
-impl Library {
-    /// Where the environment says, where cargo builds it, beside the program, or where it is installed.
-    fn find(&self) -> Result<PathBuf, Failure> {
-        let Self { name, variable, package } = self;
-        if let Some(path) = env::var_os(variable) {
-            return fs::canonicalize(&path).map_err(|error| {
-                Failure::failed(format_args!("{variable}={}: {error}", Path::new(&path).display()))
-            });
-        }
-        let failed =
-            |error: io::Error| Failure::failed(format_args!("cannot tell where this program is: {error}"));
-        let own = env::current_exe().map_err(failed)?;
-        let folder = own.parent().unwrap_or_else(|| Path::new("/"));
-        // Cargo renews what is in `deps` with the program; what lies beside may be of an earlier build.
-        let places = ["deps", "", "../lib/bowwave", "../lib"].map(|place| folder.join(place).join(name));
-        let found = places.into_iter().find_map(|place| fs::canonicalize(place).ok());
-        found.ok_or_else(|| {
-            Failure::failed(format_args!("{name} is missing: it belongs beside {}", own.display()))
-                .try_this(format!("cargo build --release -p {package}, or {variable}=PATH"))
-        })
-    }
-}
-
 /// Serves files.
 const LIBRARY: Library =
-    Library { name: "libbowwave_preload.so", variable: "BOWWAVE_PRELOAD", package: "bowwave-preload" };
+    Library { name: "libbowwave_preload.so", variable: "BOWWAVE_PRELOAD", embedded: |all| all.preload };
 /// What it reads.
 const MAPS: &str = "BOWWAVE_RUN_MAPS";
 const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";

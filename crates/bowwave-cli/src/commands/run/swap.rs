@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bowwave_region::uffd::Scope;
 use bowwave_region::{Spill, Swap, SwapOptions};
 
-use super::Library;
+use super::library::Library;
 use crate::{Failure, values};
 
 /// Arguments of the swap.
@@ -61,6 +61,6 @@ impl SwapArgs {
 
 /// Gives memory.
 pub(super) const LIBRARY: Library =
-    Library { name: "libbowwave_heap.so", variable: "BOWWAVE_HEAP", package: "bowwave-heap" };
+    Library { name: "libbowwave_heap.so", variable: "BOWWAVE_HEAP", embedded: |all| all.heap };
 /// What it reads.
 pub(super) const SWAP: &str = "BOWWAVE_RUN_SWAP";
