@@ -240,6 +240,10 @@ impl ReadSink for Copying {
         self.sink.progress(bytes);
     }
 
+    fn deadline(&self) -> Option<Instant> {
+        self.sink.deadline()
+    }
+
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
         self.sink.unwanted()
     }
