@@ -28,7 +28,8 @@ pub struct Options {
     /// [`least_rate`](Self::least_rate) is measured. Default: 30 s.
     pub timeout: Duration,
     /// Network stores: longest time of one call (a read, a lookup, a page of a listing), all attempts together. Default: one
-    /// and a half times [`timeout`](Self::timeout).
+    /// and a quarter times [`timeout`](Self::timeout): a kernel reads a page that failed once more, and a program then still
+    /// has its error within three times.
     pub deadline: Option<Duration>,
     /// Network stores: how often a failed request that changes nothing, or is safe to repeat, is sent again. Default: 6.
     pub retries: u32,

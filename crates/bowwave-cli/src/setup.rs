@@ -38,7 +38,7 @@ pub struct StoreArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     timeout: Duration,
 
-    /// Longest read or lookup over a network, all attempts together; without it, 1.5 times --timeout
+    /// Longest read or lookup over a network, all attempts together; without it, 1.25 times --timeout
     ///
     /// Then a program gets an error (ETIMEDOUT). Uploads may take longer, as long as their bytes move.
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]

@@ -91,8 +91,13 @@ fn read(
         sent,
         ended: false,
     });
+    let is_late = sink.deadline().is_some_and(|deadline| deadline <= Instant::now());
     match object {
         Some(_) if wanted == 0 => sink.done(buf, Ok(0)),
+        Some(_) if is_late => {
+            let message = format!("{}: not read by the deadline (--deadline)", sink.entry.name());
+            sink.done(buf, Err(StoreError::new(ErrorKind::TimedOut, message)));
+        }
         Some(object) if demanded => Race::run(engine, queue, object, offset, (buf, sink)),
         Some(object) => object.read(offset, buf, sink),
         // The last handle has been closed while this fill waited.

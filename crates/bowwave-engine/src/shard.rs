@@ -36,6 +36,20 @@ pub(crate) struct Shard {
     accesses_seen: AtomicU64,
 }
 
+/// A fill in flight.
+#[derive(Debug)]
+struct InFlight {
+    entry: Arc<FileEntry>,
+    range: PageRange,
+    demanded: Arc<Demand>,
+}
+
+impl InFlight {
+    fn holds(&self, entry: &Arc<FileEntry>, range: PageRange) -> bool {
+        Arc::ptr_eq(&self.entry, entry) && self.range.start <= range.start && range.end <= self.range.end
+    }
+}
+
 /// What the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -47,7 +61,9 @@ pub(crate) struct State {
     next_waiter: u64,
     files: Vec<Option<Arc<FileEntry>>>,
     /// Fills in flight, whose they are, and whether a reader waits for them.
-    fills: HashMap<FillId, (Arc<FileEntry>, Arc<Demand>)>,
+    fills: HashMap<FillId, InFlight>,
+    /// The fill that has just failed, whose readers' pages may be requested again.
+    failed: Option<InFlight>,
     /// Write-outs in flight, whose they are, and whether a sync waits for them.
     write_outs: HashMap<WriteOutId, (Arc<FileEntry>, Arc<Demand>)>,
     free_files: Vec<FileId>,
@@ -106,6 +122,7 @@ impl Shard {
                 files: Vec::new(),
                 free_files: Vec::new(),
                 fills: HashMap::new(),
+                failed: None,
                 write_outs: HashMap::new(),
                 free_handles: Vec::new(),
                 next_handle: 0,
@@ -218,9 +235,11 @@ impl Shard {
     ) {
         let mut state = self.lock();
         for (fill, result) in answers {
-            state.fills.remove(&fill);
+            let ended = state.fills.remove(&fill);
+            state.failed = ended.filter(|_| result.is_err());
             state.step(Event::Filled { fill, result });
             self.collect(&mut state, effects);
+            state.failed = None;
         }
     }
 
@@ -310,8 +329,9 @@ impl Shard {
     /// Forgets a file, unless requests for it are on their way; tells whether it did.
     pub(crate) fn close_file(&self, file: FileId) -> bool {
         let mut state = self.lock();
-        let mut on_their_way = state.fills.values().chain(state.write_outs.values());
-        if on_their_way.any(|(entry, _)| entry.file == file) {
+        let mut in_flight = (state.fills.values().map(|fill| &fill.entry))
+            .chain(state.write_outs.values().map(|(entry, _)| entry));
+        if in_flight.any(|entry| entry.file == file) {
             return false;
         }
         state.step(Event::CloseFile { file });
@@ -387,13 +407,13 @@ impl Shard {
                 Action::Decided(_) => {}
                 Action::Fill(fill) => effects.push(Effect::Send(Piece::Fill(self.queued(state, fill)))),
                 Action::Promote { fill } => {
-                    if let Some((entry, demanded)) = state.fills.get(&fill) {
+                    if let Some(InFlight { entry, demanded, .. }) = state.fills.get(&fill) {
                         demanded.come(clock::precise());
                         effects.push(Effect::Promote(Arc::clone(entry), Key::Fill(self.key(fill))));
                     }
                 }
                 Action::Cancel { fill } => {
-                    if let Some((entry, _)) = state.fills.get(&fill) {
+                    if let Some(InFlight { entry, .. }) = state.fills.get(&fill) {
                         effects.push(Effect::Cancel(Arc::clone(entry), self.key(fill)));
                     }
                 }
@@ -429,9 +449,14 @@ impl Shard {
         let entry = Arc::clone(entry);
         let demanded = Arc::new(Demand::default());
         if fill.urgency == Urgency::Demand {
-            demanded.come(clock::precise());
+            // Readers that a failed fill has kept waiting go on waiting: their deadline is the same.
+            let failed = state.failed.as_ref().filter(|failed| failed.holds(&entry, fill.range));
+            let since = failed.and_then(|failed| failed.demanded.since());
+            demanded.come(since.unwrap_or_else(clock::precise));
         }
-        state.fills.insert(fill.id, (Arc::clone(&entry), Arc::clone(&demanded)));
+        let in_flight =
+            InFlight { entry: Arc::clone(&entry), range: fill.range, demanded: Arc::clone(&demanded) };
+        state.fills.insert(fill.id, in_flight);
         let frames: Vec<FrameId> = state.cache.fill_frames(fill.id).collect();
         self.place(&entry, fill.range, &frames);
         QueuedFill {

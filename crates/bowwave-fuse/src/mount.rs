@@ -193,9 +193,14 @@ impl Unmounter {
         if self.ended.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // A request that waits for its store may outlive this: its answer then goes nowhere.
-        self.ended.wait(Some(END_WAIT));
-        self.finish.as_ref().map_or(Ok(()), Finish::run)
+        // A request that waits for its store may outlive this: its response then goes nowhere.
+        let ended = self.ended.wait(Some(END_WAIT));
+        let finished = self.finish.as_ref().map_or(Ok(()), Finish::run);
+        if ended.is_none() {
+            // Nor does anybody else wait for it.
+            self.ended.set(finished.clone());
+        }
+        finished
     }
 
     /// Has the kernel hand over what programs wrote into memory maps, before the mount is taken away from them.
@@ -264,7 +269,7 @@ struct Ended {
 
 impl Ended {
     fn set(&self, result: Result<()>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(result);
         self.changed.notify_all();
     }
 
@@ -294,7 +299,7 @@ impl Ended {
 const RECEIVERS: usize = 4;
 
 /// How long an unmount waits for requests in flight: longer than warm ones take, shorter than anyone's patience.
-const END_WAIT: Duration = Duration::from_secs(2);
+const END_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a forced unmount waits for the kernel to hand over what memory maps have changed.
 const MAPS_WAIT: Duration = Duration::from_secs(10);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use super::checksum::Verifier;
 use super::exchange::{Incoming, Next};
@@ -26,6 +27,11 @@ impl Intake {
     /// Bytes that the answer must have.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// When somebody gives up waiting.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.sink.deadline()
     }
 
     /// Tells when nobody wants the bytes any more, if that may happen.

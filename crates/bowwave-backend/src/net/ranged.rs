@@ -250,7 +250,14 @@ impl Fetch {
     async fn fetch(&mut self) -> Result<()> {
         let version = Arc::clone(&self.version);
         let range = self.offset..self.offset + self.intake.len() as u64;
-        let (incoming, verifier) = version.get(&range).await?;
+        let get = version.get(&range);
+        let (incoming, verifier) = match self.intake.deadline() {
+            Some(deadline) => tokio::time::timeout_at(deadline.into(), get).await.unwrap_or_else(|_| {
+                let message = format!("{}: no response by the deadline (--deadline)", version.place);
+                Err(Error::new(ErrorKind::TimedOut, message))
+            })?,
+            None => get.await?,
+        };
         let taken = self.intake.take(&version.place, incoming, verifier).await;
         let traffic = &version.source.client().traffic;
         match &taken {

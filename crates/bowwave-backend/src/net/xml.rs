@@ -85,8 +85,11 @@ fn enter(path: &mut Vec<String>, name: &[u8], roots: &[&str], ended: bool) -> Re
 
 /// The character that a reference such as `&amp;` or `&#10;` stands for. Entities of a document's own are refused.
 fn character(reference: &BytesRef<'_>) -> Result<char, String> {
-    if let Ok(Some(character)) = reference.resolve_char_ref() {
-        return Ok(character);
+    match reference.resolve_char_ref() {
+        Ok(Some(character)) => return Ok(character),
+        // Stores write keys with characters that XML does not know as references to them: to a key that no file can have.
+        Err(_) => return Ok('\0'),
+        Ok(None) => {}
     }
     let name = reference.decode().map_err(|error| error.to_string())?;
     match &*name {

@@ -5,7 +5,7 @@ mod stats;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -155,7 +155,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     // What programs make has the permissions that they ask for: their umask counts, not ours.
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
-    // From here on a signal must not end us with the mount left behind.
+    // From here on a signal must not end us with the mount left behind. Should the unmount hang, a second one still does.
+    let impatient = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag down, the second finds it up.
+        flag::register_conditional_default(signal, Arc::clone(&impatient))
+            .and_then(|_| flag::register(signal, Arc::clone(&impatient)))
+            .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
+    }
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
     let mount = Mount::with_listener(opened.store.clone(), &args.dir, args.options(), complaints())
@@ -231,12 +238,6 @@ impl Listener {
         let handle = signals.handle();
         let thread = thread::Builder::new().name("signals".to_owned()).spawn(move || {
             let Some(_asked) = signals.forever().next() else { return Ok(()) };
-            // Should the unmount hang, a second Ctrl-C still ends the process.
-            let impatient = Arc::new(AtomicBool::new(false));
-            for signal in [SIGINT, SIGTERM] {
-                flag::register_conditional_default(signal, Arc::clone(&impatient)).map_err(refused)?;
-            }
-            impatient.store(true, Ordering::Relaxed);
             unmounter.unmount().map_err(Failure::failed)
         });
         Ok(Self { handle, thread: thread.map_err(refused)? })
