@@ -347,7 +347,8 @@ fn retry_or_fail(
             None => failed.push((part.key.fill, Err(entry.note_error(error)))),
         }
     }
-    if error.kind() == ErrorKind::Changed && !error.is_retryable() {
+    // Of a damaged object nobody knows which pages are right.
+    if matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt) && !error.is_retryable() {
         engine.make_stale(entry);
     }
     if !failed.is_empty() {

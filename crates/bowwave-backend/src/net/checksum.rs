@@ -1,14 +1,26 @@
 //! Checksums that S3 keeps of objects and of their parts: what was received is compared with them.
 //!
-//! A store sends the checksum of an object with all of it, and those of parts in a table of their own. A composite checksum is
-//! one over the checksums of the parts, so each part is verified by its own.
+//! A store sends the checksum of an object with its size, and those of parts in a table of their own. A composite checksum is
+//! one over the checksums of the parts, so each part is compared with its own.
+//!
+//! ```text
+//!   object   |======= part 1 ======|======= part 2 ======|
+//!   reads       |---a---|---b---|------c------|             b and c are pieces of parts
+//!   tally    …  a + b + c's first piece  = part 1, compared when its last piece comes
+//! ```
+//!
+//! A read that holds all of a range with a checksum is compared before any byte of the range is handed on, and tried again if
+//! it does not match. The sums of smaller reads are put together (cyclic sums can be); where all pieces of a range do not
+//! match it, the last of these reads fails, for nobody knows which of them was damaged.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 use http::Method;
 use http::header::{HeaderMap, HeaderName};
 use ring::digest;
@@ -18,6 +30,7 @@ use super::ranged::{Source, Version};
 use super::validator::text;
 use super::wire::Outgoing;
 use super::xml;
+use crate::{Error, ErrorKind};
 
 /// Asks for checksums, if `ENABLED`.
 pub(super) const MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
@@ -25,8 +38,6 @@ pub(super) const MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode
 const ATTRIBUTES: HeaderName = HeaderName::from_static("x-amz-object-attributes");
 /// How many parts at most.
 const PARTS_MAX: HeaderName = HeaderName::from_static("x-amz-max-parts");
-/// Smallest part of S3 but for the last: smaller reads hold no whole part.
-const PART_BYTES_MIN: u64 = 5 << 20;
 
 /// A way to sum up bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,13 +73,21 @@ impl Algorithm {
         }
     }
 
-    fn begin(self) -> Sum {
+    /// As the library names it, if sums of pieces can be put together.
+    fn crc(self) -> Option<CrcAlgorithm> {
         match self {
-            Self::Crc32 => Sum::Crc(Digest::new(CrcAlgorithm::Crc32IsoHdlc), 4),
-            Self::Crc32c => Sum::Crc(Digest::new(CrcAlgorithm::Crc32Iscsi), 4),
-            Self::Crc64Nvme => Sum::Crc(Digest::new(CrcAlgorithm::Crc64Nvme), 8),
-            Self::Sha1 => Sum::Sha(digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY)),
-            Self::Sha256 => Sum::Sha(digest::Context::new(&digest::SHA256)),
+            Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
+            Self::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
+            Self::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
+            Self::Sha1 | Self::Sha256 => None,
+        }
+    }
+
+    fn begin(self) -> Sum {
+        match (self, self.crc()) {
+            (_, Some(crc)) => Sum::Crc(Digest::new(crc), self.bytes()),
+            (Self::Sha1, _) => Sum::Sha(digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY)),
+            (_, None) => Sum::Sha(digest::Context::new(&digest::SHA256)),
         }
     }
 }
@@ -117,52 +136,96 @@ impl Checksum {
         (value.len() == algorithm.bytes()).then_some(Self { algorithm, value, parts })
     }
 
-    /// Whether bytes of this sum are those that the store has; `None` if that cannot be told without the parts.
-    fn is_of(&self, sum: Vec<u8>) -> Option<bool> {
-        match self.parts {
-            None => Some(sum == self.value),
-            Some(1) => {
+    /// Whether it can be compared with the sum of the bytes: not one over the sums of several parts.
+    fn is_of_bytes(&self) -> bool {
+        self.parts.is_none_or(|parts| parts == 1)
+    }
+
+    /// Compares it with the sum of the bytes that were received.
+    ///
+    /// # Errors
+    /// What is wrong, if they are not those that the store has.
+    fn compare(&self, sum: Vec<u8>) -> Result<(), String> {
+        let sum = match self.parts {
+            None => sum,
+            Some(_) => {
                 let mut over = self.algorithm.begin();
                 over.add(&sum);
-                Some(over.end() == self.value)
+                over.end()
             }
-            Some(_) => None,
+        };
+        if sum == self.value {
+            return Ok(());
         }
+        let name = self.algorithm.names().0;
+        Err(format!("the bytes do not match the store's checksum ({name}): they were damaged on the way"))
     }
 }
 
-/// Verifies a body while it comes.
+/// A part of a body that has a checksum, or belongs to a range of the object that has one.
+#[derive(Debug)]
+struct Item {
+    /// Bytes of the body.
+    range: Range<u64>,
+    /// Bytes of the object that the checksum is of, as places in the body: some may lie before or behind it.
+    span: Range<i128>,
+    checksum: Checksum,
+}
+
+impl Item {
+    fn is_whole(&self) -> bool {
+        self.span == (i128::from(self.range.start)..i128::from(self.range.end))
+    }
+}
+
+/// Sums up a body while it comes, and compares what it can.
 #[derive(Default)]
 pub(super) struct Verifier {
-    /// Ranges of the body that have a checksum, in order.
-    spans: VecDeque<(Range<u64>, Checksum)>,
+    items: VecDeque<Item>,
     sum: Option<Sum>,
     at: u64,
+    /// Sums of what is not all of a range with a checksum.
+    pieces: Vec<Piece>,
+    compared: bool,
+}
+
+/// The sum of some bytes of an object.
+#[derive(Debug)]
+pub(super) struct Piece {
+    range: Range<u64>,
+    sum: u64,
 }
 
 impl Verifier {
-    /// For all of an object, by the headers that came with it.
-    pub(super) fn of_object(headers: &HeaderMap, size: u64) -> Self {
-        let of = |algorithm: Algorithm| {
-            let name = HeaderName::from_static(algorithm.names().0);
-            Checksum::parse(algorithm, &text(headers, name)?)
+    /// For a body that is `range` of an object whose ranges `sums` have checksums.
+    fn new(range: &Range<u64>, sums: &[(Range<u64>, Checksum)]) -> Self {
+        let item = |(span, checksum): &(Range<u64>, Checksum)| {
+            let inside = span.start.max(range.start)..span.end.min(range.end);
+            // Sums of pieces can be put together only where they are cyclic.
+            let useful = inside == *span || checksum.algorithm.crc().is_some();
+            let place = |at: u64| i128::from(at) - i128::from(range.start);
+            (inside.start < inside.end && useful).then(|| Item {
+                range: inside.start - range.start..inside.end - range.start,
+                span: place(span.start)..place(span.end),
+                checksum: checksum.clone(),
+            })
         };
-        let known =
-            Algorithm::ALL.into_iter().filter_map(of).find(|sum| sum.parts.is_none_or(|parts| parts == 1));
-        Self { spans: known.map(|sum| (0..size, sum)).into_iter().collect(), sum: None, at: 0 }
+        Self { items: sums.iter().filter_map(item).collect(), ..Self::default() }
     }
 
-    /// Whether nothing is verified.
-    pub(super) fn is_empty(&self) -> bool {
-        self.spans.is_empty()
-    }
-
-    /// How many of the first `taken` bytes are known to be right, or have no checksum.
+    /// How many of the first `taken` bytes may be handed on: those that are right, or are not all of a range with a checksum.
     pub(super) fn known(&self, taken: usize) -> usize {
-        match self.spans.front() {
-            Some((span, _)) => taken.min(usize::try_from(span.start).unwrap_or(usize::MAX)),
-            None => taken,
+        match self.items.front() {
+            Some(item) if item.is_whole() => {
+                taken.min(usize::try_from(item.range.start).unwrap_or(usize::MAX))
+            }
+            _ => taken,
         }
+    }
+
+    /// Whether a checksum was compared.
+    pub(super) fn has_compared(&self) -> bool {
+        self.compared
     }
 
     /// Takes the next bytes of the body.
@@ -170,61 +233,178 @@ impl Verifier {
     /// # Errors
     /// What is wrong, if they are not what the store has.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
-        while let Some((span, checksum)) = self.spans.front() {
-            let skipped = span.start.saturating_sub(self.at).min(bytes.len() as u64);
-            let wanted = (span.end - self.at - skipped).min(bytes.len() as u64 - skipped);
-            let (skipped, wanted) = (skipped as usize, wanted as usize);
-            if self.at + (skipped as u64) < span.start {
+        while let Some(item) = self.items.front() {
+            let skipped = item.range.start.saturating_sub(self.at).min(bytes.len() as u64);
+            if self.at + skipped < item.range.start {
                 break;
             }
-            let sum = self.sum.get_or_insert_with(|| checksum.algorithm.begin());
+            let wanted = (item.range.end - self.at - skipped).min(bytes.len() as u64 - skipped);
+            let (skipped, wanted) = (skipped as usize, wanted as usize);
+            let sum = self.sum.get_or_insert_with(|| item.checksum.algorithm.begin());
             sum.add(&bytes[skipped..skipped + wanted]);
             self.at += (skipped + wanted) as u64;
             bytes = &bytes[skipped + wanted..];
-            if self.at < span.end {
+            if self.at < item.range.end {
                 return Ok(());
             }
-            let found = self.sum.take().map(Sum::end).unwrap_or_default();
-            if checksum.is_of(found) == Some(false) {
-                let name = checksum.algorithm.names().0;
-                return Err(format!(
-                    "the bytes do not match the store's checksum ({name}): damaged on the way"
-                ));
-            }
-            self.spans.pop_front();
+            self.end_item()?;
         }
         self.at += bytes.len() as u64;
         Ok(())
     }
-}
 
-/// The checksums of an object's parts, asked for when they are first of use.
-#[derive(Debug, Default)]
-pub(super) struct Parts {
-    table: OnceCell<Vec<(Range<u64>, Checksum)>>,
-}
-
-impl Parts {
-    /// For a range that is not all of the object.
-    pub(super) async fn verifier(&self, version: &Version, range: &Range<u64>) -> Verifier {
-        // S3 gives objects of several parts a tag that ends in their number.
-        let tag = version.validators.strong().unwrap_or_default().trim_matches('"');
-        let in_parts =
-            tag.rsplit_once('-').is_some_and(|(_, parts)| parts.parse::<u32>().is_ok_and(|parts| parts > 1));
-        if !in_parts || range.end - range.start < PART_BYTES_MIN {
-            return Verifier::default();
+    /// The sums of pieces of the object, whose body began at `start`; the last one may have broken off.
+    pub(super) fn pieces(mut self, start: u64) -> Vec<Piece> {
+        if let (Some(item), Some(Sum::Crc(digest, _))) = (self.items.front(), self.sum.take())
+            && !item.is_whole()
+        {
+            self.pieces.push(Piece { range: item.range.start..self.at, sum: digest.finalize() });
         }
-        // Without a table nothing is verified, as without checksums.
-        let table = self.table.get_or_init(|| async { table(version, tag).await.unwrap_or_default() }).await;
-        let inside = |part: &Range<u64>| range.start <= part.start && part.end <= range.end;
-        let spans = table.iter().filter(|(part, _)| inside(part));
-        let spans = spans.map(|(part, sum)| (part.start - range.start..part.end - range.start, sum.clone()));
-        Verifier { spans: spans.collect(), sum: None, at: 0 }
+        for piece in &mut self.pieces {
+            piece.range = piece.range.start + start..piece.range.end + start;
+        }
+        self.pieces
+    }
+
+    fn end_item(&mut self) -> Result<(), String> {
+        let (Some(item), Some(sum)) = (self.items.pop_front(), self.sum.take()) else { return Ok(()) };
+        match sum {
+            sum if item.is_whole() => {
+                self.compared = true;
+                item.checksum.compare(sum.end())
+            }
+            Sum::Crc(digest, _) => {
+                self.pieces.push(Piece { range: item.range, sum: digest.finalize() });
+                Ok(())
+            }
+            Sum::Sha(_) => Ok(()),
+        }
     }
 }
 
-/// Asks for the parts of a version whose tag is `tag`, without its quotes.
-async fn table(version: &Version, tag: &str) -> Option<Vec<(Range<u64>, Checksum)>> {
+/// What is known of the checksums of one version of an object.
+#[derive(Debug, Default)]
+pub(super) struct Checksums {
+    /// Of all of it.
+    whole: Option<Checksum>,
+    /// Of its parts, asked for when they are first of use.
+    parts: OnceCell<Vec<(Range<u64>, Checksum)>>,
+    /// Sums of what was read, by their beginning: end and sum. None of them overlap.
+    tally: Mutex<BTreeMap<u64, (u64, u64)>>,
+    /// Bytes did not match, and were not read right since.
+    damaged: AtomicBool,
+}
+
+impl Checksums {
+    /// As a response to HEAD tells them.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let of = |algorithm: Algorithm| {
+            let name = HeaderName::from_static(algorithm.names().0);
+            Checksum::parse(algorithm, &text(headers, name)?)
+        };
+        Self { whole: Algorithm::ALL.into_iter().find_map(of), ..Self::default() }
+    }
+
+    /// Whether bytes of the version did not match, and were not read right since: then none are handed on unverified.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// For a body that is `range` of the version; `headers` came with it.
+    pub(super) async fn verifier(
+        &self,
+        version: &Version,
+        range: &Range<u64>,
+        headers: &HeaderMap,
+    ) -> Verifier {
+        let whole = 0..version.size();
+        let told = Self::of(headers).whole.filter(|_| *range == whole).or_else(|| self.whole.clone());
+        match told {
+            Some(sum) if sum.is_of_bytes() => Verifier::new(range, &[(whole, sum)]),
+            // Over the sums of parts, so that each part has one.
+            Some(_) => {
+                let table =
+                    self.parts.get_or_init(|| async { table(version).await.unwrap_or_default() }).await;
+                Verifier::new(range, table)
+            }
+            None => Verifier::default(),
+        }
+    }
+
+    /// Takes note of how a body has ended, and of the sums of its pieces.
+    ///
+    /// # Errors
+    /// What is wrong, if all bytes of a range with a checksum are known now, and do not match.
+    pub(super) fn note(
+        &self,
+        version: &Version,
+        result: &Result<(), Error>,
+        pieces: Vec<Piece>,
+    ) -> Result<(), String> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+            self.damaged.store(true, Ordering::Relaxed);
+        }
+        let whole = self.whole.iter().filter(|sum| sum.is_of_bytes()).map(|sum| (0..version.size(), sum));
+        let parts = self.parts.get().into_iter().flatten().map(|(range, sum)| (range.clone(), sum));
+        let spans: Vec<_> = whole.chain(parts).collect();
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        for piece in pieces {
+            let holds = |(span, _): &&(Range<u64>, &Checksum)| {
+                span.start <= piece.range.start && piece.range.end <= span.end
+            };
+            let Some((span, checksum)) = spans.iter().find(holds) else { continue };
+            let Some(algorithm) = checksum.algorithm.crc() else { continue };
+            let Some((start, end, sum)) = joined(&mut tally, &piece, span, algorithm) else { continue };
+            if (start..end) == *span {
+                tally.remove(&start);
+                let bytes = sum.to_be_bytes()[8 - checksum.algorithm.bytes()..].to_vec();
+                checksum.compare(bytes).inspect_err(|_| self.damaged.store(true, Ordering::Relaxed))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All of a range was read right.
+    pub(super) fn verified(&self) {
+        self.damaged.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Adds a piece to those that are known, and joins it with its neighbours within `span`. None if it overlaps one of them: it
+/// was read before.
+fn joined(
+    tally: &mut BTreeMap<u64, (u64, u64)>,
+    piece: &Piece,
+    span: &Range<u64>,
+    algorithm: CrcAlgorithm,
+) -> Option<(u64, u64, u64)> {
+    let (mut start, mut end, mut sum) = (piece.range.start, piece.range.end, piece.sum);
+    let before = tally.range(..=start).next_back().map(|(&at, &(until, sum))| (at, until, sum));
+    let after = tally.range(start..).next().map(|(&at, &(until, sum))| (at, until, sum));
+    if start >= end
+        || before.is_some_and(|(_, until, _)| until > start)
+        || after.is_some_and(|(at, ..)| at < end)
+    {
+        return None;
+    }
+    if let Some((at, until, first)) = before.filter(|(at, until, _)| *until == start && *at >= span.start) {
+        sum = checksum_combine(algorithm, first, sum, end - start);
+        tally.remove(&at);
+        start = at;
+        debug_assert!(until <= end, "the piece begins where the one before ends");
+    }
+    if let Some((at, until, second)) = after.filter(|(at, until, _)| *at == end && *until <= span.end) {
+        sum = checksum_combine(algorithm, sum, second, until - at);
+        tally.remove(&at);
+        end = until;
+    }
+    tally.insert(start, (end, sum));
+    Some((start, end, sum))
+}
+
+/// Asks for the checksums of the parts of a version.
+async fn table(version: &Version) -> Option<Vec<(Range<u64>, Checksum)>> {
+    let tag = version.validators.strong()?.trim_matches('"');
     let Source::Bucket(cloud, key) = &version.source else { return None };
     let headers = [(ATTRIBUTES, "ETag,ObjectParts".to_owned()), (PARTS_MAX, "10000".to_owned())];
     let query = [("attributes", "")];
@@ -275,13 +455,10 @@ mod tests {
         (Algorithm::Sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
     ];
 
-    fn verifier(spans: &[(Range<u64>, &str)]) -> Verifier {
+    fn verifier(spans: &[(Range<u64>, &str)], body: Range<u64>) -> Verifier {
         let sum = |text: &str| Checksum::parse(Algorithm::Crc32c, text).expect("a sum");
-        Verifier {
-            spans: spans.iter().map(|(span, text)| (span.clone(), sum(text))).collect(),
-            sum: None,
-            at: 0,
-        }
+        let sums: Vec<_> = spans.iter().map(|(span, text)| (span.clone(), sum(text))).collect();
+        Verifier::new(&body, &sums)
     }
 
     #[test]
@@ -298,12 +475,12 @@ mod tests {
     fn a_flipped_bit_is_found_wherever_the_body_is_cut() {
         let sum = "4waSgw==";
         for cut in 0..=9 {
-            let mut right = verifier(&[(0..9, sum)]);
+            let mut right = verifier(&[(0..9, sum)], 0..9);
             let body = b"123456789";
             assert_eq!(right.known(5), 0, "nothing is known before the end");
             assert!(right.take(&body[..cut]).and_then(|()| right.take(&body[cut..])).is_ok());
             assert_eq!(right.known(9), 9);
-            let mut wrong = verifier(&[(0..9, sum)]);
+            let mut wrong = verifier(&[(0..9, sum)], 0..9);
             let body = b"123456788";
             assert!(
                 wrong.take(&body[..cut]).and_then(|()| wrong.take(&body[cut..])).is_err(),
@@ -317,11 +494,11 @@ mod tests {
         let sum = "4waSgw==";
         let body = b"xx123456789123456789yy";
         for step in 1..body.len() {
-            let mut right = verifier(&[(2..11, sum), (11..20, sum)]);
+            let mut right = verifier(&[(102..111, sum), (111..120, sum)], 100..122);
             assert!(body.chunks(step).try_for_each(|bytes| right.take(bytes)).is_ok(), "by {step}");
-            assert!(right.is_empty());
+            assert!(right.has_compared() && right.pieces(100).is_empty());
         }
-        let mut wrong = verifier(&[(2..11, sum), (11..20, sum)]);
+        let mut wrong = verifier(&[(102..111, sum), (111..120, sum)], 100..122);
         assert!(wrong.take(&body[..11]).is_ok());
         assert_eq!(wrong.known(15), 11);
         assert!(wrong.take(b"123456798").is_err());
@@ -340,9 +517,48 @@ mod tests {
             sum.add(bytes);
             sum.end()
         };
-        assert_eq!(composite.is_of(sum(b"123456789")), Some(true));
-        assert_eq!(composite.is_of(sum(b"123456788")), Some(false));
-        assert_eq!(Checksum { parts: Some(2), ..composite }.is_of(sum(b"1")), None);
+        assert!(composite.is_of_bytes());
+        assert!(composite.compare(sum(b"123456789")).is_ok());
+        assert!(composite.compare(sum(b"123456788")).is_err());
+        assert!(!Checksum { parts: Some(2), ..composite }.is_of_bytes());
+    }
+
+    /// Any order of pieces, cut anywhere, some of them read twice.
+    #[test]
+    fn the_sums_of_pieces_are_put_together_in_any_order() {
+        let body: Vec<u8> = (0..200u32).map(|n| (n * 7) as u8).collect();
+        let mut all = Algorithm::Crc64Nvme.begin();
+        all.add(&body);
+        let Sum::Crc(digest, _) = all else { unreachable!("is cyclic") };
+        let expected = digest.finalize();
+        let sum = |range: &Range<usize>| {
+            let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+            digest.update(&body[range.clone()]);
+            digest.finalize()
+        };
+        let cuts = [0usize, 13, 50, 51, 120, 200];
+        let pieces: Vec<_> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        for first in 0..pieces.len() {
+            for step in [1, 2, 3, 4] {
+                let mut tally = BTreeMap::new();
+                let order = (0..pieces.len()).map(|n| &pieces[(first + n * step) % pieces.len()]);
+                let mut last = None;
+                for range in order.chain([&(10..60)]) {
+                    let piece = Piece { range: range.start as u64..range.end as u64, sum: sum(range) };
+                    last = joined(&mut tally, &piece, &(0..200), CrcAlgorithm::Crc64Nvme).or(last);
+                }
+                assert_eq!(last, Some((0, 200, expected)), "from {first} by {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_that_breaks_off_counts_as_far_as_it_came() {
+        let mut half = verifier(&[(0..9, "4waSgw==")], 3..9);
+        assert!(half.take(b"45").is_ok());
+        assert_eq!(half.known(2), 2, "pieces are handed on at once");
+        let pieces = half.pieces(3);
+        assert_eq!(pieces.iter().map(|piece| piece.range.clone()).collect::<Vec<_>>(), [3..5]);
     }
 
     #[test]

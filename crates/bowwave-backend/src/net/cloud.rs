@@ -15,6 +15,7 @@ use object_store::path::Path as Key;
 use object_store::{Error as StoreError, ObjectStore, PutMode, PutOptions, PutPayload};
 
 use super::call;
+use super::checksum::{self, Checksums};
 use super::errors::store_error;
 use super::listing::{self, ListedUpload};
 use super::meta::Meta;
@@ -122,7 +123,10 @@ impl Cloud {
 
     /// As [`Self::head`], once: for a call of several requests.
     pub(super) async fn head_once(&self, key: &Key, place: &str) -> Result<Option<Meta>> {
-        let incoming = self.wire.send(Outgoing::new(Method::HEAD, key.as_ref()), self.timeout()).await?;
+        let mode = [(checksum::MODE, "ENABLED".to_owned())];
+        let headers = if self.verify && self.kind == Kind::Amazon { &mode[..] } else { &[] };
+        let request = Outgoing { headers, ..Outgoing::new(Method::HEAD, key.as_ref()) };
+        let incoming = self.wire.send(request, self.timeout()).await?;
         match incoming.status().as_u16() {
             404 => return Ok(None),
             200..=299 => {}
@@ -211,6 +215,7 @@ impl Cloud {
                 version: Validators { etag: Some(etag), modified: None, size: Some(size) },
                 modified: Some(SystemTime::now()),
                 coding: None,
+                checksums: Checksums::default(),
             }),
             // Only the server's own time can stand in for a tag.
             _ => self.head(key, place).await?.ok_or_else(|| vanished(place)),

@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 
 use super::call::persist;
-use super::checksum::Parts;
+use super::checksum::Checksums;
 use super::client::status_error;
 use super::exchange::{Client, Incoming};
 use super::meta::{identity, time_of};
@@ -125,8 +125,8 @@ impl Backend for HttpBackend {
                 let url = self.place(path)?.0;
                 let place: Arc<str> = path::place(&self.url, path).into();
                 let identity = identity(&validators, validators.modified.as_deref().and_then(time_of));
-                let (source, parts) = (Source::Web(self.client.clone(), url), Parts::default());
-                let version = Version { place, identity, validators, coding, source, parts };
+                let (source, checksums) = (Source::Web(self.client.clone(), url), Checksums::default());
+                let version = Version { place, identity, validators, coding, source, checksums };
                 version.require(self.require_version)?;
                 Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
             }

@@ -40,17 +40,16 @@ impl Intake {
     }
 
     /// Takes a whole body: exactly [`Self::len`] bytes. `place` names the object in errors. Bytes that a checksum covers are
-    /// told of when it was found right. Returns whether there was one.
+    /// told of when it was found right.
     pub(crate) async fn take(
         &mut self,
         place: &str,
         mut incoming: Incoming,
-        mut verifier: Verifier,
-    ) -> Result<bool> {
-        let has_checksum = !verifier.is_empty();
+        verifier: &mut Verifier,
+    ) -> Result<()> {
         let mut deadline = self.sink.deadline();
         loop {
-            let bytes = match incoming.next(deadline).await.inspect_err(|_| self.tell(&verifier))? {
+            let bytes = match incoming.next(deadline).await.inspect_err(|_| self.tell(verifier))? {
                 Next::Bytes(bytes) => bytes,
                 Next::End => break,
                 Next::Due => {
@@ -68,15 +67,15 @@ impl Intake {
                 .take(&bytes)
                 .map_err(|what| Error::new(ErrorKind::Corrupt, format!("{place}: {what}")))?;
             if self.taken - self.told >= STEP_BYTES && self.taken < self.len {
-                self.tell(&verifier);
+                self.tell(verifier);
             }
         }
         if self.taken < self.len {
-            self.tell(&verifier);
+            self.tell(verifier);
             let message = format!("{place}: the body ended after {} of {} bytes", self.taken, self.len);
             return Err(Error::new(ErrorKind::Truncated, message));
         }
-        Ok(has_checksum)
+        Ok(())
     }
 
     /// Ends the read: with all bytes, or with what went wrong.

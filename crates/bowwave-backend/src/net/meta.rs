@@ -6,11 +6,12 @@ use bowwave_core::network::{Strength, Validators};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use object_store::path::Path as Key;
 
+use super::checksum::Checksums;
 use super::validator::{text, validators};
 use crate::Identity;
 
 /// An object of a cloud, as a HEAD, a listing or our own upload has it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Meta {
     pub(super) key: Key,
     pub(super) size: u64,
@@ -20,6 +21,7 @@ pub(super) struct Meta {
     pub(super) modified: Option<SystemTime>,
     /// `Content-Encoding`, which of object stores is a label: the bytes are as they were stored.
     pub(super) coding: Option<String>,
+    pub(super) checksums: Checksums,
 }
 
 impl Meta {
@@ -28,7 +30,8 @@ impl Meta {
         let size = text(headers, CONTENT_LENGTH)?.trim().parse().ok()?;
         let version = Validators { size: Some(size), ..validators(headers) };
         let modified = version.modified.as_deref().and_then(time_of);
-        Some(Self { key, size, version, modified, coding: text(headers, CONTENT_ENCODING) })
+        let (coding, checksums) = (text(headers, CONTENT_ENCODING), Checksums::of(headers));
+        Some(Self { key, size, version, modified, coding, checksums })
     }
 
     pub(super) fn identity(&self) -> Identity {

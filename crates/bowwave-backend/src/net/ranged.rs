@@ -11,7 +11,7 @@ use object_store::path::Path as Key;
 use reqwest::Url;
 
 use super::call::persist;
-use super::checksum::{self, Verifier};
+use super::checksum::{self, Checksums, Verifier};
 use super::client::status_error;
 use super::cloud::{Cloud, Kind};
 use super::exchange::{Client, Incoming};
@@ -33,8 +33,7 @@ pub(super) struct Version {
     /// `Content-Encoding` as of opening.
     pub(super) coding: Option<String>,
     pub(super) source: Source,
-    /// Checksums of parts, once they were asked for.
-    pub(super) parts: checksum::Parts,
+    pub(super) checksums: Checksums,
 }
 
 /// Where a version is.
@@ -64,7 +63,7 @@ impl Version {
             validators: meta.version,
             coding: meta.coding,
             source: Source::Bucket(Arc::clone(cloud), meta.key),
-            parts: checksum::Parts::default(),
+            checksums: meta.checksums,
         }
     }
 
@@ -72,7 +71,8 @@ impl Version {
     pub(super) fn meta(&self) -> Option<Meta> {
         let Source::Bucket(_, key) = &self.source else { return None };
         let (key, version) = (key.clone(), self.validators.clone());
-        Some(Meta { key, size: self.size(), version, modified: None, coding: self.coding.clone() })
+        let (coding, checksums) = (self.coding.clone(), Checksums::default());
+        Some(Meta { key, size: self.size(), version, modified: None, coding, checksums })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -147,11 +147,15 @@ impl Version {
         if let Err(fault) = checked {
             return Err(self.refuse(fault, range, incoming).await);
         }
-        let verifier = match (whole, checksums) {
-            (true, true) => Verifier::of_object(incoming.headers(), self.size()),
-            (false, true) => self.parts.verifier(self, range).await,
-            (_, false) => Verifier::default(),
+        let verifier = match checksums {
+            true => self.checksums.verifier(self, range, incoming.headers()).await,
+            false => Verifier::default(),
         };
+        if self.checksums.is_damaged() && !whole {
+            let why =
+                "bytes did not match the store's checksum, and no more are read unverified; open it again";
+            return Err(Error::new(ErrorKind::Corrupt, format!("{}: {why}", self.place)).retryable(false));
+        }
         Ok((incoming, verifier))
     }
 
@@ -258,14 +262,23 @@ impl Fetch {
             })?,
             None => get.await?,
         };
-        let taken = self.intake.take(&version.place, incoming, verifier).await;
-        let traffic = &version.source.client().traffic;
+        let mut verifier = verifier;
+        let mut taken = self.intake.take(&version.place, incoming, &mut verifier).await;
+        let (traffic, compared) = (&version.source.client().traffic, verifier.has_compared());
+        let noted = version.checksums.note(&version, &taken, verifier.pieces(range.start));
+        if let (Ok(()), Err(what)) = (&taken, noted) {
+            let message = format!("{}: {what}", version.place);
+            taken = Err(Error::new(ErrorKind::Corrupt, message).retryable(false));
+        }
         match &taken {
-            Ok(verified) if *verified => traffic.checked(true),
+            Ok(()) if compared => {
+                version.checksums.verified();
+                traffic.checked(true);
+            }
             Err(error) if error.kind() == ErrorKind::Corrupt => traffic.checked(false),
-            Ok(_) => {}
+            Ok(()) => {}
             Err(error) => traffic.failed(error.kind()),
         }
-        taken.map(drop)
+        taken
     }
 }

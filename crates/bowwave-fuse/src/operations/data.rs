@@ -111,7 +111,8 @@ impl<T: Tree> Operations<T> {
             Err(error) => {
                 // Who reads what was published before does not speak for what is there now.
                 let is_current = || self.inodes.is_current(open.inode, open.file.version());
-                if error.kind() == ErrorKind::Changed && !open.apart && is_current() {
+                let is_over = matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt);
+                if is_over && !open.apart && is_current() {
                     self.inodes.outdate(open.inode);
                 }
                 reply(Err(self.fail(&open.path, &error)));
