@@ -81,8 +81,20 @@ fn a_hostile_store_never_gives_wrong_bytes_hangs_a_call_or_ends_the_daemon() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("procfs");
     let ours = format!("/bowwave-stores-{}-", std::process::id());
     assert!(!mounts.contains(&ours), "a mount is left behind: {mounts}");
-    let cells = std::mem::take(&mut *cells.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut cells = std::mem::take(&mut *cells.lock().unwrap_or_else(PoisonError::into_inner));
+    try_late_cells_alone(&mut cells);
     table::report(cells);
+}
+
+/// Runs cells that were too slow once more, one at a time: the machine may have been busy with the others. Of many
+/// such cells none is: then the stores are slow, not the machine.
+fn try_late_cells_alone(cells: &mut [Cell]) {
+    let late: Vec<&mut Cell> = cells.iter_mut().filter(|cell| cell.is_late()).collect();
+    if late.len() <= LATE_MAX {
+        for cell in late {
+            *cell = one(cell.group, cell.call, &mut None);
+        }
+    }
 }
 
 /// The groups that the environment selects, the last one first.
@@ -164,16 +176,14 @@ fn run(group: Group) -> Vec<Cell> {
         {
             continue;
         }
-        let cell = match call {
-            Call::Mount => mount(group),
-            _ => {
-                let mounted = if call.writes() { &mut writer } else { &mut reader };
-                in_mount(group, call, mounted)
-            }
-        };
-        cells.push(cell);
+        cells.push(one(group, call, if call.writes() { &mut writer } else { &mut reader }));
     }
     cells
+}
+
+/// Runs one cell; takes or leaves a mount in `slot`.
+fn one(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
+    if call == Call::Mount { mount(group) } else { in_mount(group, call, slot) }
 }
 
 fn server(dialect: Dialect) -> HostileServer {
@@ -242,6 +252,7 @@ fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
             Started::Refused(mounted, _) | Started::Hung(mounted) => {
                 let said = table::brief(&mounted.said());
                 cell.outcome = Outcome::Wrong(format!("an honest store is not mounted: {said}"));
+                cell.time = WATCHDOG;
                 return cell;
             }
         },
@@ -253,10 +264,12 @@ fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
         Some(Ok(job)) => job,
         Some(Err(error)) => {
             cell.outcome = Outcome::Wrong(format!("an honest store fails: {error}"));
+            cell.time = WATCHDOG;
             return cell;
         }
         None => {
             cell.outcome = Outcome::Wrong("an honest store hangs".to_owned());
+            cell.time = WATCHDOG;
             return cell;
         }
     };
@@ -267,7 +280,7 @@ fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
         return end(cell, mounted, job, &before);
     }
     let begun = Instant::now();
-    let done = within(WATCHDOG, job);
+    let done = watched(job, &mounted);
     cell.time = begun.elapsed();
     cell.outcome = match done {
         Some(done) => calls::judged(done, call, fault, &mounted.server),
@@ -276,6 +289,11 @@ fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
     cell.measure(&mounted, &before);
     cell.leaks = leaks(&mounted.server);
     mounted.server.set_mode(Mode::HONEST);
+    if cell.outcome == Outcome::Hung {
+        // The call ends with the daemon.
+        mounted.kill();
+        return cell;
+    }
     recover(&mut cell, &mut mounted);
     if cell.is_well() {
         *slot = Some(mounted);
@@ -324,18 +342,14 @@ fn recover(cell: &mut Cell, mounted: &mut Mounted) {
     let expected = content(&format!("honest/{index}"), 1, 70_000 + index as usize);
     let begun = Instant::now();
     let read = within(WATCHDOG, move || calls::honest_read(&at, index));
-    let time = begun.elapsed();
+    cell.recovery = begun.elapsed();
     cell.trouble = match read {
         None => Some("an honest read afterwards hangs".to_owned()),
         Some(Err(error)) => Some(format!("an honest read afterwards fails: {error}")),
         Some(Ok(bytes)) if bytes != expected => Some("an honest read afterwards has wrong bytes".to_owned()),
-        Some(Ok(_)) if time > LIMIT => Some(format!("an honest read afterwards takes {time:.1?}")),
         Some(Ok(_)) if mounted.said().contains("panic") => Some("the daemon has panicked".to_owned()),
         Some(Ok(_)) => None,
     };
-    if cell.trouble.is_some() || cell.outcome == Outcome::Hung {
-        mounted.kill();
-    }
 }
 
 /// The result of `job` on a thread of its own; `None` if it takes longer than `limit`.
@@ -343,6 +357,20 @@ fn within<T: Send + 'static>(limit: Duration, job: impl FnOnce() -> T + Send + '
     let (sender, receiver) = sync_channel(1);
     thread::spawn(move || sender.send(job()));
     receiver.recv_timeout(limit).ok()
+}
+
+/// The result of `job`; `None` if it takes longer than the watchdog has it, or more memory than the machine should give.
+fn watched(job: calls::Job, mounted: &Mounted) -> Option<Done> {
+    let (sender, receiver) = sync_channel(1);
+    thread::spawn(move || sender.send(job()));
+    let begun = Instant::now();
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(100)) {
+            Ok(done) => return Some(done),
+            Err(_) if begun.elapsed() > WATCHDOG || mounted.peak_kib() > PEAK_KIB_MAX => return None,
+            Err(_) => {}
+        }
+    }
 }
 
 /// A header with a secret that has reached the second host.
@@ -354,5 +382,9 @@ fn leaks(server: &HostileServer) -> Option<String> {
 
 /// Headers that only the store itself may see.
 const SECRETS: [&str; 5] = ["authorization", "x-amz-security-token", "x-ms-copy-source", "cookie", "referer"];
+/// Cells that are tried alone; each takes 15 s at most.
+const LATE_MAX: usize = 24;
+/// Memory at which a daemon is killed: many run at a time. In KiB.
+const PEAK_KIB_MAX: u64 = 512 << 10;
 /// Three times the timeout of the mounts.
 const LIMIT: Duration = Duration::from_secs(6);

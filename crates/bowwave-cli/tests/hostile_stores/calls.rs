@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     Fails(String),
     /// It did something else, and did not say so.
     Wrong(String),
-    /// It did not end.
+    /// It did not end before the daemon was killed for its time or its memory.
     Hung,
 }
 

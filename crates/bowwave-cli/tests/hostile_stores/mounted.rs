@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bowwave_testkit::hostile::{Dialect, HostileServer};
 
+use crate::PEAK_KIB_MAX;
 use crate::common::bowwave;
 
 /// How a mount caches and reads.
@@ -105,7 +106,9 @@ impl Mounted {
                     let code = mounted.child.wait().ok().and_then(|status| status.code());
                     return Started::Refused(mounted, code);
                 }
-                None if begun.elapsed() > WATCHDOG => return Started::Hung(mounted),
+                None if begun.elapsed() > WATCHDOG || mounted.idle_kib > PEAK_KIB_MAX => {
+                    return Started::Hung(mounted);
+                }
                 None => {}
             }
         }

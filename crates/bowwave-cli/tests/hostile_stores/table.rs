@@ -13,11 +13,13 @@ use crate::{Group, LIMIT};
 /// What was measured of a cell.
 #[derive(Debug)]
 pub(crate) struct Cell {
-    group: Group,
-    call: Call,
+    pub(crate) group: Group,
+    pub(crate) call: Call,
     pub(crate) outcome: Outcome,
     /// Of the call; of a mount's end, from SIGTERM to the end of the process.
     pub(crate) time: Duration,
+    /// Of the honest read afterwards.
+    pub(crate) recovery: Duration,
     /// Peak of resident memory above the idle mount's, in MiB.
     pub(crate) memory_mib: u64,
     pub(crate) requests: Requests,
@@ -30,8 +32,8 @@ pub(crate) struct Cell {
 impl Cell {
     pub(crate) fn new(group: Group, call: Call) -> Self {
         let outcome = Outcome::Wrong("not run".to_owned());
-        let (time, requests) = (Duration::ZERO, Requests::default());
-        Self { group, call, outcome, time, memory_mib: 0, requests, leaks: None, trouble: None }
+        let (time, recovery, requests) = (Duration::ZERO, Duration::ZERO, Requests::default());
+        Self { group, call, outcome, time, recovery, memory_mib: 0, requests, leaks: None, trouble: None }
     }
 
     /// Takes note of memory and requests since `before`.
@@ -49,20 +51,31 @@ impl Cell {
         self.trouble.is_none() && self.outcome != Outcome::Hung && self.memory_mib <= MEMORY_MIB_MAX / 2
     }
 
+    fn limit(&self) -> Duration {
+        if self.call == Call::End { END_LIMIT } else { LIMIT }
+    }
+
+    /// Whether it was too slow, which a busy machine can be the cause of.
+    pub(crate) fn is_late(&self) -> bool {
+        self.time > self.limit() || self.recovery > LIMIT
+    }
+
     /// Everything about the cell that may not be.
     fn violations(&self) -> Vec<String> {
         let mut found = Vec::new();
         let letter = self.group.row.letter(self.call);
         match (&self.outcome, letter) {
             (Outcome::Wrong(what), _) => found.push(what.clone()),
-            (Outcome::Hung, _) => found.push("hangs".to_owned()),
+            (Outcome::Hung, _) => found.push(format!("is ended after {:.1?}", self.time)),
             (Outcome::Works, 'F') => found.push("works, and should fail".to_owned()),
             (Outcome::Fails(how), '+') => found.push(format!("fails with {how}, and should work")),
             _ => {}
         }
-        let limit = if self.call == Call::End { END_LIMIT } else { LIMIT };
-        if self.time > limit && self.outcome != Outcome::Hung {
-            found.push(format!("takes {:.1?} of at most {limit:?}", self.time));
+        if self.time > self.limit() && self.outcome != Outcome::Hung {
+            found.push(format!("takes {:.1?} of at most {:?}", self.time, self.limit()));
+        }
+        if self.recovery > LIMIT {
+            found.push(format!("an honest read afterwards takes {:.1?}", self.recovery));
         }
         if self.memory_mib > MEMORY_MIB_MAX {
             found.push(format!("takes {} MiB of at most {MEMORY_MIB_MAX}", self.memory_mib));

@@ -1,7 +1,7 @@
 //! The objects of the hostile server, in memory.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use md5::{Digest as _, Md5};
 
@@ -77,14 +77,14 @@ pub(super) struct Stored {
     pub(super) parts: Vec<usize>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Upload {
     key: String,
     parts: BTreeMap<u32, Vec<u8>>,
 }
 
 /// All objects and unfinished uploads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bucket {
     objects: BTreeMap<String, Stored>,
     /// The bytes of every version of each key, oldest first.
@@ -105,7 +105,13 @@ pub(super) enum Incomplete {
 }
 
 impl Bucket {
+    /// The bucket as it is at first, made once: tests start hundreds of servers.
     pub(super) fn new() -> Self {
+        static INITIAL: OnceLock<Bucket> = OnceLock::new();
+        INITIAL.get_or_init(Self::initial).clone()
+    }
+
+    fn initial() -> Self {
         let (objects, history) = (BTreeMap::new(), BTreeMap::new());
         let (uploads, blocks) = (BTreeMap::new(), BTreeMap::new());
         let mut bucket = Self { objects, history, uploads, blocks, clock: 1_700_000_000, begun: 0 };
