@@ -8,6 +8,8 @@
 //!
 //! Nothing here decides what to read or to keep: that is `bowwave-core`, as in production. Nothing here looks at a clock
 //! either: a run with the same input gives the same output, to the digit.
+//!
+//! [`network`] drives the state machines of remote stores' clients, against servers that fail, lie and replace objects.
 
 pub mod block;
 pub mod device;

@@ -20,6 +20,8 @@ pub(super) struct Entries {
     returned: Vec<u32>,
     /// Pages in a row without a new entry.
     idle: u32,
+    /// Tokens that were sent.
+    tokens: BTreeSet<String>,
     /// The server has left out entries: nobody can tell.
     omits: bool,
 }
@@ -34,8 +36,15 @@ impl Entries {
             bytes_max: LISTING_BYTES_MAX,
             deadline,
         };
-        let (names, returned) = (BTreeSet::new(), Vec::new());
-        Self { listing: Listing::new(limits), deadline, names, returned, idle: 0, omits: false }
+        Self {
+            listing: Listing::new(limits),
+            deadline,
+            names: BTreeSet::new(),
+            returned: Vec::new(),
+            idle: 0,
+            tokens: BTreeSet::new(),
+            omits: false,
+        }
     }
 }
 
@@ -75,6 +84,9 @@ impl Client {
             entries.listing.page(context.now, Page { new_entries, bytes, truncated, next: next.as_deref() });
         match step {
             Ok(true) => {
+                if !entries.tokens.insert(next.clone().unwrap_or_default()) {
+                    context.broken(|| format!("call {call}: sends token {next:?} again"));
+                }
                 if entries.idle > idle_max {
                     context.broken(|| format!("call {call}: goes on after {} empty pages", entries.idle));
                 }

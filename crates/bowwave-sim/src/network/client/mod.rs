@@ -125,6 +125,8 @@ struct Try {
     /// When the head arrived and when anything did, counted apart from `pace`, to check it.
     head_at: Option<Instant>,
     heard: Instant,
+    /// When bytes of the body arrived, and how many had by then.
+    history: Vec<(Instant, u64)>,
     /// Nothing but the end of the body shows the size of the version: its bytes count when all have arrived.
     provisional: bool,
     /// Bytes of the body that have arrived, or have been sent.

@@ -108,6 +108,9 @@ impl Client {
                 let pause = asked_ns.max(task.limits.pause_min_ns);
                 task.earliest = Instant(now.0.saturating_add(pause));
                 context.note(&Note::Again { task: number, at });
+                if matches!(why, Why::Fatal(_)) {
+                    context.broken(|| format!("task {number}: tries again after {why:?}"));
+                }
                 context.at(at, Event::Resume(number));
             }
             Verdict::GiveUp(end) => {

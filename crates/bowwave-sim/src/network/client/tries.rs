@@ -61,6 +61,7 @@ impl Client {
             expected,
             head_at: matches!(task.goal, Goal::Put { .. }).then_some(now),
             heard: now,
+            history: Vec::new(),
             provisional: false,
             got: 0,
             arrived: Vec::new(),
@@ -130,12 +131,15 @@ impl Client {
         if now - this.heard.0 > silence_ns {
             context.broken(|| format!("attempt {}: runs on in silence", this.attempt));
         }
-        // All periods but the last one are over. Each may round a byte away.
-        let counted = this.head_at.map_or(0, |head| (now - head.0).saturating_sub(silence_ns));
-        let least = u128::from(least_rate) * u128::from(counted) / u128::from(SECOND);
-        if u128::from(this.got) + 64 < least {
-            let got = this.got;
-            context.broken(|| format!("attempt {}: runs on with {got} bytes of {least}", this.attempt));
+        // Twice a period holds one in full, wherever it begins.
+        let since = now.saturating_sub(2 * silence_ns);
+        if this.head_at.is_some_and(|head| head.0 <= since) {
+            let before = this.history.iter().rev().find(|(at, _)| at.0 <= since).map_or(0, |&(_, got)| got);
+            let got = this.got - before;
+            let least = u128::from(least_rate) * u128::from(silence_ns) / u128::from(SECOND);
+            if u128::from(got) < least {
+                context.broken(|| format!("attempt {}: runs on with {got} bytes of {least}", this.attempt));
+            }
         }
     }
 
@@ -173,6 +177,7 @@ impl Client {
                 let (watched, limits) = (!self.has(Flaw::NoPace), self.settings.pace);
                 let this = self.this(which);
                 this.got += bytes;
+                this.history.push((context.now, this.got));
                 let pace = this.pace.bytes(context.now, bytes);
                 if this.got >= all {
                     // From here on the head of the response is due.
@@ -262,6 +267,7 @@ impl Client {
         }
         this.arrived.push(Placed { at: start + this.got, bytes });
         this.got += bytes.len;
+        this.history.push((context.now, this.got));
         if last {
             self.end(context, server, into);
         }

@@ -59,7 +59,7 @@ kinds! {
         Resumed = "body that goes on after a silence",
         /// Nothing follows all of the body, not even its end.
         NoEnd = "body without end",
-        /// A few bytes at a time.
+        /// A few bytes at a time, some time after half of the body.
         Drip = "drip",
         /// Slow, but not too slow for most clients.
         Slow = "slow body",

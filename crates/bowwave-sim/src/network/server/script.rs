@@ -202,13 +202,18 @@ impl Server {
         };
         let stall = context.random.below(4);
         let silence = self.character.silence_ns;
+        let starts_well = context.chance(1, 2);
         let mut offset = start;
         for piece in 0..pieces {
             if offset >= cut {
                 break;
             }
-            let len =
-                if fault == Some(Fault::Drip) { context.between(1, 100) } else { least }.min(cut - offset);
+            let len = match fault {
+                Some(Fault::Drip) if piece == 0 && starts_well => len.div_ceil(2),
+                Some(Fault::Drip) => context.between(1, 100),
+                _ => least,
+            };
+            let len = len.min(cut - offset);
             let pause = match fault {
                 Some(Fault::Drip) => context.between(silence / 3, silence - silence / 16),
                 Some(Fault::Slow) => context.between(silence / 16, silence / 4),
