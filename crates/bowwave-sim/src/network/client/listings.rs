@@ -20,6 +20,8 @@ pub(super) struct Entries {
     returned: Vec<u32>,
     /// Pages in a row without a new entry.
     idle: u32,
+    /// Bytes of all pages.
+    bytes: u64,
     /// Tokens that were sent.
     tokens: BTreeSet<String>,
     /// The server has left out entries: nobody can tell.
@@ -42,6 +44,7 @@ impl Entries {
             names: BTreeSet::new(),
             returned: Vec::new(),
             idle: 0,
+            bytes: 0,
             tokens: BTreeSet::new(),
             omits: false,
         }
@@ -82,8 +85,17 @@ impl Client {
         let Listed { bytes, truncated, ref next, .. } = *page;
         let step =
             entries.listing.page(context.now, Page { new_entries, bytes, truncated, next: next.as_deref() });
+        entries.bytes += bytes;
+        let too_many = entries.names.len() as u64 > ENTRIES_MAX || entries.bytes > LISTING_BYTES_MAX;
+        if step.is_ok() && too_many {
+            let names = entries.names.len();
+            context.broken(|| format!("call {call}: {names} entries, {} bytes", entries.bytes));
+        }
         match step {
             Ok(true) => {
+                if truncated == Some(false) {
+                    context.broken(|| format!("call {call}: goes on behind the last page"));
+                }
                 if !entries.tokens.insert(next.clone().unwrap_or_default()) {
                     context.broken(|| format!("call {call}: sends token {next:?} again"));
                 }

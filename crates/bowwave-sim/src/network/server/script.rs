@@ -221,7 +221,9 @@ impl Server {
                 _ => context.between(0, if self.calm { 5 } else { 60 }) * MS,
             };
             let last = has_length && offset + len == end;
-            messages.push((pause, Message::Body { bytes: Bytes { version, offset, len }, last }));
+            // Encoded bytes are no bytes of the object.
+            let from = if fault == Some(Fault::Encoded) { u64::MAX } else { offset };
+            messages.push((pause, Message::Body { bytes: Bytes { version, offset: from, len }, last }));
             offset += len;
         }
         let pause = context.between(0, 20) * MS;
