@@ -16,7 +16,7 @@ use std::time::Instant;
 use bowwave_sim::network::{Counts, Flaw, run};
 use bowwave_sim::parallel;
 
-/// What is asked for on the command line.
+/// What is requested for on the command line.
 struct Options {
     seeds: Range<u64>,
     verbose: bool,
@@ -115,7 +115,7 @@ fn sweep(options: &Options, flaw: Option<Flaw>, counts: &mut Counts, says: bool)
         let done = done.fetch_add(last - first, Ordering::Relaxed) + last - first;
         if says && done / 50_000 != (done - (last - first)) / 50_000 {
             let seconds = begun.elapsed().as_secs_f64();
-            // Progress that nobody can read stops nothing.
+            // A run does not depend on where its progress is shown.
             writeln!(io::stderr(), "{done} seeds in {seconds:.1} s").ok();
         }
         Ok(counts)
@@ -131,7 +131,7 @@ fn options() -> Result<Options, String> {
     let (mut verbose, mut flaw, mut flaws, mut workers) = (false, None, false, parallel::workers());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{argument} wants a value; {USAGE}"));
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value; {USAGE}"));
         let number = |text: String| text.parse::<u64>().map_err(|error| format!("{text}: {error}; {USAGE}"));
         match argument.as_str() {
             "--seeds" => seeds = number(value()?)?,
@@ -154,7 +154,7 @@ fn options() -> Result<Options, String> {
         }
     }
     if verbose && one.is_none() {
-        return Err(format!("--verbose wants --seed; {USAGE}"));
+        return Err(format!("--verbose needs --seed; {USAGE}"));
     }
     let seeds = match one {
         Some(seed) => seed..seed.saturating_add(1),

@@ -1,4 +1,4 @@
-//! The network's state machines hold against faulty servers, and the checks find what is planted.
+//! The network's state machines hold against faulty servers, and the checks find planted flaws.
 
 use bowwave_sim::network::{Counts, Fault, Flaw, Met, run};
 use bowwave_sim::parallel;
@@ -37,7 +37,7 @@ fn every_planted_flaw_is_found_within_ten_thousand_seeds() {
         let found = sweep(10_000, Some(flaw)).expect_err(flaw.name());
         println!("{}: {found}", flaw.name());
     }
-    // The same seeds are clean without one: what is found is the flaw.
+    // The same seeds are clean without one: the flaw is what breaks.
     sweep(10_000, None).unwrap_or_else(|what| panic!("{what}"));
 }
 

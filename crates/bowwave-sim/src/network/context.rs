@@ -9,7 +9,7 @@ use bowwave_core::Instant;
 
 use super::met::{Counts, Met};
 use super::server::{Fault, Version};
-use super::wire::{Ask, Message};
+use super::wire::{Message, Request};
 use crate::random::Random;
 
 pub(super) const MS: u64 = 1_000_000;
@@ -42,7 +42,7 @@ pub(super) enum Event {
 #[derive(Debug, Hash)]
 pub(super) enum Note<'a> {
     Begin { call: u32, what: &'static str },
-    Sent { attempt: u32, task: u32, hedge: bool, ask: &'a Ask },
+    Sent { attempt: u32, task: u32, hedge: bool, request: &'a Request },
     Fault { attempt: u32, fault: Fault },
     Replaced { object: u32, version: u32, now: &'a Version },
     Received { attempt: u32, message: &'a Message },
@@ -174,7 +174,7 @@ impl<'a> Context<'a> {
         note.hash(&mut self.digest);
         if let Some(log) = &mut self.log {
             let since = self.now.0 - 1000 * SECOND;
-            // A log that cannot be written shows nothing; the run goes on.
+            // A log that cannot be written shows nothing; the run continues.
             writeln!(log, "{:>12}.{:06} ms  {note:?}", since / MS, since % MS).ok();
         }
     }

@@ -24,7 +24,7 @@ kinds! {
         ReadDated = "reads done by date",
         /// Reads of versions without either that were done.
         ReadByNothing = "reads done by size alone",
-        /// Reads that mixed versions that nothing tells apart.
+        /// Reads that mixed versions that nothing distinguishes.
         ReadMixed = "reads of indistinguishable versions",
         /// Parts of reads whose bytes are of several attempts.
         ReadContinued = "parts read in several attempts",
@@ -40,7 +40,7 @@ kinds! {
         StatFailed = "status calls failed",
         /// Listings done.
         ListDone = "listings done",
-        /// Listings given up for want of progress.
+        /// Listings given up without progress.
         ListGivenUp = "listings given up",
         /// Listings that failed otherwise.
         ListFailed = "listings failed",
@@ -48,7 +48,7 @@ kinds! {
         UploadDone = "uploads done",
         /// Upload parts failed.
         UploadFailed = "uploads failed",
-        /// Tasks given up after an error that no attempt can mend.
+        /// Tasks given up after an error that no attempt can fix.
         Permanent = "given up: permanent error",
         /// Tasks given up after the last attempt.
         Attempts = "given up: attempts",
@@ -72,7 +72,7 @@ kinds! {
         Removed = "objects removed",
         /// Requests refused for their condition.
         ConditionFailed = "conditions that failed (412)",
-        /// Requests answered in spite of their condition.
+        /// Requests accepted in spite of their condition.
         ConditionIgnored = "conditions ignored that would have failed",
         /// Responses with the validators of an earlier version.
         StaleHead = "responses with stale validators",

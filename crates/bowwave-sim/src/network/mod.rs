@@ -9,13 +9,12 @@
 //! The state machines of `bowwave_core::network` are those of the network backends; the client here composes them the same
 //! way. The server resets, truncates, stalls, drips, lies and replaces objects. A run checks for each call:
 //!
-//! 1. Bytes that a read returns are complete, at their offsets, and of one version: the one that was opened. Without a strong
-//!    tag, only versions may mix that nothing tells apart: of one size and one second, or of one size if there is no date.
-//! 2. A call ends within its budget: no attempt begins at or after the deadline, none runs on past it, and there are at most as
-//!    many requests as attempts are allowed, and one hedge within the share of hedged reads. `Retry-After` is respected.
-//!    None runs on in silence or below the least throughput.
-//! 3. Everything ends, within bounds of steps and virtual time; with an error only if the server gave reason for it, and no sooner
-//!    than the limits say.
+//! 1. Bytes that a read returns are complete, at their offsets, and of the version that was opened. Without a strong tag,
+//!    versions of one size and one second may mix; without a date, too, versions of one size.
+//! 2. A call ends within its budget. No attempt begins at or after the deadline, and none lasts beyond it. There are at most
+//!    `attempts_max` requests, and one hedge within the share of hedged reads. Retries respect `Retry-After`. An attempt ends
+//!    after a period of silence or of too few bytes.
+//! 3. Everything ends, within bounds of steps and virtual time. An error has a cause, and comes no sooner than the limits say.
 //! 4. A listing that succeeds has each entry once and all entries, unless the server has left out some.
 //! 5. Once the server is honest and nothing fails any more, every call succeeds with its first attempt.
 //! 6. The same seed gives the same run: [`run`] returns a hash of its log.
@@ -49,7 +48,7 @@ const EVENTS_MAX: u64 = 20_000;
 /// Most virtual time of a run, in nanoseconds.
 const TIME_MAX: u64 = 2 * 3600 * SECOND;
 
-/// Runs one seed and returns the hash of its log. `counts` is told what was met, `log` each step in a line.
+/// Runs one seed and returns the hash of its log. `counts` receives what was met, `log` one line a step.
 ///
 /// # Errors
 /// The invariant that does not hold.

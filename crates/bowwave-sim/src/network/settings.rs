@@ -11,7 +11,7 @@ pub(super) struct Settings {
     pub(super) pace: PaceLimits,
     /// Share of small reads that may be hedged, in percent.
     pub(super) hedge_percent: u32,
-    /// Typical latency that the store's profile tells, in nanoseconds.
+    /// Typical latency that the store's profile states, in nanoseconds.
     pub(super) latency_ns: u64,
     pub(super) idle_pages_max: u32,
     /// Time of one listing, in nanoseconds.

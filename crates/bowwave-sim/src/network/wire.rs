@@ -4,7 +4,7 @@ use bowwave_core::network::Response;
 
 /// A request.
 #[derive(Clone, Debug, Hash)]
-pub(super) enum Ask {
+pub(super) enum Request {
     Head { object: u32 },
     Get { object: u32, start: u64, end: u64, guard: Option<Guard> },
     List { token: Option<String> },

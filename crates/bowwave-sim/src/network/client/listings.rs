@@ -24,7 +24,7 @@ pub(super) struct Entries {
     bytes: u64,
     /// Tokens that were sent.
     tokens: BTreeSet<String>,
-    /// The server has left out entries: nobody can tell.
+    /// The server has left out entries: no client can see it.
     omits: bool,
 }
 
@@ -94,13 +94,13 @@ impl Client {
         match step {
             Ok(true) => {
                 if truncated == Some(false) {
-                    context.broken(|| format!("call {call}: goes on behind the last page"));
+                    context.broken(|| format!("call {call}: continues behind the last page"));
                 }
                 if !entries.tokens.insert(next.clone().unwrap_or_default()) {
                     context.broken(|| format!("call {call}: sends token {next:?} again"));
                 }
                 if entries.idle > idle_max {
-                    context.broken(|| format!("call {call}: goes on after {} empty pages", entries.idle));
+                    context.broken(|| format!("call {call}: continues after {} empty pages", entries.idle));
                 }
                 self.next_page(context, server, call, next.clone());
             }

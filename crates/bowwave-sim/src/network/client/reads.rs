@@ -12,7 +12,7 @@ pub(super) struct Read {
     pub(super) small: bool,
     /// Ranges still to be read.
     pub(super) rounds: u32,
-    /// What the server told at open.
+    /// What the server sent at open.
     version: Option<Validators>,
     /// Number of the version that was current then.
     current: u32,
@@ -105,7 +105,7 @@ impl Client {
         context.after(pause, Event::Round(number));
     }
 
-    /// Bytes that are returned are complete, in place, and of one version as far as that can be told.
+    /// Bytes that are returned are complete, in place, and of one version as far as validators show.
     fn check_read(&mut self, context: &mut Context<'_>, server: &Server, call: u32) {
         let Kind::Read(read) = &mut self.calls[call as usize].kind else { return };
         let Some(opened) = &read.version else { return };
@@ -142,7 +142,7 @@ impl Client {
     }
 }
 
-/// Whether nothing that was told at open tells this version from the opened one. Written apart from
+/// Whether this version is the opened one, as far as the validators of the open show. Written apart from
 /// [`Validators`], to check it.
 fn is_of(opened: &Validators, version: &Version) -> bool {
     let same_size = opened.size == Some(version.size);

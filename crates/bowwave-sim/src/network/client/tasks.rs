@@ -73,7 +73,7 @@ impl Client {
         context.note(&Note::Failed { attempt: this.attempt, why: &why });
         let now = context.now;
         if hedge {
-            // It was one request more, and has no retries. The first try goes on, unless it has been given up.
+            // It was one request more, and has no retries. The first try continues, unless it has been given up.
             if let Some(error) = task.given_up {
                 self.finish(context, server, number, Err(error));
             }
@@ -99,13 +99,13 @@ impl Client {
             task.retry = Retry::new(task.limits, now);
         }
         let (mut failure, error) = judged(why);
-        let asked_ns = failure.retry_after_ns.unwrap_or(0);
+        let retry_after_ns = failure.retry_after_ns.unwrap_or(0);
         if self.flaw == Some(Flaw::RetryAfterIgnored) {
             failure.retry_after_ns = None;
         }
         match task.retry.failed(now, failure, context.random.bits()) {
             Verdict::Again(at) => {
-                let pause = asked_ns.max(task.limits.pause_min_ns);
+                let pause = retry_after_ns.max(task.limits.pause_min_ns);
                 task.earliest = Instant(now.0.saturating_add(pause));
                 context.note(&Note::Again { task: number, at });
                 if matches!(why, Why::Fatal(_)) {
@@ -135,8 +135,8 @@ impl Client {
     /// A task is given up for a reason, and not before.
     fn check_end(&self, context: &mut Context<'_>, number: u32, end: GiveUp, why: Why) {
         let task = &self.tasks[number as usize];
-        let asked_ns = if let Why::Status { retry_after_ns, .. } = why { retry_after_ns } else { None };
-        let pause_ns = asked_ns.unwrap_or(0).max(task.limits.pause_max_ns);
+        let retry_after_ns = if let Why::Status { retry_after_ns, .. } = why { retry_after_ns } else { None };
+        let pause_ns = retry_after_ns.unwrap_or(0).max(task.limits.pause_max_ns);
         let right = match end {
             GiveUp::Permanent => matches!(why, Why::Fatal(_)),
             GiveUp::Attempts => task.sent == task.limits.attempts_max,
@@ -180,7 +180,7 @@ impl Client {
         self.finish(context, server, number, Ok(done));
     }
 
-    /// Ends a task: what is in flight is abandoned.
+    /// Ends a task: requests in flight are abandoned.
     pub(super) fn finish(
         &mut self,
         context: &mut Context<'_>,

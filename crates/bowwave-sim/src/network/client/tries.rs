@@ -4,7 +4,7 @@ use bowwave_core::network::{Condition, PaceLimits};
 
 use super::*;
 use crate::network::context::{Note, SECOND};
-use crate::network::wire::{Ask, Guard, Message};
+use crate::network::wire::{Guard, Message, Request};
 
 impl Client {
     /// Sends the request of a task.
@@ -41,11 +41,11 @@ impl Client {
             }),
             _ => None,
         };
-        let ask = ask(&task.goal, task.call, expected.as_ref(), self.flaw);
-        let attempt = server.send(context, ask.clone());
+        let request = request(&task.goal, task.call, expected.as_ref(), self.flaw);
+        let attempt = server.send(context, request.clone());
         self.attempts.push(number);
         context.met(Met::Requests);
-        context.note(&Note::Sent { attempt, task: number, hedge, ask: &ask });
+        context.note(&Note::Sent { attempt, task: number, hedge, request: &request });
         let deadline = if self.flaw == Some(Flaw::NoDeadlineCut) { None } else { task.retry.deadline() };
         let mut pace = Pace::new(self.settings.pace, now);
         if matches!(task.goal, Goal::Put { .. }) {
@@ -73,7 +73,7 @@ impl Client {
         *(if hedge { &mut task.hedge } else { &mut task.main }) = Some(this);
     }
 
-    /// When to look at an attempt next.
+    /// When an attempt is due for a check.
     fn due(&self, this: &Try) -> Option<Instant> {
         let pace = (!self.has(Flaw::NoPace)).then(|| this.pace.due());
         [pace, this.deadline].into_iter().flatten().min()
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    /// No attempt goes on in silence, nor after a period of too few bytes.
+    /// No attempt continues in silence, nor after a period of too few bytes.
     fn check_pace(&mut self, context: &mut Context<'_>, which: (u32, bool)) {
         let PaceLimits { silence_ns, least_rate } = self.settings.pace;
         let (this, now) = (self.this(which), context.now.0);
@@ -287,7 +287,7 @@ impl Client {
     }
 }
 
-fn ask(goal: &Goal, call: u32, expected: Option<&Expected>, flaw: Option<Flaw>) -> Ask {
+fn request(goal: &Goal, call: u32, expected: Option<&Expected>, flaw: Option<Flaw>) -> Request {
     match (goal, expected) {
         (Goal::Part(part), Some(Expected { version, start, end })) => {
             let guard = match version.condition() {
@@ -299,16 +299,16 @@ fn ask(goal: &Goal, call: u32, expected: Option<&Expected>, flaw: Option<Flaw>) 
                 Some(Condition::IfUnmodifiedSince(date)) => Some(Guard::UnmodifiedSince(date.to_owned())),
                 None => None,
             };
-            Ask::Get { object: part.object, start: *start, end: *end, guard }
+            Request::Get { object: part.object, start: *start, end: *end, guard }
         }
         (Goal::Part(_), None) => unreachable!("a part expects a range"),
-        (Goal::Head { object }, _) => Ask::Head { object: *object },
-        (Goal::Page { token }, _) => Ask::List { token: token.clone() },
-        (Goal::Put { bytes }, _) => Ask::Put { upload: call, bytes: *bytes },
+        (Goal::Head { object }, _) => Request::Head { object: *object },
+        (Goal::Page { token }, _) => Request::List { token: token.clone() },
+        (Goal::Put { bytes }, _) => Request::Put { upload: call, bytes: *bytes },
     }
 }
 
-/// Checks a head, with what is planted.
+/// Checks a head, or not, as a planted flaw demands.
 fn checked(expected: &Expected, response: &Response, flaw: Option<Flaw>) -> Result<(), Fault> {
     let mut response = response.clone();
     match flaw {

@@ -13,8 +13,8 @@ kinds! {
         ResetBeforeHead = "reset before the head",
         /// The connection breaks in the head, so late that the client may have given up.
         ResetInHead = "reset in the head",
-        /// The server acts and never answers.
-        Silent = "no answer",
+        /// The server acts and never responds.
+        Silent = "no response",
         /// The head comes about as late as the client accepts.
         LateHead = "late head",
         /// 503, mostly with `Retry-After`.
@@ -55,8 +55,8 @@ kinds! {
         TooLong = "body too long",
         /// Nothing follows some of the body.
         SilentBody = "silence in the body",
-        /// The body goes on after a silence, about when the client has given up.
-        Resumed = "body that goes on after a silence",
+        /// The body continues after a silence, about when the client has given up.
+        Resumed = "body that continues after a silence",
         /// Nothing follows all of the body, not even its end.
         NoEnd = "body without end",
         /// A few bytes at a time, some time after half of the body.

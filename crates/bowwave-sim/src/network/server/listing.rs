@@ -49,7 +49,7 @@ impl Names {
         (names(&always), names(&ever))
     }
 
-    /// The page of `token`. A token says where the page starts, and whether the server has lost its mind.
+    /// The page of `token`. A token says where the page starts, and whether the server is stuck there.
     pub(super) fn page(
         &mut self,
         context: &mut Context<'_>,

@@ -1,10 +1,11 @@
 //! A server and a network with faults.
 //!
-//! The server answers each request with a script: messages and the pauses between them. A fault changes the script. Where
-//! versions are concerned, the server lies in one way a run: it ignores conditions, or a cache in front of it tells validators of an
+//! The server responds to each request with a script: messages and the pauses between them. A fault changes the script.
+//!
+//! The server lies about versions in one way a run: it ignores conditions, or a cache in front of it sends validators of an
 //! earlier version. A server that does both returns bytes of one version under the strong tag of another, and no client can
-//! tell. The same holds for a server that changes the bytes within one body, or sends bytes of another range than its
-//! `Content-Range` says: no header shows it, so this server does not do it.
+//! detect it. Two more lies cannot be detected: bytes that change within one body, and bytes of another range than
+//! `Content-Range` says. This server does none of the three.
 
 mod fault;
 mod listing;
@@ -19,7 +20,7 @@ use bowwave_core::Instant;
 
 use super::context::{Context, Event, Note};
 use super::met::Met;
-use super::wire::{Ask, Message};
+use super::wire::{Message, Request};
 use script::Script;
 
 /// How the server behaves in one run.
@@ -35,7 +36,7 @@ pub(super) struct Character {
     pub(super) stale: bool,
     /// `If-Match` compares weakly, against RFC 9110.
     pub(super) matches_weakly: bool,
-    /// The body of a replaced object breaks off, instead of going on with the old version.
+    /// The body of a replaced object breaks off, instead of continuing with the old version.
     pub(super) breaks_off: bool,
     /// Says `IsTruncated`.
     pub(super) says_truncated: bool,
@@ -57,8 +58,8 @@ pub(super) struct Server {
     pub(super) stored: Vec<u32>,
     /// By attempt.
     exchanges: Vec<Exchange>,
-    /// Ranges that were requested, for answers to earlier requests.
-    asked: Vec<(u64, u64)>,
+    /// Ranges that were requested, for responses to earlier requests.
+    requested: Vec<(u64, u64)>,
     /// Faults so far.
     pub(super) faults: u32,
     /// No fault and no change any more.
@@ -68,7 +69,7 @@ pub(super) struct Server {
 /// One request and its response.
 #[derive(Debug)]
 struct Exchange {
-    ask: Ask,
+    request: Request,
     script: Script,
     /// The client no longer listens.
     closed: bool,
@@ -91,14 +92,14 @@ impl Server {
         };
         let objects = (0..2).map(|_| Object::draw(context)).collect();
         let names = Names::draw(context);
-        let (stored, exchanges, asked) = (Vec::new(), Vec::new(), Vec::new());
-        Self { character, objects, names, stored, exchanges, asked, faults: 0, calm: false }
+        let (stored, exchanges, requested) = (Vec::new(), Vec::new(), Vec::new());
+        Self { character, objects, names, stored, exchanges, requested, faults: 0, calm: false }
     }
 
     /// A request leaves the client. Returns the number of the attempt.
-    pub(super) fn send(&mut self, context: &mut Context<'_>, ask: Ask) -> u32 {
+    pub(super) fn send(&mut self, context: &mut Context<'_>, request: Request) -> u32 {
         let attempt = self.exchanges.len() as u32;
-        self.exchanges.push(Exchange { ask, script: Script::default(), closed: false });
+        self.exchanges.push(Exchange { request, script: Script::default(), closed: false });
         let delay = self.delay(context);
         context.after(delay, Event::Arrive(attempt));
         attempt
@@ -118,14 +119,14 @@ impl Server {
         if self.exchanges[attempt as usize].closed {
             return;
         }
-        let ask = self.exchanges[attempt as usize].ask.clone();
-        self.change_before(context, &ask);
-        let fault = self.draw_fault(context, &ask);
+        let request = self.exchanges[attempt as usize].request.clone();
+        self.change_before(context, &request);
+        let fault = self.draw_fault(context, &request);
         if let Some(fault) = fault {
             self.faults += 1;
             context.note(&Note::Fault { attempt, fault });
         }
-        let script = self.script(context, &ask, fault);
+        let script = self.script(context, &request, fault);
         if let Some((pause, _)) = script.messages.last() {
             context.after(*pause, Event::Serve(attempt));
         }
@@ -135,16 +136,16 @@ impl Server {
     /// The next message of a response.
     pub(super) fn serve(&mut self, context: &mut Context<'_>, attempt: u32) -> Option<Message> {
         let breaks_off = self.character.breaks_off;
-        let Exchange { ask, script, .. } = &mut self.exchanges[attempt as usize];
+        let Exchange { request, script, .. } = &mut self.exchanges[attempt as usize];
         let (_, mut message) = script.messages.pop()?;
-        if let (Ask::Get { object, .. }, Message::Body { bytes, .. }) = (&*ask, &message)
+        if let (Request::Get { object, .. }, Message::Body { bytes, .. }) = (&*request, &message)
             && breaks_off
             && bytes.version != self.objects[*object as usize].current()
         {
             script.messages.clear();
             message = Message::Reset;
         }
-        if let (Ask::Put { upload, .. }, Message::Accepted { stores: true, .. }) = (&*ask, &message) {
+        if let (Request::Put { upload, .. }, Message::Accepted { stores: true, .. }) = (&*request, &message) {
             self.stored.push(*upload);
         }
         if let Some((pause, _)) = script.messages.last() {
@@ -179,12 +180,12 @@ impl Server {
         context.between(1, if slow { 400 } else { 10 }) * 1_000_000
     }
 
-    fn change_before(&mut self, context: &mut Context<'_>, ask: &Ask) {
+    fn change_before(&mut self, context: &mut Context<'_>, request: &Request) {
         if self.calm {
             return;
         }
-        match *ask {
-            Ask::Head { object } | Ask::Get { object, .. } => {
+        match *request {
+            Request::Head { object } | Request::Get { object, .. } => {
                 if context.chance(self.character.replacing, 64) {
                     self.replace(context, object);
                 }
@@ -194,19 +195,21 @@ impl Server {
                     context.after(ns, Event::Replace(object));
                 }
             }
-            Ask::List { .. } if self.character.renames && context.chance(1, 4) => self.names.change(context),
-            Ask::List { .. } | Ask::Put { .. } => {}
+            Request::List { .. } if self.character.renames && context.chance(1, 4) => {
+                self.names.change(context)
+            }
+            Request::List { .. } | Request::Put { .. } => {}
         }
     }
 
-    fn draw_fault(&self, context: &mut Context<'_>, ask: &Ask) -> Option<Fault> {
+    fn draw_fault(&self, context: &mut Context<'_>, request: &Request) -> Option<Fault> {
         let faulty = !self.calm && context.chance(self.character.faulty, 64);
         faulty.then(|| {
-            let own = match ask {
-                Ask::Head { .. } => fault::OF_HEADS,
-                Ask::Get { .. } => fault::OF_BODIES,
-                Ask::List { .. } => fault::OF_PAGES,
-                Ask::Put { .. } => fault::OF_UPLOADS,
+            let own = match request {
+                Request::Head { .. } => fault::OF_HEADS,
+                Request::Get { .. } => fault::OF_BODIES,
+                Request::List { .. } => fault::OF_PAGES,
+                Request::Put { .. } => fault::OF_UPLOADS,
             };
             let choices = if context.chance(1, 3) { fault::OF_ALL } else { own };
             context.pick(choices)

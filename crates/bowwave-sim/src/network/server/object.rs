@@ -27,19 +27,19 @@ enum Tags {
     None,
 }
 
-/// An object: its history, and the version whose validators the server tells.
+/// An object: its history, and the version whose validators the server sends.
 #[derive(Debug)]
 pub(in crate::network) struct Object {
     pub(in crate::network) versions: Vec<Version>,
     tags: Tags,
     dated: bool,
-    told: u32,
+    shown: u32,
 }
 
 impl Object {
     pub(super) fn draw(context: &mut Context<'_>) -> Self {
         let tags = context.pick(&[Tags::Strong, Tags::Strong, Tags::Weak, Tags::WeakLower, Tags::None]);
-        let mut object = Self { versions: Vec::new(), tags, dated: context.chance(2, 3), told: 0 };
+        let mut object = Self { versions: Vec::new(), tags, dated: context.chance(2, 3), shown: 0 };
         let size = draw_size(context);
         object.push(context, size, context.now.0 / SECOND - 100, false);
         object
@@ -55,22 +55,22 @@ impl Object {
         &self.versions[self.current() as usize]
     }
 
-    /// Whether the server tells validators of an earlier version.
+    /// Whether the server sends validators of an earlier version.
     pub(super) fn is_stale(&self) -> bool {
-        self.told != self.current()
+        self.shown != self.current()
     }
 
-    /// The server tells the validators of the current version from now on.
+    /// The server sends the validators of the current version from now on.
     pub(super) fn refresh(&mut self) {
-        self.told = self.current();
+        self.shown = self.current();
     }
 
-    /// The validators that the server tells. The size is that of the current version, unless a strong tag would show which version a
-    /// size is of: a date does not, and a stale size beside it would let versions of two sizes mix.
+    /// The validators that the server sends. The size is stale only beside a strong tag. Beside a date, a stale size would let
+    /// versions of two sizes mix, undetectably.
     pub(super) fn validators(&self) -> Validators {
-        let (told, current) = (&self.versions[self.told as usize], self.version());
-        let size = if self.tags == Tags::Strong { told.size } else { current.size };
-        Validators { etag: told.etag.clone(), modified: told.modified.map(date), size: Some(size) }
+        let (shown, current) = (&self.versions[self.shown as usize], self.version());
+        let size = if self.tags == Tags::Strong { shown.size } else { current.size };
+        Validators { etag: shown.etag.clone(), modified: shown.modified.map(date), size: Some(size) }
     }
 
     /// Whether the current version meets the condition of a request.

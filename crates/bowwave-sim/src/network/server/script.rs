@@ -6,7 +6,7 @@ use super::fault::Fault;
 use super::{Context, Server};
 use crate::network::context::{MS, SECOND};
 use crate::network::met::Met;
-use crate::network::wire::{Ask, Bytes, Guard, Message};
+use crate::network::wire::{Bytes, Guard, Message, Request};
 
 /// What the client will hear.
 #[derive(Debug, Default)]
@@ -23,20 +23,25 @@ struct Body {
     /// Range of that version.
     start: u64,
     end: u64,
-    /// Whether the head tells its length.
+    /// Whether the head has its length.
     has_length: bool,
 }
 
 impl Server {
     /// The response to a request.
-    pub(super) fn script(&mut self, context: &mut Context<'_>, ask: &Ask, fault: Option<Fault>) -> Script {
+    pub(super) fn script(
+        &mut self,
+        context: &mut Context<'_>,
+        request: &Request,
+        fault: Option<Fault>,
+    ) -> Script {
         let silence = self.character.silence_ns;
         let pause = match fault {
             Some(Fault::Ghost) => silence + context.between(0, silence),
             Some(Fault::LateHead | Fault::ResetInHead) => context.between(silence / 4, silence + silence / 8),
             _ => self.delay(context),
         };
-        let mut messages = match (fault, ask) {
+        let mut messages = match (fault, request) {
             (Some(Fault::Lost), _) => Vec::new(),
             (Some(Fault::Refused), _) => vec![(pause, Message::Refused)],
             (Some(Fault::ResetBeforeHead | Fault::ResetInHead), _) => vec![(pause, Message::Reset)],
@@ -44,15 +49,15 @@ impl Server {
             (Some(Fault::TooMany), _) => vec![(pause, busy(context, 429))],
             (Some(Fault::Internal), _) => vec![(pause, busy(context, 500))],
             (Some(Fault::Forbidden), _) => vec![(pause, status(403))],
-            (_, &Ask::Head { object }) => vec![(pause, self.head(context, object, fault))],
-            (_, &Ask::Get { object, start, end, ref guard }) => {
+            (_, &Request::Head { object }) => vec![(pause, self.head(context, object, fault))],
+            (_, &Request::Get { object, start, end, ref guard }) => {
                 self.get(context, object, (start, end), guard.as_ref(), fault, pause)
             }
-            (_, Ask::List { token }) => self.list(context, token.as_deref(), fault, pause),
-            (_, &Ask::Put { bytes, .. }) => put(context, bytes, silence, fault, pause),
+            (_, Request::List { token }) => self.list(context, token.as_deref(), fault, pause),
+            (_, &Request::Put { bytes, .. }) => put(context, bytes, silence, fault, pause),
         };
         if fault == Some(Fault::Silent) {
-            // The request took effect; only the answer is missing.
+            // The request took effect; only the response is missing.
             messages.retain(|(_, message)| matches!(message, Message::Accepted { .. }));
         }
         if fault == Some(Fault::Duplicate) {
@@ -68,13 +73,13 @@ impl Server {
 
     fn validators(&self, context: &mut Context<'_>, object: u32, fault: Option<Fault>) -> Validators {
         let size = Some(self.objects[object as usize].version().size);
-        let told = self.objects[object as usize].validators();
+        let sent = self.objects[object as usize].validators();
         self.note_stale(context, object);
         match fault {
             // Without a tag the size is all there is, and a stale one would be a second lie.
             Some(Fault::Unversioned) => Validators { size, ..Validators::default() },
-            Some(Fault::Unsized) => Validators { size: None, ..told },
-            _ => told,
+            Some(Fault::Unsized) => Validators { size: None, ..sent },
+            _ => sent,
         }
     }
 
@@ -115,8 +120,8 @@ impl Server {
             context.met(Met::ConditionIgnored);
         }
         // The size is that of Content-Range, which comes from where the bytes come from.
-        let told = self.validators(context, number, fault);
-        let version = Validators { size: told.size.map(|_| size), ..told };
+        let sent = self.validators(context, number, fault);
+        let version = Validators { size: sent.size.map(|_| size), ..sent };
         if start >= size {
             let response = Response {
                 status: 416,
@@ -167,12 +172,12 @@ impl Server {
                 _ if end - start > 1 => (start, end - 1),
                 _ => (0, size),
             },
-            Some(Fault::Desync) if !self.asked.is_empty() => {
-                let (start, end) = context.pick(&self.asked);
+            Some(Fault::Desync) if !self.requested.is_empty() => {
+                let (start, end) = context.pick(&self.requested);
                 if end <= size { (start, end) } else { (0, size) }
             }
             _ => {
-                self.asked.push((start, end));
+                self.requested.push((start, end));
                 (start, end)
             }
         }
@@ -195,7 +200,7 @@ impl Server {
             Some(Fault::TooLong) => end + context.between(1, 1000),
             _ => end,
         };
-        let (pieces, least) = match fault {
+        let (chunks, least) = match fault {
             Some(Fault::Drip) => (60, 1),
             Some(Fault::Slow) => (6, len.div_ceil(6)),
             _ => (6, len.div_ceil(context.between(1, 6))),
@@ -204,12 +209,12 @@ impl Server {
         let silence = self.character.silence_ns;
         let starts_well = context.chance(1, 2);
         let mut offset = start;
-        for piece in 0..pieces {
+        for chunk in 0..chunks {
             if offset >= cut {
                 break;
             }
             let len = match fault {
-                Some(Fault::Drip) if piece == 0 && starts_well => len.div_ceil(2),
+                Some(Fault::Drip) if chunk == 0 && starts_well => len.div_ceil(2),
                 Some(Fault::Drip) => context.between(1, 100),
                 _ => least,
             };
@@ -217,7 +222,7 @@ impl Server {
             let pause = match fault {
                 Some(Fault::Drip) => context.between(silence / 3, silence - silence / 16),
                 Some(Fault::Slow) => context.between(silence / 16, silence / 4),
-                Some(Fault::Resumed) if piece == stall => silence + context.between(0, 200) * MS,
+                Some(Fault::Resumed) if chunk == stall => silence + context.between(0, 200) * MS,
                 _ => context.between(0, if self.calm { 5 } else { 60 }) * MS,
             };
             let last = has_length && offset + len == end;
@@ -230,7 +235,7 @@ impl Server {
         match fault {
             Some(Fault::ResetInBody) => messages.push((pause, Message::Reset)),
             Some(Fault::SilentBody | Fault::NoEnd) => {}
-            // It goes on for ever, as far as the client can tell.
+            // The client cannot see that nothing more follows.
             Some(Fault::Drip) if offset < cut => {}
             _ if has_length && offset == end => {}
             _ => messages.push((pause, Message::End)),
@@ -259,7 +264,7 @@ impl Server {
     }
 }
 
-/// The part of an upload is accepted in pieces and then stored.
+/// The part of an upload is accepted in chunks and then stored.
 fn put(
     context: &mut Context<'_>,
     bytes: u64,
@@ -267,7 +272,7 @@ fn put(
     fault: Option<Fault>,
     pause: u64,
 ) -> Vec<(u64, Message)> {
-    let pieces = if fault == Some(Fault::Drip) { 60 } else { 8 };
+    let chunks = if fault == Some(Fault::Drip) { 60 } else { 8 };
     let early = matches!(
         fault,
         Some(Fault::ResetInBody | Fault::SilentBody | Fault::EarlySuccess | Fault::EarlyError)
@@ -275,7 +280,7 @@ fn put(
     let whole = if early { context.random.below(bytes) } else { bytes };
     let mut messages = Vec::new();
     let mut sent = 0;
-    for _ in 0..pieces {
+    for _ in 0..chunks {
         if sent >= whole {
             break;
         }
