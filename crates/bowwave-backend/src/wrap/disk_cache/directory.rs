@@ -65,9 +65,7 @@ impl From<Fault> for io::Error {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Absent => io::ErrorKind::NotFound.into(),
-            Fault::Foreign => {
-                Self::other("an entry that is not a file of the disk cache, and cannot be removed")
-            }
+            Fault::Foreign => Self::other("an entry that is not the disk cache's own and cannot be replaced"),
             Fault::Os(error) => error,
         }
     }
@@ -185,13 +183,16 @@ impl Directory {
         }
     }
 
-    /// Removes an entry, whatever it is, but for a directory that is not empty.
+    /// Removes an entry, whatever it is, but for a directory that is not empty. Another process may have done so.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
-            Err(Errno::ISDIR) => rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?,
-            removed => removed?,
+        let removed = match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR),
+            removed => removed,
+        };
+        match removed {
+            Err(Errno::NOENT) => Ok(()),
+            removed => Ok(removed?),
         }
-        Ok(())
     }
 
     /// What is known of an entry itself; nothing is opened or followed.

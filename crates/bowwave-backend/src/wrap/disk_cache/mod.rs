@@ -82,9 +82,12 @@ impl DiskCache {
     /// Keeps in `directory` what is read of `inner`, up to `bytes` on the disk (at least 64 MiB), of all processes that name it.
     /// The directory is created, for its owner alone, if it is missing. Blocks, for ten seconds at most.
     ///
+    /// Stores with an equal [`Backend::url`] share their bytes. A web server's hides the query: open such a store with
+    /// [`open_url`](crate::open_url) and a `disk:` URL, which keeps them apart.
+    ///
     /// # Errors
     /// `Invalid` for a directory that has other files in it, that another user owns or may write to, or that another user can
-    /// replace because of a directory above it; and for too few bytes. `TimedOut` if the disk hangs. Else as the disk says.
+    /// replace because of a directory above it; and for too few bytes. `Io` if the disk hangs. Else as the disk says.
     pub fn new(inner: Arc<dyn Backend>, directory: &Path, bytes: u64) -> Result<Self> {
         let source = inner.url().to_owned();
         Self::of_source(inner, source, directory, bytes)

@@ -87,7 +87,8 @@ impl Writes {
             .map_err(|error| Error::from_os("disk cache: cannot start a thread", &error))?;
         match opened.recv_timeout(open_limit) {
             Ok(directory) => Ok((writes, directory?)),
-            Err(_) => Err(Error::new(ErrorKind::TimedOut, late).retryable(false)),
+            // Not `TimedOut`, which stands for the store and its own limit.
+            Err(_) => Err(Error::new(ErrorKind::Io, late)),
         }
     }
 

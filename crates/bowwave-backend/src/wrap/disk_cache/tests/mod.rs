@@ -3,6 +3,7 @@
 mod hanging;
 mod hostile;
 mod mutations;
+mod web;
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
