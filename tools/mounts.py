@@ -17,6 +17,12 @@ def can_mount():
     return os.access("/dev/fuse", os.R_OK | os.W_OK)
 
 
+def is_mounted(path):
+    """Whether something is mounted at `path`, also if its process has died: os.path.ismount denies that."""
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
+        return any(line.split(" ")[1] == path for line in table)
+
+
 @contextlib.contextmanager
 def mounted(bowwave, url, parent, *options):
     """A mount of `url` in a new folder in `parent`: yields that folder, and a dict with the number of the process, which holds
@@ -53,7 +59,7 @@ def end(child, at):
         child.kill()
         child.wait()
     output = child.stdout.read()
-    if os.path.ismount(at):
+    if is_mounted(at):
         subprocess.run(["fusermount3", "-u", "-z", at], check=False)
     os.rmdir(at)
     return output
