@@ -37,11 +37,15 @@ test: lint
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
 	@tools/setup.sh cost
 	$(CARGO) xtask cost
-	@tools/setup.sh python fuzz verify programs
+	@tools/setup.sh python fuzz verify programs power databases
 	tools/fuzz.sh $(FUZZ_SECONDS)
 	python3 -B tools/test_setup.py --quiet
 	python3 -B tools/test_verify.py --quiet
 	python3 -B tools/verify.py --bowwave $(TARGET)/debug/bowwave
+	python3 -B tools/test_power_loss.py --quiet
+	python3 -B tools/power_loss.py --bowwave $(TARGET)/debug/bowwave
+	python3 -B tools/test_databases.py --quiet
+	python3 -B tools/databases.py --bowwave $(TARGET)/debug/bowwave --rounds 2
 	python3 -B tools/programs.py --bowwave $(TARGET)/debug/bowwave
 	python3 -B tools/programs_swap.py --bowwave $(TARGET)/debug/bowwave
 	python3 -B tools/vectors.py
@@ -75,9 +79,12 @@ bench:
 
 # What `make test` runs for seconds each, for as long as docs/INTEGRITY.md says.
 soak:
-	@tools/setup.sh build fuse python verify
+	@tools/setup.sh build fuse python verify power databases
 	$(CARGO) build --locked --package bowwave-cli
+	$(CARGO) build --locked --package bowwave-fuse --package bowwave-testkit --examples
 	python3 -B tools/verify.py --bowwave $(TARGET)/debug/bowwave --whole
+	python3 -B tools/power_loss.py --bowwave $(TARGET)/debug/bowwave --whole
+	python3 -B tools/databases.py --bowwave $(TARGET)/debug/bowwave
 	BOWWAVE_CRASH_POINTS=500 $(CARGO) test --locked --package bowwave-cli --test crash -- --nocapture
 	BOWWAVE_INJECTED_STEPS=3000 $(CARGO) test --locked --package bowwave-cli --test injected -- --nocapture
 	BOWWAVE_TWIN_STEPS=250000 $(CARGO) test --locked --package bowwave-cli --test twin -- --nocapture

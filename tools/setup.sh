@@ -2,7 +2,7 @@
 # Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
 # what is missing, and says which package to install where it may not.
 #
-#   tools/setup.sh PART...      parts: build, cost, fuse, fuzz, python, browser, verify, programs
+#   tools/setup.sh PART...      parts: build, cost, fuse, fuzz, python, browser, verify, programs, power, databases
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -108,9 +108,32 @@ programs() {
         say "'redis-check-rdb' is missing and could not be installed (try: apt-get install redis-tools, as root)"
 }
 
+# Tools that tools/power_loss.py creates file systems with. It skips file systems without their tool, so this never fails.
+power() {
+    command -v mkfs.ext4 >/dev/null || install e2fsprogs ||
+        say "'mkfs.ext4' is missing and could not be installed (try: apt-get install e2fsprogs, as root)"
+    command -v mkfs.xfs >/dev/null || install xfsprogs ||
+        say "'mkfs.xfs' is missing and could not be installed (try: apt-get install xfsprogs, as root)"
+}
+
+# The server of PostgreSQL for tools/databases.py, with pgbench and amcheck; Debian keeps them outside PATH. The tool
+# skips its part if they are missing, so this never fails.
+databases() {
+    local directory=${POSTGRES_DIRECTORY:-/usr/lib/postgresql} package
+    compgen -G "$directory/*/bin/pg_amcheck" >/dev/null && compgen -G "$directory/*/bin/initdb" >/dev/null && return 0
+    for package in postgresql postgresql-contrib; do
+        install "$package" ||
+            say "'$package' is missing and could not be installed (try: apt-get install $package, as root)"
+    done
+}
+
 for part in "$@"; do
     case $part in
-        build | cost | fuse | fuzz | python | browser | verify | programs) "$part" ;;
-        *) say "error: unknown part '$part' (one of build, cost, fuse, fuzz, python, browser, verify, programs)"; exit 2 ;;
+        build | cost | fuse | fuzz | python | browser | verify | programs | power | databases) "$part" ;;
+        *)
+            say "error: unknown part '$part' (one of build, cost, fuse, fuzz, python, browser, verify, programs," \
+                "power, databases)"
+            exit 2
+            ;;
     esac
 done

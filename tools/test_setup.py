@@ -47,7 +47,7 @@ chmod +x "{self.bin}/{command}"
 """)
 
     def run_setup(self, *parts):
-        environment = {"PATH": str(self.bin), "FUSE_DEVICE": str(self.device)}
+        environment = {"PATH": str(self.bin), "FUSE_DEVICE": str(self.device), "POSTGRES_DIRECTORY": str(self.folder / "postgresql")}
         done = subprocess.run([str(self.bin / "bash"), str(SETUP), *parts], env=environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)
         self.assertEqual(done.stdout, "", "what it says is talk")
@@ -132,6 +132,27 @@ chmod +x "{self.bin}/{command}"
         status, talk = self.run_setup("cost")
         self.assertEqual((status, talk), (0, "setup: 'valgrind' is missing and could not be installed "
                                              "(try: apt-get install valgrind, as root)\n"))
+
+    def test_postgresql_is_installed_once_and_its_lack_stops_nothing(self):
+        status, talk = self.run_setup("databases")
+        self.assertEqual(status, 0)
+        self.assertIn("try: apt-get install postgresql, as root", talk)
+        self.stub("id", ROOT)
+        self.stub("apt-get")
+        self.assertEqual(self.run_setup("databases")[0], 0)
+        self.assertEqual([call.split()[-1] for call in self.called("apt-get")], ["postgresql", "postgresql-contrib"])
+        programs = self.folder / "postgresql" / "15" / "bin"
+        programs.mkdir(parents=True)
+        for name in ("initdb", "pg_amcheck"):
+            (programs / name).touch()
+        self.assertEqual(self.run_setup("databases"), (0, ""))
+        self.assertEqual(len(self.called("apt-get")), 2)
+
+    def test_file_systems_that_cannot_be_made_are_named_and_stop_nothing(self):
+        self.stub("mkfs.ext4")
+        status, talk = self.run_setup("power")
+        self.assertEqual((status, talk), (0, "setup: 'mkfs.xfs' is missing and could not be installed "
+                                             "(try: apt-get install xfsprogs, as root)\n"))
 
     def test_an_unknown_part_is_a_mistake(self):
         status, talk = self.run_setup("fues")
