@@ -14,6 +14,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use super::exchange::Client;
 use super::limits::DOCUMENT_BYTES_MAX;
 use super::validator::rfc1123;
+use super::xml;
 use crate::{Error, ErrorKind};
 
 /// The error for an answer that is no success, if it is none.
@@ -167,15 +168,32 @@ impl HttpService for Connector {
             }
             _ => {}
         }
-        // The library explains the others.
         let body = match status.is_success() {
             true => incoming.collect(DOCUMENT_BYTES_MAX).await.map_err(failed)?,
-            false => incoming.explanation().await.into(),
+            false => {
+                let text = incoming.explanation().await;
+                if let Some(error) = damaged(&self.place, &text) {
+                    return Err(failed(error));
+                }
+                // The library explains the others.
+                text.into()
+            }
         };
         let mut response = HttpResponse::new(body.into());
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
         Ok(response)
     }
+}
+
+/// The error if a store refuses bytes because they do not match the checksum that was sent with them.
+fn damaged(place: &str, text: &str) -> Option<Error> {
+    let code = xml::find(text.as_bytes(), "Error", "Code")?;
+    let is_sum =
+        matches!(code.trim(), "BadDigest" | "InvalidDigest" | "XAmzContentSHA256Mismatch" | "Md5Mismatch");
+    let message = || {
+        format!("{place}: the bytes that the store received do not match their checksum: damaged on the way")
+    };
+    is_sum.then(|| Error::new(ErrorKind::Corrupt, message()))
 }
 
 /// The error for a redirection by an object store: what was sent may hold credentials, and is signed for one host.
@@ -194,3 +212,31 @@ pub(super) fn redirected(place: &str, status: StatusCode, headers: &HeaderMap) -
 const MESSAGE_BYTES_MAX: usize = 300;
 /// A server that asks for more is as good as down.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_a_store_refuses_for_their_checksum_are_sent_again() {
+        let error =
+            damaged("s3://b", "<Error><Code>BadDigest</Code><Message>x</Message></Error>").expect("damaged");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Corrupt, true));
+        assert!(damaged("s3://b", "<Error><Code>NoSuchBucket</Code></Error>").is_none());
+        assert!(damaged("s3://b", "").is_none());
+    }
+
+    #[test]
+    fn a_retry_after_is_seconds_or_a_date_and_anything_else_is_none() {
+        let of = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, value.parse().expect("a header"));
+            retry_after(&headers)
+        };
+        assert_eq!(of("7"), Some(Duration::from_secs(7)));
+        assert_eq!(of("1000000000"), Some(RETRY_AFTER_MAX));
+        assert_eq!(of("Fri, 31 Dec 9999 23:59:59 GMT"), Some(RETRY_AFTER_MAX));
+        assert_eq!(of("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        assert_eq!((of("-5"), of("soon"), of("")), (None, None, None));
+    }
+}

@@ -238,7 +238,10 @@ impl Cloud {
         payload: PutPayload,
     ) -> Result<PartId> {
         let put = self.parts.0.put_part(key, &id.to_owned(), index, payload).await;
-        put.map_err(|error| write_error(place, &error))
+        let content_id = put.map_err(|error| write_error(place, &error))?.content_id;
+        // Where it has sent a checksum, the library wraps the tag.
+        let tag = xml::find(content_id.as_bytes(), "PartMetadata", "e_tag");
+        Ok(PartId { content_id: tag.unwrap_or(content_id) })
     }
 
     /// Makes a range of an object the part `index`, on the server.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue};
 use md5::{Digest as _, Md5};
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, Checksum};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::multipart::MultipartStore;
@@ -117,6 +117,10 @@ impl Setting<'_> {
             (None, false) => format!("https://s3.{region}.amazonaws.com/{bucket}"),
         };
         let unsigned = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|v| truth(&v));
+        if options.verify {
+            // The sum of a part goes with it, and that of the object is kept by the store for its readers.
+            builder = builder.with_checksum_algorithm(Checksum::CRC64NVME);
+        }
         // Deleting one by one is what all servers know; nothing here deletes many.
         let builder = builder.with_disable_bulk_delete(true);
         let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();

@@ -1,6 +1,6 @@
 //! The folder behind the S3 server: what `s3s-fs` does, with what it leaves out.
 //!
-//! Added are the list of unfinished uploads, and keys that end in `/`, which `s3s-fs` would make folders that no
+//! Left out are checksums, which it would keep of earlier versions. Added are the list of unfinished uploads, and keys that end in `/`, which `s3s-fs` would make folders that no
 //! listing shows: each is a file called [`MARKER`] in its folder.
 
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ impl S3 for Files {
 
     async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
         to_file(&mut request.input.key);
+        // `s3s-fs` would keep it beside the object, also when an upload or a test replaces the object.
+        request.input.checksum_crc64nvme = None;
         self.inner.put_object(request).await
     }
 

@@ -1,13 +1,14 @@
 //! Stores that misbehave: each defect that one of them has shown, and the class behind it. Every mode against every call of a
 //! mount is in `hostile_stores` of the command line.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowwave_testkit::hostile::{Checksum, Dialect, Host, HostileServer};
 
 use super::PATIENCE;
-use crate::{Backend, Credentials, Error, ErrorKind, Options, open_url, read_exact, read_once};
-use std::sync::Arc;
+use crate::write_exact;
+use crate::{Backend, Credentials, Error, ErrorKind, OpenWrite, Options, open_url, read_exact, read_once};
 
 /// Short, so that tests are; long enough that a busy machine does not reach it by itself.
 const TIMEOUT: Duration = Duration::from_millis(800);
@@ -342,4 +343,33 @@ fn parts_of_a_composite_object_are_compared_one_by_one() {
         let error = read_once(&*object, at, len, PATIENCE).map(drop).unwrap_err();
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Corrupt, true), "{checksum:?}: {error}");
     }
+}
+
+#[test]
+fn uploads_carry_a_checksum_of_each_part_and_each_object() {
+    let server = server("honest");
+    let store = store(&server);
+    let how = OpenWrite { create: true, ..OpenWrite::default() };
+    for (name, len) in [("up/small", 1000), ("up/large", (8 << 20) + 1000)] {
+        let bytes = bowwave_testkit::hostile::content(name, 1, len);
+        let object = store.open_write(name.as_ref(), &how).unwrap();
+        for (index, part) in bytes.chunks(8 << 20).enumerate() {
+            write_exact(&*object, (index as u64) << 23, part, PATIENCE).unwrap();
+        }
+        object.finish().unwrap();
+        assert_eq!(*server.object(name).expect("is there"), *bytes);
+    }
+    let puts: Vec<_> = server.recorded().into_iter().filter(|request| request.method == "PUT").collect();
+    assert_eq!(puts.len(), 3, "{puts:?}");
+    for put in puts {
+        let sums = put.headers.iter().filter(|(name, _)| name == "x-amz-checksum-crc64nvme").count();
+        assert_eq!(sums, 1, "{put:?}");
+    }
+    // And what has none is still accepted, where that is wanted.
+    let plain = Options { verify: false, ..options(&server) };
+    let object = open_url("s3://data", &plain).unwrap().open_write("up/plain".as_ref(), &how).unwrap();
+    write_exact(&*object, 0, b"bytes", PATIENCE).unwrap();
+    object.finish().unwrap();
+    let last = server.recorded().into_iter().rfind(|request| request.method == "PUT").expect("a PUT");
+    assert!(last.headers.iter().all(|(name, _)| !name.starts_with("x-amz-checksum")), "{last:?}");
 }
