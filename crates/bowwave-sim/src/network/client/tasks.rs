@@ -108,6 +108,9 @@ impl Client {
                 let pause = retry_after_ns.max(task.limits.pause_min_ns);
                 task.earliest = Instant(now.0.saturating_add(pause));
                 context.note(&Note::Again { task: number, at });
+                if at.0 - now.0 > retry_after_ns.max(task.limits.pause_max_ns) {
+                    context.broken(|| format!("task {number}: pauses until {at:?}"));
+                }
                 if matches!(why, Why::Fatal(_)) {
                     context.broken(|| format!("task {number}: tries again after {why:?}"));
                 }
