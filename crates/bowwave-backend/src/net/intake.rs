@@ -49,10 +49,16 @@ impl Intake {
     ) -> Result<()> {
         let mut deadline = self.sink.deadline();
         loop {
-            let bytes = match incoming.next(deadline).await.inspect_err(|_| self.tell(verifier))? {
-                Next::Bytes(bytes) => bytes,
-                Next::End => break,
-                Next::Due => {
+            let bytes = match incoming.next(deadline).await {
+                // All of it is there: how the connection ends says nothing more.
+                Err(_) if self.taken == self.len => break,
+                Err(error) => {
+                    self.tell(verifier);
+                    return Err(error);
+                }
+                Ok(Next::Bytes(bytes)) => bytes,
+                Ok(Next::End) => break,
+                Ok(Next::Due) => {
                     deadline = self.sink.deadline();
                     continue;
                 }

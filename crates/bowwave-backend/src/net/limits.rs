@@ -22,7 +22,7 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new(options: &Options) -> Self {
         let timeout = options.timeout;
-        let deadline = options.deadline.unwrap_or(timeout.saturating_mul(5) / 4);
+        let deadline = options.deadline.unwrap_or_else(|| timeout.saturating_mul(5) / 4);
         let retry = RetryLimits {
             attempts_max: options.retries.saturating_add(1),
             budget_ns: nanos(deadline),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_core::Instant;
-use bowwave_core::network::{Listing, ListingEnd, ListingLimits, Page, Retry};
+use bowwave_core::network::{Listing, ListingEnd, ListingLimits, Page, Retry, RetryLimits};
 use bytes::Bytes;
 use object_store::path::Path as Key;
 
@@ -67,7 +67,7 @@ impl ObjectBackend {
             cloud
                 .persist(|| async {
                     if !is_bucket && let Some(found) = cloud.head_once(&key, &place).await? {
-                        return Ok(Looked::Object(found));
+                        return Ok(Looked::Object(Box::new(found)));
                     }
                     // No such object; a directory is there if something is below it.
                     cloud.page_once(&Pages::below(&prefix, false, 1)).await.map(Looked::Page)
@@ -75,7 +75,7 @@ impl ObjectBackend {
                 .await
         })?;
         let page = match looked {
-            Looked::Object(found) => return Ok(Some(found)),
+            Looked::Object(found) => return Ok(Some(*found)),
             Looked::Page(page) => self.cloud.parse(&page)?,
         };
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
@@ -94,14 +94,20 @@ impl ObjectBackend {
     /// All entries directly below `prefix`, which is empty or ends in a slash. Pages are parsed on the caller's thread.
     fn list_pages(&self, prefix: &str, mut entry: impl FnMut(Found) -> bool) -> Result<()> {
         let limits = &self.cloud.wire.client.limits;
+        let deadline = Instant(now().0.saturating_add(limits.retry.budget_ns.saturating_mul(LIST_DEADLINES)));
+        // No page outlasts the listing.
+        let retry_of_page = || {
+            let left = deadline.0.saturating_sub(now().0);
+            Retry::new(RetryLimits { budget_ns: limits.retry.budget_ns.min(left), ..limits.retry }, now())
+        };
         let mut listing = Listing::new(ListingLimits {
             idle_pages_max: LIST_IDLE_PAGES_MAX,
             entries_max: self.list_entries_max,
             bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
-            deadline: Instant(now().0.saturating_add(limits.retry.budget_ns.saturating_mul(LIST_DEADLINES))),
+            deadline,
         });
         let mut pages = Pages::below(prefix, true, 0);
-        let mut retry = Retry::new(limits.retry, now());
+        let mut retry = retry_of_page();
         loop {
             let (cloud, wanted) = (Arc::clone(&self.cloud), pages.clone());
             let (page, after) = runtime::wait(async move {
@@ -116,7 +122,7 @@ impl ObjectBackend {
                 new_entries += u64::from(entry(found));
             }
             // Pages without anything new share one deadline.
-            retry = if new_entries > 0 { Retry::new(limits.retry, now()) } else { after };
+            retry = if new_entries > 0 { retry_of_page() } else { after };
             let told = Page { new_entries, bytes, truncated: page.truncated, next: page.next.as_deref() };
             let goes_on = listing.page(now(), told).map_err(|end| self.endless(prefix, end))?;
             if !goes_on {
@@ -149,7 +155,7 @@ impl ObjectBackend {
 
 /// What a lookup has found.
 enum Looked {
-    Object(Meta),
+    Object(Box<Meta>),
     /// No object; a page of what is below its key.
     Page(Bytes),
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, HeaderName, RANGE};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, RANGE};
 use http::{Method, StatusCode};
 use object_store::path::Path as Key;
 use reqwest::Url;
@@ -131,8 +131,8 @@ impl Version {
             matches!(&self.source, Source::Bucket(cloud, _) if cloud.kind == Kind::Amazon && cloud.verify);
         // A compressed body has other offsets.
         let mut headers = vec![(ACCEPT_ENCODING, "identity".to_owned())];
-        // Servers send the checksum of an object with all of it only.
-        if whole && checksums {
+        // Servers send the checksum of an object with all of it only. Without a strong tag the range proves the size.
+        if whole && checksums && self.validators.strong().is_some() {
             headers.push((checksum::MODE, "ENABLED".to_owned()));
         } else {
             headers.push((RANGE, format!("bytes={}-{}", range.start, range.end - 1)));
@@ -146,6 +146,15 @@ impl Version {
         let checked = expected.check(&response(status.as_u16(), found, self.coding.as_deref()));
         if let Err(fault) = checked {
             return Err(self.refuse(fault, range, incoming).await);
+        }
+        // Only its end would prove the size of such a body, and parts of it are handed on before.
+        if status == StatusCode::OK
+            && found.get(CONTENT_LENGTH).is_none()
+            && self.validators.strong().is_none()
+        {
+            let message =
+                format!("{}: 200 without a Content-Length, of an object without a strong ETag", self.place);
+            return Err(Error::new(ErrorKind::Protocol, message));
         }
         let verifier = match checksums {
             true => self.checksums.verifier(self, range, incoming.headers()).await,

@@ -54,6 +54,22 @@ struct NetworkCounters {
     corrupt: u64,
 }
 
+impl NetworkCounters {
+    fn add_to(&self, table: &mut Table) {
+        for (what, count) in [
+            ("requests over the network", self.requests),
+            ("- lookups, listings and uploads tried again", self.retries),
+            ("- too slow or silent", self.timeouts),
+            ("- refused by an overloaded store", self.throttled),
+            ("- given up", self.gave_up),
+            ("- verified by checksum", self.verified),
+            ("- damaged", self.corrupt),
+        ] {
+            table.row([what.to_owned(), count.to_string(), String::new()]);
+        }
+    }
+}
+
 impl From<NetworkStats> for NetworkCounters {
     fn from(stats: NetworkStats) -> Self {
         let NetworkStats { requests, retries, timeouts, throttled, gave_up, verified, corrupt, .. } = stats;
@@ -181,22 +197,8 @@ pub(super) fn print(output: &mut Output, opened: &Opened, json: bool) -> Result<
     ] {
         table.row([what.to_owned(), count, bytes]);
     }
-    if let Some(network) = &counters.network {
-        for (what, count) in [
-            ("requests over the network", network.requests),
-            ("- lookups, listings and uploads tried again", network.retries),
-            ("- too slow or silent", network.timeouts),
-            ("- refused by an overloaded store", network.throttled),
-            ("- given up", network.gave_up),
-            ("- verified by checksum", network.verified),
-            ("- damaged", network.corrupt),
-        ] {
-            table.row([what.to_owned(), count.to_string(), String::new()]);
-        }
-    }
-    if let Some(disk) = &counters.disk {
-        disk.add_to(&mut table);
-    }
+    counters.network.iter().for_each(|network| network.add_to(&mut table));
+    counters.disk.iter().for_each(|disk| disk.add_to(&mut table));
     output.line(table.to_string().trim_end())?;
     if !counters.lustre.is_empty() {
         let mut table = Table::new([("Lustre's counters", Align::Left), ("count", Align::Right)]);
