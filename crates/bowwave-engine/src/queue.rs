@@ -292,6 +292,11 @@ impl Queue {
         RetryLimits { attempts_max: retries.saturating_add(1), budget_ns, ..RetryLimits::default() }
     }
 
+    /// Whether calls of the store end by a deadline, and are repeated by the store until then.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.deadline_ns.is_some()
+    }
+
     /// When a reader that waits since then gives up.
     pub(crate) fn deadline(&self, since: Instant) -> Option<Instant> {
         Some(Instant(since.0.saturating_add(self.deadline_ns?)))

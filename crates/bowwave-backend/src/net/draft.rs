@@ -144,7 +144,8 @@ impl Draft {
         *slot = Slot::Failed;
         let len = buf.len();
         let (payload, returned) = lend(buf);
-        let sent = self.send(place, index, payload).await;
+        let sent = place.cloud.persist_upload(|| self.send(place, index, payload.clone())).await;
+        drop(payload);
         // Comes when the connection has let go of the last byte.
         let Ok(buf) = returned.await else { return };
         match sent {

@@ -61,7 +61,10 @@ impl Part {
         let limits = RetryLimits { from_first_failure: true, ..limits };
         let retry = self.retry.get_or_insert_with(|| Retry::new(limits, self.sent));
         let due = match &error {
-            Some(error) if self.whole.is_wanted() => again_at(&engine, retry, error),
+            // A store behind a network has sent it again by itself, for as long as a deadline allows.
+            Some(error) if self.whole.is_wanted() && !self.whole.queue.has_deadline() => {
+                again_at(&engine, retry, error)
+            }
             _ => None,
         };
         let taken = error.is_none().then_some(self.bytes.len() as u64);
