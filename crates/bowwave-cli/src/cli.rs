@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{Failure, commands};
+use crate::{Failure, commands, secrets};
 
 /// A page cache for any storage: readahead, caching and I/O scheduling in user space.
 #[derive(Debug, Parser)]
@@ -50,11 +50,19 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether it opens stores of the user's, and so holds their credentials.
+    fn opens_stores(&self) -> bool {
+        matches!(self, Self::Mount(_) | Self::Uploads(_) | Self::Run(_) | Self::Read(_))
+    }
+
     /// Carries the command out.
     ///
     /// # Errors
     /// As the command says.
     pub fn run(self) -> Result<(), Failure> {
+        if self.opens_stores() {
+            secrets::protect();
+        }
         match self {
             Self::Demo(args) => commands::demo::run(&args),
             Self::Mount(args) => commands::mount::run(&args),

@@ -19,6 +19,7 @@ pub mod mounted;
 pub mod output;
 pub mod progress;
 pub mod requests;
+mod secrets;
 pub mod setup;
 pub mod table;
 pub mod values;

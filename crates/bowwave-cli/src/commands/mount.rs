@@ -29,6 +29,8 @@ What can be written in the store can be written in the mount: any byte of a fold
 What was written is in the store when fsync returns, at the latest when the file is closed. The mount ends with Ctrl-C, SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or 'umount DIR'. A store \
 that is one file shows as a folder with that file.
 
+Other processes cannot trace or dump this one, which holds credentials, unless BOWWAVE_DUMPABLE=1 is set.
+
 Examples:
   bowwave mount s3://bucket/prefix /mnt/data --region eu-west-1
   bowwave mount /srv/data /mnt/data --read-only
