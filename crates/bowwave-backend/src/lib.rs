@@ -89,7 +89,7 @@ pub use part_memory::PartMemory;
 pub use pattern::PatternBackend;
 pub use process::forked;
 pub use units::{parse_duration, parse_rate, parse_size};
-pub use url::{Options, open_url};
+pub use url::{Options, open_url, redacted};
 pub use wait::{
     Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };

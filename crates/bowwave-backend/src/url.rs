@@ -99,8 +99,38 @@ impl Default for Options {
 /// ```
 ///
 /// # Errors
-/// `InvalidUrl` if the URL or an option cannot be understood; else as the store says, such as `NotFound`.
+/// `InvalidUrl` if the URL or an option cannot be understood; else as the store says, such as `NotFound`. They show the URL
+/// [`redacted`].
 pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
+    open(url, options).map_err(|error| {
+        let text = error.to_string();
+        let hidden = hide(&text, url);
+        if hidden == text { error } else { error.with_message(hidden) }
+    })
+}
+
+/// The URL without what may be a secret in it: `***` in place of user and password, and of the query (a signature).
+#[must_use]
+pub fn redacted(url: &str) -> String {
+    hide(url, url)
+}
+
+/// A text without the secrets of a URL.
+fn hide(text: &str, url: &str) -> String {
+    let Some((_, rest)) = url.split_once("://") else { return text.to_owned() };
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let mut text = text.to_owned();
+    for (secret, shown) in [(format!("{user}@"), "***@"), (format!("?{query}"), "?***")] {
+        if secret.len() > 1 {
+            text = text.replace(&secret, shown);
+        }
+    }
+    text
+}
+
+fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     let Some((scheme, rest)) = scheme(url) else {
         return file(PathBuf::from(url), options);
     };
@@ -238,6 +268,27 @@ mod tests {
     fn kind_and_message(url: &str) -> (ErrorKind, String) {
         let error = open_url(url, &Options::default()).expect_err(url);
         (error.kind(), error.to_string())
+    }
+
+    #[test]
+    fn errors_of_opening_show_no_secret_of_the_url() {
+        for url in [
+            "s3://id:secret@bucket/key?X-Signature=secret",
+            "s3://?X-Signature=secret",
+            "gopher://id:secret@host/path?token=secret",
+            "fault:errors=1:gopher://id:secret@host/path?token=secret",
+            "fault:errors=many:http://id:secret@host/path?token=secret",
+            "emulate:nothing:http://id:secret@host/path?token=secret",
+            "az://secret@container:x/path",
+        ] {
+            let error = open_url(url, &Options::default()).expect_err("wrong in one way or another");
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("secret"), "{url}: {text}");
+            assert!(!redacted(url).contains("secret"), "{url}");
+        }
+        assert_eq!(redacted("http://id:secret@host/a?b"), "http://***@host/a?***");
+        assert_eq!(redacted("http://host/a@b"), "http://host/a@b");
+        assert_eq!(redacted("./file?with@both"), "./file?with@both");
     }
 
     #[test]

@@ -201,6 +201,7 @@ impl Map {
         let path = path.or_else(|| is_path.then(|| PathBuf::from(&url)));
         let prefix = path.map_or_else(|| OsString::from(&url), |path| plain(&path).into_os_string());
         if prefix.is_empty() || prefix == "/" {
+            let text = bowwave_backend::redacted(text);
             return Err(Failure::usage(format_args!("--map {text}: all of / cannot be served"))
                 .try_this("--map URL=/some/path"));
         }
@@ -215,6 +216,7 @@ impl Map {
                 .iter()
                 .any(|text| text.iter().any(|byte| b"\t\n".contains(byte)))
             {
+                let url = bowwave_backend::redacted(url);
                 return Err(Failure::usage(format_args!(
                     "--map {url}: no tabulators and line ends can be in it"
                 )));

@@ -77,6 +77,7 @@ impl<'a> Source<'a> {
     pub(super) fn new(store: &'a Store, mapper: Option<Mapper>, url: &str) -> Result<Self, Failure> {
         let root = PathBuf::from(url.strip_prefix("file://").unwrap_or(url));
         if mapper == Some(Mapper::Kernel) && !root.exists() {
+            let url = bowwave_backend::redacted(url);
             return Err(Failure::usage(format_args!("{url}: the kernel can map only files that it has"))
                 .try_this("a path, or --mmap without =kernel"));
         }
