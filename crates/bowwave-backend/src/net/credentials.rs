@@ -3,9 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
 use crate::{Error, ErrorKind, Result};
 
-/// Keys for S3, in place of those in the environment.
+/// Keys for S3, in place of those in the environment. Their memory is overwritten when they are dropped.
 #[derive(Clone)]
 pub struct Credentials {
     /// Access key (`AWS_ACCESS_KEY_ID`).
@@ -15,6 +17,16 @@ pub struct Credentials {
     /// Token of a temporary session (`AWS_SESSION_TOKEN`).
     pub session_token: Option<String>,
 }
+
+impl Drop for Credentials {
+    fn drop(&mut self) {
+        self.access_key_id.zeroize();
+        self.secret_access_key.zeroize();
+        self.session_token.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Credentials {}
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +48,7 @@ pub(super) enum Aws {
 
 /// Finds keys for S3: variables, a container's or a web identity's service, the profile file, an EC2 machine.
 pub(super) fn aws(url: &str, environment: Environment<'_>, vendor: Option<&str>) -> Result<Aws> {
-    let set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
+    let set = |name: &str| environment(name).map(Zeroizing::new).is_some_and(|value| !value.is_empty());
     let keys = (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY"));
     if keys == (true, true)
         || set("AWS_WEB_IDENTITY_TOKEN_FILE") && set("AWS_ROLE_ARN")
@@ -71,7 +83,7 @@ pub(super) fn google(url: &str, environment: Environment<'_>, vendor: Option<&st
     ];
     let default = environment("HOME")
         .map(|home| PathBuf::from(home).join(".config/gcloud/application_default_credentials.json"));
-    let known = names.iter().any(|name| environment(name).is_some())
+    let known = names.iter().any(|name| environment(name).map(Zeroizing::new).is_some())
         || default.is_some_and(|file| file.is_file())
         || vendor.is_some_and(|vendor| vendor.contains("Google"));
     let remedy = "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to a key file, or read public data \
@@ -93,7 +105,7 @@ pub(super) fn azure(url: &str, environment: Environment<'_>, vendor: Option<&str
         "AZURE_USE_AZURE_CLI",
         "IDENTITY_ENDPOINT",
     ];
-    let known = names.iter().any(|name| environment(name).is_some())
+    let known = names.iter().any(|name| environment(name).map(Zeroizing::new).is_some())
         || vendor.is_some_and(|vendor| vendor.contains("Microsoft"));
     let remedy = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_KEY), or read \
                   public data anonymously";
@@ -112,7 +124,7 @@ fn profile(environment: Environment<'_>) -> Option<Credentials> {
         None => PathBuf::from(environment("HOME")?).join(".aws/credentials"),
     };
     let wanted = environment("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
-    keys_in(&std::fs::read_to_string(file).ok()?, &wanted)
+    keys_in(&Zeroizing::new(std::fs::read_to_string(file).ok()?), &wanted)
 }
 
 fn keys_in(text: &str, wanted: &str) -> Option<Credentials> {
@@ -123,16 +135,20 @@ fn keys_in(text: &str, wanted: &str) -> Option<Credentials> {
         } else if section == wanted
             && let Some((key, value)) = line.split_once('=')
         {
-            let value = Some(value.trim().to_owned());
-            match key.trim() {
-                "aws_access_key_id" => id = value,
-                "aws_secret_access_key" => secret = value,
-                "aws_session_token" => token = value,
+            match (key.trim(), value.trim()) {
+                ("aws_access_key_id", value) => id = Some(value),
+                ("aws_secret_access_key", value) => secret = Some(value),
+                ("aws_session_token", value) => token = Some(value),
                 _ => {}
             }
         }
     }
-    Some(Credentials { access_key_id: id?, secret_access_key: secret?, session_token: token })
+    // Copied last, so that there is one copy to overwrite.
+    Some(Credentials {
+        access_key_id: id?.to_owned(),
+        secret_access_key: secret?.to_owned(),
+        session_token: token.map(str::to_owned),
+    })
 }
 
 fn unauthenticated(url: &str, why: &str) -> Error {
@@ -179,5 +195,28 @@ mod tests {
         assert_eq!((keys.access_key_id.as_str(), keys.secret_access_key.as_str()), ("id", "a=b"));
         assert!(keys_in(text, "other").is_none());
         assert!(!format!("{keys:?}").contains("a=b"), "secrets are not shown");
+    }
+
+    /// Reads its own memory where the secret was: without wiping, all but the first bytes are still there.
+    #[test]
+    fn credentials_are_overwritten_when_they_are_dropped() {
+        use std::os::unix::fs::FileExt as _;
+        let secret = "so secret, ".repeat(6000);
+        let keys = Credentials {
+            access_key_id: "id".to_owned(),
+            secret_access_key: secret.clone(),
+            session_token: Some(secret.clone()),
+        };
+        let memory = std::fs::File::open("/proc/self/mem").expect("this process's own");
+        let token = keys.session_token.as_ref().expect("given above");
+        let places = [keys.secret_access_key.as_ptr().addr() as u64, token.as_ptr().addr() as u64];
+        drop(keys);
+        for place in places {
+            let mut bytes = vec![0; 20_000];
+            // The allocator may have given the pages back.
+            if memory.read_exact_at(&mut bytes, place + 20_000).is_ok() {
+                assert!(!String::from_utf8_lossy(&bytes).contains("so secret, so secret"));
+            }
+        }
     }
 }

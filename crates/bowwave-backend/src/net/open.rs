@@ -1,5 +1,6 @@
 //! From a URL of a cloud to its store.
 
+use std::mem::take;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -18,7 +19,7 @@ use super::credentials::{self, Aws, Environment, vendor};
 use super::exchange::Client;
 use super::object::ObjectBackend;
 use super::wire::{Signer, Wire};
-use crate::{Credentials, Error, ErrorKind, Options, Result};
+use crate::{Error, ErrorKind, Options, Result};
 
 /// Opens `SCHEME://BUCKET[/PREFIX]`; asks the server nothing yet.
 ///
@@ -98,10 +99,10 @@ impl Setting<'_> {
                 Aws::Library => None,
             },
         };
-        if let Some(Credentials { access_key_id, secret_access_key, session_token }) = keys {
+        if let Some(mut keys) = keys {
             // As one: a session's token left in the environment belongs to other keys.
-            let (key_id, secret_key, token) = (access_key_id, secret_access_key, session_token);
-            let credential = AwsCredential { key_id, secret_key, token };
+            let (key_id, secret_key) = (take(&mut keys.access_key_id), take(&mut keys.secret_access_key));
+            let credential = AwsCredential { key_id, secret_key, token: keys.session_token.take() };
             builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
         }
         let setting = |key| builder.get_config_value(&key);

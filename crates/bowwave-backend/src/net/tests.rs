@@ -148,7 +148,9 @@ fn large_objects_are_read_at_any_place_and_a_new_tag_is_a_change() {
 fn wrong_keys_and_missing_buckets_are_told_apart() {
     let (_server, served) = s3("s3://bucket", "bucket");
     served.put("file", b"bytes");
-    let credentials = Some(Credentials { secret_access_key: "wrong".to_owned(), ..keys() });
+    let mut wrong = keys();
+    wrong.secret_access_key = "wrong".to_owned();
+    let credentials = Some(wrong);
     let store = open_url("s3://bucket", &Options { credentials, ..served.options.clone() }).unwrap();
     let error = store.open("file".as_ref()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unauthenticated), "{error}");
