@@ -8,7 +8,7 @@ use bowwave_testkit::hostile::{Checksum, Dialect, Host, HostileServer};
 
 use super::PATIENCE;
 use crate::write_exact;
-use crate::{Backend, Credentials, Error, ErrorKind, OpenWrite, Options, open_url, read_exact, read_once};
+use crate::{Backend, Error, ErrorKind, OpenWrite, Options, open_url, read_exact, read_once};
 
 /// Short, so that tests are; long enough that a busy machine does not reach it by itself.
 const TIMEOUT: Duration = Duration::from_millis(800);
@@ -24,13 +24,12 @@ fn set(server: &HostileServer, mode: &str) {
 }
 
 fn options(server: &HostileServer) -> Options {
+    let mut keys = super::keys();
+    keys.session_token = Some("the-session-token".to_owned());
     Options {
         endpoint: Some(server.endpoint()),
         allow_http: true,
-        credentials: Some(Credentials {
-            session_token: Some("the-session-token".to_owned()),
-            ..super::keys()
-        }),
+        credentials: Some(keys),
         timeout: TIMEOUT,
         ..Options::default()
     }
