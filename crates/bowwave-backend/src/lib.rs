@@ -46,9 +46,9 @@
 //!
 //! # What it does not do
 //!
-//! It tries nothing again but what publishes, copies and removes objects, locks nothing, lists and writes no web server,
-//! follows no change (a changed object fails its readers, who open it again), and checks no content but its length and
-//! version.
+//! It repeats no read: that is the engine's part, with the same rules ([`bowwave_core::network`]). It locks nothing, lists
+//! and writes no web server, and follows no change: a changed object fails its readers, who open it again. It checks
+//! versions, lengths and, of S3, checksums.
 
 mod backend;
 mod buf;
