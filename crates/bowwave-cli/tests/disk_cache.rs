@@ -3,21 +3,38 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_backend::{Backend, DiskStats, Options, open_url, read_exact};
 use common::served::Served;
 use common::{bowwave, can_mount, one_at_a_time};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn signal(served: &Served, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(served.id().to_string()).status();
-    assert!(status.expect("every system has it").success(), "{name}");
+/// Sends a signal itself: a program that is started has to close the files that this process has open on the disk.
+fn signal(served: &Served, signal: Signal) {
+    let pid = i32::try_from(served.id()).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(pid, signal).expect("it is ours");
+    // Threads stop one by one: one that still runs may answer, or take a request that it then does not answer.
+    while signal == Signal::STOP && !is_stopped(served.id()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn is_stopped(process: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    tasks.map_while(Result::ok).all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which is in parentheses.
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    })
 }
 
 fn stats(store: &dyn Backend) -> DiskStats {
@@ -29,40 +46,66 @@ fn read(store: &dyn Backend, len: usize) -> Vec<u8> {
     read_exact(&*object, 0, len, PATIENCE).expect("readable")
 }
 
+/// A source, and a disk that is a mount of its own.
+struct Bench {
+    served: Served,
+    top: TempDir,
+    want: Vec<u8>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let alone = one_at_a_time();
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let (source, disk, at) = (top.path().join("source"), top.path().join("disk"), top.path().join("at"));
+        fs::create_dir(&disk).expect("writable");
+        fs::create_dir(&at).expect("writable");
+        let want: Vec<u8> = (0..3_000_003).map(|index: u32| (index % 251) as u8).collect();
+        fs::write(&source, &want).expect("writable");
+        let old = SystemTime::now() - Duration::from_secs(60);
+        fs::File::options().write(true).open(&source).expect("there").set_modified(old).expect("ours");
+        let served = Served::start(&disk.display().to_string(), &at, &["--kernel-cache", "off"]);
+        Self { served, top, want, _alone: alone }
+    }
+
+    fn source(&self) -> PathBuf {
+        self.top.path().join("source")
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.top.path().join("at/cache")
+    }
+
+    fn open(&self) -> Arc<dyn Backend> {
+        let url = format!("disk:folder={},size=64MiB:{}", self.cache().display(), self.source().display());
+        open_url(&url, &Options::default()).expect("the disk works")
+    }
+}
+
 #[test]
-fn a_disk_that_hangs_holds_no_read_no_close_and_no_new_process() {
+fn a_disk_that_hangs_holds_no_read_and_no_close() {
     if !can_mount() {
         return;
     }
-    let _alone = one_at_a_time();
-    let top = tempfile::tempdir().expect("a temporary directory");
-    let (source, disk, at) = (top.path().join("source"), top.path().join("disk"), top.path().join("at"));
-    fs::create_dir(&disk).expect("writable");
-    fs::create_dir(&at).expect("writable");
-    let want: Vec<u8> = (0..3_000_003).map(|index: u32| (index % 251) as u8).collect();
-    fs::write(&source, &want).expect("writable");
-    let old = SystemTime::now() - Duration::from_secs(60);
-    fs::File::options().write(true).open(&source).expect("there").set_modified(old).expect("ours");
-    let served = Served::start(&disk.display().to_string(), &at, &["--kernel-cache", "off"]);
-    let url = format!("disk:folder={},size=64MiB:{}", at.join("cache").display(), source.display());
-    let open = || -> Arc<dyn Backend> { open_url(&url, &Options::default()).expect("the disk works") };
-
-    let store = open();
+    let bench = Bench::new();
+    let (want, served) = (&bench.want, &bench.served);
+    let store = bench.open();
     let begun = Instant::now();
     while stats(&*store).hits == 0 {
         assert!(begun.elapsed() < PATIENCE, "nothing is kept: {:?}", stats(&*store));
-        assert!(read(&*store, want.len()) == want);
+        assert!(read(&*store, want.len()) == *want);
     }
     let before = stats(&*store);
 
-    signal(&served, "STOP");
+    signal(served, Signal::STOP);
     let begun = Instant::now();
-    assert!(read(&*store, want.len()) == want);
+    assert!(read(&*store, want.len()) == *want);
     let waited = begun.elapsed();
     assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(10), "{waited:?}");
     let begun = Instant::now();
     for _ in 0..20 {
-        assert!(read(&*store, want.len()) == want);
+        assert!(read(&*store, want.len()) == *want);
     }
     // Probes wait for a second each, while fewer than four threads hang.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
@@ -72,32 +115,86 @@ fn a_disk_that_hangs_holds_no_read_no_close_and_no_new_process() {
     assert_eq!(hung.errors, before.errors, "{hung:?}");
 
     let begun = Instant::now();
-    let mut child = bowwave()
-        .arg("read")
-        .arg(&source)
-        .args(["--disk-size", "64MiB", "--disk-cache"])
-        .arg(at.join("cache"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program is there");
+    drop(store);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+
+    signal(served, Signal::CONT);
+    let store = bench.open();
+    assert!(read(&*store, want.len()) == *want);
+    assert_eq!((stats(&*store).hits, stats(&*store).timed_out), (1, 0), "it works again");
+}
+
+/// As long as no thread of another process waits for the disk where the kernel lets no signal through.
+#[test]
+fn a_process_that_opens_a_cache_on_a_disk_that_hangs_ends_with_an_error() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let command = || {
+        let mut command = bowwave();
+        command
+            .arg("read")
+            .arg(bench.source())
+            .args(["--disk-size", "64MiB", "--disk-cache"])
+            .arg(bench.cache());
+        command
+    };
+    let status = command().stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(status.expect("the program is there").success());
+    signal(&bench.served, Signal::STOP);
+    let begun = Instant::now();
+    let mut child =
+        command().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program is there");
     while child.try_wait().expect("it is ours").is_none() {
-        assert!(begun.elapsed() < PATIENCE, "a process waits for a disk that hangs");
+        if begun.elapsed() > PATIENCE {
+            signal(&bench.served, Signal::CONT);
+            panic!("a process waits for a disk that hangs");
+        }
         thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().expect("it has ended");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("has not answered within 10s"), "{said}");
+    signal(&bench.served, Signal::CONT);
+    let (status, said) = bench.served.unmount();
+    assert!(status.success(), "{said}");
+}
 
-    let begun = Instant::now();
-    drop(store);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-
-    signal(&served, "CONT");
-    let store = open();
-    assert!(read(&*store, want.len()) == want);
-    assert_eq!((stats(&*store).hits, stats(&*store).timed_out), (1, 0), "it works again");
-    drop(store);
-    let (status, said) = served.unmount();
+#[test]
+fn a_mount_whose_disk_cache_hangs_can_be_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let (from, at) = (bench.top.path().join("from"), bench.top.path().join("at2"));
+    fs::create_dir(&from).expect("writable");
+    fs::create_dir(&at).expect("writable");
+    fs::rename(bench.source(), from.join("file")).expect("the same file system");
+    let cache = bench.cache().display().to_string();
+    let options = ["--kernel-cache", "off", "--disk-size", "64MiB", "--disk-cache", &cache];
+    let mount = Served::start(&from.display().to_string(), &at, &options);
+    // Nothing is written yet: the kernel closes a file that a thread is writing when its process ends, and waits for that.
+    signal(&bench.served, Signal::STOP);
+    assert!(fs::read(at.join("file")).expect("readable") == bench.want, "the store has it");
+    let (ended, end) = sync_channel::<()>(0);
+    let waited = thread::scope(|scope| {
+        // Else a test that fails does not end.
+        let served = &bench.served;
+        scope.spawn(move || {
+            if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                signal(served, Signal::CONT);
+            }
+        });
+        let begun = Instant::now();
+        let (status, said) = mount.unmount();
+        let waited = begun.elapsed();
+        drop(ended);
+        assert!(status.success(), "{said}");
+        waited
+    });
+    assert!(waited < PATIENCE / 2, "{waited:?}");
+    signal(&bench.served, Signal::CONT);
+    let (status, said) = bench.served.unmount();
     assert!(status.success(), "{said}");
 }

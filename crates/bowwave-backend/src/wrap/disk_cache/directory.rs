@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::segment::SEGMENT_FILE;
@@ -181,6 +181,11 @@ impl Directory {
             Ok(()) | Err(Errno::EXIST) => self.subdirectory(name).map(|found| (found, removed)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Locks the directory until it is closed, or fails.
+    pub(super) fn lock(&self, how: FlockOperation) -> io::Result<()> {
+        Ok(rustix::fs::flock(&self.fd, how)?)
     }
 
     /// Removes an entry, whatever it is, but for a directory that is not empty. Another process may have done so.

@@ -3,9 +3,12 @@
 //! A process reserves space in steps, from a count in the file `used` that is locked meanwhile, and writes no more than it
 //! reserved. When the count is full, the process counts what there really is, and removes the least recently used segments
 //! until an eighth is free. A process that was killed leaves a count that is too high until then. A process that is alive holds
-//! a lock on a file in `live`, which says how much it may still write: each process may have been told another size, and
-//! reserves other steps. So the directory never holds more than its size. A number in these files can only be too high or too
-//! low for the count: it never decides how much memory is allocated.
+//! a lock on a directory in `live`, whose name says how much it may still write: each process may have been told another size,
+//! and reserves other steps. So the directory never holds more than its size. A number there can only be too high or too low
+//! for the count: it never decides how much memory is allocated.
+//!
+//! Between two reservations no file is open, only directories: closing a file waits for network and FUSE file systems, closing a
+//! directory does not. So a process that ends, or that starts another one, does not wait for a disk that hangs.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -13,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 
 use super::directory::{Directory, Fault};
 use super::segment::SEGMENT_FILE;
@@ -30,11 +33,10 @@ pub(super) struct Quota {
     step: u64,
     /// Bytes reserved and not written.
     left: u64,
-    used: File,
     live: Directory,
-    /// The name of the file in `live` that is locked while this process may write.
+    /// The name of the directory in `live` that is locked while this process may write.
     alive: String,
-    _alive: File,
+    _alive: Directory,
 }
 
 /// The least that makes sense: a few segments for each of a few processes.
@@ -75,20 +77,19 @@ impl Quota {
         own(&directory, MARK)?;
         let (live, replaced) = directory.own_subdirectory("live")?;
         add(&counters.damaged, u64::from(replaced));
-        let used = own(&directory, "used")?;
-        // A process that counts the live ones must not find one that has not locked its file yet.
-        let birth = Lock::of(&used)?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let alive = format!("{}-{number}", std::process::id());
-        let mut held = own(&live, &alive)?;
-        flock(&held, FlockOperation::NonBlockingLockExclusive)?;
         // A lone process uses nearly all of the size, and with some GiB dozens of processes find some.
         let step = (bytes / 64).clamp(SEGMENT_FILE, STEP_MAX);
+        // A process that counts the live ones must not find one that has not locked its directory yet.
+        let birth = own(&directory, USED)?;
+        flock(&birth, FlockOperation::LockExclusive)?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // A step is reserved when what is left of the one before is too little for a write, which is a segment at most.
-        write_count(&mut held, step + SEGMENT_FILE)?;
+        let alive = format!("{}-{number}-{}", std::process::id(), step + SEGMENT_FILE);
+        let (held, _) = live.own_subdirectory(&alive)?;
+        held.lock(FlockOperation::NonBlockingLockExclusive)?;
         drop(birth);
         let directory = Arc::new(directory);
-        let mut quota = Self { directory, counters, bytes, step, left: 0, used, live, alive, _alive: held };
+        let mut quota = Self { directory, counters, bytes, step, left: 0, live, alive, _alive: held };
         // A directory that was larger is made as small as it is to be now.
         quota.refill()?;
         Ok(quota)
@@ -113,8 +114,8 @@ impl Quota {
 
     /// Reserves a step more, unless others have reserved everything.
     fn refill(&mut self) -> io::Result<()> {
-        let lock = Lock::of(&self.used)?;
-        let mut count = read_count(&mut self.used)?.unwrap_or(u64::MAX);
+        let mut used = self.lock()?;
+        let mut count = read_count(&mut used)?.unwrap_or(u64::MAX);
         if count.saturating_add(self.step) > self.bytes {
             count = self.evict()?;
         }
@@ -122,12 +123,20 @@ impl Quota {
         if fits {
             count += self.step;
         }
-        write_count(&mut self.used, count)?;
-        drop(lock);
+        write_count(&mut used, count)?;
+        drop(used);
         if fits {
             self.left += self.step;
         }
         Ok(())
+    }
+
+    /// The file with the count, locked against all processes until it is closed.
+    fn lock(&self) -> io::Result<File> {
+        let (used, replaced) = self.directory.own_file(USED)?;
+        add(&self.counters.damaged, u64::from(replaced));
+        flock(&used, FlockOperation::LockExclusive)?;
+        Ok(used)
     }
 
     /// Counts what there is and may come, and removes the least recently used segments if that is too much. Under the lock.
@@ -180,12 +189,11 @@ impl Quota {
             if name == self.alive {
                 continue;
             }
-            match self.live.file(&name, OFlags::RDONLY) {
-                Ok(file) if flock(&file, FlockOperation::NonBlockingLockShared).is_err() => {
-                    // Of a process that says nothing, or too much, the most is supposed.
-                    let mut file = file;
-                    reserved =
-                        reserved.saturating_add(read_count(&mut file)?.map_or(MOST, |count| count.min(MOST)));
+            match self.live.subdirectory(&name) {
+                Ok(alive) if alive.lock(FlockOperation::NonBlockingLockShared).is_err() => {
+                    // Of a name that says nothing, or too much, the most is supposed.
+                    let bytes = name.rsplit_once('-').and_then(|(_, bytes)| bytes.parse().ok());
+                    reserved = reserved.saturating_add(bytes.map_or(MOST, |bytes: u64| bytes.min(MOST)));
                 }
                 Ok(_) => {
                     // Its process has ended.
@@ -205,29 +213,12 @@ impl Quota {
 impl Drop for Quota {
     fn drop(&mut self) {
         // Best effort: a count that is too high is corrected by the process that finds it full.
-        if let Ok(_lock) = Lock::of(&self.used)
-            && let Ok(Some(count)) = read_count(&mut self.used)
+        if let Ok(mut used) = self.lock()
+            && let Ok(Some(count)) = read_count(&mut used)
         {
-            let _best_effort = write_count(&mut self.used, count.saturating_sub(self.left));
+            let _best_effort = write_count(&mut used, count.saturating_sub(self.left));
         }
         let _best_effort = self.live.remove(&self.alive);
-    }
-}
-
-/// The lock on the count, of all processes.
-struct Lock(File);
-
-impl Lock {
-    fn of(file: &File) -> io::Result<Self> {
-        let file = file.try_clone()?;
-        flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Self(file))
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _it_is_ours = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -252,3 +243,5 @@ fn is_hex(name: &str, len: usize) -> bool {
 
 /// Says that a directory is a disk cache.
 const MARK: &str = "bowwave-disk-cache";
+/// The count of bytes that are reserved or written.
+const USED: &str = "used";
