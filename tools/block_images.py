@@ -11,7 +11,7 @@ import os
 import struct
 import subprocess
 
-from mounts import is_mounted
+from mounts import is_mounted, undisturbed
 
 SECTOR = 512
 WRITE, FLUSH = 1, 2
@@ -95,7 +95,7 @@ class Disk:
 
 
 class Images:
-    """Images of the disk after a power loss. Positions in the log must not decrease from call to call."""
+    """Images of the disk after a power loss, at positions of the log."""
 
     def __init__(self, log, size, unit):
         self.unit = unit
@@ -131,6 +131,8 @@ class Images:
     def pending(self, position):
         """The writes since the last flush before `position`; older writes become durable."""
         count = self.count(position)
+        if count < self.done:
+            self.durable, self.done = bytearray(len(self.durable)), 0
         flushed = next((number + 1 for number in range(count - 1, self.done - 1, -1) if self.records[number][0] == FLUSH),
                        self.done)
         for number in range(self.done, flushed):
@@ -188,8 +190,11 @@ class Images:
 @contextlib.contextmanager
 def mounted_image(image, kind, at):
     """The file system of an image, after it has replayed its journal."""
-    run("mount", *MOUNT[kind], "-o", "loop", image, at)
+    # A signal between the mount and the `try` would leave it mounted.
+    with undisturbed():
+        run("mount", *MOUNT[kind], "-o", "loop", image, at)
     try:
         yield at
     finally:
-        run("umount", at)
+        with undisturbed():
+            run("umount", at)

@@ -222,21 +222,26 @@ class Recording:
             raise failed[0]
 
     def positions(self, count, rng):
-        """Positions in the log, in order: right after an acknowledgement, with many writes pending, and any."""
+        """Positions in the log: right after an acknowledgement, with many writes pending, and any, by turns."""
         marks = [mark for client in self.clients for mark in client.marks() if mark > self.start]
         ends = [end for end in self.images.ends if self.start < end <= self.end]
         kinds = (lambda: rng.choice(marks),
                  lambda: max(rng.choices(ends, k=12), key=self.images.waiting),
                  lambda: rng.choice(ends))
-        return sorted(kinds[number % len(kinds)]() for number in range(count))
+        return [kinds[number % len(kinds)]() for number in range(count)]
 
-    def check(self, directory, count):
-        """Faults at `count` positions."""
+    def check(self, directory, count, limit):
+        """Checks up to `count` positions in `limit` seconds; returns the number checked, their faults and their pending
+        writes."""
+        end = time.monotonic() + limit
         rng = random.Random(f"{self.seed} positions")
         image, at = os.path.join(directory, "image"), os.path.join(directory, "left")
         os.makedirs(at, exist_ok=True)
         faults, pending = [], 0
         for number, position in enumerate(self.positions(count, rng)):
+            if time.monotonic() > end:
+                count = number
+                break
             mode = rng.choice(MODES)
             pending += self.images.build(image, position, mode, rng)
             found = []
@@ -253,7 +258,7 @@ class Recording:
         os.remove(image)
         for number in range(CACHE_MIXED):
             faults += [f"disk cache mixed up, {number}: {fault}" for fault in self.cached.mixed_faults(rng)]
-        return faults, pending
+        return count, faults, pending
 
     @staticmethod
     def faults_of(client, root, position):
@@ -269,14 +274,14 @@ def run(options, kind, mount, seed):
     with tempfile.TemporaryDirectory(prefix="bowwave-power-", dir=options.memory) as directory:
         recording = Recording(options, directory, kind, mount, seed)
         recorded = time.monotonic() - start
-        faults, pending = recording.check(directory, options.images)
+        images, faults, pending = recording.check(directory, options.images, options.limit)
         acknowledged = sum(len(client.marks()) for client in recording.clients)
         writes, flushes = recording.images.kinds(recording.start, recording.end)
         cached = recording.cached
     for fault in faults[:20]:
         print(f"  {fault}")
     print(f"power loss, {kind}, {mount}, seed {seed}: {writes} writes, {flushes} flushes, {acknowledged} syncs "
-          f"acknowledged in {recorded:.1f} s; {options.images} images with {pending / options.images:.1f} writes pending, "
+          f"acknowledged in {recorded:.1f} s; {images} images with {pending / images:.1f} writes pending, "
           f"disk cache: {cached.hits} hits, {cached.damaged} damaged; "
           f"{len(faults)} faults, {time.monotonic() - start:.1f} s", flush=True)
     return len(faults)
@@ -323,13 +328,15 @@ def parse(arguments=None):
     parser.add_argument("--bowwave", default="target/debug/bowwave", help="the program to test")
     parser.add_argument("--block-log", help="the recording disk; examples/block_log beside the program")
     parser.add_argument("--whole", action="store_true", help="each file system and kind of mount, more images")
-    parser.add_argument("--images", type=int, help="images of each run; 36, 500 with --whole")
+    parser.add_argument("--images", type=int, help="images of each run: 36 in at most 20 s, 500 with --whole")
     parser.add_argument("--seconds", type=float, help="for which the programs write; 3, 15 with --whole")
     parser.add_argument("--seed", type=int, default=1, help="of everything random")
     parser.add_argument("--drop", action="append", choices=("fsync", "fdatasync"), default=[],
                         help="have these calls of the mount do nothing")
     parser.add_argument("--on", metavar="FS,MOUNT", help="only this file system and kind of mount")
     options = parser.parse_args(arguments)
+    # A mount takes seconds on a busy machine, and `make test` must not take minutes.
+    options.limit = 3600 if options.whole or options.images else 20
     options.images = options.images or (500 if options.whole else 36)
     options.seconds = options.seconds or (15 if options.whole else 3)
     options.memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
