@@ -263,7 +263,8 @@ fn failed_parts_are_told_and_can_be_written_again() {
     let (server, _served, store) = bucket();
     let all = bytes("retried", 2 * PART + 5);
     for what in [S3Trouble::Refused(503), S3Trouble::Refused(500), S3Trouble::Reset, S3Trouble::AnswerLost] {
-        server.inject(fault("PUT", "partNumber=2", 0, 1, what));
+        // As often as a part is tried.
+        server.inject(fault("PUT", "partNumber=2", 0, 7, what));
         let object = store.open_write("object".as_ref(), &create()).unwrap();
         write(&*object, 0, &all[..PART]).unwrap();
         let error = write(&*object, PART, &all[PART..2 * PART]).unwrap_err();
@@ -282,7 +283,7 @@ fn failed_parts_are_told_and_can_be_written_again() {
 #[test]
 fn an_upload_that_cannot_begin_is_begun_by_the_next_try() {
     let (server, _served, store) = bucket();
-    server.inject(fault("POST", "uploads=", 0, 1, S3Trouble::Refused(503)));
+    server.inject(fault("POST", "uploads=", 0, 7, S3Trouble::Refused(503)));
     let object = store.open_write("object".as_ref(), &create()).unwrap();
     let all = bytes("begun", PART + 1);
     assert_eq!(write(&*object, 0, &all[..PART]).unwrap_err().kind(), ErrorKind::Throttled);
