@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bowwave_backend::Error;
-use bowwave_fuse::Listener;
+use bowwave_fuse::{Listener, Told};
 
 use crate::output;
 
@@ -21,8 +21,12 @@ struct Complaints {
 #[must_use]
 pub fn complaints() -> Listener {
     let complaints = Mutex::new(Complaints { since: Instant::now(), said: 0, unsaid: 0 });
-    Box::new(move |_: &Path, error: &Error| {
-        complaints.lock().unwrap_or_else(PoisonError::into_inner).hear(error);
+    Box::new(move |path: &Path, told: Told<'_>| match told {
+        Told::Failed(error) => complaints.lock().unwrap_or_else(PoisonError::into_inner).hear(error),
+        Told::Unversioned(why) => output::note(format_args!(
+            "{}: the store gives {why} (--require-version refuses such files); said once",
+            path.display()
+        )),
     })
 }
 

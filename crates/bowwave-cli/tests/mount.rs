@@ -415,3 +415,27 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
     run(&mut umount(&folder.at()));
     assert!(child.wait().expect("it ends").success());
 }
+
+#[test]
+fn a_mount_says_once_that_a_store_gives_no_strong_tag_and_refuses_its_files_if_told_to() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new("weak");
+    // Its tags are weak.
+    let server = HttpServer::start(&folder.from()).expect("loopback");
+    let said_by = |url: &str, options: &[&str], is_read: bool| {
+        let served = Served::of(url, &folder, options);
+        for name in ["4096", "4095"] {
+            assert_eq!(fs::read(folder.at().join(name)).is_ok(), is_read, "{url} {options:?} {name}");
+        }
+        served.signal("TERM");
+        served.end().2
+    };
+    let said = said_by(&server.url(), &["--read-only"], true);
+    assert_eq!(said.matches("--require-version").count(), 1, "{said}");
+    let said = said_by(&server.url(), &["--read-only", "--require-version"], false);
+    assert!(said.contains("no strong entity tag"), "{said}");
+    let said = said_by(&folder.from().display().to_string(), &[], true);
+    assert!(!said.contains("--require-version"), "{said}");
+}

@@ -25,9 +25,18 @@ use crate::operations::Operations;
 use crate::options::MountOptions;
 use crate::tree::Tree;
 
-/// Hears of every error that reaches a program as more than an everyday answer, with the path in the store and the cause,
-/// which an error number cannot carry. Called on the threads of the mount.
-pub type Listener = Box<dyn Fn(&Path, &bowwave_engine::backend::Error) + Send + Sync>;
+/// Hears what an error number cannot carry, with the path in the store. Called on the threads of the mount.
+pub type Listener = Box<dyn Fn(&Path, Told<'_>) + Send + Sync>;
+
+/// What a [`Listener`] hears.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// An error has reached a program as more than an everyday answer; its cause.
+    Failed(&'a bowwave_engine::backend::Error),
+    /// The first file was opened whose versions cannot be told apart for sure; why not. With
+    /// [`MountOptions::caution`].
+    Unversioned(&'a str),
+}
 
 /// A mounted tree. Dropping it unmounts, by force if need be.
 #[derive(Debug)]

@@ -28,6 +28,8 @@ pub struct MountOptions {
     pub ttl: Duration,
     /// Requests served at once; the same number again may wait. From 1 on. Default: 64.
     pub requests_max: usize,
+    /// Whether the listener hears of the first file without a strong entity tag: for stores behind a network. Default: no.
+    pub caution: bool,
     /// Whether other users may use the mount (for a mount by a user, `/etc/fuse.conf` must allow it). Default: no.
     pub allow_other: bool,
     /// Owner to show for everything. Default: the store's, or where it has none the mounting user.
@@ -47,6 +49,7 @@ impl Default for MountOptions {
             kernel_readahead_bytes: KERNEL_READAHEAD_BYTES,
             ttl: Duration::from_secs(1),
             requests_max: 64,
+            caution: false,
             allow_other: false,
             uid: None,
             gid: None,

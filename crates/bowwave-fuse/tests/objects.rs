@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bowwave_engine::backend::{ErrorKind, Fault, Faults, WriteFaults, open_url};
 use bowwave_engine::{Engine, Options, Store};
-use bowwave_fuse::{Mount, MountOptions};
+use bowwave_fuse::{Mount, MountOptions, Told};
 use common::writable::{Folder, errno};
 use common::{Dir, available};
 
@@ -74,7 +74,8 @@ fn store(folder: &Folder, part: &str, faults: Faults) -> Store {
 
 fn mounted(store: &Store, dir: &Dir, complaints: &Arc<Mutex<Vec<String>>>) -> Mount {
     let complaints = Arc::clone(complaints);
-    let listener = Box::new(move |path: &Path, error: &bowwave_engine::backend::Error| {
+    let listener = Box::new(move |path: &Path, told: Told<'_>| {
+        let Told::Failed(error) = told else { return };
         let complaint = format!("{}: {error}", path.display());
         complaints.lock().expect("no panic holds it").push(complaint);
     });

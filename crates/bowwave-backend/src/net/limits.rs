@@ -32,9 +32,10 @@ impl Limits {
         Self { timeout, deadline, retry, pace }
     }
 
-    /// The same for requests whose bodies take as long as their size demands: the budget starts with the first failure.
+    /// The same for requests whose bodies take as long as their size demands: the budget starts with the first failure, which
+    /// may itself be a standstill of a time-out.
     pub(crate) fn for_uploads(&self) -> RetryLimits {
-        RetryLimits { from_first_failure: true, ..self.retry }
+        RetryLimits { from_first_failure: true, budget_ns: nanos(self.timeout), ..self.retry }
     }
 }
 

@@ -167,7 +167,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
-    let mount = Mount::with_listener(opened.store.clone(), &args.dir, args.options(), complaints())
+    let options = MountOptions { caution: opened.store.network().is_some(), ..args.options() };
+    let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, complaints())
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
     let access = access(&mount, args);

@@ -82,7 +82,9 @@ impl<T: Tree> Operations<T> {
             drop(turn);
             let closing = self.closing(writes, how.process);
             let mut open = OpenHandle { inode, path: path.into(), file, writes, closing, apart: false };
-            match self.inodes.opened(inode, &open.opening(), since) {
+            let opening = open.opening();
+            self.caution(&open.path, &opening.identity);
+            match self.inodes.opened(inode, &opening, since) {
                 Opened::Same => return Ok((open, Pages::Keep)),
                 Opened::Other => return Ok((open, Pages::Drop)),
                 Opened::Apart => {

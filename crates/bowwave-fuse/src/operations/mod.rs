@@ -15,9 +15,10 @@ pub(crate) use names::Caller;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bowwave_engine::Identity;
 use bowwave_engine::backend::{Entry, Error};
 use fuser::{Errno, FileAttr};
 
@@ -27,7 +28,7 @@ use crate::errno::{errno, is_everyday};
 use crate::handles::{Handles, OfInode};
 use crate::inodes::{Inodes, Opening};
 use crate::layout::{Layout, NAME_BYTES_MAX};
-use crate::mount::Listener;
+use crate::mount::{Listener, Told};
 use crate::options::MountOptions;
 use crate::order::{Order, Turn};
 use crate::stamps::Stamps;
@@ -48,6 +49,8 @@ pub(crate) struct Operations<T: Tree> {
     folders: Handles<FolderHandle>,
     defaults: Defaults,
     listener: Listener,
+    /// The listener has heard of a file whose versions cannot be told apart for sure.
+    cautioned: AtomicBool,
     stamps: Stamps,
     closings: Closings,
     /// Grows with each change of anything; tells whether a listing may be out of date.
@@ -108,6 +111,7 @@ impl<T: Tree> Operations<T> {
             folders: Handles::new(),
             defaults,
             listener,
+            cautioned: AtomicBool::new(false),
             stamps: Stamps::default(),
             closings: Closings::default(),
             changes: AtomicU64::new(0),
@@ -193,9 +197,22 @@ impl<T: Tree> Operations<T> {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Says once what the store cannot promise of its files' versions.
+    fn caution(&self, path: &Path, identity: &Identity) {
+        let is_strong = identity.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
+        if !self.options.caution || is_strong || self.cautioned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let what = match identity.modified_ns {
+            Some(_) => "no strong ETag: versions of one size that replace each other within a second may mix",
+            None => "neither an ETag nor a time: versions of one size may mix",
+        };
+        (self.listener)(path, Told::Unversioned(what));
+    }
+
     fn fail(&self, path: &Path, error: &Error) -> Errno {
         if !is_everyday(error.kind()) {
-            (self.listener)(path, error);
+            (self.listener)(path, Told::Failed(error));
         }
         errno(error)
     }

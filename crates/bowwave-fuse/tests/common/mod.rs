@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result, StatFs};
-use bowwave_fuse::{Mount, MountOptions, OpenFile, Tree};
+use bowwave_fuse::{Mount, MountOptions, OpenFile, Told, Tree};
 
 /// Whether mounts can be made here; prints the reason if not.
 #[expect(clippy::print_stdout, reason = "the harness shows it for skipped tests")]
@@ -194,7 +194,8 @@ impl Memory {
 
     pub fn mount_with(&self, dir: &Dir, options: MountOptions) -> Mount {
         let shared = Arc::clone(&self.shared);
-        let listener = Box::new(move |path: &Path, error: &Error| {
+        let listener = Box::new(move |path: &Path, told: Told<'_>| {
+            let Told::Failed(error) = told else { return };
             let complaint = format!("{}: {error}", path.display());
             shared.complaints.lock().expect("no panic holds it").push(complaint);
         });
