@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bowwave_core::network::{Condition, Response, Validators};
 use http::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MATCH,
-    IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
+    IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
 
 /// Entity tag and time of modification, as the server writes them.
@@ -27,18 +27,21 @@ pub(super) fn response(status: u16, headers: &HeaderMap, coding: Option<&str>) -
     let has_range = headers.contains_key(CONTENT_RANGE);
     let found = ContentRange::of(headers);
     let total = found.and_then(|found| found.total);
-    let found_coding =
-        text(headers, CONTENT_ENCODING).filter(|found| !found.eq_ignore_ascii_case("identity"));
-    let parts =
-        text(headers, CONTENT_TYPE).is_some_and(|kind| kind.trim_start().starts_with("multipart/byteranges"));
+    let coding = coding.filter(|coding| !coding.eq_ignore_ascii_case("identity"));
+    // Each line of the header adds a coding.
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter().filter(|found| !is(found, "identity"));
+    let encoded = match coding {
+        None => codings.next().is_some(),
+        Some(coding) => codings.next().is_none_or(|found| found != coding) || codings.next().is_some(),
+    };
+    let parts = headers.get_all(CONTENT_TYPE).iter().any(|kind| is(kind, "multipart/byteranges"));
     Response {
         status,
         version: Validators { size: total, ..validators(headers) },
         range: found.and_then(|found| found.range),
         has_range,
-        length: text(headers, CONTENT_LENGTH).and_then(|length| length.trim().parse().ok()),
-        encoded: found_coding.as_deref() != coding.filter(|coding| !coding.eq_ignore_ascii_case("identity"))
-            || status == 206 && parts,
+        length: text(headers, CONTENT_LENGTH).and_then(|length| number(&length)),
+        encoded: encoded || status == 206 && parts,
     }
 }
 
@@ -67,17 +70,19 @@ pub(super) struct ContentRange {
 impl ContentRange {
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let value = text(headers, CONTENT_RANGE)?;
-        let (range, total) = value.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
+        let (range, total) = value.trim().strip_prefix("bytes")?.split_once('/')?;
+        // A space ends the unit's name.
+        let range = range.strip_prefix([' ', '\t'])?;
         let range = match range.trim() {
             "*" => None,
             range => {
                 let (first, last) = range.split_once('-')?;
-                Some((first.trim().parse().ok()?, last.trim().parse::<u64>().ok()?.checked_add(1)?))
+                Some((number(first)?, number(last)?.checked_add(1)?))
             }
         };
         let total = match total.trim() {
             "*" => None,
-            total => Some(total.parse().ok()?),
+            total => Some(number(total)?),
         };
         Some(Self { range, total })
     }
@@ -99,8 +104,23 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
 }
 
+/// The value of a header. `None` too if there are several that differ: nothing tells which of them holds.
 pub(super) fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
-    Some(headers.get(name)?.to_str().ok()?.to_owned())
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.all(|other| other == value).then(|| value.to_str().ok().map(str::to_owned))?
+}
+
+/// Whether a header's value is `name`, or `name` with parameters.
+fn is(value: &HeaderValue, name: &str) -> bool {
+    let value = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default();
+    value.trim_ascii().eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// Digits with white space around them: no sign.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.trim();
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 /// `month` from 0.
@@ -120,6 +140,58 @@ const MONTHS: [&str; 12] =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bowwave_core::network::{Expected, Fault};
+
+    /// The head of a response to a request for the first ten of a hundred bytes, of the version `"1"`.
+    fn check(changes: &[(HeaderName, &'static str)], coding: Option<&str>) -> Result<(), Fault> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(ETAG, "\"1\""), (CONTENT_LENGTH, "10"), (CONTENT_RANGE, "bytes 0-9/100")] {
+            if changes.iter().all(|(changed, _)| *changed != name) {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+        }
+        for (name, value) in changes {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let version = Validators { etag: Some("\"1\"".to_owned()), modified: None, size: Some(100) };
+        Expected { version, start: 0, end: 10 }.check(&response(206, &headers, coding))
+    }
+
+    #[test]
+    fn a_response_that_names_two_ranges_or_versions_is_refused() {
+        let range = |value| (CONTENT_RANGE, value);
+        assert_eq!(check(&[], None), Ok(()));
+        assert_eq!(check(&[range("bytes 0-9/100"), range("bytes 0-9/100")], None), Ok(()));
+        let both = [range("bytes 0-9/100"), range("bytes 10-19/100")];
+        assert_eq!(check(&both, None), Err(Fault::OtherRange));
+        assert_eq!(check(&[(ETAG, "\"1\""), (ETAG, "\"2\"")], None), Err(Fault::Unversioned));
+    }
+
+    #[test]
+    fn a_second_content_coding_is_not_overlooked() {
+        let coding = |value| (CONTENT_ENCODING, value);
+        assert_eq!(check(&[coding("identity")], None), Ok(()));
+        assert_eq!(check(&[coding("identity"), coding("gzip")], None), Err(Fault::Encoded));
+        assert_eq!(check(&[coding("identity"), coding("gzip")], Some("gzip")), Ok(()));
+        assert_eq!(check(&[coding("gzip"), coding("br")], Some("gzip")), Err(Fault::Encoded));
+        assert_eq!(check(&[], Some("gzip")), Err(Fault::Encoded));
+    }
+
+    #[test]
+    fn parts_of_several_ranges_are_refused_in_any_spelling() {
+        for kind in ["multipart/byteranges; boundary=x", " Multipart/ByteRanges;boundary=x"] {
+            assert_eq!(check(&[(CONTENT_TYPE, kind)], None), Err(Fault::Encoded), "{kind}");
+        }
+        assert_eq!(check(&[(CONTENT_TYPE, "multipart/mixed")], None), Ok(()));
+    }
+
+    #[test]
+    fn numbers_with_a_sign_and_a_unit_without_a_space_are_no_range() {
+        for range in ["bytes +0-9/100", "bytes 0-+9/100", "bytes 0-9/+100", "bytes0-9/100"] {
+            assert_eq!(check(&[(CONTENT_RANGE, range)], None), Err(Fault::OtherRange), "{range}");
+        }
+        assert_eq!(check(&[(CONTENT_RANGE, "bytes  0 - 9 / 100")], None), Ok(()));
+    }
 
     #[test]
     fn times_of_lists_are_read_to_the_second() {
