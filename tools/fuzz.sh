@@ -1,53 +1,95 @@
 #!/usr/bin/env bash
-# Fuzzes every reader of traces, plans and devices: builds the targets once, with coverage counters, and runs them two at a time.
+# Fuzzes what reads the bytes of others, and what others call: builds the targets once, with coverage counters and, where there
+# is a nightly compiler, the address sanitizer, and runs them two at a time.
 #
 #   tools/fuzz.sh [SECONDS [TARGET...]]     SECONDS for each target, 60 if not said; all targets if none is named
 #   tools/fuzz.sh reproduce TARGET FILE     run one input, as a failure says
 #
 # Needs nothing but stable Rust and a C++ compiler: the counters are the compiler's own, libFuzzer comes as a crate.
-# It starts from the tests' samples; inputs that reach new code are kept beside what was built, for the next run.
+# Each starts from the tests' samples or from fuzz/seeds; inputs that reach new code are kept beside what was built, for the next
+# run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 root=$PWD
 built=${CARGO_TARGET_DIR:-$root/target}/fuzz
 host=$(rustc -vV | sed -n 's/^host: //p')
-program=$built/$host/release/traces
+programs=$built/$host/release
 corpus=$built/corpus
 artifacts=$built/artifacts
+samples=$root/crates/bowwave-trace/tests/samples
+boundaries=(response server listing segment mount capi region)
 targets=(detect csv bwt fio strace blkparse tracefs msr alibaba tencent spc arc lirs mqsim vscsi vscsi-csv oracle-general
-    plan device)
+    plan device "${boundaries[@]}")
 
 build() {
     if ! command -v c++ >/dev/null; then
         echo "fuzz: error: 'c++' is missing, which builds libFuzzer (try: apt-get install g++, as root)" >&2
         exit 1
     fi
-    # What cargo-fuzz passes, less the address sanitizer, which needs a nightly compiler.
+    local toolchain=() sanitizer=
+    if cargo +nightly --version >/dev/null 2>&1; then
+        toolchain=(+nightly) sanitizer=-Zsanitizer=address
+    else
+        echo "fuzz: without the address sanitizer, which needs a nightly compiler (try: rustup toolchain install nightly)" >&2
+    fi
+    # What cargo-fuzz passes.
     RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing" \
-        cargo build --locked --quiet --release --manifest-path fuzz/Cargo.toml --target-dir "$built" --target "$host"
+-Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing $sanitizer" \
+        cargo "${toolchain[@]}" build --locked --quiet --release --manifest-path fuzz/Cargo.toml --target-dir "$built" \
+        --target "$host"
+}
+
+# program TARGET: the program that the target is in.
+program() {
+    case " ${boundaries[*]} " in
+    *" $1 "*) echo "$programs/boundaries" ;;
+    *) echo "$programs/traces" ;;
+    esac
+}
+
+# seeds TARGET: its first inputs, separated by commas. Samples of other formats would be refused.
+seeds() {
+    local found
+    case $1 in
+    plan) found=("$root"/crates/bowwave-sim/plans/*) ;;
+    device) found=("$root"/crates/bowwave-sim/devices/*) ;;
+    detect) found=("$samples"/*.*) ;;
+    csv) found=("$samples"/expected/*.csv) ;;
+    fio) found=("$samples"/*.iolog) ;;
+    strace | blkparse | tracefs | spc | mqsim) found=("$samples"/*."$1") ;;
+    msr | alibaba | tencent) found=("$samples/$1.csv") ;;
+    arc) found=("$samples"/*.lis) ;;
+    lirs) found=("$samples/sprite.trace") ;;
+    vscsi) found=("$samples"/*.vscsi?) ;;
+    vscsi-csv) found=("$samples/vm.csv") ;;
+    oracle-general) found=("$samples"/*.oracleGeneral) ;;
+    *) found=("$root/fuzz/seeds/$1"/*) ;;
+    esac
+    local IFS=,
+    echo "${found[*]}"
 }
 
 # fuzz TARGET: runs one; on a failure prints its end and how to repeat it.
 fuzz() {
-    local target=$1 log=$artifacts/$1.log samples=crates/bowwave-trace/tests/samples
-    case $target in
-    plan) samples=crates/bowwave-sim/plans ;;
-    device) samples=crates/bowwave-sim/devices ;;
-    esac
+    local target=$1 log=$artifacts/$1.log len_max=8192
+    # The head of a segment alone is two pages.
+    [ "$target" != segment ] || len_max=24576
     mkdir -p "$corpus/$target" "$artifacts/$target"
-    if RUST_BACKTRACE=0 BOWWAVE_FUZZ=$target "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
-        -print_final_stats=1 -verbosity=0 -artifact_prefix="$artifacts/$target/" \
-        "$corpus/$target" "$root/$samples" >"$log" 2>&1; then
-        echo "fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, none fails"
+    if RUST_BACKTRACE=0 BOWWAVE_FUZZ=$target "$(program "$target")" -max_total_time="$seconds" -timeout=20 \
+        -rss_limit_mb=2560 -max_len="$len_max" -print_final_stats=1 -verbosity=0 -artifact_prefix="$artifacts/$target/" \
+        -seed_inputs="$(seeds "$target")" "$corpus/$target" >"$log" 2>&1; then
+        local accepted
+        accepted=$(sed -n 's/^stat::accepted_inputs: *//p' "$log" | tail -n 1)
+        echo "fuzz: $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, none fails;" \
+            "of the first ${accepted#* of }, ${accepted% of *} were accepted"
         return 0
     fi
     {
         echo "fuzz: $target fails:"
-        # The panic, or libFuzzer's own verdict (a hang, too much memory).
-        grep -A 2 -e 'panicked at' -e 'ERROR: libFuzzer' "$log" || tail -n 30 "$log"
+        # The panic, the sanitizer's report, or libFuzzer's own verdict (a hang, too much memory).
+        grep -A 2 -e 'panicked at' -e 'ERROR: libFuzzer' -e 'ERROR: AddressSanitizer' "$log" || tail -n 30 "$log"
         echo "fuzz: repeat it with: tools/fuzz.sh reproduce $target ${log%.log}/$(ls -t "${log%.log}" | head -n 1)"
     } >&2
     return 1
@@ -55,7 +97,7 @@ fuzz() {
 
 build
 if [ "${1:-}" = reproduce ]; then
-    exec env BOWWAVE_FUZZ="${2:?a target}" "$program" "${3:?a file}"
+    exec env BOWWAVE_FUZZ="${2:?a target}" "$(program "$2")" "${3:?a file}"
 fi
 seconds=${1:-60}
 shift || true

@@ -7,6 +7,9 @@
 
 #![no_main]
 
+mod fields;
+mod tally;
+
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -17,7 +20,7 @@ use bowwave_trace::binary::Trace;
 use bowwave_trace::import::{self, BlockAction, Format, Options, TracefsEvents};
 use bowwave_trace::oracle_general::Objects;
 use bowwave_trace::{Reader, Record, Writer};
-use libfuzzer_sys::{Corpus, fuzz_target};
+use libfuzzer_sys::{Corpus, fuzz_mutator, fuzz_target, fuzzer_mutate};
 
 /// What the bytes are taken for.
 enum Target {
@@ -62,8 +65,14 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     if format == Some(Format::Binary) {
         verify(bytes);
     }
-    check(bytes, format, &options);
+    tally::count(check(bytes, format, &options));
     Corpus::Keep
+});
+
+// Half of all changes are of fields and lines, the others of bytes.
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    let changed = if seed % 2 == 0 { fields::mutate(data, size, max_size, seed / 2) } else { None };
+    changed.unwrap_or_else(|| fuzzer_mutate(data, size, max_size))
 });
 
 /// A plan is refused in one line with its place, or its machines can be made.
@@ -73,7 +82,9 @@ fn plan(bytes: &[u8]) -> Corpus {
     if text.contains("trace") || text.contains(['/', '\\']) {
         return Corpus::Reject;
     }
-    match Plan::parse(text, "fuzz", Path::new("")) {
+    let parsed = Plan::parse(text, "fuzz", Path::new(""));
+    tally::count(parsed.is_ok());
+    match parsed {
         Ok(plan) => assert!(!plan.axes.cases().is_empty(), "a plan without runs"),
         Err(error) => {
             let message = error.to_string();
@@ -88,6 +99,7 @@ fn plan(bytes: &[u8]) -> Corpus {
 /// A device's file, and overrides of a known device: refused in one line, or a device with limits that can be built.
 fn device(bytes: &[u8]) -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
+    tally::count(DeviceSpec::parse("fuzz", text).is_ok());
     let overridden = DeviceSpec::names().into_iter().map(|name| DeviceSpec::open(&format!("{name}:{text}")));
     for device in overridden.chain([DeviceSpec::parse("fuzz", text)]) {
         match device {
@@ -105,12 +117,15 @@ fn device(bytes: &[u8]) -> Corpus {
 }
 
 /// What any bytes must give: records within bounds, times that do not run back, at most one error, at the end, in one
-/// line with the input's name; and records that our own form holds unchanged.
-fn check(bytes: &[u8], format: Option<Format>, options: &Options) {
+/// line with the input's name; and records that our own form holds unchanged. Returns whether there was a record.
+fn check(bytes: &[u8], format: Option<Format>, options: &Options) -> bool {
     let input = Cursor::new(bytes.to_vec());
     let mut import = match import::from_reader(input, "fuzz", format, options) {
         Ok(import) => import,
-        Err(error) => return one_line(&error.to_string()),
+        Err(error) => {
+            one_line(&error.to_string());
+            return false;
+        }
     };
     let ours = matches!(import.format(), Format::Csv | Format::Binary);
     let mut text = Writer::new(Vec::new()).expect("memory takes it");
@@ -141,6 +156,7 @@ fn check(bytes: &[u8], format: Option<Format>, options: &Options) {
     let again: Vec<Record> =
         Reader::new(text.as_slice(), "ours").collect::<Result<_, _>>().expect("our own writer wrote it");
     assert_eq!(again, kept);
+    !kept.is_empty()
 }
 
 /// The binary reader beyond its rows: names, streams and checksums.

@@ -59,6 +59,8 @@ mod emulate;
 mod entry;
 mod error;
 mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod generate;
 mod memory;
 mod net;
@@ -93,8 +95,6 @@ pub use url::{Options, open_url, redacted};
 pub use wait::{
     Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };
-#[cfg(any(test, feature = "fuzzing"))]
-pub use wrap::fuzz_disk_segment;
 pub use wrap::{
     DiskCache, DiskStats, Fault, Faults, Limit, Operation, Record, Throttle, Trace, TraceLog, WriteFaults,
 };

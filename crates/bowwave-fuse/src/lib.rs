@@ -21,6 +21,8 @@ mod errno;
 mod error;
 mod filesystem;
 mod finish;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod handles;
 mod inodes;
 mod kernel;

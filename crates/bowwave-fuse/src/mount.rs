@@ -69,24 +69,12 @@ impl Mount {
     ) -> Result<Self> {
         let point = checks::mount_point(dir)?;
         let source = tree.url().to_owned();
-        let of_store = |error: bowwave_engine::backend::Error| Error::new(format!("{source}: {error}"));
-        let read_only = options.read_only || tree.writes() == Writes::No;
-        let process = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        let defaults = Defaults {
-            uid: options.uid.unwrap_or(process.0),
-            gid: options.gid.unwrap_or(process.1),
-            own: options.uid.is_some() || options.gid.is_some(),
-            modified: SystemTime::now(),
-            writable: !read_only,
-            process,
-        };
         let readahead_bytes = options.readahead_bytes();
         let write_out_timeout = options.write_out_timeout;
         let allow_other = options.allow_other;
         let lanes = Lanes::new(RECEIVERS, options.requests_max.max(1));
-        let layout = Layout::new(tree).map_err(of_store)?;
-        let operations = Operations::new(layout, options, defaults, listener).map_err(of_store)?;
-        let operations = Arc::new(operations);
+        let operations = Arc::new(operations_of(tree, options, listener)?);
+        let read_only = !operations.is_writable();
         let finish = (!read_only).then(|| {
             let operations = Arc::clone(&operations);
             Finish::new(write_out_timeout, move || operations.sync_all())
@@ -167,6 +155,30 @@ impl Drop for Mount {
         // Nobody is left to tell; `unmount` is for those who want to know.
         let _ = self.unmounter.unmount();
     }
+}
+
+/// What the requests of a mount of `tree` work on.
+///
+/// # Errors
+/// Of the store, whose root is looked at.
+pub(crate) fn operations_of<T: Tree>(
+    tree: T,
+    options: MountOptions,
+    listener: Listener,
+) -> Result<Operations<T>> {
+    let source = tree.url().to_owned();
+    let of_store = |error: bowwave_engine::backend::Error| Error::new(format!("{source}: {error}"));
+    let process = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let defaults = Defaults {
+        uid: options.uid.unwrap_or(process.0),
+        gid: options.gid.unwrap_or(process.1),
+        own: options.uid.is_some() || options.gid.is_some(),
+        modified: SystemTime::now(),
+        writable: !options.read_only && tree.writes() != Writes::No,
+        process,
+    };
+    let layout = Layout::new(tree).map_err(of_store)?;
+    Operations::new(layout, options, defaults, listener).map_err(of_store)
 }
 
 /// Unmounts a [`Mount`] from any thread.

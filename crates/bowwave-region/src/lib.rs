@@ -29,6 +29,8 @@
 
 mod anonymous;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod inner;
 #[cfg(not(feature = "model"))]
 mod kernel;

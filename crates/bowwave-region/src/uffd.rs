@@ -243,7 +243,7 @@ impl Uffd {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        touches.extend(raw[..bytes].chunks_exact(MESSAGE_BYTES).filter_map(parse));
+        touches.extend(decode(&raw[..bytes]));
         Ok(())
     }
 }
@@ -276,6 +276,11 @@ const MESSAGE_BYTES: usize = 32;
 /// Messages taken at once.
 const MESSAGES_MAX: usize = 16;
 const EVENT_PAGEFAULT: u8 = 0x12;
+
+/// The page faults among the messages in `bytes`.
+pub(crate) fn decode(bytes: &[u8]) -> impl Iterator<Item = Touch> {
+    bytes.chunks_exact(MESSAGE_BYTES).filter_map(parse)
+}
 
 /// A page fault as the kernel lays it out: event, 7 bytes, flags, address, thread. Other events were not asked for.
 fn parse(message: &[u8]) -> Option<Touch> {

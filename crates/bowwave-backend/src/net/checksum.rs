@@ -118,7 +118,7 @@ impl Sum {
 
 /// The checksum that a store has of some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Checksum {
+pub(super) struct Checksum {
     algorithm: Algorithm,
     value: Vec<u8>,
     /// Over the checksums of so many parts, not over the bytes.
@@ -414,7 +414,7 @@ async fn table(version: &Version) -> Option<Vec<(Range<u64>, Checksum)>> {
 }
 
 /// The parts in a document of attributes, if they are those of the version.
-fn parts(document: &[u8], tag: &str, size: u64) -> Option<Vec<(Range<u64>, Checksum)>> {
+pub(super) fn parts(document: &[u8], tag: &str, size: u64) -> Option<Vec<(Range<u64>, Checksum)>> {
     let (mut found, mut bytes, mut sum, mut end, mut is_version) = (Vec::new(), None, None, 0u64, false);
     let read =
         xml::read(document, &["GetObjectAttributesResponse", "GetObjectAttributesOutput"], |path, text| {

@@ -233,7 +233,7 @@ async fn follow(
     tokio::time::timeout(client.limits.timeout, hops).await.unwrap_or_else(|_| Err(late()))
 }
 
-fn request(method: &Method, url: &Url, headers: &[(HeaderName, String)]) -> reqwest::Request {
+pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String)]) -> reqwest::Request {
     let mut url = url.clone();
     let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
     // Neither fails for a URL with a host.

@@ -8,6 +8,8 @@ pub(crate) mod credentials;
 mod draft;
 mod errors;
 mod exchange;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod http;
 mod intake;
 mod lend;

@@ -32,7 +32,11 @@ pub(super) fn target(place: &str, from: &Url, response: &Incoming) -> Result<Opt
     }
 }
 
-fn follow(from: &Url, mut to: Url) -> std::result::Result<Url, &'static str> {
+/// Where a redirection leads, with the credentials that are sent there.
+///
+/// # Errors
+/// Why it is not followed.
+pub(super) fn follow(from: &Url, mut to: Url) -> std::result::Result<Url, &'static str> {
     match (from.scheme(), to.scheme()) {
         (_, "https") | ("http", "http") => {}
         ("https", "http") => return Err("a redirection from https to http is not followed"),

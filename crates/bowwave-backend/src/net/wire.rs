@@ -229,7 +229,7 @@ pub(super) async fn explained(place: &str, incoming: Incoming) -> Error {
 }
 
 /// The error with what the server says about it, and of the kind that its code means.
-fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Error {
+pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Error {
     let code = xml::find(body.as_bytes(), "Error", "Code").unwrap_or_default();
     let said = xml::find(body.as_bytes(), "Error", "Message").filter(|said| !said.trim().is_empty());
     let said = said.map_or_else(String::new, |said| format!(" ({})", one_line(&said)));
