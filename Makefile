@@ -24,7 +24,7 @@ export PATH := $(PATH):$(abspath $(TARGET))/tools/deny/bin
 PREFIX := /usr/local
 # Random traces that `make test` compares with the models, for each policy and each scheduler.
 TRACES := 300
-# Seconds that `make test` fuzzes each target, two at a time; CI gives 25, six minutes for all.
+# Seconds that `make test` fuzzes each target, two at a time; CI gives 12, three minutes for all.
 FUZZ_SECONDS := 2
 
 demo:
