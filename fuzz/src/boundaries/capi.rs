@@ -134,8 +134,11 @@ pub fn run(input: Input) -> bool {
     let mut open = Open::default();
     // SAFETY: a version is a string.
     assert!(!unsafe { CStr::from_ptr(bowwave_version()) }.is_empty());
-    // Every other call would fail without a store.
+    // Most other calls would fail without a store, a file and a region.
     open.open(&Url::Pattern, &Options::Usual);
+    open.call(&Call::FileOpen { store: 0, path: Name::Empty });
+    let (offset, len) = (Offset::Page(0), Offset::Page(0));
+    open.call(&Call::Map { store: 0, path: Name::Empty, offset, len, flags: 0 });
     for call in &input.calls.0 {
         open.call(call);
     }

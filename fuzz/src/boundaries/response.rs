@@ -165,8 +165,10 @@ pub fn run(input: Input) -> bool {
     ];
     let right = right.into_iter().enumerate().filter(|(at, _)| lacks < 192 || lacks >> at & 1 == 0);
     let right: Vec<_> = right.filter_map(|(_, header)| header).collect();
+    // As the HTTP library gives them: without the space around a value.
+    let trimmed = |(name, value): (String, Vec<u8>)| (name, value.trim_ascii().to_vec());
     let headers: Vec<_> =
-        right.iter().chain(&headers.0).map(|header| header.line(start, end, size)).collect();
+        right.iter().chain(&headers.0).map(|header| trimmed(header.line(start, end, size))).collect();
     let coding = coding.map(Coding::text);
     let verdict = check_response(status, &headers, coding, &expected);
     if verdict == Some(Ok(())) {
@@ -239,11 +241,11 @@ fn must_be(expected: &Expected, status: u16, headers: &[(String, Vec<u8>)], codi
     if lengths.windows(2).all(|pair| pair[0] == pair[1]) {
         assert!(lengths.iter().flatten().all(|&length| length == bytes), "{headers:?}");
     }
-    let plain = |coding: &[u8]| !coding.eq_ignore_ascii_case(b"identity");
-    let wanted = coding.map(str::as_bytes).filter(|coding| plain(coding));
-    for value in values("content-encoding") {
-        assert_eq!(Some(value).filter(|coding| plain(coding)), wanted, "{headers:?}");
-    }
+    // The coding `identity` says nothing; any other counts each time that it is named.
+    let plain = |coding: &&[u8]| !coding.eq_ignore_ascii_case(b"identity");
+    let wanted: Vec<_> = coding.map(str::as_bytes).into_iter().filter(plain).collect();
+    let found: Vec<_> = values("content-encoding").filter(plain).collect();
+    assert_eq!(found, wanted, "{headers:?}");
     if status == 206 {
         let parts = b"multipart/byteranges";
         let is_parts =
