@@ -15,8 +15,10 @@ use bowwave_engine::backend::{
 use bowwave_engine::{Engine, Options, Policy, Store, TriedLock};
 use bowwave_region::{MapOptions, Region, Touched};
 use shuttle::rand::{Rng as _, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
+use shuttle::{Config, Runner};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 24;
@@ -208,13 +210,22 @@ impl Scene {
     }
 }
 
+/// Of each thread of the model.
+const STACK_BYTES: usize = 256 << 10;
+
 /// Runs `scene` in many orders: chosen at random, and with few changes of thread in the wrong places.
 fn explore(runs: usize, scene: impl Fn() + Send + Sync + 'static) {
     let runs = std::env::var("BOWWAVE_MODEL_RUNS").map_or(runs, |runs| runs.parse().expect("a number"));
     let scene = Arc::new(scene);
     let again = Arc::clone(&scene);
-    shuttle::check_random(move || scene(), runs);
-    shuttle::check_pct(move || again(), runs, 3);
+    let config = || {
+        let mut config = Config::new();
+        // Its own 32 KiB are less than an engine takes to be made in a debug build.
+        config.stack_size = STACK_BYTES;
+        config
+    };
+    Runner::new(RandomScheduler::new(runs), config()).run(move || scene());
+    Runner::new(PctScheduler::new(3, runs), config()).run(move || again());
 }
 
 /// The same with a map of the scene's file, which `run` is done with when it returns.
