@@ -223,6 +223,9 @@ struct Model {
     blurred: bool,
 }
 
+/// Largest reply that is asked for: a larger one does not fit into the buffer of a socket as the system makes it, and is lost.
+const REPLY_BYTES_MAX: u32 = 128 << 10;
+
 struct Kernel {
     device: File,
     unique: u64,
@@ -495,7 +498,7 @@ impl Kernel {
                 true
             }
             Step::Read { handle, offset, size } => {
-                self.read(self.handle(*handle), offset.get(), *size % (1 << 20))
+                self.read(self.handle(*handle), offset.get(), *size % REPLY_BYTES_MAX)
             }
             Step::Write { .. } => self.write(step),
             Step::Flush(handle) => self.send(25, 1, &longs(&[self.handle(*handle), 0, 7])).is_ok(),
