@@ -108,7 +108,7 @@ impl Cloud {
         call::persist(client.limits.for_uploads(), &client.traffic, attempt).await
     }
 
-    /// How long the store may be silent while it moves so many bytes by itself.
+    /// Longest silence of the store while it copies `bytes` bytes by itself.
     fn patience(&self, bytes: u64) -> Duration {
         self.wire.client.limits.timeout + Duration::from_secs(bytes / COPY_RATE)
     }
@@ -207,6 +207,8 @@ impl Cloud {
             }
             Err(error) => return Err(error),
         };
+        // A store that acknowledges an object and discards it is found out here, as after a multipart upload.
+        let found = self.head(key, place).await?.ok_or_else(|| vanished(place))?;
         match etag {
             Some(etag) if !etag.starts_with("W/") => Ok(Meta {
                 key: key.clone(),
@@ -218,13 +220,13 @@ impl Cloud {
                 checksums: Checksums::default(),
             }),
             // Only the server's own time can stand in for a tag.
-            _ => self.head(key, place).await?.ok_or_else(|| vanished(place)),
+            _ => Ok(found),
         }
     }
 
     /// Begins an upload.
     pub(super) async fn begin(&self, key: &Key, place: &str) -> Result<String> {
-        // Not tried again at once: a try whose answer was lost leaves a stray upload.
+        // A retry after a lost response leaves a stray upload, which `uploads` lists.
         self.parts.0.create_multipart(key).await.map_err(|error| write_error(place, &error))
     }
 
@@ -341,7 +343,7 @@ impl Cloud {
         )
     }
 
-    /// Copies a whole object of so many bytes on the server.
+    /// Copies a whole object on the server.
     pub(super) async fn copy(&self, from: &Meta, to: &Key, exclusive: bool) -> Result<()> {
         let source = format!("{}/{}", self.bucket, encoded(from.key.as_ref(), true));
         let mut headers = match self.kind {

@@ -245,8 +245,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("upload-wrong-tag", "s3 gs az", "+++++??"),
     row("upload-done-but-412", "s3 gs az", "+++++??"),
     row("upload-done-but-404", "s3 gs", "+++++++"),
-    // A small object is one PUT, and its success is believed: looking it up would cost a request for each file.
-    row("upload-discarded", "s3 gs az", "+++++?F"),
+    row("upload-discarded", "s3 gs az", "+++++FF"),
     // The object is read at once, so that its checksum is known.
     row("flip", "s3", "++++F++"),
     row("flip,first=1", "s3", "++++?++"),
