@@ -33,7 +33,7 @@ demo:
 	@$(TARGET)/release/bowwave demo
 
 test: lint
-	@tools/setup.sh browser
+	@tools/setup.sh browser servers
 	$(CARGO) test --locked --workspace
 	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet

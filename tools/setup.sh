@@ -3,7 +3,7 @@
 # what is missing, and says which package to install where it may not.
 #
 #   tools/setup.sh PART...      parts: build, cost, deny, fuse, fuzz, python, browser, verify, programs, power,
-#                               databases
+#                               databases, servers
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -141,12 +141,27 @@ databases() {
     done
 }
 
+# Servers that tests start on loopback: versitygw of the Go module proxy, below the target directory, and nginx. Tests skip a
+# server that is missing, so this never fails.
+servers() {
+    local directory=${CARGO_TARGET_DIR:-target}/tools/bin go=go module=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+    command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || install nginx-light ||
+        say "'nginx' is missing and could not be installed (try: apt-get install nginx-light, as root)"
+    command -v versitygw >/dev/null || [ -x "$directory/versitygw" ] && return 0
+    command -v go >/dev/null || [ ! -x /usr/local/go/bin/go ] || go=/usr/local/go/bin/go
+    command -v "$go" >/dev/null || install golang-go || true
+    say "installing versitygw in $directory"
+    mkdir -p "$directory"
+    GOBIN=$(realpath "$directory") "$go" install "$module" >&2 ||
+        say "'versitygw' is missing and could not be installed (try: go install $module)"
+}
+
 for part in "$@"; do
     case $part in
-        build | cost | deny | fuse | fuzz | python | browser | verify | programs | power | databases) "$part" ;;
+        build | cost | deny | fuse | fuzz | python | browser | verify | programs | power | databases | servers) "$part" ;;
         *)
             say "error: unknown part '$part' (one of build, cost, deny, fuse, fuzz, python, browser, verify, programs," \
-                "power, databases)"
+                "power, databases, servers)"
             exit 2
             ;;
     esac
