@@ -5,11 +5,16 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::MutexGuard;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bowwave_testkit::HttpServer;
+use bowwave_testkit::hostile::{Dialect, Fault, HostileServer, Mode, Slow};
+use common::close::close;
 use common::{bowwave, can_mount, failure, one_at_a_time, run};
 use serde_json::Value;
 
@@ -90,14 +95,12 @@ impl Served {
     }
 
     fn of(url: &str, folder: &Folder, options: &[&str]) -> Self {
-        let mut child = bowwave()
-            .args(["mount", url])
-            .arg(folder.at())
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("bowwave starts");
+        Self::by(bowwave().args(["mount", url]).arg(folder.at()).args(options))
+    }
+
+    fn by(command: &mut Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("bowwave starts");
         let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("UTF-8");
@@ -186,6 +189,44 @@ fn ctrl_c_ends_a_mount_that_is_in_use() {
 }
 
 #[test]
+fn a_second_signal_ends_a_mount_that_waits_for_its_store() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new("impatient");
+    let server = HostileServer::start(Dialect::S3).expect("loopback");
+    let mut mount = bowwave();
+    mount.args(["mount", &server.url()]).arg(folder.at()).args(["--timeout", "60s", "--allow-http"]);
+    mount.args(["--endpoint", &server.endpoint()]);
+    mount.args(["--region", "us-east-1"]);
+    mount.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+    let mut served = Served::by(&mut mount);
+    server.set_mode(Mode::of(Fault::Slow(Slow::UnreadUpload)));
+    let writer = thread::spawn({
+        let file = folder.at().join("written");
+        move || {
+            let mut file = fs::File::create(file).expect("a file of the mount");
+            file.write_all(&[1; 4096]).and_then(|()| close(file)).is_ok()
+        }
+    });
+    let start = Instant::now();
+    while server.requests().put == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "no upload begins");
+        thread::sleep(Duration::from_millis(10));
+    }
+    served.signal("TERM");
+    thread::sleep(Duration::from_millis(500));
+    assert!(served.child.try_wait().expect("our child").is_none(), "the first signal waits for the upload");
+    let asked = Instant::now();
+    served.signal("TERM");
+    let status = served.child.wait().expect("our child");
+    assert_eq!(status.signal(), Some(15));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(!writer.join().expect("no panic"), "the write fails");
+    assert!(!folder.is_mounted());
+}
+
+#[test]
 fn a_mount_in_the_background_is_ready_when_the_command_returns() {
     if !can_mount() {
         return;
@@ -255,7 +296,7 @@ fn what_one_mount_has_read_the_next_one_has_on_the_disk() {
     }
     let folder = Folder::new("disk");
     let kept = std::env::temp_dir().join(format!("bowwave-mount-kept-{}", std::process::id()));
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
     let large = fs::File::options().write(true).open(folder.from().join("large")).expect("there");
     large.set_modified(old).expect("ours");
     let want = fs::read(folder.from().join("large")).expect("there");

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use bowwave_testkit::hostile::{Dialect, Fault, HostileServer, ListFault, UploadFault, added_names, content};
+use bowwave_testkit::hostile::{Dialect, Fault, HostileServer, ListFault, added_names, content};
 
 use crate::common::close::close;
 use crate::modes::Call;
@@ -148,10 +148,6 @@ pub(crate) fn judged(done: Done, call: Call, fault: Fault, server: &HostileServe
             let is_there = server.object(&key).is_some();
             match result {
                 Ok(()) if whole && is_there => Outcome::Works,
-                // The success of a single PUT is believed: looking each file up would cost it a second request.
-                Ok(()) if fault == Fault::Upload(UploadFault::Discarded) && call == Call::Write => {
-                    Outcome::Works
-                }
                 Ok(()) => Outcome::Wrong("success, and the object is not there".to_owned()),
                 Err(_) if !versions.is_empty() && !whole => Outcome::Wrong("half an object".to_owned()),
                 Err(error) => Outcome::Fails(message(&error)),
