@@ -166,6 +166,15 @@ fn a_broken_trace_fails_with_its_line_after_the_decisions_before_it() {
 }
 
 #[test]
+fn input_that_is_no_trace_prints_no_table() {
+    let mut command = bowwave();
+    command.args(["explain", "-", "--policy", "ondemand"]);
+    let trace = format!("{HEADER}0,1,read,a,12x,1\n");
+    let output = common::output_with_input(&mut command, trace.as_bytes());
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(1), ""));
+}
+
+#[test]
 fn impossible_reads_are_refused_before_they_fill_the_memory() {
     let trace = format!("{HEADER}0,1,read,a,0,18446744073709551615\n");
     let mut command = bowwave();

@@ -133,8 +133,10 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
     let mut progress = Progress::bytes("explaining", total);
     let mut record = Record::default();
     let (mut access, mut left_out) = (0, 0);
+    // A file that is no trace fails here, before any output.
+    let mut more = rows.read(&mut record).map_err(Failure::failed)?;
     lines.head()?;
-    while rows.read(&mut record).map_err(Failure::failed)? {
+    while more {
         let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));
         match record.op {
             Op::Read
@@ -156,6 +158,7 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
         if access % ROWS_A_REPORT == 0 {
             progress.at(rows.bytes_read());
         }
+        more = rows.read(&mut record).map_err(Failure::failed)?;
     }
     for (repair, count) in rows.repairs().iter() {
         output::note(format_args!("{}: {count}", repair.description()));
