@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use bowwave_testkit::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET, program};
 use common::close::close;
@@ -58,4 +59,22 @@ fn files_of_several_parts_are_uploaded_renamed_and_appended_to() {
     assert!(fs::read(bucket.join("large-renamed")).expect("in the bucket") == expected);
     assert_eq!(fs::read(bucket.join("small-renamed")).expect("in the bucket"), expected[..3]);
     assert!(!bucket.join("small").exists() && !bucket.join("large").exists());
+}
+
+/// `tar czf` writes its archive in a child whose `close` happens at its exit: the kernel drops the error.
+#[test]
+fn an_upload_that_failed_unseen_fails_the_end_of_the_mount() {
+    let place = Place::new("lost-writes");
+    if !can_mount() {
+        return;
+    }
+    let url = format!("fault:finish_errors=1:emulate:s3:{}", place.store().display());
+    fs::write(place.root().join("data"), vec![7; 9 << 20]).expect("writable");
+    let served = Served::start(&url, &place.at(), &["--retries", "0"]);
+    let mut tar = Command::new("tar");
+    tar.arg("czf").arg(place.at().join("data.tgz")).arg("-C").arg(place.root()).arg("data");
+    assert!(tar.status().expect("tar is installed").success(), "it does not notice");
+    let (status, said) = served.unmount();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("data.tgz was not uploaded, and is lost: "), "{said}");
 }

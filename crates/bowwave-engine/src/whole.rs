@@ -14,6 +14,7 @@
 //! Of a draft that fails nothing is left, and each handle that was open then hears of it once, from fsync or close; who has
 //! written to it hears of it from each write, too.
 
+mod discarded;
 mod part;
 mod room;
 
@@ -33,6 +34,7 @@ use crate::queue::Queue;
 use crate::request::again_at;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use discarded::Discarded;
 pub(crate) use part::Part;
 use room::Buffer;
 pub(crate) use room::{Room, Slots};
@@ -44,6 +46,7 @@ pub(crate) struct Whole {
     object: Arc<dyn WriteObject>,
     queue: Arc<Queue>,
     slots: Arc<Slots>,
+    discarded: Arc<Discarded>,
     /// Bytes of a part.
     part: usize,
     path: PathBuf,
@@ -123,7 +126,7 @@ impl Whole {
     pub(crate) fn new(
         engine: &Arc<Inner>,
         object: Arc<dyn WriteObject>,
-        (queue, slots): (&Arc<Queue>, &Arc<Slots>),
+        (queue, slots, discarded): (&Arc<Queue>, &Arc<Slots>, &Arc<Discarded>),
         part: usize,
         (path, name): (&Path, String),
     ) -> Self {
@@ -150,6 +153,7 @@ impl Whole {
             object,
             queue: Arc::clone(queue),
             slots: Arc::clone(slots),
+            discarded: Arc::clone(discarded),
             part,
             path: path.to_owned(),
             name,
@@ -498,6 +502,7 @@ impl Whole {
         drop(std::mem::take(&mut state.spare));
         state.handles.values_mut().for_each(|mine| mine.has_written = false);
         drop(state);
+        self.discarded.forget(&self.path);
         self.show(entry, identity);
         Ok(())
     }
@@ -554,6 +559,9 @@ impl Whole {
         state.last_failure = Some((state.draft, error.clone()));
         state.draft += 1;
         drop(std::mem::take(&mut state.spare));
+        if state.gone.is_none() {
+            self.discarded.add(&self.path, error);
+        }
     }
 
     /// Begins a draft of no bytes, or leaves the object as it is if it has that length.

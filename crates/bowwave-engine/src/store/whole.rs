@@ -16,12 +16,13 @@ use crate::file::{Access, File};
 use crate::files::Files;
 use crate::queue::Queue;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::whole::{Gone, Slots, Whole, Writer};
+use crate::whole::{Discarded, Gone, Slots, Whole, Writer};
 
 /// The objects of a store that are being written.
 #[derive(Debug)]
 pub(super) struct Wholes {
     slots: Arc<Slots>,
+    discarded: Arc<Discarded>,
     /// Bytes of a part.
     part: usize,
     written: Mutex<HashMap<PathBuf, Arc<FileEntry>>>,
@@ -37,6 +38,7 @@ impl Wholes {
         let most = depth.unwrap_or(u32::MAX).min(profile.slots);
         Self {
             slots: Arc::new(Slots::new(most, move || queue.is_in_use())),
+            discarded: Arc::default(),
             part,
             written: Mutex::default(),
             renaming: Mutex::default(),
@@ -95,7 +97,8 @@ impl Store {
     /// Returns when what was closed is published, as far as it can be.
     ///
     /// # Errors
-    /// `Busy` if objects are being written still, which then stay as they are.
+    /// `Busy` if objects are being written still, which then stay as they are. The error of an upload that failed, once,
+    /// unless a later one to the same path has succeeded.
     pub(super) fn settle_wholes(&self) -> Result<()> {
         let mut unfinished = Vec::new();
         for (path, whole) in self.inner.wholes.that(|_, _| true) {
@@ -103,6 +106,9 @@ impl Store {
             if whole.is_draft() {
                 unfinished.push(path.display().to_string());
             }
+        }
+        if let Some(error) = self.inner.wholes.discarded.take() {
+            return Err(error.into());
         }
         if unfinished.is_empty() {
             return Ok(());
@@ -165,7 +171,7 @@ impl StoreInner {
         let whole = Whole::new(
             &self.engine,
             Arc::clone(&object),
-            (&self.queue, &wholes.slots),
+            (&self.queue, &wholes.slots, &wholes.discarded),
             wholes.part,
             (path, name),
         );
