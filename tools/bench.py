@@ -125,7 +125,7 @@ class Bench:
         for _ in range(self.rounds):
             for case in cases:
                 policy, keeps, size = case
-                with self.mount("emulate:s3:pattern:/", "--policy", policy, "--kernel-cache", keeps) as (at, _):
+                with self.mount("emulate:s3:pattern:/", "--policy", policy, "--set", f"kernel_cache={keeps}") as (at, _):
                     start = time.monotonic()
                     subprocess.run(["md5sum", f"{at}/{size // MIB}MiB"], check=True, stdout=subprocess.DEVNULL)
                     figures[case].append(size / (time.monotonic() - start) / 1e6)

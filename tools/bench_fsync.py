@@ -7,10 +7,10 @@ A folder on emulate:hdd is mounted for reading and writing. In it a writer does 
 `while :; do dd bs=8M count=64; sync; rm; done` does, as fast as it may. The parts:
 
     fsync   beside it, the job of `bowwave reproduce fsync-tester`: 1 MiB written at the start of a file and synced, each
-            second. With --scheduler deadline-rw and deadline, the device taking 1, 4, 32 and 128 requests at once
+            second. With --set scheduler=deadline-rw and deadline, the device taking 1, 4, 32 and 128 requests at once
             (--depth): below 32 and 128 the emulated disk has an order of its own
     read    beside it and two readers that are fast, one that takes 64 KiB of a file in order each 20 ms: it comes to wait
-            for what was read ahead for it. With promotion and without (--scheduler deadline:promotion=0)
+            for what was read ahead for it. With promotion and without (--set scheduler=deadline:promotion=0)
 
 What is compared takes turns, round by round (--rounds), and each row has the figures of all its rounds. The writer's rate
 is what it has written, to the end of each of its syncs.
@@ -115,7 +115,7 @@ class Bench:
 
     def mount(self, store, scheduler, depth, *more):
         url = f"emulate:hdd,slots={max(depth, 1)}:{store}"
-        options = ["--scheduler", scheduler, "--device-depth", str(depth), "--cache", self.options.cache, *more]
+        options = ["--set", f"scheduler={scheduler}", "--set", f"device_depth={depth}", "--cache", self.options.cache, *more]
         return mounted(self.options.bowwave, url, self.folder, *options)
 
     def job(self, scheduler, depth, what, *more):
@@ -157,7 +157,7 @@ class Bench:
         for depth in self.options.depth or (1, 4, 32, 128):
             kinds = {"without promotion": "deadline:promotion=0", "with promotion": "deadline"}
             runs = self.turns(kinds, lambda kind, depth=depth: self.job(
-                kinds[kind], depth, what, "--kernel-cache", "off"))
+                kinds[kind], depth, what, "--set", "kernel_cache=off"))
             self.table("read", [(f"{name}, depth {depth}", runs[name]) for name in kinds], 1000)
 
     def turns(self, kinds, run):

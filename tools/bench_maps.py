@@ -8,7 +8,7 @@ The same touches (bowwave read --pattern clustered --mmap, each 4 KiB page of cl
 back, the clusters in random order) go to
 
     region none, linux          files mapped by this process: no readahead, Linux's read-around
-    region range, learned       Lustre's readahead with ranges as document 003 has them, and with --range-clusters learned
+    region range, learned       Lustre's readahead with ranges as document 003 has them, and with --set range_clusters=learned
     region stream               bowwave's own, the default
     thread learned, stream      the same, each touch served by the thread that touches
     kernel over none            a mount that does nothing but fetch, mapped by the kernel, which reads around by itself: with
@@ -46,17 +46,17 @@ QUICK = {
 # Who maps, and with what.
 WAYS = {
     "region none": ("region", ["--policy", "none"]),
-    "region range": ("region", ["--policy", "range", "--range-clusters", "mended"]),
-    "region learned": ("region", ["--policy", "range", "--range-clusters", "learned"]),
+    "region range": ("region", ["--policy", "range", "--set", "range_clusters=mended"]),
+    "region learned": ("region", ["--policy", "range", "--set", "range_clusters=learned"]),
     "region stream": ("region", ["--policy", "stream"]),
     "region linux": ("region", ["--policy", "linux"]),
-    "thread learned": ("thread", ["--policy", "range", "--range-clusters", "learned"]),
+    "thread learned": ("thread", ["--policy", "range", "--set", "range_clusters=learned"]),
     "thread stream": ("thread", ["--policy", "stream"]),
-    "kernel 128 over none": ("kernel", ["--policy", "none", "--kernel-readahead", "128KiB"]),
+    "kernel 128 over none": ("kernel", ["--policy", "none", "--set", "kernel_readahead=128KiB"]),
     "kernel over none": ("kernel", ["--policy", "none"]),
     "kernel over linux": ("kernel", ["--policy", "linux"]),
     "kernel over range": ("kernel", ["--policy", "range"]),
-    "kernel over learned": ("kernel", ["--policy", "range", "--range-clusters", "learned"]),
+    "kernel over learned": ("kernel", ["--policy", "range", "--set", "range_clusters=learned"]),
 }
 
 
@@ -99,7 +99,7 @@ class Bench:
                    "--size", size_of_none if way == "region none" else size]
         if by != "kernel":
             return self.read(f"{store}/{name}", f"--mmap={by}", *policy, *options)
-        with mounted(self.bowwave, f"{store}:pattern:/", self.folder, *policy, "--kernel-cache", "on",
+        with mounted(self.bowwave, f"{store}:pattern:/", self.folder, *policy, "--set", "kernel_cache=on",
                      "--read-only") as (at, counters):
             row = self.read(f"{at}/{name}", "--mmap=kernel", *options)
         row["requests"], fetched = counters["requests"], counters["bytes_fetched"]

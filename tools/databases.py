@@ -34,7 +34,7 @@ import time
 from mounts import can_mount, end_mounts_when_stopped, is_mounted
 from power_clients import Sqlite, sqlite_faults
 
-MOUNTS = ((), ("--cache", "8MiB"), ("--kernel-cache", "off"), ("--dirty-expire", "50ms"))
+MOUNTS = ((), ("--cache", "8MiB"), ("--set", "kernel_cache=off"), ("--dirty-expire", "50ms"))
 # Programs of PostgreSQL, which Debian keeps outside PATH.
 POSTGRES = ("initdb", "postgres", "pgbench", "psql", "pg_amcheck", "pg_checksums")
 CLIENTS = 4

@@ -45,7 +45,7 @@ MOUNTS = {
     "default": (),
     "early write-back": ("--dirty-expire", "20ms"),
     "small cache": ("--cache", "2MiB", "--dirty-expire", "20ms"),
-    "no kernel cache": ("--kernel-cache", "off", "--dirty-expire", "20ms"),
+    "no kernel cache": ("--set", "kernel_cache=off", "--dirty-expire", "20ms"),
 }
 SHORT = (("ext4", "early write-back"),)
 WHOLE = tuple((kind, mount) for kind in ("ext4", "xfs") for mount in MOUNTS)

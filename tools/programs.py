@@ -213,7 +213,7 @@ class Trial:
 
     def mount(self, command, policy, _name):
         # Without readahead of the kernel, either, where there is to be none.
-        kernel = ["--kernel-cache", "on"] + (["--kernel-readahead", "0"] if policy == "none" else [])
+        kernel = ["--set", "kernel_cache=on"] + (["--set", "kernel_readahead=0"] if policy == "none" else [])
         with mounted(self.options.bowwave, self.url, self.folder, "--policy", policy, *kernel,
                      "--cache", self.cache()) as (at, counters):
             printed, _, seconds = self.child(command(at))

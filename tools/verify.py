@@ -84,8 +84,8 @@ exec {mount} --internal-only "$@"
 MOUNTS = {
     "default": (),
     "small cache": ("--cache", "2MiB"),
-    "no kernel cache": ("--kernel-cache", "off"),
-    "no kernel cache, small cache": ("--kernel-cache", "off", "--cache", "2MiB"),
+    "no kernel cache": ("--set", "kernel_cache=off"),
+    "no kernel cache, small cache": ("--set", "kernel_cache=off", "--cache", "2MiB"),
 }
 # Those that a short run has for each part.
 SHORT = {

@@ -20,14 +20,40 @@ pub enum Command {
     /// See what readahead does for a slow store, on this machine and without network
     Demo(commands::demo::Args),
     /// Show a store as files
+    ///
+    /// Programs write in the mount as the store allows: any byte of a directory's files, whole objects of a cloud. Written
+    /// bytes are in the store when fsync returns, at the latest when the file is closed. The mount ends with Ctrl-C,
+    /// SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or 'umount DIR'. A store that is one file appears as a
+    /// directory with that file.
+    ///
+    /// Other processes cannot trace or dump this one, which holds credentials, unless BOWWAVE_DUMPABLE=1 is set.
     Mount(commands::mount::Args),
     /// End a mount
     Umount(commands::umount::Args),
     /// List, and abort, uploads that were never finished at an object store
     Uploads(commands::uploads::Args),
     /// Run a program that sees stores as files, without a mount
+    ///
+    /// The program sees the store's files below PATH, read-only: it opens, reads and maps them, and gets their attributes, by
+    /// the C library's functions, which bowwave serves in the program itself. Nothing is mounted, and PATH need not exist.
+    /// Children are served, too. Programs that are linked statically, or make system calls by themselves, are not: mount
+    /// the store for them. Each process has a cache of its own.
+    ///
+    /// With --swap the program may have more memory than the machine: what malloc and mmap give it beyond --memory goes to
+    /// --spill, and comes back before it is needed. Allocations from --swap-from bytes on, and private maps of memory from
+    /// 2MiB on, are served. Each process has its own memory and spill; a child after fork does not have its parent's. It
+    /// needs root, the sysctl vm.unprivileged_userfaultfd=1, or permission to open /dev/userfaultfd.
     Run(commands::run::Args),
     /// Read a store in this process and measure it
+    ///
+    /// Of a file, each thread reads a part of its own; of a directory, threads read the files in turn. Every thread has a
+    /// handle, and with it a readahead state, of its own. With --verify, data of pattern: is compared byte by byte (in the
+    /// time measured); of other data the SHA-256 is printed.
+    ///
+    /// With --mmap, the files are mapped into memory, and each page of each block is touched once: times are those of
+    /// touches (a touch) and of touches that were page faults (a fault, p50, p99, max). Maps are shared by the threads, but
+    /// readahead tells threads apart. A page that cannot be read, after retries, ends the program with SIGBUS, after the
+    /// cause is printed. With --mmap=thread the thread that touches a page also fills it.
     Read(commands::read::Args),
     /// Print the decisions of a readahead policy on a trace, one a line
     Explain(commands::explain::Args),

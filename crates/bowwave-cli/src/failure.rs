@@ -4,6 +4,10 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ErrorKind};
+
+use crate::tunables;
+
 /// Why a command did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -18,6 +22,8 @@ enum Kind {
     Failed,
     /// The command was wrong.
     Usage,
+    /// The command was right and could not be done, which has an exit code of its own.
+    Coded(u8),
     /// Nobody reads our output any more.
     Unread,
     /// A program that we ran has ended so, and said why.
@@ -49,6 +55,12 @@ impl Failure {
         Self { kind: Kind::Ended(code), ..Self::failed(format_args!("the program ended with {code}")) }
     }
 
+    /// The same with another exit code.
+    #[must_use]
+    pub fn with_code(self, code: u8) -> Self {
+        Self { kind: Kind::Coded(code), ..self }
+    }
+
     /// Adds what to try.
     #[must_use]
     pub fn try_this(mut self, remedy: impl fmt::Display) -> Self {
@@ -60,7 +72,7 @@ impl Failure {
     #[must_use]
     pub fn from_clap(error: &clap::Error) -> Self {
         let text = error.render().to_string();
-        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Self::usage("no command was given").try_this("bowwave --help");
         }
         // Paragraphs: the message, then tips, then the usage and a pointer to the help.
@@ -76,7 +88,12 @@ impl Failure {
             let several = || tip.rsplit_once("exist: ");
             tip.rsplit_once("exists: ").or_else(several).map_or(tip, |(_, names)| names)
         });
-        Self::usage(message).try_this(tip.unwrap_or("--help"))
+        let moved = error.get(ContextKind::InvalidArg).and_then(|argument| {
+            let key = argument.to_string().trim_start_matches("--").replace('-', "_");
+            tunables::is_key(&key).then(|| format!("--set {key}=VALUE"))
+        });
+        let moved = moved.filter(|_| error.kind() == ErrorKind::UnknownArgument);
+        Self::usage(message).try_this(moved.as_deref().or(tip).unwrap_or("--help"))
     }
 
     /// Says it on standard error; the exit code to end with.
@@ -85,11 +102,15 @@ impl Failure {
         match self.kind {
             Kind::Unread => return ExitCode::SUCCESS,
             Kind::Ended(code) => return ExitCode::from(code),
-            Kind::Failed | Kind::Usage => {}
+            Kind::Failed | Kind::Usage | Kind::Coded(_) => {}
         }
         // If nobody listens there, the exit code still tells.
         let _nobody_listens = writeln!(io::stderr(), "bowwave: error: {self}");
-        ExitCode::from(if self.kind == Kind::Usage { 2 } else { 1 })
+        ExitCode::from(match self.kind {
+            Kind::Usage => 2,
+            Kind::Coded(code) => code,
+            _ => 1,
+        })
     }
 }
 

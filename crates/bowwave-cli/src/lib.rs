@@ -13,6 +13,7 @@
 pub mod cli;
 pub mod commands;
 pub mod failure;
+pub mod help;
 pub mod interrupt;
 pub mod lustre;
 pub mod mounted;
@@ -22,6 +23,7 @@ pub mod requests;
 mod secrets;
 pub mod setup;
 pub mod table;
+pub mod tunables;
 pub mod values;
 
 use std::ffi::OsString;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, ErrorKind};
-use bowwave_core::Clusters;
 use bowwave_engine::{AheadBudget, Engine, Options, Policy, RangeConfig, Settings, Store, StreamConfig};
 
+use crate::tunables::SetArgs;
 use crate::{Failure, values};
 
 /// How stores are reached.
@@ -35,54 +35,42 @@ pub struct StoreArgs {
     connections: Option<u32>,
 
     /// Longest wait for a connection, a response, or between two bytes of a response
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     timeout: Duration,
 
     /// Longest read or lookup over a network, all attempts together; without it, 1.25 times --timeout
     ///
     /// Then a program gets an error (ETIMEDOUT). Uploads may take longer, as long as their bytes move.
-    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = positive_duration)]
     deadline: Option<Duration>,
 
     /// Least throughput of a response over a network, in bytes a second, measured over each --timeout; 0 for none
     ///
     /// A slower response is given up and requested again. Lower it for links slower than this.
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = values::size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "4KiB", value_parser = values::size)]
     min_rate: u64,
 
     /// Refuse objects without a strong ETag, whose versions cannot be told apart for sure
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     require_version: bool,
 
     /// Do not compare what is read of S3 with the checksums that the store has
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_verify: bool,
 
     /// Most entries of one directory of an object store; each takes some 400 bytes of memory while it is listed
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     list_max: u64,
 
-    /// In which order the store is asked
-    ///
-    /// deadline: what someone waits for before what nobody waits for, which has its turn, too. deadline-literal: the
-    /// patch of 2009 that this comes from, to the letter. deadline-rw: reads before writes, as Linux 2.6.29. noop: in
-    /// order of arrival. Knobs follow a colon, as in deadline:starved=4,promotion=0: docs/guide-devices.md has them.
-    #[arg(long, value_name = "NAME[:KNOBS]", default_value = "deadline", value_parser = values::scheduler)]
-    scheduler: values::Scheduler,
-
-    /// Requests kept at the store at once; without it, as many as it serves
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    device_depth: Option<u32>,
-
-    /// How often a failed request is tried again where that may help
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=100))]
+    /// Retries of a failed request, where a retry may help
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=100))]
     retries: u32,
 
-    /// Of hundred reads that someone waits for, how many at most are asked for again because they are late
+    /// Maximum share of demand reads that are sent a second time because they are late, in percent
     ///
-    /// What comes first counts. Where one request in a hundred takes a second, that second is not waited for. Each costs a
-    /// request, so it is off unless asked for; writes are never asked for again.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    /// The first response counts. Each costs a request, so it is off by default. Useful where one request in a hundred
+    /// takes a second. Writes are never sent a second time.
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     hedge: u32,
 }
 
@@ -97,7 +85,7 @@ pub struct DiskArgs {
     #[arg(long, value_name = "DIR")]
     disk_cache: Option<PathBuf>,
 
-    /// Bytes of the disk that the directory may take; at least 64MiB
+    /// Maximum bytes that --disk-cache holds; at least 64MiB
     #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "disk_cache", value_parser = values::positive_size)]
     disk_size: u64,
 }
@@ -124,30 +112,30 @@ impl DiskArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Cache")]
 pub struct CacheArgs {
-    /// Memory for pages and their bookkeeping; without it, a quarter of what there is
+    /// Memory for pages and their metadata; without it, a quarter of the available memory
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     cache: Option<u64>,
 
     /// Size of a page: a power of two from 4 KiB to 2 MiB
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = values::positive_size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "4KiB", value_parser = values::positive_size)]
     page_size: u64,
 
-    /// Most pages of a readahead window; without it, what suits the store
+    /// Largest readahead window, as a size (1MiB) or in pages; without it, what suits the store
     ///
-    /// That is 128 KiB for stores as near as a local disk (as in Linux), else the store's best request size, which is
-    /// about ten times latency × bandwidth of one connection; at most a sixteenth of the cache, and for the policy stream at
-    /// most 1 MiB, for it keeps several windows ahead of who waits.
-    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    ra_pages: Option<u32>,
+    /// That is 128 KiB for low-latency stores such as a local disk (as in Linux), else the store's best request size:
+    /// about ten times latency × bandwidth of one connection. At most a sixteenth of the cache. The policy stream takes
+    /// at most 1 MiB, because it keeps several windows ahead of each reader.
+    #[arg(long, value_name = "SIZE|PAGES", value_parser = values::window)]
+    ra_pages: Option<values::Window>,
 
-    /// How much may be on its way ahead of readers at a time, of all files; without it, what memory has room for
+    /// Maximum readahead in flight, of all files together; without it, what memory allows
     ///
-    /// Readahead beyond it is left out; readers' own requests are not counted. 0 for no readahead.
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    /// Readahead beyond it is left out. Demand reads are not counted. 0 for no readahead.
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::size)]
     ahead_max: Option<u64>,
 
     #[command(flatten)]
-    range: RangeArgs,
+    pub(crate) set: SetArgs,
 
     /// Bytes that a kernel in front reads around a fault of a mapped page; 0 if there is none.
     #[arg(skip)]
@@ -166,22 +154,22 @@ impl CacheArgs {
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(next_help_heading = "Writing")]
 pub struct WriteArgs {
-    /// How much may be written and not in the store before writers wait; without it, a fifth of the cache
+    /// Dirty bytes from which on writers wait; without it, a fifth of the cache
     ///
     /// Never more than half of the cache. Linux's dirty_bytes.
-    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::positive_size)]
     dirty_limit: Option<u64>,
 
-    /// From how much on it goes to the store by itself; without it, half of --dirty-limit
+    /// Dirty bytes from which on write-back starts; without it, half of --dirty-limit
     ///
     /// Linux's dirty_background_bytes. Below --dirty-limit.
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::size)]
     dirty_background: Option<u64>,
 
-    /// After how long it goes to the store by itself, however little it is
+    /// Age from which on dirty bytes are written back, however few
     ///
     /// Linux's dirty_expire_centisecs.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
     dirty_expire: Duration,
 }
 
@@ -192,65 +180,6 @@ impl WriteArgs {
             dirty_background_bytes: self.dirty_background,
             dirty_expire: self.dirty_expire,
             ..options
-        }
-    }
-}
-
-/// The finer points of the policy `range`, named after Lustre's settings.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub struct RangeArgs {
-    /// Policy range: how near each other page faults of one cluster lie; 0 for no clusters
-    ///
-    /// Also the largest window around a fault. Lustre's read_ahead_range_kb. From 64KiB to --range-max.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = values::size)]
-    range_bytes: u64,
-
-    /// Policy range: files up to this size are read whole at the second read; 0 for never
-    ///
-    /// Lustre's max_read_ahead_whole_mb. At most --range-max.
-    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = values::size)]
-    range_whole: u64,
-
-    /// Policy range: the largest window, from 64KiB to 1TiB
-    ///
-    /// Lustre's max_read_ahead_per_file_mb.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = values::size)]
-    range_max: u64,
-
-    /// Policy range: what is done about clusters of page faults
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = RangeClusters::Suited)]
-    range_clusters: RangeClusters,
-}
-
-/// [`Clusters`] on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum RangeClusters {
-    /// Learned in files that are mapped into memory without a mount, else mended
-    Suited,
-    /// Document 003, with its first page fetched and page 0 no sentinel
-    Mended,
-    /// And what the last clusters had is read ahead at the first fault of the next
-    Learned,
-    /// Document 003 to the letter
-    Literal,
-    /// Lustre before document 003
-    Before,
-}
-
-impl RangeArgs {
-    fn config(self) -> RangeConfig {
-        RangeConfig {
-            range_bytes: self.range_bytes,
-            whole_bytes: self.range_whole,
-            file_bytes_max: self.range_max,
-            clusters: match self.range_clusters {
-                RangeClusters::Suited => Clusters::Suited,
-                RangeClusters::Mended => Clusters::Mended,
-                RangeClusters::Learned => Clusters::Learned,
-                RangeClusters::Literal => Clusters::Literal,
-                RangeClusters::Before => Clusters::Before,
-            },
-            ..RangeConfig::default()
         }
     }
 }
@@ -322,25 +251,26 @@ fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>, Failure> {
 /// What the command line says of an engine and its stores.
 #[must_use]
 pub fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Settings {
+    let tunables = cache.set.tunables();
     let options = Options {
         cache_bytes: cache.cache,
         page_bytes: cache.page_size,
         ahead_max: cache.ahead_max.map(AheadBudget::new),
         policy,
-        range: RangeConfig { fault_bytes: cache.fault_bytes, ..cache.range.config() },
+        range: RangeConfig { fault_bytes: cache.fault_bytes, ..tunables.range() },
         stream: StreamConfig {
             reader_ahead_pages: cache.fault_bytes / cache.page_size,
             ..StreamConfig::default()
         },
-        scheduler: store.scheduler.algorithm,
-        scheduler_knobs: store.scheduler.knobs.clone(),
-        device_depth: store.device_depth,
+        scheduler: tunables.scheduler.algorithm,
+        scheduler_knobs: tunables.scheduler.knobs,
+        device_depth: tunables.device_depth,
         retries: store.retries,
         hedge_percent: store.hedge,
         store: store.options(),
         ..Options::default()
     };
-    Settings { options, ra_pages: cache.ra_pages }
+    Settings { options, ra_pages: cache.ra_pages.map(|window| window.pages(cache.page_size)) }
 }
 
 impl StoreArgs {

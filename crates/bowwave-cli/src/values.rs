@@ -28,6 +28,59 @@ pub fn positive_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The largest readahead window, in pages or bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// A number of pages.
+    Pages(u32),
+    /// A size.
+    Bytes(u64),
+}
+
+impl Window {
+    /// Its pages of `page_bytes`; a part of a page counts as one.
+    #[must_use]
+    pub fn pages(self, page_bytes: u64) -> u32 {
+        match self {
+            Self::Pages(pages) => pages,
+            Self::Bytes(bytes) => {
+                u32::try_from(bytes.div_ceil(page_bytes.max(1))).unwrap_or(WINDOW_PAGES_MAX)
+            }
+        }
+    }
+}
+
+/// A readahead window: `256` pages or `1MiB`.
+///
+/// # Errors
+/// What is wrong, for clap to put behind the option's name.
+pub fn window(text: &str) -> Result<Window, String> {
+    let wrong = || {
+        format!(
+            "not in 1..={WINDOW_PAGES_MAX} pages; write pages, as in 256, or a size up to 4GiB, as in 1MiB"
+        )
+    };
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let pages = text.parse().ok().filter(|pages| (1..=WINDOW_PAGES_MAX).contains(pages));
+        return pages.map(Window::Pages).ok_or_else(wrong);
+    }
+    let bytes = bowwave_backend::parse_size(text).filter(|bytes| (1..=WINDOW_BYTES_MAX).contains(bytes));
+    bytes.map(Window::Bytes).ok_or_else(wrong)
+}
+
+/// As [`window`], in pages of 4 KiB, which traces and simulations have.
+///
+/// # Errors
+/// What is wrong, for clap to put behind the option's name.
+pub fn window_pages(text: &str) -> Result<u32, String> {
+    window(text).map(|window| window.pages(4096))
+}
+
+/// Largest window in pages.
+const WINDOW_PAGES_MAX: u32 = 1 << 20;
+/// Largest window in bytes: so many pages of 4 KiB.
+const WINDOW_BYTES_MAX: u64 = 4 << 30;
+
 /// A time: `30ms`, `1.5s`.
 ///
 /// # Errors
@@ -106,6 +159,15 @@ mod tests {
             [999, 1_500, 150_000, 31_200_000, 2_000_000_000].map(time),
             ["999 ns", "1.5 us", "150 us", "31.2 ms", "2.00 s"]
         );
+    }
+
+    #[test]
+    fn windows_are_pages_or_sizes() {
+        assert_eq!(["256", "1MiB", "4k", "5000B"].map(window_pages), [256, 256, 1, 2].map(Ok));
+        assert_eq!(window("1MiB").map(|window| window.pages(64 << 10)), Ok(16));
+        for bad in ["", "0", "0k", "1048577", "5GiB", "-1", "x"] {
+            assert!(window(bad).is_err_and(|message| message.contains("1MiB")), "{bad}");
+        }
     }
 
     #[test]

@@ -37,3 +37,69 @@ fn completions_and_manual_pages_know_the_commands() {
     let page = run(bowwave().args(["man", "explain"]));
     assert!(page.contains(".TH bowwave-explain 1") && page.contains("ondemand\\-patch"), "{page}");
 }
+
+#[test]
+fn help_of_commands_with_many_options_is_at_most_60_lines_and_help_all_has_the_rest() {
+    for command in ["mount", "read", "run"] {
+        let (short, all) =
+            (run(bowwave().args([command, "--help"])), run(bowwave().args([command, "--help-all"])));
+        assert_eq!(short, run(bowwave().args([command, "-h"])));
+        assert!(short.lines().count() <= 60, "{} lines:\n{short}", short.lines().count());
+        for text in [&short, &all] {
+            assert!(text.contains("--cache <SIZE>") && text.contains("Examples:\n  bowwave "), "{text}");
+        }
+        assert!(short.contains("--help-all") && !short.contains("--hedge"), "{short}");
+        assert!(all.contains("--hedge <PERCENT>") && all.contains("--set <KEY=VALUE>"), "{all}");
+    }
+}
+
+#[test]
+fn tunables_are_no_options_of_a_mount_and_the_manual_and_the_refusal_name_them() {
+    let all = run(bowwave().args(["mount", "--help-all"]));
+    let manual = run(bowwave().args(["man", "mount"]));
+    for key in
+        ["range_bytes", "range_clusters", "scheduler", "device_depth", "kernel_cache", "kernel_readahead"]
+    {
+        let option = format!("--{}", key.replace('_', "-"));
+        assert!(!all.contains(&option), "{option}");
+        assert!(manual.contains(&format!("\\fB{key}\\fR [default: ")), "{key}");
+        for command in [&["mount", "pattern:/", "/no/such/dir"][..], &["read", "pattern:/"]] {
+            let (code, line) = failure(bowwave().args(command).args([&option, "1"]));
+            assert!(code == 2 && line.contains(&format!("(try --set {key}=VALUE)")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_readahead_window_is_a_size_or_a_number_of_pages_everywhere() {
+    let read = |window: &str| {
+        run(bowwave().args(["read", "pattern:/4MiB", "--cache", "64MiB", "--json", "--ra-pages", window]))
+    };
+    assert!(read("1MiB").contains("\"ra_pages\":256,"), "{}", read("1MiB"));
+    assert!(read("256").contains("\"ra_pages\":256,"), "{}", read("256"));
+    let trace = b"time_ns,pid,op,file,offset,length\n0,1,read,a,0,65536\n";
+    let explain = |arguments: &[&str]| {
+        let mut command = bowwave();
+        command.args(["explain", "-", "--json", "--policy", "ondemand"]).args(arguments);
+        common::run_with_input(&mut command, trace)
+    };
+    assert_eq!(explain(&["--ra-pages", "64KiB"]), explain(&["--ra-pages", "16"]));
+    assert_ne!(explain(&["--ra-pages", "64KiB"]), explain(&[]));
+    let replay = |window: &str| {
+        let mut command = bowwave();
+        command.args(["replay", "-", "--policy", "ondemand", "--json", "--ra-pages", window]);
+        common::run_with_input(&mut command, trace)
+    };
+    assert_eq!(replay("64KiB,1MiB"), replay("16,256"));
+    let (code, line) = failure(bowwave().args(["read", "pattern:/4MiB", "--ra-pages", "5GiB"]));
+    assert!(code == 2 && line.contains("--ra-pages") && line.contains("up to 4GiB"), "{line}");
+}
+
+#[test]
+fn explain_without_a_policy_explains_the_default_one() {
+    let trace = b"time_ns,pid,op,file,offset,length\n0,1,read,a,0,65536\n1,1,read,a,65536,65536\n";
+    let explain = |arguments: &[&str]| {
+        common::run_with_input(bowwave().args(["explain", "-", "--json"]).args(arguments), trace)
+    };
+    assert_eq!(explain(&[]), explain(&["--policy", "stream"]));
+}

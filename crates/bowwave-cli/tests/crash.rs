@@ -38,7 +38,7 @@ use log::Sync;
 const KINDS: [(&str, &[&str]); 4] = [
     ("", &[]),
     ("", &["--cache", "2MiB"]),
-    ("", &["--kernel-cache", "off"]),
+    ("", &["--set", "kernel_cache=off"]),
     ("emulate:nvme:", &["--cache", "4MiB"]),
 ];
 

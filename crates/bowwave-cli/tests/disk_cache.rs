@@ -65,7 +65,7 @@ impl Bench {
         fs::write(&source, &want).expect("writable");
         let old = SystemTime::now() - Duration::from_secs(60);
         fs::File::options().write(true).open(&source).expect("there").set_modified(old).expect("ours");
-        let served = Served::start(&disk.display().to_string(), &at, &["--kernel-cache", "off"]);
+        let served = Served::start(&disk.display().to_string(), &at, &["--set", "kernel_cache=off"]);
         Self { served, top, want, _alone: alone }
     }
 
@@ -172,7 +172,7 @@ fn a_mount_whose_disk_cache_hangs_can_be_unmounted() {
     fs::create_dir(&at).expect("writable");
     fs::rename(bench.source(), from.join("file")).expect("the same file system");
     let cache = bench.cache().display().to_string();
-    let options = ["--kernel-cache", "off", "--disk-size", "64MiB", "--disk-cache", &cache];
+    let options = ["--set", "kernel_cache=off", "--disk-size", "64MiB", "--disk-cache", &cache];
     let mount = Served::start(&from.display().to_string(), &at, &options);
     // Nothing is written yet: the kernel closes a file that a thread is writing when its process ends, and waits for that.
     signal(&bench.served, Signal::STOP);

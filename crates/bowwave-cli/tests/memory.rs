@@ -14,22 +14,22 @@ use common::{bowwave, can_mount, one_at_a_time};
 
 #[test]
 fn memory_stays_within_the_cache_and_64_mib_under_64_readers_where_the_kernel_keeps_pages() {
-    holds(&["--kernel-cache", "on"], false);
+    holds(&["--set", "kernel_cache=on"], false);
 }
 
 #[test]
 fn memory_stays_within_the_cache_and_64_mib_under_64_readers_of_a_far_store() {
-    holds(&["--kernel-cache", "on"], true);
+    holds(&["--set", "kernel_cache=on"], true);
 }
 
 #[test]
 fn memory_stays_within_the_cache_and_64_mib_under_64_readers_where_the_kernel_keeps_none() {
-    holds(&["--kernel-cache", "off"], false);
+    holds(&["--set", "kernel_cache=off"], false);
 }
 
 #[test]
 fn memory_stays_within_the_cache_and_64_mib_under_64_readers_of_a_far_store_where_the_kernel_keeps_none() {
-    holds(&["--kernel-cache", "off"], true);
+    holds(&["--set", "kernel_cache=off"], true);
 }
 
 fn holds(options: &[&str], far: bool) {

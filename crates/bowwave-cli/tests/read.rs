@@ -167,7 +167,7 @@ fn a_digest_of_bytes_out_of_order_is_refused() {
 fn a_store_is_asked_as_the_options_say_and_the_row_tells_how_that_went() {
     let arguments = ["emulate:nvme:pattern:/4MiB", "--bs", "64k", "--threads", "4", "--cache", "16MiB"];
     let of = |more: &[&str]| rows(&[&arguments, more].concat()).swap_remove(0)["store"].clone();
-    let store = of(&["--scheduler", "noop", "--device-depth", "2"]);
+    let store = of(&["--set", "scheduler=noop", "--set", "device_depth=2"]);
     assert_eq!(store["scheduler"], "noop");
     assert!(number(&store, "in_flight_max") <= 2.0, "{store}");
     assert!((1.0..=2.0).contains(&number(&store, "in_flight_mean")), "{store}");
@@ -181,9 +181,10 @@ fn a_store_is_asked_as_the_options_say_and_the_row_tells_how_that_went() {
         "{store}"
     );
     for (option, value, said) in [
-        ("--scheduler", "cfq", "deadline-rw"),
-        ("--scheduler", "noop:fifo=3", "there is no knob `fifo`"),
-        ("--device-depth", "0", "--device-depth"),
+        ("--set", "scheduler=cfq", "deadline-rw"),
+        ("--set", "scheduler=noop:fifo=3", "there is no knob `fifo`"),
+        ("--set", "device_depth=0", "'device_depth=0' for '--set <KEY=VALUE>': 0 is not in 1..=4096"),
+        ("--set", "kernel_cache=off", "only 'bowwave mount' has it"),
     ] {
         let (code, line) = failure(&mut read(&["pattern:/1MiB", option, value]));
         assert!(code == 2 && line.contains(said), "{line}");

@@ -117,7 +117,12 @@ fn touch_through_a_mount(options: &[&str]) -> (Value, Value) {
     let at = std::env::temp_dir().join(format!("bowwave-read-maps-mount-{}", std::process::id()));
     fs::create_dir_all(&at).expect("the temporary directory is writable");
     let mut mount = bowwave();
-    mount.args(["mount", "pattern:/"]).arg(&at).args(["--stats-on-exit", "--json", "--kernel-cache", "on"]);
+    mount.args(["mount", "pattern:/"]).arg(&at).args([
+        "--stats-on-exit",
+        "--json",
+        "--set",
+        "kernel_cache=on",
+    ]);
     let mut mount =
         mount.args(options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("bowwave starts");
     let mut talk = BufReader::new(mount.stderr.take().expect("a pipe"));
@@ -143,8 +148,8 @@ fn clusters_touched_through_a_mount_are_told_from_streams() {
     // Requests of the store as large as those of an object store: clusters taken for streams cost eighty times their bytes. The
     // kernel itself asks for twice what is touched.
     let range = ["--policy", "range", "--ra-pages", "8192", "--cache", "1GiB"];
-    for clusters in ["mended", "learned"] {
-        let (row, counters) = touch_through_a_mount(&[&range[..], &["--range-clusters", clusters]].concat());
+    for clusters in ["range_clusters=mended", "range_clusters=learned"] {
+        let (row, counters) = touch_through_a_mount(&[&range[..], &["--set", clusters]].concat());
         assert!(number(&row, "/map/faults") > 0.0, "{row}");
         let fetched = number(&counters, "/bytes_fetched") / number(&row, "/bytes_wanted");
         assert!(fetched < 3.0, "{fetched} bytes for a byte touched ({clusters}): {counters}");

@@ -125,6 +125,57 @@ fn programs_that_cannot_be_served_are_refused_by_name() {
 }
 
 #[test]
+fn a_missing_program_exits_127_and_one_that_is_not_executable_126() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = folder.path().join("text");
+    fs::write(&text, b"#!/bin/sh\n").expect("room");
+    let refused = |options: &[&str], program: &Path| {
+        let arguments = ["run", "--map", "pattern:/=/shown"];
+        failure(bowwave().args(arguments).args(options).arg("--").arg(program))
+    };
+    for options in [&[][..], &["--stats"]] {
+        let (code, said) = refused(options, Path::new("no-such-program-anywhere"));
+        assert!(code == 127 && said.contains("no-such-program-anywhere: there is no such program"), "{said}");
+        let (code, said) = refused(options, &folder.path().join("none"));
+        assert!(code == 127 && said.contains("there is no such program"), "{said}");
+        let (code, said) = refused(options, &text);
+        assert!(code == 126 && said.contains("is not executable (try chmod +x "), "{said}");
+        let (code, said) = refused(options, folder.path());
+        assert!(code == 126 && said.contains("is a directory"), "{said}");
+    }
+}
+
+/// The program in `PREFIX/bin` and the library in `PREFIX/lib/bowwave`, as `make install` puts them.
+#[test]
+fn the_library_of_an_installation_is_used_and_one_of_another_version_is_refused_with_both_versions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (bin, lib) = (folder.path().join("bin"), folder.path().join("lib/bowwave"));
+    fs::create_dir_all(&bin).expect("room");
+    fs::create_dir_all(&lib).expect("room");
+    let own = Path::new(env!("CARGO_BIN_EXE_bowwave")).with_file_name("deps").join("libbowwave_preload.so");
+    let library = lib.join("libbowwave_preload.so");
+    fs::copy(&own, &library).expect("room");
+    let cache = folder.path().join("cache");
+    let arguments =
+        ["run", "--map", "pattern:/=/shown", "--", "sh", "-c", "echo $LD_PRELOAD; cat /shown/9 | wc -c"];
+    let library_and_bytes = format!("{}\n9\n", library.canonicalize().expect("there").display());
+    assert_eq!(run(alone(&bin, &cache).args(arguments)), library_and_bytes);
+    assert!(!cache.exists(), "no copy is made");
+    let version = env!("CARGO_PKG_VERSION");
+    let mut bytes = fs::read(&library).expect("there");
+    for at in 0..bytes.len() - version.len() {
+        if bytes[at..].starts_with(version.as_bytes()) {
+            bytes[at] = b'9';
+        }
+    }
+    fs::write(&library, bytes).expect("room");
+    let mut again = Command::new(bin.join("bowwave"));
+    let (code, said) = failure(again.env("XDG_CACHE_HOME", &cache).args(arguments));
+    let other = format!("is of bowwave 9{}, and this is bowwave {version}", &version[1..]);
+    assert!(code == 1 && said.contains(&other), "{said}");
+}
+
+#[test]
 fn bad_maps_are_said_before_anything_runs() {
     for (map, code, said) in [
         ("pattern:/=/", 2, "all of / cannot be served"),

@@ -24,7 +24,7 @@ const TOLD: usize = 25;
 const KINDS: [(&str, &[&str]); 4] = [
     ("", &[]),
     ("", &["--cache", "2MiB", "--ttl", "0"]),
-    ("", &["--kernel-cache", "off"]),
+    ("", &["--set", "kernel_cache=off"]),
     ("emulate:nvme:", &["--cache", "2MiB"]),
 ];
 

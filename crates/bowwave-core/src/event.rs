@@ -6,7 +6,7 @@ use crate::id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::Plan;
 use crate::request::{Fault, Part, Request};
-use crate::write::{SyncFor, Target, Write, WriteOut, WriteOutcome};
+use crate::write::{SyncFor, Target, Write, WriteBackConfig, WriteOut, WriteOutcome};
 
 /// Everything that can happen to a [`Cache`](crate::Cache). A log of these, with their times, replays a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,6 +173,13 @@ pub enum Event {
     Allowed {
         /// How many.
         pages: u64,
+    },
+    /// Settings change while the cache runs. See [`Cache::tune`](crate::Cache::tune).
+    Tuned {
+        /// Largest readahead window.
+        ra_pages: u32,
+        /// Limits of dirty pages.
+        write_back: WriteBackConfig,
     },
     /// The driver wants frames back. See [`Cache::revoke`](crate::Cache::revoke).
     Revoked {

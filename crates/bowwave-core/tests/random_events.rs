@@ -10,7 +10,7 @@ use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
     Action, Advice, Cache, Clusters, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId,
     HandleId, Instant, LinuxConfig, PageCount, PageIndex, PageRange, Part, Pattern, Policy, RangeConfig,
-    Reason, Request, Waiter,
+    Reason, Request, Waiter, WriteBackConfig,
 };
 use rng::{Rng, seeds};
 
@@ -212,6 +212,10 @@ impl Run {
             94 => Some(Event::Congestion { congested: self.rng.chance(30) }),
             95 => Some(Event::Granted { frames: self.rng.below(8) as u32 }),
             96 => Some(Event::Revoked { frames: self.rng.below(8) as u32 }),
+            97 => {
+                let ra_pages = 1 + self.rng.below(64) as u32;
+                Some(Event::Tuned { ra_pages, write_back: WriteBackConfig::default() })
+            }
             _ => self.pick_open_or_close(),
         }
     }

@@ -153,6 +153,12 @@ impl Run {
                     let frames = self.rng.below(4) as u32;
                     self.step(Event::Revoked { frames })?;
                 }
+                96 => {
+                    let dirty_max = 2 + self.rng.below(12) as u32;
+                    let background = self.rng.below(u64::from(dirty_max)) as u32;
+                    let write_back = WriteBackConfig { dirty_max, background, ..self.config.write_back };
+                    self.step(Event::Tuned { ra_pages: 8, write_back })?;
+                }
                 _ => {
                     let file = FileId(self.rng.below(FILES as u64) as u32);
                     let start = self.rng.below(PAGES_MAX);

@@ -12,7 +12,7 @@ use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::journal::Journal;
-use crate::options::Options;
+use crate::options::{Options, Tuning};
 use crate::queue::{Piece, Queue};
 use crate::shard::{Effect, Shard};
 use crate::stats::{EngineStats, Latencies, StoreStats};
@@ -52,6 +52,10 @@ pub(crate) struct Inner {
     chance: AtomicU64,
     /// Most pages that one pass of a read asks for.
     chunk_pages: u64,
+    /// What [`Engine::tune`] changes.
+    tuning: Mutex<Tuning>,
+    /// [`Tuning::dirty_expire`] again, for holders of a shard's lock.
+    dirty_expire_ns: AtomicU64,
 }
 
 impl Engine {
@@ -90,7 +94,9 @@ impl Engine {
             next_uid: AtomicU64::new(0),
             chance: AtomicU64::new(options.seed),
             chunk_pages,
-            options,
+            tuning: Mutex::new(Tuning::of(&options, plan.cache_bytes)),
+            dirty_expire_ns: AtomicU64::new(nanos(options.dirty_expire)),
+            options: Options { cache_bytes: Some(plan.cache_bytes), ..options },
         });
         inner.timer.start(Arc::downgrade(&inner)).map_err(|error| {
             Error::Store(StoreError::new(ErrorKind::Io, format!("cannot start a thread: {error}")))
@@ -129,6 +135,8 @@ impl Engine {
         for shard in &self.inner.shards {
             shard.with_cache(|cache| {
                 stats.cache += cache.stats();
+                let (dirty, going) = cache.pages_unwritten();
+                stats.pages_unwritten += dirty + going;
                 stats.frames_used += u64::from(cache.frames_used());
                 stats.frames += u64::from(cache.frame_limit());
                 stats.metadata_bytes += cache.metadata_bytes() as u64;
@@ -140,6 +148,33 @@ impl Engine {
             stats.store += queue.stats();
         }
         stats
+    }
+
+    /// What can be changed while the engine runs, as it is now.
+    #[must_use]
+    pub fn tuning(&self) -> Tuning {
+        *self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what can be changed while the engine runs, from the next decision of each shard on. [`options`](Self::options)
+    /// stay as they were at first.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new): a value out of bounds, or a window too large for the cache. Nothing is changed then.
+    pub fn tune(&self, tuning: Tuning) -> Result<()> {
+        // Held to the end, so that two calls do not leave shards of one and shards of the other.
+        let mut current = self.inner.tuning.lock().unwrap_or_else(PoisonError::into_inner);
+        let options = tuning.apply(self.inner.options.clone());
+        let plan = options.plan()?;
+        let write_back = options.write_back(plan.cache_bytes, plan.page_size, self.inner.shards.len())?;
+        *current = tuning;
+        self.inner.dirty_expire_ns.store(nanos(tuning.dirty_expire), Ordering::Relaxed);
+        for (number, shard) in self.inner.shards.iter().enumerate() {
+            let mut effects = Vec::new();
+            shard.tune(tuning.ra_pages, write_back, &mut effects);
+            self.inner.perform(number, effects);
+        }
+        Ok(())
     }
 
     /// How long requests to stores have waited and taken so far.
@@ -163,6 +198,10 @@ impl Engine {
     pub fn options(&self) -> &Options {
         &self.inner.options
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Inner {
@@ -314,7 +353,8 @@ impl Inner {
     }
 
     fn look_at_dirty_every(&self) -> Duration {
-        (self.options.dirty_expire / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
+        let expire = Duration::from_nanos(self.dirty_expire_ns.load(Ordering::Relaxed));
+        (expire / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
     }
 
     /// The object behind a file is another one now: nothing cached of it counts any more.

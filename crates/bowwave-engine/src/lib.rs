@@ -67,7 +67,7 @@ pub use journal::Journal;
 pub use lock::TriedLock;
 pub use mapped::{Around, MappedFile};
 pub use memory::available_memory;
-pub use options::Options;
+pub use options::{Options, Tuning};
 pub use places::Mapping;
 pub use settings::{Settings, suitable_ra_pages};
 pub use stats::{EngineStats, Latencies, Spread, StoreStats, Work};

@@ -94,6 +94,8 @@ impl Default for Options {
 pub(crate) struct Plan {
     pub(crate) page_size: PageSize,
     pub(crate) frames: u32,
+    /// Bytes of the cache as the options or the machine have it.
+    pub(crate) cache_bytes: u64,
     pub(crate) shards: usize,
     /// Of each shard; `frames` is what it gets at first.
     pub(crate) config: Config,
@@ -159,9 +161,46 @@ impl Options {
         };
         let mut config = config(frames);
         config.write_back = self.write_back(cache_bytes, page_size, shards)?;
-        let plan = Plan { page_size, frames, shards, config };
+        let plan = Plan { page_size, frames, cache_bytes, shards, config };
         plan.config.validate().map_err(|error| Error::Options(error.to_string()))?;
         Ok(plan)
+    }
+}
+
+/// What can be changed while an engine runs: [`Engine::tune`](crate::Engine::tune).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// As [`Options::ra_pages`].
+    pub ra_pages: u32,
+    /// As [`Options::dirty_bytes`].
+    pub dirty_bytes: u64,
+    /// As [`Options::dirty_background_bytes`].
+    pub dirty_background_bytes: u64,
+    /// As [`Options::dirty_expire`].
+    pub dirty_expire: Duration,
+}
+
+impl Tuning {
+    /// What the options say, for a cache of `cache_bytes`.
+    pub(crate) fn of(options: &Options, cache_bytes: u64) -> Self {
+        let dirty_bytes = options.dirty_bytes.unwrap_or(cache_bytes / 5);
+        Self {
+            ra_pages: options.ra_pages,
+            dirty_bytes,
+            dirty_background_bytes: options.dirty_background_bytes.unwrap_or(dirty_bytes / 2),
+            dirty_expire: options.dirty_expire,
+        }
+    }
+
+    /// The options with these values.
+    pub(crate) fn apply(self, options: Options) -> Options {
+        Options {
+            ra_pages: self.ra_pages,
+            dirty_bytes: Some(self.dirty_bytes),
+            dirty_background_bytes: Some(self.dirty_background_bytes),
+            dirty_expire: self.dirty_expire,
+            ..options
+        }
     }
 }
 
@@ -172,7 +211,12 @@ pub(crate) fn turn(config: &mut SchedulerConfig, knobs: Option<&str>) -> std::re
 
 impl Options {
     /// How much each shard may have dirty.
-    fn write_back(&self, cache_bytes: u64, page_size: PageSize, shards: usize) -> Result<WriteBackConfig> {
+    pub(crate) fn write_back(
+        &self,
+        cache_bytes: u64,
+        page_size: PageSize,
+        shards: usize,
+    ) -> Result<WriteBackConfig> {
         let pages = |bytes: u64| u32::try_from(bytes / page_size.bytes() / shards as u64).unwrap_or(u32::MAX);
         let dirty_bytes = self.dirty_bytes.unwrap_or(cache_bytes / 5);
         let background_bytes = self.dirty_background_bytes.unwrap_or(dirty_bytes / 2);

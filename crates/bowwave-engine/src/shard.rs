@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Event, FileId, Fill, FillId, FrameId, HandleId, Instant, PageCount,
-    PageRange, ReadOutcome, Request, Target, TooManyRanges, Urgency, Waiter, WriteOutId,
+    PageRange, ReadOutcome, Request, Target, TooManyRanges, Urgency, Waiter, WriteBackConfig, WriteOutId,
 };
 
 use crate::ahead::Drawn;
@@ -362,6 +362,13 @@ impl Shard {
     pub(crate) fn grant(&self, frames: u32, effects: &mut Vec<Effect>) {
         let mut state = self.lock();
         state.step(Event::Granted { frames });
+        self.collect(&mut state, effects);
+    }
+
+    /// Changes the largest window and the limits of dirty pages.
+    pub(crate) fn tune(&self, ra_pages: u32, write_back: WriteBackConfig, effects: &mut Vec<Effect>) {
+        let mut state = self.lock();
+        state.step(Event::Tuned { ra_pages, write_back });
         self.collect(&mut state, effects);
     }
 

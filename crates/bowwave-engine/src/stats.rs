@@ -15,6 +15,8 @@ pub struct EngineStats {
     pub store: StoreStats,
     /// Bytes of a page.
     pub page_bytes: u64,
+    /// Pages that are dirty or on their way to a store.
+    pub pages_unwritten: u64,
     /// Frames that hold a page or wait for one.
     pub frames_used: u64,
     /// Frames there are.

@@ -23,6 +23,7 @@ use crate::interrupt::{Interrupt, Second};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::table::{Align, Table};
+use crate::values;
 use event::Event;
 use lab::{Folios, Lab};
 use patterns::{PATTERNS, Pattern};
@@ -69,9 +70,9 @@ Examples:
   bowwave conformance kernel --folios large --ra-pages 32,2048
   bowwave conformance kernel --list")]
 struct KernelArgs {
-    /// Window sizes to try, in pages
-    #[arg(long, value_name = "PAGES", value_delimiter = ',', default_value = "32,128,512,2048",
-          value_parser = clap::value_parser!(u64).range(2..=2048))]
+    /// Windows to try, as sizes (128KiB) or in pages of 4 KiB, from 2 to 2048 pages
+    #[arg(long, value_name = "SIZE|PAGES", value_delimiter = ',', default_value = "32,128,512,2048",
+          value_parser = kernel_window)]
     ra_pages: Vec<u64>,
 
     /// Patterns to play; without it, all
@@ -157,6 +158,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "{count} patterns differ from the kernel without a known reason"
         ))),
     }
+}
+
+/// A window that the kernel takes and that shows something.
+fn kernel_window(text: &str) -> Result<u64, String> {
+    let pages = u64::from(values::window_pages(text)?);
+    if (2..=2048).contains(&pages) { Ok(pages) } else { Err(format!("{pages} pages are not in 2..=2048")) }
 }
 
 fn list(output: &mut Output) -> Result<(), Failure> {

@@ -67,8 +67,8 @@ pub struct Args {
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
 
-    /// The readahead policy; with --scheduler, none if it is not given
-    #[arg(long, value_name = "POLICY", value_parser = values::explained(), required_unless_present = "scheduler")]
+    /// The readahead policy; without it stream, and with --scheduler none
+    #[arg(long, value_name = "POLICY", value_parser = values::explained())]
     policy: Option<values::Explained>,
 
     #[command(flatten)]
@@ -77,8 +77,8 @@ pub struct Args {
     #[command(flatten)]
     served: served::Served,
 
-    /// Most pages of a readahead window
-    #[arg(long, value_name = "PAGES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    /// Largest readahead window, as a size (128KiB) or in pages of 4 KiB
+    #[arg(long, value_name = "SIZE|PAGES", default_value = "32", value_parser = values::window_pages)]
     ra_pages: u32,
 
     /// Pages of every file or region; without it, they have no end
@@ -106,11 +106,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    // clap asks for a policy if there is no scheduler.
     let policy = match args.policy {
         Some(values::Explained::Swap(policy)) => return swap::run(args, policy),
         Some(values::Explained::Files(policy)) => policy,
-        None => Policy::None,
+        None => Policy::Stream,
     };
     let explainer = Explainer::new(policy, args.ra_pages, args.file_pages)?;
     let mut output = Output::stdout();

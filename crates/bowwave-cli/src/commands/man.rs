@@ -1,11 +1,24 @@
 //! `bowwave man`: the manual pages, from the same source as `--help`.
 
+use std::io::Write as _;
+
 use clap::CommandFactory;
 use clap_mangen::Man;
 
 use crate::Failure;
 use crate::cli::Cli;
 use crate::output::{Output, written};
+use crate::tunables::{self, Tunable};
+
+/// The section of the tunables.
+fn page_of_tunables() -> String {
+    let mut text = ".SH TUNABLES\nSet by \\fB\\-\\-set\\fR \\fIKEY=VALUE\\fR.\n".to_owned();
+    for Tunable { key, default, meaning } in tunables::all() {
+        let meaning = meaning.replace('\\', "\\e").replace('-', "\\-");
+        text.push_str(&format!(".TP\n\\fB{key}\\fR [default: {default}]\n{meaning}\n"));
+    }
+    text
+}
 
 /// Arguments of `bowwave man`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +46,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         })?,
     };
     let mut output = Output::stdout();
-    let outcome = written(Man::new(page.clone()).render(&mut output));
+    let tunables = if page.get_arguments().any(|argument| argument.get_id() == "set") {
+        page_of_tunables()
+    } else {
+        String::new()
+    };
+    let outcome =
+        written(Man::new(page.clone()).render(&mut output).and_then(|()| write!(output, "{tunables}")));
     output.finish(outcome)
 }

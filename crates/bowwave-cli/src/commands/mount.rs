@@ -11,32 +11,30 @@ use std::time::Duration;
 
 use bowwave_core::Policy;
 use bowwave_fuse::{KernelCache, Mount, MountOptions, Unmounter};
-use clap::ValueEnum;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::commands::uploads;
+use crate::help::HelpArgs;
 use crate::mounted::complaints;
 use crate::output::{self, Output};
 use crate::setup::{self, CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
+use crate::tunables::Keep;
 use crate::{Failure, values};
 
 /// Arguments of `bowwave mount`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-What can be written in the store can be written in the mount: any byte of a folder's files, whole objects of a cloud. \
-What was written is in the store when fsync returns, at the latest when the file is closed. The mount ends with Ctrl-C, SIGTERM, 'bowwave umount DIR', 'fusermount3 -u DIR' or 'umount DIR'. A store \
-that is one file shows as a folder with that file.
-
-Other processes cannot trace or dump this one, which holds credentials, unless BOWWAVE_DUMPABLE=1 is set.
-
+#[command(
+    disable_help_flag = true,
+    after_help = "\
 Examples:
   bowwave mount s3://bucket/prefix /mnt/data --region eu-west-1
   bowwave mount /srv/data /mnt/data --read-only
   bowwave mount https://example.org/data/ /mnt/data --daemon
   bowwave mount emulate:s3:/srv/data /mnt/data --policy none --stats-on-exit
-  bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 8192")]
+  bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 32MiB"
+)]
 pub struct Args {
     /// What to mount: a path, file:, http(s):, s3:, gs:, az:, pattern:/, emulate:PROFILE:URL
     #[arg(value_name = "URL")]
@@ -47,65 +45,54 @@ pub struct Args {
     dir: PathBuf,
 
     /// Stay in the foreground (the default)
-    #[arg(long, short, conflicts_with = "daemon")]
+    #[arg(long, short, conflicts_with = "daemon", hide_short_help = true)]
     foreground: bool,
 
     /// Go to the background once the mount is ready
     #[arg(long, short)]
     daemon: bool,
 
-    /// The readahead policy
-    #[arg(long, value_name = "POLICY", default_value = "stream", value_parser = values::policy())]
-    policy: Policy,
-
-    /// Requests of the kernel served at once
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: u32,
+    /// Refuse every change
+    #[arg(long)]
+    read_only: bool,
 
     /// Let other users use it, as permissions allow
     #[arg(long)]
     allow_other: bool,
 
-    /// Refuse every change
-    #[arg(long)]
-    read_only: bool,
+    /// The readahead policy
+    #[arg(long, value_name = "POLICY", default_value = "stream", hide_short_help = true, value_parser = values::policy())]
+    policy: Policy,
 
-    /// How long the end of the mount may wait for the store to take what was written
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration)]
+    /// Requests of the kernel served at once
+    #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+
+    /// How long the end of the mount may take to write dirty bytes to the store
+    #[arg(long, value_name = "TIME", default_value = "5min", hide_short_help = true, value_parser = values::duration)]
     write_out_timeout: Duration,
 
-    /// First abort uploads in an object store that were begun at least so long ago and not finished
+    /// First abort unfinished uploads in an object store that are at least this old
     ///
-    /// Writers that were killed leave them. Who is writing for so long, from here or elsewhere, fails; 'bowwave uploads'
-    /// lists them.
-    #[arg(long, value_name = "AGE", value_parser = values::duration)]
+    /// Writers that were killed leave them. An upload in progress of that age fails, from here or elsewhere;
+    /// 'bowwave uploads' lists them.
+    #[arg(long, value_name = "AGE", hide_short_help = true, value_parser = values::duration)]
     abort_uploads: Option<Duration>,
 
-    /// How long the kernel may trust names, sizes and times
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
+    /// How long the kernel may keep names, sizes and times
+    #[arg(long, value_name = "TIME", default_value = "1s", hide_short_help = true, value_parser = values::duration)]
     ttl: Duration,
 
-    /// Whether the kernel keeps what was read, too
-    ///
-    /// off brings every read to bowwave with the offset and length that the program gave, and keeps nothing twice;
-    /// small reads then cost a request each. auto is on, but off with '--policy none': where the kernel keeps pages it
-    /// also reads ahead by itself.
-    #[arg(long, value_enum, default_value_t = Keep::Auto)]
-    kernel_cache: Keep,
-
-    /// Largest window of the kernel's own readahead, which only joins small sequential reads into larger requests
-    ///
-    /// From 0 to 1 MiB; more than 128 KiB needs root. 0 makes each page a request of its own.
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = values::size)]
-    kernel_readahead: u64,
-
-    /// At the end, print what the cache did
+    /// At the end, print the counters of the cache
     #[arg(long, conflicts_with = "daemon")]
     stats_on_exit: bool,
 
-    /// Print that as JSON
-    #[arg(long, requires = "stats_on_exit")]
+    /// Print the counters as JSON
+    #[arg(long, requires = "stats_on_exit", hide_short_help = true)]
     json: bool,
+
+    #[command(flatten)]
+    help: HelpArgs,
 
     #[command(flatten)]
     cache: CacheArgs,
@@ -122,17 +109,6 @@ pub struct Args {
     /// We are the process in the background: say on standard output when the mount is ready
     #[arg(long, hide = true)]
     tell_ready: bool,
-}
-
-/// What the kernel's page cache does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Keep {
-    /// On, but off without readahead
-    Auto,
-    /// The kernel's page cache keeps what was read
-    On,
-    /// It does not
-    Off,
 }
 
 /// Mounts, and serves until the end.
@@ -212,9 +188,10 @@ impl Args {
     }
 
     fn options(&self) -> MountOptions {
+        let tunables = self.cache.set.tunables();
         MountOptions {
-            kernel_readahead_bytes: u32::try_from(self.kernel_readahead).unwrap_or(u32::MAX),
-            kernel_cache: match self.kernel_cache {
+            kernel_readahead_bytes: u32::try_from(tunables.kernel_readahead).unwrap_or(u32::MAX),
+            kernel_cache: match tunables.kernel_cache {
                 Keep::Auto if self.policy == Policy::None => KernelCache::Off,
                 Keep::Auto | Keep::On => KernelCache::On,
                 Keep::Off => KernelCache::Off,

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use bowwave_core::Policy;
 
+use crate::help::HelpArgs;
 use crate::interrupt::{Interrupt, Second};
 use crate::output::{self, Output};
 use crate::setup::{CacheArgs, DiskArgs, Opened, StoreArgs};
@@ -26,23 +27,17 @@ use source::{Mapper, Source};
 
 /// Arguments of `bowwave read`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Of a file, each thread reads a part of its own; of a folder, threads take the files in turn. Every thread has a handle, \
-and with it a readahead state, of its own. With --verify, data of pattern: is compared byte by byte (in the time \
-measured); of other data the SHA-256 is shown.
-
-With --mmap, the files are mapped into memory, and each page of each block is touched once: times are those of touches (a \
-touch) and of those touches that were page faults (a fault, p50, p99, max). Maps are shared by the threads, but readahead \
-tells threads apart. A page that cannot be had, after retries, ends the program with SIGBUS, once the cause is said. \
---mmap=thread has each touch served by the thread that touches.
-
+#[command(
+    disable_help_flag = true,
+    after_help = "\
 Examples:
   bowwave read emulate:s3/256MiB --compare none,ondemand
   bowwave read s3://bucket/file.parquet --region eu-west-1 --pattern random --bs 4k
   bowwave read https://example.org/big.iso --size 1GiB --ra-pages 8192 --json
   bowwave read emulate:s3/4GiB --mmap --pattern clustered --compare none,linux,range
   bowwave read emulate:s3/1GiB --pattern random --bs 64KiB --plan
-  bowwave read /data --threads 8 --warm")]
+  bowwave read /data --threads 8 --warm"
+)]
 pub struct Args {
     /// What to read: a path, file:, http(s):, s3:, gs:, az:, pattern:/SIZE, emulate:PROFILE/SIZE, emulate:PROFILE:URL
     #[arg(value_name = "URL")]
@@ -65,15 +60,15 @@ pub struct Args {
     size: Option<u64>,
 
     /// Bytes from block to block of the pattern stride; without it, 8 blocks
-    #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::positive_size)]
     stride: Option<u64>,
 
     /// Streams of the pattern interleaved
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
     streams: u32,
 
     /// Seed of the patterns random and clustered
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 0)]
     seed: u64,
 
     /// The readahead policy
@@ -85,11 +80,11 @@ pub struct Args {
     compare: Vec<Policy>,
 
     /// Each thread says beforehand what it will read, in order
-    #[arg(long, conflicts_with = "mmap")]
+    #[arg(long, hide_short_help = true, conflicts_with = "mmap")]
     plan: bool,
 
     /// Passes; from the second on, the cache is warm
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
     /// Map the files and touch their pages, in place of read calls; =kernel: have the kernel map them
@@ -116,6 +111,9 @@ pub struct Args {
     json: bool,
 
     #[command(flatten)]
+    help: HelpArgs,
+
+    #[command(flatten)]
     cache: CacheArgs,
 
     #[command(flatten)]
@@ -130,6 +128,7 @@ pub struct Args {
 /// # Errors
 /// If something cannot be opened or read, or if a byte is wrong. What was measured before is printed.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    args.cache.set.refuse_kernel()?;
     let interrupt = Interrupt::watch(Second::Kills)?;
     let mut rows = Vec::new();
     let mut readahead = None;

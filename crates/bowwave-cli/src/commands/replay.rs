@@ -70,8 +70,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = lists::cache)]
     cache: Vec<CacheSize>,
 
-    /// Most pages of a readahead window
-    #[arg(long, value_name = "PAGES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    /// Largest readahead window, as a size (128KiB) or in pages of 4 KiB
+    #[arg(long, value_name = "SIZE|PAGES", value_delimiter = ',', value_parser = values::window_pages)]
     ra_pages: Vec<u32>,
 
     /// When each read of the trace begins; without it, closed

@@ -25,29 +25,23 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use self::library::Library;
+use crate::help::HelpArgs;
 use crate::setup::{self, CacheArgs, DiskArgs, StoreArgs};
 use crate::{Failure, values};
 
 /// Arguments of `bowwave run`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-The program sees the store's files below PATH, read-only: it opens, reads and maps them, and asks for their attributes, by \
-the C library's functions, which bowwave answers in the program itself. Nothing is mounted, and PATH need not exist. \
-Children are served, too. Programs that are linked statically, or make system calls by themselves, are not: mount the store \
-for them. Each process has a cache of its own.
-
-With --swap the program may have more memory than there is: what malloc and mmap give it beyond --memory goes to --spill, and \
-comes back before it is needed. Allocations from --swap-from bytes on, and private maps of memory from 2MiB on, are served. \
-Each process has its own memory and spill; a child after fork does not have its parent's. It needs root, the sysctl \
-vm.unprivileged_userfaultfd=1, or leave to open /dev/userfaultfd.
-
+#[command(
+    disable_help_flag = true,
+    after_help = "\
 Examples:
   bowwave run --map s3://bucket/models=/models -- python3 infer.py /models/model.safetensors
   bowwave run --map https://example.org/data/=/data --policy range -- rg needle /data/log.txt
   bowwave run --map /nfs/genomes --stats-on-exit -- samtools view /nfs/genomes/a.bam
   bowwave run --map emulate:s3:/srv/data=/data -- md5sum /data/file
   bowwave run --swap 8GiB --spill /var/tmp --memory 2GiB -- sort --buffer-size 8G big.txt
-  bowwave run --swap 64GiB --spill /scratch --swap-from 1KiB --stats -- redis-server --save ''")]
+  bowwave run --swap 64GiB --spill /scratch --swap-from 1KiB --stats -- redis-server --save ''"
+)]
 pub struct Args {
     /// What the program sees where: a store's URL and an absolute path; without '=PATH', the URL, or a folder's own path
     #[arg(long = "map", value_name = "URL[=PATH]", required_unless_present = "swap")]
@@ -64,6 +58,9 @@ pub struct Args {
     /// Print that as JSON, on one line
     #[arg(long, requires = "stats_on_exit")]
     json: bool,
+
+    #[command(flatten)]
+    help: HelpArgs,
 
     #[command(flatten)]
     cache: CacheArgs,
@@ -87,6 +84,7 @@ pub struct Args {
 /// # Errors
 /// If the options or stores are wrong, or the program cannot be run, or not served; before it is started.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    args.cache.set.refuse_kernel()?;
     let cached = |map: Map| Ok(Map { url: args.disk.url(&map.url)?, ..map });
     let maps = args.maps.iter().map(|text| cached(Map::parse(text)?)).collect::<Result<Vec<_>, Failure>>()?;
     let settings = setup::settings(args.policy, &args.cache, &args.store);
@@ -161,6 +159,7 @@ fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
 
 fn cannot_run(program: &Path, error: &io::Error) -> Failure {
     Failure::failed(format_args!("cannot run {}: {error}", program.display()))
+        .with_code(program::NOT_EXECUTABLE)
 }
 
 /// A file that processes leave their counters in; it goes with this.

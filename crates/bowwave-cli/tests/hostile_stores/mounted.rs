@@ -79,7 +79,7 @@ impl Mounted {
         let mut command = command(&server, dialect, &root);
         match config {
             Config::KernelCache => {}
-            Config::NoKernelCache => drop(command.args(["--kernel-cache", "off"])),
+            Config::NoKernelCache => drop(command.args(["--set", "kernel_cache=off"])),
             Config::DiskCache => {
                 command.arg("--disk-cache").arg(root.join("disk")).args(["--disk-size", "64MiB"]);
             }

@@ -61,6 +61,7 @@ use crate::readahead::{FileWidths, Readahead};
 use crate::request::{Part, Pattern, Request};
 use crate::stats::Stats;
 use crate::time::Instant;
+use crate::write::WriteBackConfig;
 use slab::Slab;
 
 /// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
@@ -271,6 +272,7 @@ impl Cache {
             Event::Revoked { frames } => self.revoke(frames, out),
             Event::Extended { file, pages } => self.set_pages(file, pages),
             Event::Allowed { pages } => self.allow_ahead(pages),
+            Event::Tuned { ra_pages, write_back } => self.tune(now, ra_pages, write_back, out),
         }
         self.tell_places(out);
     }
@@ -397,6 +399,20 @@ impl Cache {
     /// Readahead that finds less room than it wants gets as much of it as makes requests worth making, or nothing.
     pub fn allow_ahead(&mut self, pages: u64) {
         self.ahead_max = pages;
+    }
+
+    /// Changes the largest readahead window and the limits of dirty pages, from the next decision on. What is in flight stays
+    /// so; writers that now have space wake.
+    ///
+    /// # Panics
+    /// If [`Config::validate`] refuses the values.
+    pub fn tune(&mut self, now: Instant, ra_pages: u32, write_back: WriteBackConfig, out: &mut Vec<Action>) {
+        self.config.ra_pages = ra_pages;
+        self.config.write_back = write_back;
+        self.config.validate().expect("the driver gives values within their bounds");
+        self.tick(now);
+        self.write_back(out);
+        self.wake_writers(out);
     }
 
     /// Pages on their way that nobody had asked for when they were sent for.

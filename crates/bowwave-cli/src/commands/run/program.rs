@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,28 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         let path = env::var_os("PATH").unwrap_or_default();
         env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_program(path))
     };
-    let shown = Path::new(name).display();
-    let missing = || Failure::failed(format_args!("{shown}: there is no such program")).try_this("its path");
-    let found = found.ok_or_else(missing)?;
+    let found = found.ok_or_else(|| absent(name))?;
     check(&found, INTERPRETERS_MAX)?;
     Ok(found)
+}
+
+/// Why there is no program of that name, with the exit codes of shells: 127, or 126 where its file cannot be executed.
+fn absent(name: &OsStr) -> Failure {
+    let shown = Path::new(name).display();
+    let missing = || Failure::failed(format_args!("{shown}: there is no such program")).with_code(NOT_FOUND);
+    if !name.as_bytes().contains(&b'/') {
+        return missing().try_this("its path, or a directory of it in PATH");
+    }
+    match fs::metadata(name) {
+        Ok(found) if found.is_dir() => {
+            Failure::failed(format_args!("{shown} is a directory, not a program")).with_code(NOT_EXECUTABLE)
+        }
+        Ok(_) => Failure::failed(format_args!("{shown} is not executable"))
+            .with_code(NOT_EXECUTABLE)
+            .try_this(format_args!("chmod +x {shown}")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => missing().try_this("its path"),
+        Err(error) => Failure::failed(format_args!("cannot run {shown}: {error}")).with_code(NOT_EXECUTABLE),
+    }
 }
 
 fn is_program(path: &Path) -> bool {
@@ -36,7 +53,7 @@ fn check(path: &Path, interpreters: usize) -> Result<(), Failure> {
         Failure::failed(format_args!("{shown} {why}, so that bowwave cannot serve it"))
             .try_this("to mount the store: bowwave mount URL DIR")
     };
-    let failed = |error: std::io::Error| Failure::failed(format_args!("cannot read {shown}: {error}"));
+    let failed = |error: io::Error| Failure::failed(format_args!("cannot read {shown}: {error}"));
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode();
     if mode & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
@@ -101,6 +118,10 @@ fn linked(file: &File, head: &[u8]) -> Option<Linked> {
     Some(Linked::Statically)
 }
 
+/// Exit code for a program that is not found.
+const NOT_FOUND: u8 = 127;
+/// Exit code for a program that cannot be executed.
+pub(super) const NOT_EXECUTABLE: u8 = 126;
 /// Bytes that tell what a file is.
 const HEAD: u64 = 4096;
 /// A file of 64 bits.

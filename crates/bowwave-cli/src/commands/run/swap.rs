@@ -27,7 +27,7 @@ pub(super) struct SwapArgs {
     memory: Option<u64>,
 
     /// Allocations from this size on are served, smaller ones are the C library's
-    #[arg(long, value_name = "SIZE", default_value = "64KiB", requires = "swap", value_parser = values::size)]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "64KiB", requires = "swap", value_parser = values::size)]
     swap_from: u64,
 }
 

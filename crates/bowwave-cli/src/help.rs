@@ -1,0 +1,15 @@
+//! Help in two lengths, for commands with many options.
+
+/// `--help` prints the options that are needed first, `--help-all` all of them.
+///
+/// For a command with `disable_help_flag`; its other options have `hide_short_help`.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct HelpArgs {
+    /// Print this help
+    #[arg(long, short, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
+
+    /// Print all options
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help_all: Option<bool>,
+}
