@@ -53,7 +53,8 @@ pub struct Args {
     #[arg(value_name = "TRACE|PLAN")]
     input: PathBuf,
 
-    /// Readahead policies: names, oracle for what none can beat, or all
+    /// Readahead policies: names, oracle for the bound that no policy beats, or all; without it, stream (the default of a
+    /// mount), none, ondemand and the oracle, or the policies of the plan
     #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = lists::policies)]
     policy: Vec<Policies>,
 
@@ -182,7 +183,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         output.line(table::text(&rows).to_string().trim_end())
     };
     output.finish(outcome)?;
-    advice::advice(&rows).into_iter().for_each(output::note);
+    advice::advice(&rows, bowwave_engine::Options::default().policy.name())
+        .into_iter()
+        .for_each(output::note);
     Ok(())
 }
 
@@ -269,7 +272,7 @@ impl Args {
 
     /// What the command line says goes before what a plan says. Tells whether an oracle is wanted.
     fn change(&self, axes: &mut Axes) -> Oracle {
-        let oracle = self.policy.iter().map(|list| list.oracle).max().unwrap_or(Oracle::No);
+        let oracle = self.policy.iter().map(|list| list.oracle).max().unwrap_or(Oracle::IfItCan);
         if self.policy.iter().any(|list| !list.policies.is_empty()) {
             axes.policies = self.policy.iter().flat_map(|list| list.policies.iter().copied()).collect();
             // `all` beside a name, or a name twice.
