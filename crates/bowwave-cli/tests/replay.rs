@@ -190,6 +190,54 @@ fn advice_names_every_policy_of_a_tie() {
     );
 }
 
+/// The second replay of the README wrote 48 MB for a trace of 480 kB.
+#[test]
+fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
+    let folder = folder("small");
+    let trace = interleaved(&folder);
+    let (small, full, page) = (folder.join("run.json"), folder.join("full.json"), folder.join("run.html"));
+    let command = ["--ra-pages", "32,256", "--cache", "16MiB,1GiB", "--policy", "none,ondemand", "--save"];
+    let rows = run(bowwave().arg("replay").arg(&trace).args(command).arg(&small).arg("--json"));
+    assert!(rows.len() < 40_000, "rows alone: {}", rows.len());
+    let text = fs::read_to_string(&small).expect("the file");
+    assert!(text.len() < 8_000_000, "{} bytes", text.len());
+    let saved: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(saved["runs"].as_array().map(Vec::len), Some(24));
+    assert!(
+        saved["note"].as_str().is_some_and(|note| note.contains("at most 1250: one of every reads_every")),
+        "{}",
+        saved["note"]
+    );
+    for run in saved["runs"].as_array().expect("runs") {
+        let (kept, every) = (run["reads"]["time_ns"].as_array().expect("times").len(), &run["reads_every"]);
+        assert_eq!((kept, every), (1250, &json!(16)));
+        assert_eq!(run["row"]["accesses"], 20_000);
+    }
+    run(bowwave().arg("replay").arg(&trace).args(command).arg(&full).arg("--full"));
+    assert!(fs::metadata(&full).expect("the file").len() > 5 * text.len() as u64);
+    for file in [&small, &full] {
+        run(bowwave().arg("report").arg(file).arg("-o").arg(&page));
+        let html = fs::read_to_string(&page).expect("the page");
+        assert_eq!(html.contains("the recording itself holds one of 16 reads"), file == &small);
+    }
+}
+
+#[test]
+fn saved_runs_have_the_oracle_of_each_device() {
+    let folder = folder("bounds");
+    let saved = folder.join("run.json");
+    let rows = rows(&run(bowwave()
+        .arg("replay")
+        .arg(sample("grep.strace"))
+        .arg("--json")
+        .arg("--save")
+        .arg(&saved)));
+    let saved: Value = serde_json::from_slice(&fs::read(&saved).expect("the file")).expect("JSON");
+    let oracles: Vec<&Value> = rows.iter().filter(|row| row["policy"] == "oracle").collect();
+    let bounds: Vec<&Value> = saved["bounds"].as_array().expect("bounds").iter().collect();
+    assert_eq!((bounds.len(), bounds), (3, oracles));
+}
+
 #[test]
 fn help_states_the_policies_that_run_by_default() {
     let help = run(bowwave().args(["replay", "--help"]));
