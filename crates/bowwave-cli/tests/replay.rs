@@ -129,7 +129,8 @@ fn advice(command: &mut std::process::Command) -> Vec<String> {
     let output = output_with_input(command, b"");
     assert!(output.status.success(), "{command:?}");
     let said = String::from_utf8(output.stderr).expect("UTF-8");
-    said.lines().filter_map(|line| Some(line.strip_prefix("bowwave: note: ")?.to_owned())).collect()
+    let notes = said.lines().filter_map(|line| line.strip_prefix("bowwave: note: "));
+    notes.filter(|note| !note.starts_with("left out of the table: ")).map(str::to_owned).collect()
 }
 
 /// Without `--policy`, only `none` and `ondemand` ran, and the advice was `ondemand` where `stream` takes 1.5 s and it 366 s.
@@ -236,6 +237,53 @@ fn saved_runs_have_the_oracle_of_each_device() {
     let oracles: Vec<&Value> = rows.iter().filter(|row| row["policy"] == "oracle").collect();
     let bounds: Vec<&Value> = saved["bounds"].as_array().expect("bounds").iter().collect();
     assert_eq!((bounds.len(), bounds), (3, oracles));
+}
+
+/// The table of a replay had 169 columns, that of `reproduce` 400.
+#[test]
+fn tables_fit_100_columns_however_wide_their_values_are() {
+    let folder = folder("wide");
+    let trace = interleaved(&folder);
+    let file = folder.join("data.bin");
+    fs::write(&file, vec![7; 1 << 20]).expect("a file");
+    let device = "hdd:rpm=5400,s3:slots=3,hdd";
+    let scheduler = "deadline:starved=4,async_expire_ms=1000,sync_expire_ms=100,batch=8";
+    let replay = |arguments: &[&str]| run(bowwave().arg("replay").arg(&trace).args(arguments));
+    let all = ["--policy", "all", "--ra-pages", "32,1048576", "--cache", "1111111KiB,unlimited"];
+    let wide = replay(
+        &[&all[..], &["--device", device, "--scheduler", scheduler, "--eviction", "linux-2.6"]].concat(),
+    );
+    assert!(wide.contains("starved=4,") && wide.contains("1111111 KiB"), "{wide}");
+    let default = replay(&[]);
+    // One cache size and one size of window say nothing in a row.
+    assert!(default.starts_with("device  policy"), "{default}");
+    let compared = run(bowwave().arg("read").arg(&file).args(["--compare", "none,ondemand,stream"]));
+    let reproduced = run(bowwave().args(["reproduce", "patterns"]));
+    let (reproduced, _) = reproduced.split_once(" figures hold").expect("the end of the table");
+    for table in [&*wide, &*default, &*compared, reproduced] {
+        let wide: Vec<&str> = table.lines().filter(|line| line.chars().count() > 100).collect();
+        assert_eq!(wide, [""; 0]);
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+fn a_terminal_of_200_columns_shows_all_of_a_table() {
+    if let Err(reason) = bowwave_testkit::program("script") {
+        return println!("skipped: {reason}");
+    }
+    let trace = interleaved(&folder("terminal"));
+    let shown = |columns: u32| {
+        let replay = format!("{} replay {} --device hdd", env!("CARGO_BIN_EXE_bowwave"), trace.display());
+        let command = format!("stty cols {columns}; {replay} 2>/dev/null");
+        run(std::process::Command::new("script").args(["-qec", &command, "/dev/null"]))
+    };
+    let head =
+        |text: &str| text.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let all = "device cache ra_pages policy seconds regret hits late misses miss ratio requests avg KiB fetched/wanted \
+               wasted thrashed busy p50 p99 max";
+    assert_eq!(head(&shown(200)), all);
+    assert_eq!(head(&shown(60)), "device policy seconds regret misses fetched/wanted");
 }
 
 #[test]

@@ -180,7 +180,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else if args.csv {
         table::csv(&rows).lines().try_for_each(|line| output.line(line))
     } else {
-        output.line(table::text(&rows).to_string().trim_end())
+        output.table(&table::text(&rows), "a wider terminal, --csv and --json have all columns")
     };
     output.finish(outcome)?;
     let default = bowwave_engine::Options::default().policy;
