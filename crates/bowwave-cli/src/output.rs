@@ -8,6 +8,7 @@ use bowwave_trace::binary;
 use serde::Serialize;
 
 use crate::Failure;
+use crate::table::{self, Fitted, Table};
 
 /// Buffered standard output. What was written before a failure is still shown: call [`Output::finish`] in any case.
 #[derive(Debug)]
@@ -28,6 +29,21 @@ impl Output {
     /// As [`written`] has it.
     pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         written(writeln!(self.stdout, "{text}"))
+    }
+
+    /// Writes a table in the width of the terminal, or of [`table::WIDTH`] columns if standard output is none. Standard error
+    /// says which columns were left out for it, and that `elsewhere` has them.
+    ///
+    /// # Errors
+    /// As [`written`] has it.
+    pub fn table(&mut self, table: &Table, elsewhere: &str) -> Result<(), Failure> {
+        let Fitted { text, left_out } = table.fit(width());
+        self.line(text.trim_end())?;
+        if !left_out.is_empty() {
+            written(self.stdout.flush())?;
+            note(format_args!("left out of the table: {}; {elsewhere}", left_out.join(", ")));
+        }
+        Ok(())
     }
 
     /// Writes `value` as JSON on one line.
@@ -59,6 +75,13 @@ impl Output {
         let flushed = written(self.stdout.flush());
         outcome.and_then(|value| flushed.map(|()| value))
     }
+}
+
+/// Columns of a line of standard output.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    // A terminal that does not tell its width says 0.
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|&width| width > 0).unwrap_or(table::WIDTH)
 }
 
 impl Write for Output {

@@ -59,6 +59,7 @@ fn the_table_ends_with_what_it_shows_and_what_to_do_next() {
     let table = run(&mut demo(&["--in-process"]));
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("what is read") && lines.len() == 10, "{table}");
+    assert!(lines[..7].iter().all(|line| line.chars().count() <= 100), "{table}");
     assert!(
         table.contains("Every byte was checked.") && lines[9].starts_with("Next: bowwave mount"),
         "{table}"

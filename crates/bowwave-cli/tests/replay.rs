@@ -65,7 +65,8 @@ fn every_format_of_a_trace_replays_to_rows_with_the_keys_of_the_contract() {
         seen += 1;
         let rows =
             rows(&run(bowwave().arg("replay").arg(&path).args(["--device", "nvme,instant", "--json"])));
-        assert_eq!(rows.len(), 4, "{path:?}");
+        // Three policies and the bound, on two devices.
+        assert_eq!(rows.len(), 8, "{path:?}");
         for row in &rows {
             for key in KEYS {
                 assert!(row.get(key).is_some(), "{path:?}: no {key}");
@@ -101,25 +102,198 @@ fn all_policies_come_with_what_none_of_them_can_beat() {
 }
 
 #[test]
-fn what_the_rows_amount_to_is_said_on_standard_error() {
-    let output = output_with_input(
-        bowwave().arg("replay").arg(sample("sqlite.strace")).args([
-            "--device",
-            "nvme,s3",
-            "--cache",
-            "64KiB,1MiB",
-        ]),
-        b"",
-    );
+fn advice_is_printed_on_standard_error() {
+    let command = ["--device", "nvme,s3", "--cache", "64KiB,1MiB"];
+    let output = output_with_input(bowwave().arg("replay").arg(sample("sqlite.strace")).args(command), b"");
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     for device in ["nvme", "s3"] {
-        let start = format!("bowwave: note: {device}: ondemand");
+        let start = format!("bowwave: note: {device}: stream");
         assert!(
             said.lines().any(|line| line.starts_with(&start) && line.contains("A cache of 1 MiB")),
             "{said}"
         );
     }
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("device"), "the table is data");
+}
+
+/// The trace of the README: four interleaved streams.
+fn interleaved(directory: &Path) -> PathBuf {
+    let trace = directory.join("app.bwt");
+    let spec = ["--rows", "20000", "--file-size", "256MiB", "-o"];
+    run(bowwave().args(["generate", "interleaved"]).args(spec).arg(&trace));
+    trace
+}
+
+/// The lines of advice of a replay.
+fn advice(command: &mut std::process::Command) -> Vec<String> {
+    let output = output_with_input(command, b"");
+    assert!(output.status.success(), "{command:?}");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    let notes = said.lines().filter_map(|line| line.strip_prefix("bowwave: note: "));
+    notes.filter(|note| !note.starts_with("left out of the table: ")).map(str::to_owned).collect()
+}
+
+/// Without `--policy`, only `none` and `ondemand` ran, and the advice was `ondemand` where `stream` takes 1.5 s and it 366 s.
+#[test]
+fn replay_without_a_policy_runs_the_default_policy_and_the_oracle() {
+    let trace = interleaved(&folder("default"));
+    let rows = rows(&run(bowwave().arg("replay").arg(&trace).arg("--json")));
+    let policies: Vec<&str> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
+    let default = bowwave_engine::Options::default().policy.name();
+    assert_eq!(policies, [default, "none", "ondemand", "oracle"].repeat(3));
+    assert!(rows.iter().all(|row| row["regret"].as_f64() >= Some(1.0)), "{rows:?}");
+    let said = advice(bowwave().arg("replay").arg(&trace));
+    assert_eq!(said.len(), 3, "{said:?}");
+    for (line, device) in said.iter().zip(["hdd", "nvme", "s3"]) {
+        assert!(line.starts_with(&format!("{device}: {default} is best, ")), "{line}");
+        assert!(!line.contains("was not run"), "{line}");
+    }
+    // A plan without policies of its own runs the same ones; it has no oracle.
+    let plan = folder("default-plan").join("plan.toml");
+    fs::write(&plan, "[[readers]]\nreads = 64\n").expect("a plan");
+    let planned: Vec<Value> =
+        serde_json::from_str(&run(bowwave().arg("replay").arg(&plan).arg("--json"))).expect("rows");
+    let policies: Vec<&str> = planned.iter().filter_map(|row| row["policy"].as_str()).collect();
+    assert_eq!(policies, [default, "none", "ondemand"]);
+}
+
+#[test]
+fn advice_names_the_default_policy_when_it_did_not_run() {
+    let trace = interleaved(&folder("left-out"));
+    let said =
+        advice(bowwave().arg("replay").arg(&trace).args(["--policy", "none,ondemand", "--device", "s3"]));
+    let [line] = said.as_slice() else { panic!("{said:?}") };
+    assert!(line.starts_with("s3: ondemand is best of those that ran, "), "{line}");
+    assert!(
+        line.ends_with("The default policy, stream, did not run: add --policy none,ondemand,stream"),
+        "{line}"
+    );
+    // One run has nothing to be compared with, and the default is still missing.
+    let said = advice(bowwave().arg("replay").arg(&trace).args(["--policy", "linux", "--device", "s3"]));
+    assert_eq!(said, ["s3: the default policy, stream, did not run: add --policy linux,stream"]);
+    let said = advice(bowwave().arg("replay").arg(&trace).args(["--policy", "stream", "--device", "s3"]));
+    assert_eq!(said, [""; 0]);
+}
+
+/// "range-literal takes 133 s" blamed one policy for a time that two others had to the digit.
+#[test]
+fn advice_names_every_policy_of_a_tie() {
+    let trace = interleaved(&folder("ties"));
+    let policies = "none,ondemand,ondemand-patch,range,range-literal,stream";
+    let said = advice(bowwave().arg("replay").arg(&trace).args(["--policy", policies, "--device", "hdd"]));
+    let [line] = said.as_slice() else { panic!("{said:?}") };
+    assert!(line.contains("; none, range and range-literal tie at 133 s, 97.2 times as much"), "{line}");
+    let said =
+        advice(bowwave().arg("replay").arg(&trace).args(["--policy", "none,range,ondemand,ondemand-patch"]));
+    assert!(
+        said[0].starts_with("hdd: ondemand and ondemand-patch tie for best of those that ran, "),
+        "{said:?}"
+    );
+}
+
+/// The second replay of the README wrote 48 MB for a trace of 480 kB.
+#[test]
+fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
+    let folder = folder("small");
+    let trace = interleaved(&folder);
+    let (small, full, page) = (folder.join("run.json"), folder.join("full.json"), folder.join("run.html"));
+    let command = ["--ra-pages", "32,256", "--cache", "16MiB,1GiB", "--policy", "none,ondemand", "--save"];
+    let rows = run(bowwave().arg("replay").arg(&trace).args(command).arg(&small).arg("--json"));
+    assert!(rows.len() < 40_000, "rows alone: {}", rows.len());
+    let text = fs::read_to_string(&small).expect("the file");
+    assert!(text.len() < 8_000_000, "{} bytes", text.len());
+    let saved: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(saved["runs"].as_array().map(Vec::len), Some(24));
+    assert!(
+        saved["note"].as_str().is_some_and(|note| note.contains("at most 1250: one of every reads_every")),
+        "{}",
+        saved["note"]
+    );
+    for run in saved["runs"].as_array().expect("runs") {
+        let (kept, every) = (run["reads"]["time_ns"].as_array().expect("times").len(), &run["reads_every"]);
+        assert_eq!((kept, every), (1250, &json!(16)));
+        assert_eq!(run["row"]["accesses"], 20_000);
+    }
+    run(bowwave().arg("replay").arg(&trace).args(command).arg(&full).arg("--full"));
+    assert!(fs::metadata(&full).expect("the file").len() > 5 * text.len() as u64);
+    for file in [&small, &full] {
+        run(bowwave().arg("report").arg(file).arg("-o").arg(&page));
+        let html = fs::read_to_string(&page).expect("the page");
+        assert_eq!(html.contains("the recording itself holds one of 16 reads"), file == &small);
+    }
+}
+
+#[test]
+fn saved_runs_have_the_oracle_of_each_device() {
+    let folder = folder("bounds");
+    let saved = folder.join("run.json");
+    let rows = rows(&run(bowwave()
+        .arg("replay")
+        .arg(sample("grep.strace"))
+        .arg("--json")
+        .arg("--save")
+        .arg(&saved)));
+    let saved: Value = serde_json::from_slice(&fs::read(&saved).expect("the file")).expect("JSON");
+    let oracles: Vec<&Value> = rows.iter().filter(|row| row["policy"] == "oracle").collect();
+    let bounds: Vec<&Value> = saved["bounds"].as_array().expect("bounds").iter().collect();
+    assert_eq!((bounds.len(), bounds), (3, oracles));
+}
+
+/// The table of a replay had 169 columns, that of `reproduce` 400.
+#[test]
+fn tables_fit_100_columns_however_wide_their_values_are() {
+    let folder = folder("wide");
+    let trace = interleaved(&folder);
+    let file = folder.join("data.bin");
+    fs::write(&file, vec![7; 1 << 20]).expect("a file");
+    let device = "hdd:rpm=5400,s3:slots=3,hdd";
+    let scheduler = "deadline:starved=4,async_expire_ms=1000,sync_expire_ms=100,batch=8";
+    let replay = |arguments: &[&str]| run(bowwave().arg("replay").arg(&trace).args(arguments));
+    let all = ["--policy", "all", "--ra-pages", "32,1048576", "--cache", "1111111KiB,unlimited"];
+    let wide = replay(
+        &[&all[..], &["--device", device, "--scheduler", scheduler, "--eviction", "linux-2.6"]].concat(),
+    );
+    assert!(wide.contains("starved=4,") && wide.contains("1111111 KiB"), "{wide}");
+    let default = replay(&[]);
+    // One cache size and one size of window say nothing in a row.
+    assert!(default.starts_with("device  policy"), "{default}");
+    let compared = run(bowwave().arg("read").arg(&file).args(["--compare", "none,ondemand,stream"]));
+    let reproduced = run(bowwave().args(["reproduce", "patterns"]));
+    let (reproduced, _) = reproduced.split_once(" figures hold").expect("the end of the table");
+    for table in [&*wide, &*default, &*compared, reproduced] {
+        let wide: Vec<&str> = table.lines().filter(|line| line.chars().count() > 100).collect();
+        assert_eq!(wide, [""; 0]);
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+fn a_terminal_of_200_columns_shows_all_of_a_table() {
+    if let Err(reason) = bowwave_testkit::program("script") {
+        return println!("skipped: {reason}");
+    }
+    let trace = interleaved(&folder("terminal"));
+    let shown = |columns: u32| {
+        let replay = format!("{} replay {} --device hdd", env!("CARGO_BIN_EXE_bowwave"), trace.display());
+        let command = format!("stty cols {columns}; {replay} 2>/dev/null");
+        run(std::process::Command::new("script").args(["-qec", &command, "/dev/null"]))
+    };
+    let head =
+        |text: &str| text.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let all = "device cache ra_pages policy seconds regret hits late misses miss ratio requests avg KiB fetched/wanted \
+               wasted thrashed busy p50 p99 max";
+    assert_eq!(head(&shown(200)), all);
+    assert_eq!(head(&shown(60)), "device policy seconds regret misses fetched/wanted");
+}
+
+#[test]
+fn help_states_the_policies_that_run_by_default() {
+    let help = run(bowwave().args(["replay", "--help"]));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        help.contains("without it, stream (the default of a mount), none, ondemand and the oracle"),
+        "{help}"
+    );
 }
 
 #[test]

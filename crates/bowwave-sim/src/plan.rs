@@ -4,7 +4,7 @@
 //! title = "Eight readers of one disk"
 //!
 //! [sweep]                            # every combination is run; each key has a default
-//! policies = ["none", "ondemand"]
+//! policies = ["none", "ondemand"]    # without it: stream, none, ondemand
 //! ra_pages = [32, 256]
 //! cache_bytes = [67_108_864, 0]      # 0: without end
 //! devices = ["hdd", "s3:slots=8"]
@@ -146,7 +146,7 @@ struct Readers {
 impl Default for Sweep {
     fn default() -> Self {
         Self {
-            policies: vec!["none".to_owned(), "ondemand".to_owned()],
+            policies: Axes::POLICIES.map(|policy| policy.name().to_owned()).to_vec(),
             ra_pages: vec![32],
             cache_bytes: vec![0],
             devices: vec!["hdd".to_owned()],

@@ -2,19 +2,29 @@
 //!
 //! Lists are kept as columns (one list a field), so that a file of a million events stays small and loads fast.
 
+mod saved;
+
 use serde::{Deserialize, Serialize};
+
+pub use saved::{EVENTS_SAVED_MAX, Writer};
 
 /// A file of recorded runs: what `replay --save` writes and `report` reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// The format's number; readers refuse one they do not know.
     pub version: u32,
+    /// How events were sampled, for people who open the file; empty if all were kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
     /// What was replayed: a trace's or plan's name.
     pub title: String,
     /// The command that made it, for the reader to repeat.
     pub command: String,
     /// The runs, in the order of the table.
     pub runs: Vec<Run>,
+    /// Rows of bounds: the oracle of each device and cache size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<Row>,
 }
 
 impl Recording {

@@ -89,6 +89,9 @@ pub enum SweepError {
 }
 
 impl Axes {
+    /// The policies that run if none is named: the product's default first, no readahead, and the paper's.
+    pub const POLICIES: [Policy; 3] = [Policy::Stream, Policy::None, Policy::OnDemand];
+
     /// Every combination, workloads and devices outermost and policies innermost: rows to compare stand together.
     #[must_use]
     pub fn cases(&self) -> Vec<Case> {

@@ -167,7 +167,7 @@ fn show(output: &mut Output, rows: &[Row], json: bool, complete: bool) -> Result
         return output.json_array(rows);
     }
     if !rows.is_empty() {
-        output.line(row::table(rows).to_string().trim_end())?;
+        output.table(&row::table(rows), "a wider terminal and --json have all columns")?;
     }
     if complete && let Some(sentence) = row::sentence(rows) {
         output.line("")?;

@@ -270,7 +270,7 @@ impl Args {
 
 /// Prints the rows for people.
 fn show(output: &mut Output, rows: &[Row]) -> Result<(), Failure> {
-    output.line(row::table(rows).to_string().trim_end())?;
+    output.table(&row::table(rows), "a wider terminal and --json have all columns")?;
     for row in rows {
         if let Some(sha256) = &row.sha256 {
             output.line(format_args!(

@@ -7,9 +7,9 @@ mod rivals;
 mod table;
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter};
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use bowwave_core::Eviction;
 use bowwave_sim::machine::{RecordOptions, Walk};
 use bowwave_sim::parallel;
-use bowwave_sim::record::{Recording, Row, Run};
+use bowwave_sim::record::{Row, Run, Writer};
 use bowwave_sim::replay::ReplayPace;
 use bowwave_sim::report::Report;
 use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
@@ -53,7 +53,8 @@ pub struct Args {
     #[arg(value_name = "TRACE|PLAN")]
     input: PathBuf,
 
-    /// Readahead policies: names, oracle for what none can beat, or all
+    /// Readahead policies: names, oracle for the bound that no policy beats, or all; without it, stream (the default of a
+    /// mount), none, ondemand and the oracle, or the policies of the plan
     #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = lists::policies)]
     policy: Vec<Policies>,
 
@@ -134,9 +135,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Keep what was recorded, for `bowwave report`
+    /// Save the runs for `bowwave report`: rows, samples over time, and a sample of at most 90,000 events of all runs
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+
+    /// Save every recorded event: about 45 bytes each, in the worst case 27 MB a run
+    #[arg(long, requires = "save")]
+    full: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -152,7 +157,7 @@ enum WritesName {
     AsReads,
 }
 
-/// Replays and prints what came of it.
+/// Replays, writes the files that were asked for, and prints the rows and the advice.
 ///
 /// # Errors
 /// If the input is none, or a device or combination cannot be; if something cannot be written.
@@ -162,38 +167,114 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let oracle = args.change(&mut axes);
     input.can_have(oracle, args.file_size)?;
     let mut common = args.common(input.common());
-    let recorded = args.html.is_some() || args.save.is_some();
-    common.record = recorded.then(RecordOptions::default);
-    let cases = axes.cases();
-    let mut runs = simulate(&cases, &common, &input, args.jobs.unwrap_or_else(parallel::workers))?;
-    input.notes();
-    if recorded {
-        let recording = Recording { title: input.title(), command: command_line(), runs, ..Recording::new() };
-        args.write(&recording)?;
-        runs = recording.runs;
-    }
-    let rows = with_bounds(runs, &input, oracle, args.file_size)?;
+    common.record = (args.html.is_some() || args.save.is_some()).then(RecordOptions::default);
+    let sweep = Sweep { cases: axes.cases(), common, input, oracle, args };
+    // The file is there before the first run: where it cannot be written, nothing is simulated.
+    let rows = match &args.save {
+        Some(path) => output::into_file(path, |file| sweep.run(Some((file, path)))),
+        None => sweep.run(None),
+    }?;
     let mut output = Output::stdout();
     let outcome = if args.json {
         output.json_array(&rows)
     } else if args.csv {
         table::csv(&rows).lines().try_for_each(|line| output.line(line))
     } else {
-        output.line(table::text(&rows).to_string().trim_end())
+        output.table(&table::text(&rows), "a wider terminal, --csv and --json have all columns")
     };
     output.finish(outcome)?;
-    advice::advice(&rows).into_iter().for_each(output::note);
+    let default = bowwave_engine::Options::default().policy;
+    advice::advice(&rows, default.name()).into_iter().for_each(output::note);
     Ok(())
+}
+
+/// Every case, and the files that its runs go to.
+struct Sweep<'a> {
+    cases: Vec<Case>,
+    common: Common,
+    input: Input,
+    oracle: Oracle,
+    args: &'a Args,
+}
+
+impl Sweep<'_> {
+    /// The rows of all runs and bounds. Runs go to `saved` and into the page one by one, and are then dropped.
+    fn run(&self, saved: Option<(&mut File, &Path)>) -> Result<Vec<Row>, Failure> {
+        let path = saved.as_ref().map(|(_, path)| *path);
+        let refused = |error: io::Error| {
+            let path = path.map_or_else(String::new, |path| path.display().to_string());
+            Failure::failed(format_args!("cannot write {path}: {error}"))
+        };
+        let (title, command) = (self.input.title(), command_line());
+        let sampled = (!self.args.full).then_some(self.cases.len());
+        let writer =
+            |(file, _)| Writer::new(BufWriter::with_capacity(1 << 20, file), &title, &command, sampled);
+        let mut saved = saved.map(writer).transpose().map_err(refused)?;
+        let mut page = self.args.html.is_some().then(|| Ok(Report::new(&title, &command)));
+        let mut rows = Vec::with_capacity(self.cases.len());
+        self.simulate(|run| {
+            rows.push(run.row.clone());
+            if let Some(Ok(report)) = &mut page
+                && let Err(error) = report.add(&run)
+            {
+                page = Some(Err(error));
+            }
+            saved.as_mut().map_or(Ok(()), |saved| saved.run(run)).map_err(refused)
+        })?;
+        self.input.notes();
+        let rows = with_bounds(rows, &self.input, self.oracle, self.args.file_size)?;
+        let bounds: Vec<Row> = rows.iter().filter(|row| rivals::is_bound(row)).cloned().collect();
+        saved.map(|saved| saved.finish(&bounds)).transpose().map_err(refused)?;
+        if let (Some(page), Some(path)) = (page, &self.args.html) {
+            let page = page.and_then(|mut page| {
+                bounds.iter().try_for_each(|row| page.bound(row))?;
+                Ok(page)
+            });
+            let page = page.map_err(|error| Failure::failed(format_args!("no pictures: {error}")))?;
+            report::save(page, path)?;
+        }
+        Ok(rows)
+    }
+
+    /// Runs the cases, with a progress bar over all reads of all runs; `sink` takes the runs in their order.
+    fn simulate(&self, sink: impl FnMut(Run) -> Result<(), Failure> + Send) -> Result<(), Failure> {
+        let reads = Arc::new(AtomicU64::new(0));
+        let done = AtomicBool::new(false);
+        let total = self.cases.iter().map(|case| self.input.reads(case)).fold(0, u64::saturating_add);
+        let jobs = self.args.jobs.unwrap_or_else(parallel::workers);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut progress = Progress::rows("simulating", total);
+                while !done.load(Ordering::Relaxed) {
+                    progress.at(reads.load(Ordering::Relaxed));
+                    std::thread::park_timeout(Duration::from_millis(50));
+                }
+            });
+            // Also if a run panics: the scope waits for the thread above.
+            let _done = Done(&done);
+            let one = |case: &Case| self.input.run(case, &self.common, &reads).map_err(refusal);
+            parallel::try_in_order(&self.cases, jobs, one, sink)
+        })
+    }
+}
+
+fn refusal(error: SweepError) -> Failure {
+    match error {
+        SweepError::Violation(_) => {
+            Failure::failed(error).try_this("reporting it with the command and the trace")
+        }
+        SweepError::Unfit(_) => Failure::failed(error),
+        error => Failure::usage(error),
+    }
 }
 
 /// The rows of the runs, and the bounds that are wanted and can be had.
 fn with_bounds(
-    runs: Vec<Run>,
+    rows: Vec<Row>,
     input: &Input,
     oracle: Oracle,
     file_size: Option<u64>,
 ) -> Result<Vec<Row>, Failure> {
-    let rows: Vec<Row> = runs.into_iter().map(|run| run.row).collect();
     let Input::Trace(workload, options) = input else { return Ok(rows) };
     if oracle == Oracle::No || file_size.is_some() {
         return Ok(rows);
@@ -204,32 +285,6 @@ fn with_bounds(
         }
         output::note(format_args!("no oracle: {error}"));
         Ok(rows)
-    })
-}
-
-/// Runs the cases with a progress bar over all reads of all runs.
-fn simulate(cases: &[Case], common: &Common, input: &Input, jobs: NonZeroUsize) -> Result<Vec<Run>, Failure> {
-    let reads = Arc::new(AtomicU64::new(0));
-    let done = AtomicBool::new(false);
-    let total = cases.iter().map(|case| input.reads(case)).fold(0, u64::saturating_add);
-    let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut progress = Progress::rows("simulating", total);
-            while !done.load(Ordering::Relaxed) {
-                progress.at(reads.load(Ordering::Relaxed));
-                std::thread::park_timeout(Duration::from_millis(50));
-            }
-        });
-        // Also if a run panics: the scope waits for the thread above.
-        let _done = Done(&done);
-        parallel::try_map(cases, jobs, |case| input.run(case, common, &reads))
-    });
-    outcome.map_err(|error| match error {
-        SweepError::Violation(_) => {
-            Failure::failed(error).try_this("reporting it with the command and the trace")
-        }
-        SweepError::Unfit(_) => Failure::failed(error),
-        error => Failure::usage(error),
     })
 }
 
@@ -269,7 +324,7 @@ impl Args {
 
     /// What the command line says goes before what a plan says. Tells whether an oracle is wanted.
     fn change(&self, axes: &mut Axes) -> Oracle {
-        let oracle = self.policy.iter().map(|list| list.oracle).max().unwrap_or(Oracle::No);
+        let oracle = self.policy.iter().map(|list| list.oracle).max().unwrap_or(Oracle::IfItCan);
         if self.policy.iter().any(|list| !list.policies.is_empty()) {
             axes.policies = self.policy.iter().flat_map(|list| list.policies.iter().copied()).collect();
             // `all` beside a name, or a name twice.
@@ -305,25 +360,6 @@ impl Args {
             Some(PaceName::Trace) => ReplayPace::Trace,
             Some(PaceName::Open) => ReplayPace::Open,
         }
-    }
-
-    /// Writes the files that were asked for.
-    fn write(&self, recording: &Recording) -> Result<(), Failure> {
-        if let Some(path) = &self.save {
-            output::into_file(path, |file: &mut File| {
-                let mut file = io::BufWriter::with_capacity(1 << 20, file);
-                let written = serde_json::to_writer(&mut file, recording).map_err(io::Error::from);
-                written.and_then(|()| file.flush()).map_err(|error| {
-                    Failure::failed(format_args!("cannot write {}: {error}", path.display()))
-                })
-            })?;
-        }
-        if let Some(path) = &self.html {
-            let page = Report::of(recording)
-                .map_err(|error| Failure::failed(format_args!("no pictures: {error}")))?;
-            report::save(page, path)?;
-        }
-        Ok(())
     }
 }
 

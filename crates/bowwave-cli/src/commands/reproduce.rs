@@ -17,7 +17,7 @@ use super::report;
 use crate::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::table::{Align, Table};
+use crate::table::{Align, Keep, Table};
 
 /// Arguments of `bowwave reproduce`.
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let outcome = if args.json {
         output.json_array(&figures)
     } else {
-        output.line(table(&figures).to_string().trim_end()).and_then(|()| {
+        output.table(&table(&figures), "a wider terminal and --json have all columns").and_then(|()| {
             let held = figures.iter().filter(|figure| figure.holds).count();
             output.line(format_args!("\n{held} of {} figures hold.\n", figures.len()))?;
             outcomes.iter().flat_map(|outcome| &outcome.notes).try_for_each(|note| output.line(note))
@@ -145,17 +145,17 @@ fn pictures(outcomes: &[Outcome]) -> Result<Report, Failure> {
 
 fn table(figures: &[&Figure]) -> Table {
     let mut table = Table::new([
-        ("doc", Align::Left),
-        ("table", Align::Left),
-        ("row", Align::Left),
-        ("unit", Align::Left),
-        ("theirs", Align::Right),
-        ("ours", Align::Right),
-        ("gain", Align::Right),
-        ("ours", Align::Right),
-        ("bar", Align::Left),
-        ("holds", Align::Left),
-        ("note", Align::Left),
+        ("doc", Align::Left, Keep::Always),
+        ("table", Align::Left, Keep::Always),
+        ("row", Align::Left, Keep::Always),
+        ("unit", Align::Left, Keep::Rank(1)),
+        ("theirs", Align::Right, Keep::Always),
+        ("ours", Align::Right, Keep::Always),
+        ("their gain", Align::Right, Keep::Rank(2)),
+        ("our gain", Align::Right, Keep::Rank(3)),
+        ("bar", Align::Left, Keep::Always),
+        ("holds", Align::Left, Keep::Always),
+        ("note", Align::Left, Keep::Below),
     ]);
     for figure in figures {
         table.row([

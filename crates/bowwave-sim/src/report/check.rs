@@ -1,7 +1,7 @@
 //! Refuses a run that contradicts itself, naming the place. What comes after may rely on all that is checked here.
 
 use super::Error;
-use crate::record::Run;
+use crate::record::{Row, Run};
 
 /// Largest count, size or time that a recording may hold: what a script's number holds exactly, with room for sums.
 const VALUE_MAX: u64 = 1 << 52;
@@ -18,6 +18,14 @@ pub(super) fn run(run: &Run, number: usize) -> Result<(), Error> {
     samples(run).map_err(at)
 }
 
+/// Refuses what no bound can be. `number` counts bounds from 0.
+pub(super) fn bound(row: &Row, number: usize) -> Result<(), Error> {
+    let at = |defect: String| {
+        Error::new(format_args!("bounds[{number}] ({} on {}): {defect}", row.policy, row.device))
+    };
+    figures(row).map_err(at)
+}
+
 fn row(run: &Run) -> Result<(), String> {
     let row = &run.row;
     if row.accesses == 0 {
@@ -26,13 +34,7 @@ fn row(run: &Run) -> Result<(), String> {
     if run.page_bytes == 0 {
         return Err("page_bytes is 0".to_owned());
     }
-    for (name, value) in
-        [("seconds", row.seconds), ("amplification", row.amplification), ("avg_io_bytes", row.avg_io_bytes)]
-    {
-        if !(value.is_finite() && (0.0..=1e15).contains(&value)) {
-            return Err(format!("row.{name} is {value}, which is not a size or time"));
-        }
-    }
+    figures(row)?;
     share("row.utilisation", row.utilisation)?;
     for (name, every) in [
         ("reads_every", run.reads_every),
@@ -44,8 +46,7 @@ fn row(run: &Run) -> Result<(), String> {
             return Err(format!("{name} is {every}, which is too large"));
         }
     }
-    all("row", [run.page_bytes, row.bytes_fetched, row.bytes_wanted, row.accesses, row.requests])?;
-    all("row", [row.hits, row.late, row.misses, row.pages_used, row.pages_wasted, row.pages_thrashed])?;
+    all("page_bytes", [run.page_bytes])?;
     for (place, class) in row.classes.iter().enumerate() {
         let name = format!("row.classes[{place}]");
         if !(class.depth.is_finite() && (0.0..=1e15).contains(&class.depth)) {
@@ -57,6 +58,19 @@ fn row(run: &Run) -> Result<(), String> {
         all(&name, [waited.p50, waited.p90, waited.p99, waited.max])?;
     }
     all("row.latency_ns", [row.latency_ns.p50, row.latency_ns.p90, row.latency_ns.p99, row.latency_ns.max])
+}
+
+/// Figures that both a run and a bound have.
+fn figures(row: &Row) -> Result<(), String> {
+    for (name, value) in
+        [("seconds", row.seconds), ("amplification", row.amplification), ("avg_io_bytes", row.avg_io_bytes)]
+    {
+        if !(value.is_finite() && (0.0..=1e15).contains(&value)) {
+            return Err(format!("row.{name} is {value}, which is not a size or time"));
+        }
+    }
+    all("row", [row.bytes_fetched, row.bytes_wanted, row.accesses, row.requests])?;
+    all("row", [row.hits, row.late, row.misses, row.pages_used, row.pages_wasted, row.pages_thrashed])
 }
 
 /// All lists of a group have one length.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{Error, Report};
-use crate::record::{Recording, Run};
+use crate::record::{Recording, Row, Run};
 
 /// The page of the recording that `json` holds. It may yet have no runs.
 pub(super) fn read(json: impl Read) -> Result<Report, Error> {
@@ -31,6 +31,7 @@ enum Key {
     Title,
     Command,
     Runs,
+    Bounds,
     #[serde(other)]
     Other,
 }
@@ -65,6 +66,11 @@ impl<'de> Visitor<'de> for WholeVisitor {
                 Key::Runs => {
                     map.next_value_seed(Runs(&mut report))?;
                     seen_runs = true;
+                }
+                Key::Bounds => {
+                    for row in map.next_value::<Vec<Row>>()? {
+                        report.bound(&row).map_err(de::Error::custom)?;
+                    }
                 }
                 Key::Other => {
                     map.next_value::<IgnoredAny>()?;

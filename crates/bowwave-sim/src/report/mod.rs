@@ -33,7 +33,7 @@ mod sizes;
 mod table;
 #[cfg(test)]
 mod tests;
-mod thin;
+pub(crate) mod thin;
 mod units;
 mod view;
 
@@ -41,7 +41,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Read, Write};
 
-use crate::record::{Reads, Recording, Run};
+use crate::record::{Reads, Recording, Row, Run};
 use view::View;
 
 /// Reads and decisions that the pictures of all runs may show together; about 12 bytes of the page each.
@@ -59,6 +59,7 @@ pub struct Report {
     title: String,
     command: String,
     views: Vec<View>,
+    bounds: Vec<Row>,
     /// Reads and decisions kept in `views`.
     shown: usize,
 }
@@ -82,6 +83,7 @@ impl Report {
         for run in &recording.runs {
             report.add(run)?;
         }
+        recording.bounds.iter().try_for_each(|row| report.bound(row))?;
         report.refuse_nothing()?;
         Ok(report)
     }
@@ -112,13 +114,23 @@ impl Report {
         Ok(())
     }
 
+    /// Adds the row of a bound, which is compared with the runs of its device and cache size.
+    ///
+    /// # Errors
+    /// If its figures are none.
+    pub fn bound(&mut self, row: &Row) -> Result<(), Error> {
+        check::bound(row, self.bounds.len())?;
+        self.bounds.push(view::visible(row));
+        Ok(())
+    }
+
     /// Writes the page.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn write(mut self, out: &mut impl Write) -> io::Result<()> {
         self.thin();
-        page::write(&self.title, &self.command, &self.views, out)
+        page::write(&self.title, &self.command, &self.views, &self.bounds, out)
     }
 
     fn thin(&mut self) {

@@ -8,6 +8,7 @@ use super::say::{Groups, OfRun, Overall};
 use super::table;
 use super::units;
 use super::view::View;
+use crate::record::Row;
 
 const TEMPLATE: &str = include_str!("assets/template.html");
 const STYLE: &str = concat!(include_str!("assets/uPlot.min.css"), "\n", include_str!("assets/style.css"));
@@ -42,8 +43,14 @@ struct DataGroup<'a> {
 }
 
 /// Writes the page.
-pub(super) fn write(title: &str, command: &str, views: &[View], out: &mut impl Write) -> io::Result<()> {
-    let groups = Groups::of(views);
+pub(super) fn write(
+    title: &str,
+    command: &str,
+    views: &[View],
+    bounds: &[Row],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let groups = Groups::of(views, bounds);
     let overall = Overall::of(views, &groups);
     let each = |say: fn(&OfRun) -> &str| of_runs(views, |view| say(&view.says).to_owned());
     let html = |name: &str| {

@@ -54,9 +54,11 @@ fn map(run: &Run) -> String {
         waited[usize::from(*outcome) % 3] += *latency as f64;
     }
     let (all, time_all): (u64, f64) = (counts.iter().sum(), waited.iter().sum());
+    let every = run.reads_every.max(1);
+    let about = if every > 1 { "about " } else { "" };
     let mut text = format!(
-        "Of {}, {} found every page at hand, {} waited for readahead on its way, {} missed.",
-        counted(all, "read"),
+        "Of {about}{}, {} found every page at hand, {} waited for readahead on its way, {} missed.",
+        counted(all.saturating_mul(every), "read"),
         percent(counts[0] as f64, all as f64),
         percent(counts[1] as f64, all as f64),
         percent(counts[2] as f64, all as f64)
@@ -102,7 +104,10 @@ fn windows(run: &Run, row: &Row) -> String {
     let mean = decisions.size.iter().map(|&size| size as f64).sum::<f64>() / number as f64;
     let mut text = format!(
         "{} windows of {} pages on average, the largest of {} with ra_pages {}.",
-        count(number),
+        match run.decisions_every {
+            0 | 1 => count(number),
+            every => format!("About {}", count(number.saturating_mul(every))),
+        },
         three(mean),
         count(largest),
         count(limit)

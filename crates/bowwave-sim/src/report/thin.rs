@@ -47,7 +47,7 @@ fn every(classes: &[u8], quota: usize) -> [usize; CLASSES] {
 }
 
 /// Which of the `every` members of a block is kept: a well mixed function of the block's number.
-fn pick(block: usize, every: usize) -> usize {
+pub(crate) fn pick(block: usize, every: usize) -> usize {
     let mut word = (block as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     ((word ^ (word >> 31)) >> 11) as usize % every

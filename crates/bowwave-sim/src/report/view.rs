@@ -60,17 +60,22 @@ impl Ledger {
     }
 }
 
+/// The row with its names made visible.
+pub(super) fn visible(row: &Row) -> Row {
+    Row {
+        policy: units::visible(&row.policy),
+        device: units::visible(&row.device),
+        scheduler: units::visible(&row.scheduler),
+        workload: units::visible(&row.workload),
+        eviction: units::visible(&row.eviction),
+        ..row.clone()
+    }
+}
+
 impl View {
     /// Shows `run`, with at most about `quota` reads in its map.
     pub(super) fn of(run: &Run, quota: usize) -> Self {
-        let row = Row {
-            policy: units::visible(&run.row.policy),
-            device: units::visible(&run.row.device),
-            scheduler: units::visible(&run.row.scheduler),
-            workload: units::visible(&run.row.workload),
-            eviction: units::visible(&run.row.eviction),
-            ..run.row.clone()
-        };
+        let row = visible(&run.row);
         let latency = row.latency_ns;
         let (sizes, pace) = (Sizes::of(run), Pace::of(run));
         Self {

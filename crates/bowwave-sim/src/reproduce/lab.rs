@@ -98,10 +98,5 @@ pub(super) fn both<T: Send>(
 
 /// An empty recording with its head.
 pub(super) fn recording(title: &str, id: &str) -> Recording {
-    Recording {
-        version: 1,
-        title: title.to_owned(),
-        command: format!("bowwave reproduce {id}"),
-        runs: Vec::new(),
-    }
+    Recording { title: title.to_owned(), command: format!("bowwave reproduce {id}"), ..Recording::new() }
 }

@@ -39,7 +39,7 @@ pub(super) fn jobs(quick: bool) -> Vec<Job> {
     let reads = if quick { 10 } else { 100 };
     vec![
         Job {
-            name: "one file, front to back",
+            name: "one file, in order",
             store: "s3",
             readers: 1,
             file_bytes: pick("2MiB", "64MiB"),

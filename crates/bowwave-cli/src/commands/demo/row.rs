@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::jobs::Job;
 use crate::commands::read;
-use crate::table::{Align, Table};
+use crate::table::{Align, Keep, Table};
 
 /// The row of a job, read with one kind of readahead.
 #[derive(Debug, Clone, Serialize)]
@@ -52,14 +52,14 @@ impl Row {
 /// The rows for people.
 pub(super) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new([
-        ("what is read", Align::Left),
-        ("from", Align::Left),
-        ("readahead", Align::Left),
-        ("seconds", Align::Right),
-        ("throughput", Align::Right),
-        ("speed-up", Align::Right),
-        ("requests", Align::Right),
-        ("fetched/wanted", Align::Right),
+        ("what is read", Align::Left, Keep::Always),
+        ("from", Align::Left, Keep::Always),
+        ("readahead", Align::Left, Keep::Always),
+        ("seconds", Align::Right, Keep::Always),
+        ("throughput", Align::Right, Keep::Always),
+        ("speed-up", Align::Right, Keep::Always),
+        ("requests", Align::Right, Keep::Rank(2)),
+        ("fetched/wanted", Align::Right, Keep::Rank(1)),
     ]);
     for row in rows {
         table.row([

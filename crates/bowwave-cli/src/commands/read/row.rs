@@ -9,7 +9,7 @@ use super::pass::Outcome;
 use crate::lustre;
 use crate::requests::Requests;
 use crate::setup;
-use crate::table::{Align, Table};
+use crate::table::{Align, Keep, Table};
 use crate::values::time;
 
 /// The row of a pass. Pages unless the name says otherwise.
@@ -155,22 +155,26 @@ impl Latency {
 pub(super) fn table(rows: &[Row]) -> Table {
     let mapped = rows.iter().any(|row| row.map.is_some());
     let mut columns = vec![
-        ("policy", Align::Left),
-        ("pass", Align::Left),
-        ("seconds", Align::Right),
-        ("throughput", Align::Right),
-        ("hits", Align::Right),
-        ("late", Align::Right),
-        ("misses", Align::Right),
-        ("requests", Align::Right),
-        ("avg request", Align::Right),
-        ("fetched/wanted", Align::Right),
-        (if mapped { "a touch" } else { "mean" }, Align::Right),
+        ("policy", Align::Left, Keep::Always),
+        ("pass", Align::Left, Keep::Varying),
+        ("seconds", Align::Right, Keep::Always),
+        ("throughput", Align::Right, Keep::Always),
+        ("hits", Align::Right, Keep::Rank(5)),
+        ("late", Align::Right, Keep::Rank(4)),
+        ("misses", Align::Right, Keep::Rank(1)),
+        ("requests", Align::Right, Keep::Rank(2)),
+        ("avg request", Align::Right, Keep::Rank(7)),
+        ("fetched/wanted", Align::Right, Keep::Always),
+        (if mapped { "a touch" } else { "mean" }, Align::Right, Keep::Rank(6)),
     ];
-    columns.extend(
-        mapped.then_some([("faults", Align::Right), ("a fault", Align::Right)]).into_iter().flatten(),
-    );
-    columns.extend([("p50", Align::Right), ("p99", Align::Right), ("max", Align::Right)]);
+    if mapped {
+        columns.extend([("faults", Align::Right, Keep::Rank(3)), ("a fault", Align::Right, Keep::Rank(6))]);
+    }
+    columns.extend([
+        ("p50", Align::Right, Keep::Rank(8)),
+        ("p99", Align::Right, Keep::Rank(3)),
+        ("max", Align::Right, Keep::Rank(6)),
+    ]);
     let mut table = Table::new(columns);
     for row in rows {
         let share = |pages: u64| format!("{:.1} %", 100.0 * ratio(pages as f64, row.accesses as f64));

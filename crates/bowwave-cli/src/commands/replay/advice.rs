@@ -18,8 +18,12 @@ enum Measure {
     Misses,
 }
 
-/// A line for each device. Of devices with a single row there is nothing to say.
-pub(super) fn advice(rows: &[Row]) -> Vec<String> {
+/// Runs of a tie that are named.
+const NAMES_MAX: usize = 4;
+
+/// A line for each device. A device with a single run has one only if `default`, the policy that a mount takes, did not run:
+/// no run is recommended over a policy that it was not compared with.
+pub(super) fn advice(rows: &[Row], default: &str) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     for row in rows {
         if !places.contains(&row.place()) {
@@ -29,12 +33,28 @@ pub(super) fn advice(rows: &[Row]) -> Vec<String> {
     let of = |place: &String| {
         let rows: Vec<&Row> =
             rows.iter().filter(|row| row.place() == *place && !rivals::is_bound(row)).collect();
-        about(place, &rows)
+        match (about(&rows, default), left_out(&rows, default)) {
+            (Some(about), Some(left_out)) => Some(format!("{place}: {about}. The {left_out}")),
+            (Some(about), None) => Some(format!("{place}: {about}")),
+            (None, Some(left_out)) => Some(format!("{place}: the {left_out}")),
+            (None, None) => None,
+        }
     };
     places.iter().filter_map(of).collect()
 }
 
-fn about(device: &str, rows: &[&Row]) -> Option<String> {
+/// That the default policy did not run, and how to run it. Where nothing takes time, evictions are compared and not policies.
+fn left_out(rows: &[&Row], default: &str) -> Option<String> {
+    let mut policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
+    policies.sort_by_key(|policy| rows.iter().position(|row| row.policy == *policy));
+    policies.dedup();
+    let timed = rows.iter().any(|row| row.latency_ns.max > 0);
+    (timed && !policies.contains(&default)).then(|| {
+        format!("default policy, {default}, did not run: add --policy {},{default}", policies.join(","))
+    })
+}
+
+fn about(rows: &[&Row], default: &str) -> Option<String> {
     let measure = Measure::of(rows);
     let by = |a: &&&Row, b: &&&Row| {
         measure.value(a).total_cmp(&measure.value(b)).then_with(|| cost(a).cmp(&cost(b)))
@@ -43,21 +63,30 @@ fn about(device: &str, rows: &[&Row]) -> Option<String> {
     let worst = *rows.iter().max_by(by)?;
     let Some(times) = times(measure, best, worst) else {
         return (rows.len() > 1).then(|| {
-            format!(
-                "{device}: all {} runs do as well; {} costs least",
-                rows.len(),
-                name(cheapest(rows), rows)
-            )
+            format!("all {} runs do as well; {} costs least", rows.len(), name(cheapest(rows), rows))
         });
     };
-    let mut text = format!(
-        "{device}: {} is best, {}; {} {} {}, {times}",
-        name(best, rows),
-        measure.say(best),
-        name(worst, rows),
-        if matches!(measure, Measure::Misses) { "has" } else { "takes" },
-        measure.say(worst),
-    );
+    let tied = |with: &Row| -> Vec<String> {
+        let (value, of_it) = (measure.value(with), |row: &&&Row| measure.value(row));
+        let same = |row: &&&Row| of_it(row).max(value) <= of_it(row).min(value) * THE_SAME;
+        rows.iter().filter(same).map(|row| name(row, rows)).collect()
+    };
+    let (firsts, lasts) = (tied(best), tied(worst));
+    let mut text = list(&firsts);
+    text.push_str(if firsts.len() > 1 { " tie for best" } else { " is best" });
+    if left_out(rows, default).is_some() {
+        text.push_str(" of those that ran");
+    }
+    text.push_str(&format!(", {}", measure.say(best)));
+    if let Some(regret) = best.regret {
+        text.push_str(&format!(" ({regret:.2} times the oracle's)"));
+    }
+    let takes = match measure {
+        _ if lasts.len() > 1 => "tie at",
+        Measure::Misses => "has",
+        Measure::Seconds | Measure::Latency => "takes",
+    };
+    text.push_str(&format!("; {} {takes} {}, {times}", list(&lasts), measure.say(worst)));
     let limit = measure.value(best) * AS_GOOD;
     let as_good: Vec<&Row> = rows.iter().copied().filter(|row| measure.value(row) <= limit).collect();
     let cheap = cheapest(&as_good);
@@ -72,6 +101,18 @@ fn about(device: &str, rows: &[&Row]) -> Option<String> {
         text.push_str(&more);
     }
     Some(text)
+}
+
+/// `a`, `a and b`, `a, b and c`; of many, the first ones.
+fn list(names: &[String]) -> String {
+    match names {
+        [one] => one.clone(),
+        names if names.len() > NAMES_MAX => {
+            format!("{} and {} more", names[..NAMES_MAX].join(", "), names.len() - NAMES_MAX)
+        }
+        [firsts @ .., last] => format!("{} and {last}", firsts.join(", ")),
+        [] => String::new(),
+    }
 }
 
 /// What the largest cache tried gives over the smallest.
@@ -192,11 +233,21 @@ mod tests {
             row("ondemand", Some(1 << 30), 3.0, 90_000),
         ];
         assert_eq!(
-            advice(&rows),
+            advice(&rows, "none"),
             [
                 "hdd: ondemand in 1 GiB is best, 3000 ms; none in 1 MiB takes 10 s, 3.3 times as much. Within 5 % of it, none \
               in 1 GiB costs least (50 kB fetched). A cache of 1 GiB instead of 1 MiB makes it 3000 ms instead of 4000 ms"
             ]
+        );
+    }
+
+    #[test]
+    fn of_a_tie_of_many_the_first_are_named() {
+        let rows = ["none", "a", "b", "c", "d", "e"].map(|policy| row(policy, None, 5.0, 1));
+        let rows = [&rows[..], &[row("f", None, 1.0, 1)]].concat();
+        assert_eq!(
+            advice(&rows, "none"),
+            ["hdd: f is best, 1000 ms; none, a, b, c and 2 more tie at 5000 ms, 5.0 times as much"]
         );
     }
 
@@ -206,17 +257,20 @@ mod tests {
         rows[0].latency_ns.p99 = 20_000_000;
         rows[1].latency_ns.p99 = 1000;
         assert_eq!(
-            advice(&rows),
+            advice(&rows, "none"),
             [
                 "hdd: linux is best, 1000 ns for 99 of 100 reads; none takes 20 ms for 99 of 100 reads, 20000.0 times as much"
             ]
         );
         rows[0].latency_ns.p99 = 1000;
         rows[1].misses = 7;
-        assert_eq!(advice(&rows), ["hdd: none is best, 0 misses; linux has 7 misses, where it has none"]);
+        assert_eq!(
+            advice(&rows, "none"),
+            ["hdd: none is best, 0 misses; linux has 7 misses, where it has none"]
+        );
         rows[1].misses = 0;
         rows[1].requests = 1;
-        assert_eq!(advice(&rows), ["hdd: all 2 runs do as well; none costs least"]);
-        assert_eq!(advice(&rows[..1]), [""; 0]);
+        assert_eq!(advice(&rows, "none"), ["hdd: all 2 runs do as well; none costs least"]);
+        assert_eq!(advice(&rows[..1], "none"), [""; 0]);
     }
 }

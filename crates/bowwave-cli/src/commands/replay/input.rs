@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use bowwave_core::Policy;
 use bowwave_sim::fast::Writes;
 use bowwave_sim::plan::Plan;
 use bowwave_sim::record::Run;
@@ -73,7 +72,7 @@ impl Input {
         match self {
             Self::Plan(plan) => plan.axes.clone(),
             Self::Trace(..) => Axes {
-                policies: vec![Policy::None, Policy::OnDemand],
+                policies: Axes::POLICIES.to_vec(),
                 ra_pages: vec![32],
                 cache_bytes: vec![None],
                 devices: ["hdd", "nvme", "s3"].map(str::to_owned).to_vec(),

@@ -5,33 +5,33 @@ use std::fmt::Write;
 use bowwave_sim::record::Row;
 
 use super::rivals;
-use crate::table::{Align, Table};
+use crate::table::{Align, Keep, Table};
 
 /// For people.
 pub(super) fn text(rows: &[Row]) -> Table {
     let regret = rows.iter().any(|row| row.regret.is_some());
     let columns = [
-        ("device", Align::Left),
-        ("cache", Align::Right),
-        ("ra_pages", Align::Right),
-        ("policy", Align::Left),
-        ("seconds", Align::Right),
-        ("regret", Align::Right),
-        ("hits", Align::Right),
-        ("late", Align::Right),
-        ("misses", Align::Right),
-        ("miss ratio", Align::Right),
-        ("requests", Align::Right),
-        ("avg KiB", Align::Right),
-        ("fetched/wanted", Align::Right),
-        ("wasted", Align::Right),
-        ("thrashed", Align::Right),
-        ("busy", Align::Right),
-        ("p50", Align::Right),
-        ("p99", Align::Right),
-        ("max", Align::Right),
+        ("device", Align::Left, Keep::Always),
+        ("cache", Align::Right, Keep::Varying),
+        ("ra_pages", Align::Right, Keep::Varying),
+        ("policy", Align::Left, Keep::Always),
+        ("seconds", Align::Right, Keep::Always),
+        ("regret", Align::Right, Keep::Rank(1)),
+        ("hits", Align::Right, Keep::Rank(5)),
+        ("late", Align::Right, Keep::Rank(4)),
+        ("misses", Align::Right, Keep::Always),
+        ("miss ratio", Align::Right, Keep::Rank(10)),
+        ("requests", Align::Right, Keep::Rank(2)),
+        ("avg KiB", Align::Right, Keep::Rank(8)),
+        ("fetched/wanted", Align::Right, Keep::Always),
+        ("wasted", Align::Right, Keep::Rank(7)),
+        ("thrashed", Align::Right, Keep::Rank(6)),
+        ("busy", Align::Right, Keep::Rank(11)),
+        ("p50", Align::Right, Keep::Rank(12)),
+        ("p99", Align::Right, Keep::Rank(3)),
+        ("max", Align::Right, Keep::Rank(9)),
     ];
-    let shown = |column: &&(&str, Align)| regret || column.0 != "regret";
+    let shown = |column: &&(&str, Align, Keep)| regret || column.0 != "regret";
     let mut table = Table::new(columns.iter().filter(shown).copied());
     for row in rows {
         let cells = cells(row);

@@ -18,6 +18,8 @@ pub(in super::super) struct Group {
     pub(in super::super) baseline: usize,
     /// Runs than which no other is faster and leaner, the fastest first.
     pub(in super::super) frontier: Vec<usize>,
+    /// What no policy beats here; none if that was not asked for.
+    pub(in super::super) bound: Option<Row>,
 }
 
 /// All groups, in the order of their first runs.
@@ -25,7 +27,7 @@ pub(in super::super) struct Group {
 pub(in super::super) struct Groups(pub(in super::super) Vec<Group>);
 
 impl Groups {
-    pub(in super::super) fn of(views: &[View]) -> Self {
+    pub(in super::super) fn of(views: &[View], bounds: &[Row]) -> Self {
         let mut lists: Vec<Vec<usize>> = Vec::new();
         let key = |index: usize| (views[index].row.place(), views[index].row.cache_bytes);
         for index in 0..views.len() {
@@ -35,7 +37,12 @@ impl Groups {
             }
         }
         let row = |index: usize| &views[index].row;
-        Self(lists.into_iter().map(|runs| Group::of(runs, row)).collect())
+        let bound = |runs: &[usize]| {
+            let of = |row: &Row| (row.place(), row.cache_bytes);
+            bounds.iter().find(|bound| of(bound) == key(runs[0])).cloned()
+        };
+        let group = |runs: Vec<usize>| Group { bound: bound(&runs), ..Group::of(runs, row) };
+        Self(lists.into_iter().map(group).collect())
     }
 
     /// Whether the run is the best of its group, and the group has others.
@@ -45,6 +52,11 @@ impl Groups {
 }
 
 impl Group {
+    /// Seconds of the oracle; none if no bound on time is known.
+    pub(in super::super) fn bound_seconds(&self) -> Option<f64> {
+        self.bound.as_ref().filter(|row| row.regret.is_some() && row.seconds > 0.0).map(|row| row.seconds)
+    }
+
     fn of<'a>(runs: Vec<usize>, row: impl Fn(usize) -> &'a Row) -> Self {
         let seconds = |run: &usize| row(*run).seconds_a_gib();
         let amplification = |run: &usize| row(*run).amplification;
@@ -66,7 +78,7 @@ impl Group {
             leanest = leanest.min(amplification(run));
             leaner
         });
-        Self { runs, best, baseline, frontier: order }
+        Self { runs, best, baseline, frontier: order, bound: None }
     }
 }
 

@@ -120,6 +120,9 @@ fn verdict(views: &[View], group: &Group) -> String {
         text += ", ";
         text += &faster(best.seconds_a_gib(), base.seconds_a_gib(), &called(views, group, group.baseline));
     }
+    if let Some(bound) = group.bound_seconds() {
+        text += &format!(" and {} times the oracle's {}", three(best.seconds / bound), time(bound * 1e9));
+    }
     text += &format!("; it reads {} for each byte wanted", some_bytes(best.amplification));
     text += &format!(", in requests of {} on average", bytes(best.avg_io_bytes));
     if group.best != group.baseline {

@@ -1,0 +1,152 @@
+//! Writes a recording to a file, run by run, with a sample of the events of each run.
+
+use std::io::{self, Write};
+
+use super::{Decisions, Reads, Recording, Requests, Row, Run};
+use crate::report::thin::pick;
+
+/// Events of all runs together that a saved recording holds, about 45 bytes each. Larger files take longer to read than to
+/// record again; with fewer events the map of a run shows gaps where readers read on.
+pub const EVENTS_SAVED_MAX: usize = 90_000;
+
+/// Events of one list of a run, however many runs there are.
+const LIST_MIN: usize = 500;
+
+/// Lists of events of a run: reads, decisions, requests.
+const LISTS: usize = 3;
+
+impl Run {
+    /// Keeps at most `events_max` of each list of events: one of every `n` neighbours, drawn from a fixed seed. `reads_every`
+    /// and its siblings say the `n`. Samples over time stay.
+    pub fn thin(&mut self, events_max: usize) {
+        let every = |length: usize| length.div_ceil(events_max.max(1)).max(1);
+        let Reads { time_ns, latency_ns, file, start, pages, outcome } = &mut self.reads;
+        let of = every(time_ns.len());
+        self.reads_every = self.reads_every.saturating_mul(of as u64);
+        [time_ns, latency_ns, start].into_iter().for_each(|list| one_of(list, of));
+        [file, pages].into_iter().for_each(|list| one_of(list, of));
+        one_of(outcome, of);
+        let Decisions { time_ns, file, page, reason, start, size, async_size, mark } = &mut self.decisions;
+        let of = every(time_ns.len());
+        self.decisions_every = self.decisions_every.saturating_mul(of as u64);
+        [time_ns, page, start, size, async_size].into_iter().for_each(|list| one_of(list, of));
+        one_of(file, of);
+        one_of(reason, of);
+        one_of(mark, of);
+        let Requests { queued_ns, started_ns, ended_ns, file, start, pages, readahead } = &mut self.requests;
+        let of = every(queued_ns.len());
+        self.requests_every = self.requests_every.saturating_mul(of as u64);
+        [queued_ns, started_ns, ended_ns, start].into_iter().for_each(|list| one_of(list, of));
+        [file, pages].into_iter().for_each(|list| one_of(list, of));
+        one_of(readahead, of);
+        // Digits past the sixth are noise, and most of the bytes.
+        self.samples.busy.iter_mut().for_each(|busy| *busy = (*busy * 1e6).round() / 1e6);
+    }
+}
+
+/// Keeps one of every `of` values.
+fn one_of<T>(list: &mut Vec<T>, of: usize) {
+    if of > 1 {
+        let mut index = 0;
+        list.retain(|_| {
+            let kept = index % of == pick(index / of, of);
+            index += 1;
+            kept
+        });
+    }
+}
+
+/// A recording on its way to a file. Memory holds one run and not the file.
+///
+/// ```
+/// use bowwave_sim::record::{Recording, Run, Writer};
+///
+/// let mut writer = Writer::new(Vec::new(), "a trace", "bowwave replay a.csv", Some(1))?;
+/// writer.run(Run::default())?;
+/// let json = writer.finish(&[])?;
+/// let recording: Recording = serde_json::from_slice(&json)?;
+/// assert_eq!((recording.title.as_str(), recording.runs.len()), ("a trace", 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    events_max: Option<usize>,
+    runs: usize,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins the file. With the number of `sampled` runs, they share [`EVENTS_SAVED_MAX`] events; without it, each run has
+    /// all the events that were recorded.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn new(mut out: W, title: &str, command: &str, sampled: Option<usize>) -> io::Result<Self> {
+        let events_max = sampled.map(|runs| (EVENTS_SAVED_MAX / LISTS / runs.max(1)).max(LIST_MIN));
+        write!(out, "{{\"version\":{}", Recording::VERSION)?;
+        if let Some(most) = events_max {
+            let note = format!(
+                "Each list of events of a run holds at most {most}: one of every reads_every, decisions_every or \
+                 requests_every, drawn at random. bowwave replay --save FILE --full keeps all."
+            );
+            write!(out, ",\"note\":{}", serde_json::to_string(&note)?)?;
+        }
+        let (title, command) = (serde_json::to_string(title)?, serde_json::to_string(command)?);
+        write!(out, ",\"title\":{title},\"command\":{command},\"runs\":[")?;
+        Ok(Self { out, events_max, runs: 0 })
+    }
+
+    /// Appends a run.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn run(&mut self, mut run: Run) -> io::Result<()> {
+        if let Some(most) = self.events_max {
+            run.thin(most);
+        }
+        if self.runs > 0 {
+            self.out.write_all(b",\n")?;
+        }
+        self.runs += 1;
+        serde_json::to_writer(&mut self.out, &run).map_err(io::Error::from)
+    }
+
+    /// Ends the file with the rows of bounds.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn finish(mut self, bounds: &[Row]) -> io::Result<W> {
+        write!(self.out, "],\"bounds\":{}}}", serde_json::to_string(bounds)?)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thinned_run_says_of_how_many_events_it_keeps_one() {
+        let mut run = Run { reads_every: 2, decisions_every: 1, requests_every: 1, ..Run::default() };
+        for event in 0..1001 {
+            run.reads.time_ns.push(event);
+            run.reads.latency_ns.push(event * 2);
+            run.reads.file.push(event as u32 % 2);
+            run.reads.start.push(event);
+            run.reads.pages.push(1);
+            run.reads.outcome.push(0);
+        }
+        run.thin(100);
+        // 1001 events in elevens: 91 of them.
+        assert_eq!((run.reads_every, run.reads.time_ns.len(), run.decisions_every), (22, 91, 1));
+        let times = &run.reads.time_ns;
+        assert!(times.iter().enumerate().all(|(place, time)| time / 11 == place as u64), "{times:?}");
+        assert!(times.iter().zip(&run.reads.latency_ns).all(|(time, latency)| time * 2 == *latency));
+        let of_file = |file| run.reads.file.iter().filter(|it| **it == file).count();
+        assert!(of_file(0) > 30 && of_file(1) > 30, "streams that take turns both stay");
+        let before = run.clone();
+        run.thin(91);
+        assert_eq!(run, before);
+    }
+}
