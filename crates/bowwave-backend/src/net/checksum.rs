@@ -39,6 +39,9 @@ const ATTRIBUTES: HeaderName = HeaderName::from_static("x-amz-object-attributes"
 /// How many parts at most.
 const PARTS_MAX: HeaderName = HeaderName::from_static("x-amz-max-parts");
 
+/// The element of a CRC-64/NVME, the checksum of our uploads.
+pub(super) const CRC64NVME: &str = "ChecksumCRC64NVME";
+
 /// A way to sum up bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
@@ -58,7 +61,7 @@ impl Algorithm {
         match self {
             Self::Crc32 => ("x-amz-checksum-crc32", "ChecksumCRC32"),
             Self::Crc32c => ("x-amz-checksum-crc32c", "ChecksumCRC32C"),
-            Self::Crc64Nvme => ("x-amz-checksum-crc64nvme", "ChecksumCRC64NVME"),
+            Self::Crc64Nvme => ("x-amz-checksum-crc64nvme", CRC64NVME),
             Self::Sha1 => ("x-amz-checksum-sha1", "ChecksumSHA1"),
             Self::Sha256 => ("x-amz-checksum-sha256", "ChecksumSHA256"),
         }

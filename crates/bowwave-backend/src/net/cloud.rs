@@ -45,7 +45,19 @@ pub(super) enum Kind {
 }
 
 /// The library's calls for uploads.
-pub(super) struct Parts(pub(super) Arc<dyn MultipartStore>);
+pub(super) struct Parts {
+    /// For uploads of parts that are all sent from here.
+    pub(super) sent: Arc<dyn MultipartStore>,
+    /// For uploads with parts that the server copies: without checksums. versitygw 1.8 gives a copied range the checksum
+    /// of its whole source, and so publishes an object with a wrong checksum, which no reader would accept.
+    pub(super) copied: Arc<dyn MultipartStore>,
+}
+
+impl Parts {
+    fn of(&self, copies: bool) -> &dyn MultipartStore {
+        if copies { &*self.copied } else { &*self.sent }
+    }
+}
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,11 +84,20 @@ impl Pages {
     }
 }
 
+/// A part that the store has, as the request that publishes the upload names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) etag: String,
+    /// The store's CRC-64/NVME of it, in Base64. Some stores refuse to publish an upload that was created with checksums
+    /// unless each part is named with its own.
+    pub(super) crc64nvme: Option<String>,
+}
+
 /// A finished upload, before it is published.
 #[derive(Debug)]
 pub(super) struct Assembly<'a> {
     pub(super) id: &'a str,
-    pub(super) parts: &'a [PartId],
+    pub(super) parts: &'a [Part],
     pub(super) size: u64,
     /// Publish only if nothing has the name.
     pub(super) exclusive: bool,
@@ -224,26 +245,27 @@ impl Cloud {
         }
     }
 
-    /// Begins an upload.
-    pub(super) async fn begin(&self, key: &Key, place: &str) -> Result<String> {
+    /// Begins an upload; with `copies`, one with parts that the server copies.
+    pub(super) async fn begin(&self, key: &Key, place: &str, copies: bool) -> Result<String> {
         // A retry after a lost response leaves a stray upload, which `uploads` lists.
-        self.parts.0.create_multipart(key).await.map_err(|error| write_error(place, &error))
+        self.parts.of(copies).create_multipart(key).await.map_err(|error| write_error(place, &error))
     }
 
-    /// Uploads part `index`, from 0. Tries once.
+    /// Uploads part `index`, from 0, to the upload `id`, which was begun with `copies` or not. Tries once.
     pub(super) async fn put_part(
         &self,
         key: &Key,
         place: &str,
-        id: &str,
+        (id, copies): (&str, bool),
         index: usize,
         payload: PutPayload,
-    ) -> Result<PartId> {
-        let put = self.parts.0.put_part(key, &id.to_owned(), index, payload).await;
+    ) -> Result<Part> {
+        let put = self.parts.of(copies).put_part(key, &id.to_owned(), index, payload).await;
         let content_id = put.map_err(|error| write_error(place, &error))?.content_id;
-        // Where it has sent a checksum, the library wraps the tag.
-        let tag = xml::find(content_id.as_bytes(), "PartMetadata", "e_tag");
-        Ok(PartId { content_id: tag.unwrap_or(content_id) })
+        // With checksums, the library wraps the tag and the checksum in XML.
+        let wrapped = |name| xml::find(content_id.as_bytes(), "PartMetadata", name);
+        let crc64nvme = wrapped("checksum_crc64nvme");
+        Ok(Part { etag: wrapped("e_tag").unwrap_or(content_id), crc64nvme })
     }
 
     /// Makes a range of an object the part `index`, on the server.
@@ -254,7 +276,7 @@ impl Cloud {
         index: usize,
         source: &Meta,
         range: Range<u64>,
-    ) -> Result<PartId> {
+    ) -> Result<Part> {
         let number = (index + 1).to_string();
         let mut headers = vec![
             (COPY_SOURCE, format!("{}/{}", self.bucket, encoded(source.key.as_ref(), true))),
@@ -274,8 +296,9 @@ impl Cloud {
                 _ => error,
             })?;
             let etag = xml::find(&document, "CopyPartResult", "ETag");
-            let content_id = etag.ok_or_else(|| foreign(key.as_ref(), "it has no tag of the copied part"))?;
-            Ok(PartId { content_id })
+            let etag = etag.ok_or_else(|| foreign(key.as_ref(), "it has no tag of the copied part"))?;
+            let crc64nvme = xml::find(&document, "CopyPartResult", checksum::CRC64NVME);
+            Ok(Part { etag, crc64nvme })
         })
         .await
     }
@@ -300,13 +323,21 @@ impl Cloud {
             if made.exclusive && self.head(key, place).await?.is_some() {
                 return Err(Error::new(ErrorKind::Exists, format!("{place}: is there already")));
             }
-            let done = self.parts.0.complete_multipart(key, &made.id.to_owned(), made.parts.to_vec()).await;
+            let parts = made.parts.iter().map(|part| PartId { content_id: part.etag.clone() }).collect();
+            let done = self.parts.sent.complete_multipart(key, &made.id.to_owned(), parts).await;
             return done.map(drop).map_err(|error| write_error(place, &error));
         }
         let mut body = String::from("<CompleteMultipartUpload>");
         for (index, part) in made.parts.iter().enumerate() {
-            let tag = xml::escaped(&part.content_id);
-            body.push_str(&format!("<Part><PartNumber>{}</PartNumber><ETag>{tag}</ETag></Part>", index + 1));
+            let (number, etag) = (index + 1, xml::escaped(&part.etag));
+            let checksum = part.crc64nvme.as_deref().map(|crc| {
+                let (name, crc) = (checksum::CRC64NVME, xml::escaped(crc));
+                format!("<{name}>{crc}</{name}>")
+            });
+            let checksum = checksum.unwrap_or_default();
+            body.push_str(&format!(
+                "<Part>{checksum}<ETag>{etag}</ETag><PartNumber>{number}</PartNumber></Part>"
+            ));
         }
         body.push_str("</CompleteMultipartUpload>");
         let condition = match self.kind {
@@ -423,12 +454,7 @@ impl Assembly<'_> {
     fn is(&self, found: &Meta) -> bool {
         let tag = found.version.etag.as_deref().unwrap_or_default();
         // An upload's tag is the MD5 sum of its parts' MD5 sums, and their number, where those are what their tags are.
-        match self
-            .parts
-            .iter()
-            .map(|part| unhex(part.content_id.trim_matches('"')))
-            .collect::<Option<Vec<_>>>()
-        {
+        match self.parts.iter().map(|part| unhex(part.etag.trim_matches('"'))).collect::<Option<Vec<_>>>() {
             Some(sums) if tag.trim_matches('"').ends_with(&format!("-{}", sums.len())) => {
                 let sum = Md5::digest(sums.concat());
                 found.size == self.size && tag.trim_matches('"') == format!("{}-{}", hex(&sum), sums.len())

@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::PutPayload;
-use object_store::multipart::PartId;
 use object_store::path::Path as Key;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use super::cloud::{Assembly, Cloud};
+use super::cloud::{Assembly, Cloud, Part};
 use super::lend::lend;
 use super::meta::Meta;
 use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
@@ -56,7 +55,7 @@ enum Slot {
     /// Written in vain: what it should hold is not known.
     Failed,
     /// In the store.
-    Sent { part: PartId, len: u64 },
+    Sent { part: Part, len: u64 },
     /// Here, until its parts are all there; then until the store has taken it.
     Gathered(Gathered),
 }
@@ -200,18 +199,24 @@ impl Draft {
         }
     }
 
-    async fn send(&self, place: &Place, index: usize, payload: PutPayload) -> Result<PartId> {
+    async fn send(&self, place: &Place, index: usize, payload: PutPayload) -> Result<Part> {
         let id = self.upload_id(place).await?;
-        place.cloud.put_part(&place.key, &place.name, id, index, payload).await
+        let copies = self.copies(place);
+        place.cloud.put_part(&place.key, &place.name, (id, copies), index, payload).await
     }
 
-    async fn send_persistently(&self, place: &Place, index: usize, bytes: &Bytes) -> Result<PartId> {
+    async fn send_persistently(&self, place: &Place, index: usize, bytes: &Bytes) -> Result<Part> {
         place.cloud.persist_upload(|| self.send(place, index, PutPayload::from_bytes(bytes.clone()))).await
     }
 
     async fn upload_id(&self, place: &Place) -> Result<&str> {
-        let begin = || place.cloud.begin(&place.key, &place.name);
+        let begin = || place.cloud.begin(&place.key, &place.name, self.copies(place));
         self.upload.get_or_try_init(begin).await.map(String::as_str)
+    }
+
+    /// Whether the server may copy parts of the earlier version into this one.
+    fn copies(&self, place: &Place) -> bool {
+        self.base.is_some() && place.cloud.copies_parts()
     }
 
     /// Publishes this version. Nothing may be written meanwhile.
@@ -225,7 +230,7 @@ impl Draft {
             return place.cloud.put(&place.key, &place.name, short.unwrap_or_default(), exclusive).await;
         }
         let id = place.cloud.persist_upload(|| self.upload_id(place)).await?;
-        let parts: Vec<PartId> = futures_util::stream::iter(0..self.plan.slots(end))
+        let parts: Vec<Part> = futures_util::stream::iter(0..self.plan.slots(end))
             .map(|index| self.part(place, index, end))
             .buffered(AT_ONCE)
             .try_collect()
@@ -236,7 +241,7 @@ impl Draft {
     }
 
     /// The part of the upload for a slot of an object that ends at `end`.
-    async fn part(&self, place: &Place, index: usize, end: u64) -> Result<PartId> {
+    async fn part(&self, place: &Place, index: usize, end: u64) -> Result<Part> {
         let range = self.plan.range(index);
         let range = range.start..range.end.min(end);
         let missing = |what: &str| {
@@ -296,13 +301,7 @@ impl Draft {
     }
 
     /// Takes a range of the version before into this one.
-    async fn bring_in(
-        &self,
-        place: &Place,
-        index: usize,
-        base: &Version,
-        range: Range<u64>,
-    ) -> Result<PartId> {
+    async fn bring_in(&self, place: &Place, index: usize, base: &Version, range: Range<u64>) -> Result<Part> {
         let id = self.upload_id(place).await?;
         if place.cloud.copies_parts()
             && let Some(source) = base.meta()

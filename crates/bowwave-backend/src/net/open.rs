@@ -118,19 +118,25 @@ impl Setting<'_> {
             (None, false) => format!("https://s3.{region}.amazonaws.com/{bucket}"),
         };
         let unsigned = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|v| truth(&v));
-        if options.verify {
-            // The sum of a part goes with it, and that of the object is kept by the store for its readers.
-            builder = builder.with_checksum_algorithm(Checksum::CRC64NVME);
-        }
         // Deleting one by one is what all servers know; nothing here deletes many.
-        let builder = builder.with_disable_bulk_delete(true);
-        let built = builder.with_retry(no_retries()).with_http_connector(self.connector.clone()).build();
-        let store = Arc::new(built.map_err(|error| self.refused(&error))?);
+        builder = builder.with_disable_bulk_delete(true).with_retry(no_retries());
+        builder = builder.with_http_connector(self.connector.clone());
+        let build = |builder: AmazonS3Builder| builder.build().map_err(|error| self.refused(&error));
+        let plain = Arc::new(build(builder.clone())?);
+        let store = match options.verify {
+            // The checksum of a part goes with it. The store keeps the checksum of the object for its readers.
+            true => {
+                let builder = builder.with_credentials(Arc::clone(plain.credentials()));
+                Arc::new(build(builder.with_checksum_algorithm(Checksum::CRC64NVME))?)
+            }
+            false => Arc::clone(&plain),
+        };
         let signer = match unsigned {
             true => Signer::Nobody,
             false => Signer::Amazon { credentials: Arc::clone(store.credentials()), region },
         };
         let mut cloud = self.cloud(Kind::Amazon, Arc::clone(&store) as _, store, base, signer);
+        cloud.parts.copied = plain;
         cloud.wire.always = payer(environment);
         cloud.wire.reading = customer_key(environment, self.url)?;
         Ok(cloud)
@@ -196,7 +202,7 @@ impl Setting<'_> {
         let Connector { place, client } = self.connector.clone();
         let wire = Wire { place, base, client, signer, always: Vec::new(), reading: Vec::new() };
         let (bucket, verify) = (self.bucket.to_owned(), self.options.verify);
-        Cloud { kind, bucket, store, parts: Parts(parts), wire, verify }
+        Cloud { kind, bucket, store, parts: Parts { copied: Arc::clone(&parts), sent: parts }, wire, verify }
     }
 
     /// Plain http sends data, and with some clouds keys, in the clear: only where that is asked for.
