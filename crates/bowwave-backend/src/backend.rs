@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,6 +39,48 @@ pub trait Backend: Debug + Send + Sync {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `Unsupported` where the store cannot list (plain HTTP).
     fn list(&self, path: &Path) -> Result<Vec<Entry>>;
+
+    /// Passes the entries of a directory to `found` as the store lists them, so that the first ones do not wait for the last;
+    /// with `recursive`, those of the directories in it, too. Paths are relative to `path`. Within a page of the store they come
+    /// in byte order, and a directory precedes what is in it; object stores list no directories with `recursive`, except
+    /// markers. A subdirectory that cannot be listed is passed as an error. Returns how many names were left out because they
+    /// are no paths. Blocks.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list), of `path` itself.
+    fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {
+        let mut open = vec![(PathBuf::new(), self.list(path)?.into_iter())];
+        while let Some((directory, entries)) = open.last_mut() {
+            let Some(entry) = entries.next() else {
+                open.pop();
+                continue;
+            };
+            let below = directory.join(&entry.name);
+            let enters = recursive && entry.kind == EntryKind::Directory;
+            if found(&below, Ok(entry)).is_break() {
+                break;
+            }
+            if !enters {
+                continue;
+            }
+            // A server may show directories inside each other without end.
+            let listed = if below.as_os_str().len() > WALK_PATH_BYTES_MAX {
+                let message = format!("{}: the path is too long", crate::path::place(self.url(), &below));
+                Err(Error::new(ErrorKind::NameTooLong, message))
+            } else {
+                self.list(&path.join(&below))
+            };
+            match listed {
+                Ok(entries) => open.push((below, entries.into_iter())),
+                Err(error) => {
+                    if found(&below, Err(error)).is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(0)
+    }
 
     /// Reads a symbolic link. Blocks.
     ///
@@ -219,6 +262,12 @@ pub trait Backend: Debug + Send + Sync {
         Err(unsupported(&upload.path, "uploads"))
     }
 }
+
+/// Takes an entry of [`Backend::walk`] and its path, or the error of a directory at that path; a break ends the walk.
+pub type FoundEntry<'a> = dyn FnMut(&Path, Result<Entry>) -> ControlFlow<()> + 'a;
+
+/// Longest path that [`Backend::walk`] descends into by itself, in bytes: Linux's `PATH_MAX`.
+const WALK_PATH_BYTES_MAX: usize = 4096;
 
 /// An open object: bytes of a known size and identity.
 pub trait Object: Debug + Send + Sync {

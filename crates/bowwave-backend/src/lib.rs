@@ -76,7 +76,7 @@ mod wrap;
 mod write;
 mod write_buf;
 
-pub use backend::{Backend, Object, ReadSink};
+pub use backend::{Backend, FoundEntry, Object, ReadSink};
 pub use buf::ReadBuf;
 pub use emulate::{Device, Disk, Emulate};
 pub use entry::{Entry, EntryKind, Identity, Profile, Unix};
@@ -91,7 +91,7 @@ pub use part_memory::PartMemory;
 pub use pattern::PatternBackend;
 pub use process::forked;
 pub use units::{parse_duration, parse_rate, parse_size};
-pub use url::{Options, open_url, redacted};
+pub use url::{Options, local_path, open_url, redacted};
 pub use wait::{
     Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };

@@ -109,6 +109,21 @@ pub fn open_url(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     })
 }
 
+/// The path that `url` names if it is one, or a `file:` URL; `None` for all other stores and for `file:` URLs without a path.
+///
+/// ```
+/// assert_eq!(bowwave_backend::local_path("file:///a%20b"), Some("/a b".into()));
+/// assert_eq!(bowwave_backend::local_path("s3://bucket"), None);
+/// ```
+#[must_use]
+pub fn local_path(url: &str) -> Option<PathBuf> {
+    match scheme(url) {
+        None => Some(PathBuf::from(url)),
+        Some(("file", rest)) => file_path(url, rest).ok(),
+        Some(_) => None,
+    }
+}
+
 /// The URL without what may be a secret in it: `***` in place of user and password, and of the query (a signature).
 #[must_use]
 pub fn redacted(url: &str) -> String {

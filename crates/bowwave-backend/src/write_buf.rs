@@ -27,6 +27,12 @@ impl WriteBuf {
         Self(buf)
     }
 
+    /// A buffer of the bytes that a read has brought, without a copy.
+    #[must_use]
+    pub fn from_read(bytes: ReadBuf) -> Self {
+        Self(bytes)
+    }
+
     /// A buffer over the first `len` of `bytes`, which nobody can change while it lives.
     ///
     /// # Panics

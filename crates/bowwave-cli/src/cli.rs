@@ -30,6 +30,10 @@ pub enum Command {
     Mount(commands::mount::Args),
     /// End a mount
     Umount(commands::umount::Args),
+    /// Copy files and directories from and to stores, without a mount
+    Cp(commands::cp::Args),
+    /// List a directory, prefix or bucket of a store, without a mount
+    Ls(commands::ls::Args),
     /// List, and abort, uploads that were never finished at an object store
     Uploads(commands::uploads::Args),
     /// Run a program that sees stores as files, without a mount
@@ -78,7 +82,10 @@ pub enum Command {
 impl Command {
     /// Whether it opens stores of the user's, and so holds their credentials.
     fn opens_stores(&self) -> bool {
-        matches!(self, Self::Mount(_) | Self::Uploads(_) | Self::Run(_) | Self::Read(_))
+        matches!(
+            self,
+            Self::Mount(_) | Self::Cp(_) | Self::Ls(_) | Self::Uploads(_) | Self::Run(_) | Self::Read(_)
+        )
     }
 
     /// Carries the command out.
@@ -93,6 +100,8 @@ impl Command {
             Self::Demo(args) => commands::demo::run(&args),
             Self::Mount(args) => commands::mount::run(&args),
             Self::Umount(args) => commands::umount::run(&args),
+            Self::Cp(args) => commands::cp::run(&args),
+            Self::Ls(args) => commands::ls::run(&args),
             Self::Uploads(args) => commands::uploads::run(&args),
             Self::Run(args) => commands::run::run(&args),
             Self::Read(args) => commands::read::run(&args),

@@ -2,10 +2,12 @@
 
 pub mod completions;
 pub mod conformance;
+pub mod cp;
 pub mod demo;
 pub mod explain;
 pub mod generate;
 pub mod import;
+pub mod ls;
 pub mod man;
 pub mod mount;
 pub mod read;

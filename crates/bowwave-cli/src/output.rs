@@ -60,11 +60,29 @@ impl Output {
     /// # Errors
     /// As [`written`] has it.
     pub fn json_array(&mut self, rows: &[impl Serialize]) -> Result<(), Failure> {
-        for (index, row) in rows.iter().enumerate() {
-            written(self.stdout.write_all(if index == 0 { b"[" } else { b",\n " }))?;
-            written(serde_json::to_writer(&mut self.stdout, row).map_err(io::Error::from))?;
+        let mut count = 0;
+        for row in rows {
+            self.json_row(count, row)?;
+            count += 1;
         }
-        written(self.stdout.write_all(if rows.is_empty() { b"[]\n" } else { b"]\n" }))
+        self.json_end(count)
+    }
+
+    /// Writes one row of a JSON array that is written row by row: `rows` have been before it. [`Self::json_end`] ends the array.
+    ///
+    /// # Errors
+    /// As [`written`] has it.
+    pub fn json_row(&mut self, rows: u64, row: &impl Serialize) -> Result<(), Failure> {
+        written(self.stdout.write_all(if rows == 0 { b"[" } else { b",\n " }))?;
+        written(serde_json::to_writer(&mut self.stdout, row).map_err(io::Error::from))
+    }
+
+    /// Ends a JSON array of `rows` rows.
+    ///
+    /// # Errors
+    /// As [`written`] has it.
+    pub fn json_end(&mut self, rows: u64) -> Result<(), Failure> {
+        written(self.stdout.write_all(if rows == 0 { b"[]\n" } else { b"]\n" }))
     }
 
     /// Flushes, and gives back the `outcome` of the command, or the failure to write its end.
@@ -138,6 +156,12 @@ pub fn into_file<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T, Fail
         let _second_failure = fs::remove_file(&part);
     }
     outcome
+}
+
+/// A name from a store without what would drive a terminal.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
 /// Says something on standard error that is neither data nor an error.

@@ -50,6 +50,19 @@ impl Progress {
         Self { bar, started: Instant::now(), shown: false }
     }
 
+    /// Sets the total, where it becomes known on the way.
+    pub fn total(&mut self, total: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+        }
+    }
+
+    /// Whether there is a terminal to show a bar on.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.bar.is_some()
+    }
+
     /// Reports that `position` of the total is done. Cheap, but not free: call it every few hundred steps.
     pub fn at(&mut self, position: u64) {
         let Some(bar) = &self.bar else { return };

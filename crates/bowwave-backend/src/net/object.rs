@@ -2,9 +2,11 @@
 //!
 //! Keys are paths; a folder is a common prefix. Where a key is also a prefix of others, the object is shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +17,14 @@ use object_store::path::Path as Key;
 
 use super::cloud::{Cloud, Kind, Pages};
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
-use super::listing::{Listed, is_path};
+use super::listing::{self, Listed, is_path};
 use super::meta::{Meta, identity};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
-use crate::{Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, OpenWrite, Options, Owner};
+use crate::{
+    Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, NetworkStats, Object, OpenWrite, Options, Owner,
+};
 use crate::{Profile, Rename, Result, Upload, WriteObject, Writes, path};
 
 /// All objects of a bucket at and below a prefix.
@@ -91,22 +95,21 @@ impl ObjectBackend {
         Ok(page.objects.into_iter().map(|object| object.key).collect())
     }
 
-    /// All entries directly below `prefix`, which is empty or ends in a slash. Pages are parsed on the caller's thread.
-    fn list_pages(&self, prefix: &str, mut entry: impl FnMut(Found) -> bool) -> Result<()> {
-        let limits = &self.cloud.wire.client.limits;
-        let deadline = Instant(now().0.saturating_add(limits.retry.budget_ns.saturating_mul(LIST_DEADLINES)));
+    /// Requests the pages of a listing one after the other, until `take` breaks. `take` returns how many entries of a page are
+    /// new. Pages are parsed on the caller's thread.
+    fn list_pages(
+        &self,
+        mut pages: Pages,
+        limits: ListingLimits,
+        mut take: impl FnMut(listing::Page) -> ControlFlow<(), u64>,
+    ) -> Result<()> {
+        let retry_limits = self.cloud.wire.client.limits.retry;
         // No page outlasts the listing.
         let retry_of_page = || {
-            let left = deadline.0.saturating_sub(now().0);
-            Retry::new(RetryLimits { budget_ns: limits.retry.budget_ns.min(left), ..limits.retry }, now())
+            let left = limits.deadline.0.saturating_sub(now().0);
+            Retry::new(RetryLimits { budget_ns: retry_limits.budget_ns.min(left), ..retry_limits }, now())
         };
-        let mut listing = Listing::new(ListingLimits {
-            idle_pages_max: LIST_IDLE_PAGES_MAX,
-            entries_max: self.list_entries_max,
-            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
-            deadline,
-        });
-        let mut pages = Pages::below(prefix, true, 0);
+        let mut listing = Listing::new(limits);
         let mut retry = retry_of_page();
         loop {
             let (cloud, wanted) = (Arc::clone(&self.cloud), pages.clone());
@@ -115,20 +118,17 @@ impl ObjectBackend {
                 Ok((page, retry))
             })?;
             let bytes = page.len() as u64;
-            let page = self.cloud.parse(&page)?;
-            let mut new_entries = 0;
-            let (objects, prefixes) = (page.objects.into_iter(), page.prefixes.into_iter());
-            for found in prefixes.map(Found::Directory).chain(objects.map(Found::Object)) {
-                new_entries += u64::from(entry(found));
-            }
+            let mut page = self.cloud.parse(&page)?;
+            let (truncated, next) = (page.truncated, page.next.take());
+            let ControlFlow::Continue(new_entries) = take(page) else { return Ok(()) };
             // Pages without anything new share one deadline.
             retry = if new_entries > 0 { retry_of_page() } else { after };
-            let told = Page { new_entries, bytes, truncated: page.truncated, next: page.next.as_deref() };
-            let goes_on = listing.page(now(), told).map_err(|end| self.endless(prefix, end))?;
+            let told = Page { new_entries, bytes, truncated, next: next.as_deref() };
+            let goes_on = listing.page(now(), told).map_err(|end| self.endless(&pages.prefix, end))?;
             if !goes_on {
                 return Ok(());
             }
-            pages.token = page.next;
+            pages.token = next;
         }
     }
 
@@ -165,6 +165,34 @@ enum Found {
     Object(Listed),
     /// A common prefix, with its slash.
     Directory(String),
+}
+
+impl Found {
+    fn all(page: listing::Page) -> impl Iterator<Item = Self> {
+        page.prefixes.into_iter().map(Self::Directory).chain(page.objects.into_iter().map(Self::Object))
+    }
+
+    fn key(&self) -> &str {
+        match self {
+            Self::Object(object) => &object.key,
+            Self::Directory(key) => key,
+        }
+    }
+
+    /// The entry and its path below `prefix`; `None` for what is not below it, and for what no file can be called. A key that
+    /// ends in a slash marks a directory.
+    fn named(self, prefix: &str) -> Option<(PathBuf, Entry)> {
+        let key = self.key();
+        let below = key.strip_prefix(prefix).filter(|below| !below.is_empty() && is_path(key))?;
+        let (bare, is_marker) = below.strip_suffix('/').map_or((below, false), |bare| (bare, true));
+        let name = OsString::from(bare.rsplit('/').next().unwrap_or(bare));
+        let path = PathBuf::from(bare);
+        let entry = match self {
+            Self::Object(object) if !is_marker => entry(name, &object),
+            Self::Object(_) | Self::Directory(_) => Entry::directory(&name),
+        };
+        Some((path, entry))
+    }
 }
 
 impl Backend for ObjectBackend {
@@ -205,34 +233,72 @@ impl Backend for ObjectBackend {
         let (key, _) = self.key(path)?;
         let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
         let (mut names, mut is_directory) = (BTreeMap::<OsString, Entry>::new(), key.as_ref().is_empty());
-        self.list_pages(&prefix, |found| {
+        let mut take = |found: Found| {
             is_directory = true;
-            let key = match &found {
-                Found::Object(object) => &object.key,
-                Found::Directory(key) => key,
-            };
-            // The marker of the directory itself has no name, and what no file can be called is not shown.
-            let name = key.strip_prefix(&prefix).filter(|_| is_path(key)).unwrap_or_default();
-            let name = match &found {
-                Found::Object(_) => name,
-                Found::Directory(_) => name.strip_suffix('/').unwrap_or(name),
-            };
-            if name.is_empty() || name.contains('/') {
+            // What no file can be called is not shown.
+            let Some((name, entry)) = found.named(&prefix) else { return false };
+            // A server that knows no delimiter lists what is further below.
+            if name.components().nth(1).is_some() {
                 return false;
             }
-            let name = OsString::from(name);
-            let entry = match found {
-                Found::Object(object) => entry(name.clone(), &object),
-                // Where a key is also a prefix of others, the object is shown.
-                Found::Directory(_) if names.contains_key(&name) => return false,
-                Found::Directory(_) => Entry::directory(&name),
-            };
-            names.insert(name, entry).is_none()
+            // Where a key is also a prefix of others, the object is shown.
+            if entry.kind == EntryKind::Directory && names.contains_key(name.as_os_str()) {
+                return false;
+            }
+            names.insert(name.into_os_string(), entry).is_none()
+        };
+        let budget = self.cloud.wire.client.limits.retry.budget_ns;
+        let limits = ListingLimits {
+            idle_pages_max: LIST_IDLE_PAGES_MAX,
+            entries_max: self.list_entries_max,
+            bytes_max: self.list_entries_max.saturating_mul(LIST_ENTRY_BYTES_MAX),
+            deadline: Instant(now().0.saturating_add(budget.saturating_mul(LIST_DEADLINES))),
+        };
+        self.list_pages(Pages::below(&prefix, true, 0), limits, |page| {
+            ControlFlow::Continue(Found::all(page).map(|found| u64::from(take(found))).sum())
         })?;
         if !is_directory && self.look(path)?.is_some() {
             return Err(path::not_a_directory(&self.url, path));
         }
         Ok(names.into_values().collect())
+    }
+
+    fn walk(&self, path: &Path, recursive: bool, found: &mut FoundEntry<'_>) -> Result<u64> {
+        let (key, _) = self.key(path)?;
+        let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
+        let mut left_out = 0;
+        // Nothing is kept of the entries, so that their number and the time are bounded by the caller only.
+        let limits = ListingLimits {
+            idle_pages_max: LIST_IDLE_PAGES_MAX,
+            entries_max: u64::MAX,
+            bytes_max: u64::MAX,
+            deadline: Instant(u64::MAX),
+        };
+        let (mut pages, mut is_directory) = (HashSet::new(), prefix.is_empty());
+        self.list_pages(Pages::below(&prefix, !recursive, 0), limits, |page| {
+            let mut all: Vec<_> = Found::all(page).collect();
+            all.sort_by(|a, b| a.key().cmp(b.key()));
+            is_directory |= !all.is_empty();
+            // Of the pages before, a hash is kept: a server that repeats one is found out.
+            let mut hash = DefaultHasher::new();
+            all.iter().for_each(|found| found.key().hash(&mut hash));
+            let new_entries = if pages.insert(hash.finish()) { all.len() as u64 } else { 0 };
+            for one in all {
+                // The marker of the directory itself has no name.
+                if one.key() == prefix {
+                    continue;
+                }
+                match one.named(&prefix) {
+                    Some((name, entry)) => found(&name, Ok(entry))?,
+                    None => left_out += 1,
+                }
+            }
+            ControlFlow::Continue(new_entries)
+        })?;
+        if !is_directory && self.look(path)?.is_some() {
+            return Err(path::not_a_directory(&self.url, path));
+        }
+        Ok(left_out)
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {

@@ -11,6 +11,15 @@ macro_rules! forward_lookups {
             self.below().list(path)
         }
 
+        fn walk(
+            &self,
+            path: &std::path::Path,
+            recursive: bool,
+            found: &mut crate::FoundEntry<'_>,
+        ) -> crate::Result<u64> {
+            self.below().walk(path, recursive, found)
+        }
+
         fn read_link(&self, path: &std::path::Path) -> crate::Result<std::path::PathBuf> {
             self.below().read_link(path)
         }

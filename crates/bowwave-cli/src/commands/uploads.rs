@@ -7,7 +7,7 @@ use bowwave_backend::{Backend, Upload, open_url};
 use bowwave_engine::Store;
 use serde::Serialize;
 
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::setup::{self, StoreArgs};
 use crate::{Failure, values};
 
@@ -137,12 +137,7 @@ fn row(upload: &Upload, now: SystemTime) -> Row {
 
 fn line(row: &Row) -> String {
     let age = row.age_seconds.map_or_else(|| "-".to_owned(), |age| age.to_string());
-    format!("{age:>8}  {}  {}", plain(&row.path), plain(&row.id))
-}
-
-/// Names from a store without what would drive a terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
+    format!("{age:>8}  {}  {}", output::plain(&row.path), output::plain(&row.id))
 }
 
 #[cfg(test)]

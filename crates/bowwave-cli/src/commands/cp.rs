@@ -1,0 +1,292 @@
+//! `bowwave cp`: copies files and directories from and to stores, several ranges and several files at a time.
+//!
+//! ```text
+//!   walk of the sources --tasks--> threads, a file each --ranges--> source and destination
+//! ```
+
+mod crew;
+mod file;
+mod part;
+mod place;
+mod target;
+mod tasks;
+mod transfer;
+
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::Failure;
+use crate::interrupt::{Interrupt, Second};
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::setup::{StoreArgs, size};
+use crew::{Crew, Tally};
+use place::{Destination, Source};
+use tasks::Task;
+
+/// Arguments of `bowwave cp`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file goes into DST if that is a directory or ends in '/', and is DST otherwise. With -r, DST becomes what SRC is: the files \
+in SRC go into DST, which is created if it is missing. Several sources go into DST, each under its own name. Existing files \
+are replaced; a file never appears under its name before all of it is there.
+
+Run the same command again to continue an interrupted one: a large file continues where it stopped if its source is \
+unchanged; with --update, files that were complete are skipped.
+
+Examples:
+  bowwave cp s3://bucket/big.parquet .
+  bowwave cp -r s3://bucket/data/ /data --update
+  bowwave cp -r ./results s3://bucket/results
+  bowwave cp https://example.org/big.iso /images/
+  tar c dir | bowwave cp - s3://bucket/dir.tar
+  bowwave cp gs://bucket/rows.csv - | head")]
+pub struct Args {
+    /// What to copy, and where: a path, file:, s3:, gs:, az:, http(s): as source, - for standard input or output
+    #[arg(value_name = "SRC... DST", num_args = 2.., required = true)]
+    urls: Vec<String>,
+
+    /// Copy directories with all below them
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Skip files whose copy has the same size and is not older
+    #[arg(short, long, conflicts_with = "no_clobber")]
+    update: bool,
+
+    /// Leave files that exist as they are
+    #[arg(short, long)]
+    no_clobber: bool,
+
+    /// Give downloaded files the time of the download, not that of their source
+    #[arg(long)]
+    no_times: bool,
+
+    /// Print what would be copied, and copy nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Files that are copied at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    jobs: u32,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Print a JSON object with `files`, `bytes`, `bytes_resumed`, `skipped`, `failed`, `failures`, `seconds` and `interrupted`
+    #[arg(long, conflicts_with = "dry_run")]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Summary<'a> {
+    files: u64,
+    bytes: u64,
+    bytes_resumed: u64,
+    skipped: u64,
+    failed: u64,
+    failures: Vec<NotCopied<'a>>,
+    seconds: f64,
+    interrupted: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct NotCopied<'a> {
+    path: &'a str,
+    error: String,
+}
+
+/// Copies.
+///
+/// # Errors
+/// If the arguments make no sense, or if a file cannot be copied; the others are copied all the same.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    // Read while no other thread creates files: reading it sets it.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    let interrupt = Interrupt::watch(Second::Kills)?;
+    let (sources, destination) = args.places()?;
+    let crew = Crew::new(args, interrupt, umask.bits());
+    let begun = Instant::now();
+    let is_one = sources.len() == 1 && !sources[0].is_directory();
+    copy(&crew, sources, &destination)?;
+    if let Destination::Store(tree) = &destination
+        && let Some(store) = &tree.store
+        && let Err(error) = crew.sync_directories(store.as_ref())
+    {
+        crew.failed(tree.url.clone(), crate::setup::of_store(&error));
+    }
+    let tally = crew.tally();
+    let interrupted = crew.interrupt.is_set();
+    if args.json {
+        let mut output = Output::stdout();
+        let printed = output.json_line(&summary(&tally, begun.elapsed(), interrupted));
+        output.finish(printed)?;
+    }
+    if tally.failures.iter().any(|(_, failure)| *failure == Failure::unread()) {
+        return Err(Failure::unread());
+    }
+    if interrupted {
+        return Err(stopped(&tally, args));
+    }
+    if tally.failed == 0 {
+        if !args.quiet && !args.json && !args.dry_run && !matches!(destination, Destination::Stdout) {
+            output::note(done(&tally, begun.elapsed()));
+        }
+        return Ok(());
+    }
+    if is_one && let [(_, failure)] = &*tally.failures {
+        return Err(failure.clone());
+    }
+    for (name, failure) in &tally.failures {
+        let (name, text) = (output::plain(name), failure.to_string());
+        let named = if text.contains(&name) { text } else { format!("{name}: {text}") };
+        // If nobody reads it, the exit code tells.
+        let _unread = writeln!(std::io::stderr(), "bowwave: {named}");
+    }
+    let all = tally.files + tally.skipped + tally.failed;
+    Err(Failure::failed(format_args!("{} of {all} files were not copied", tally.failed)))
+}
+
+impl Args {
+    fn places(&self) -> Result<(Vec<Source>, Destination), Failure> {
+        let Some((to, from)) = self.urls.split_last() else {
+            return Err(Failure::usage("no files are named"));
+        };
+        // Sources are read once and in order: the kernel's cache serves them best.
+        let options = bowwave_backend::Options { direct: false, ..self.store.options() };
+        let sources: Vec<_> = from.iter().map(|url| Source::open(url, &options)).collect::<Result<_, _>>()?;
+        if let Some(directory) = from.iter().zip(&sources).find(|(_, source)| source.is_directory())
+            && !self.recursive
+        {
+            let name = bowwave_backend::redacted(directory.0);
+            return Err(
+                Failure::failed(format_args!("{name} is a directory and is not copied")).try_this("-r")
+            );
+        }
+        let destination = Destination::open(to, &sources, &options, self.dry_run)?;
+        if self.json && matches!(destination, Destination::Stdout) {
+            return Err(Failure::usage("--json and the file would both be on standard output"));
+        }
+        Ok((sources, destination))
+    }
+}
+
+/// Runs the threads to their end.
+fn copy(crew: &Crew<'_>, sources: Vec<Source>, destination: &Destination) -> Result<(), Failure> {
+    let (tasks, queue) = mpsc::sync_channel::<Task>(QUEUE_MAX);
+    if crew.args.dry_run {
+        let mut output = Output::stdout();
+        let listed = thread::scope(|scope| {
+            scope.spawn(move || tasks::walk(crew, sources, destination, &tasks));
+            // Moved, so that the walk ends if nobody reads the list.
+            queue.into_iter().try_for_each(|task| task.show(crew, destination, &mut output))
+        });
+        return output.finish(listed);
+    }
+    let (queue, running) = (Mutex::new(queue), AtomicU32::new(crew.args.jobs));
+    let shows = thread::current();
+    let work = || {
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        while let Ok(task) = next() {
+            task.run(crew, destination);
+        }
+        running.fetch_sub(1, Ordering::Relaxed);
+        shows.unpark();
+    };
+    thread::scope(|scope| {
+        scope.spawn(move || tasks::walk(crew, sources, destination, &tasks));
+        (0..crew.args.jobs).for_each(|_| drop(scope.spawn(work)));
+        watch(crew, || running.load(Ordering::Relaxed) == 0);
+    });
+    Ok(())
+}
+
+/// Shows how far it is, until it has ended.
+fn watch(crew: &Crew<'_>, has_ended: impl Fn() -> bool) {
+    let quiet = crew.args.quiet;
+    let mut bar = Progress::bytes("copying", Some(0));
+    let (begun, mut said) = (Instant::now(), Instant::now());
+    while !has_ended() {
+        thread::park_timeout(SHOW_EVERY);
+        let (moved, total) = (crew.moved().get(), crew.total());
+        if quiet {
+            continue;
+        }
+        if bar.is_shown() {
+            bar.total(total);
+            bar.at(moved);
+        } else if said.elapsed() >= SAY_EVERY {
+            said = Instant::now();
+            let rate = rate(moved, begun.elapsed());
+            output::note(format_args!("copied {} of {} so far, {rate}", size(moved), size(total)));
+        }
+    }
+}
+
+fn summary(tally: &Tally, elapsed: Duration, interrupted: bool) -> Summary<'_> {
+    Summary {
+        files: tally.files,
+        bytes: tally.bytes,
+        bytes_resumed: tally.bytes_resumed,
+        skipped: tally.skipped,
+        failed: tally.failed,
+        failures: tally
+            .failures
+            .iter()
+            .map(|(path, failure)| NotCopied { path, error: failure.to_string() })
+            .collect(),
+        seconds: elapsed.as_secs_f64(),
+        interrupted,
+    }
+}
+
+fn done(tally: &Tally, elapsed: Duration) -> String {
+    let files = |count: u64| format!("{count} file{}", if count == 1 { "" } else { "s" });
+    let mut text = format!("copied {}, {}", files(tally.files), size(tally.bytes));
+    if tally.bytes_resumed > 0 {
+        text += &format!(" ({} of them before)", size(tally.bytes_resumed));
+    }
+    text += &format!(", {}", rate(tally.bytes - tally.bytes_resumed, elapsed));
+    if tally.skipped > 0 {
+        text += &format!("; skipped {}", files(tally.skipped));
+    }
+    text
+}
+
+fn rate(bytes: u64, elapsed: Duration) -> String {
+    format!("{:.1} MB/s", bytes as f64 / 1e6 / elapsed.as_secs_f64().max(1e-3))
+}
+
+/// Says what an interrupted command leaves behind.
+fn stopped(tally: &Tally, args: &Args) -> Failure {
+    let update = if args.recursive && !args.update { ", with --update to skip complete files" } else { "" };
+    let resumes = match tally.resumable {
+        0 => String::new(),
+        count => format!("; {count} incomplete and can be continued"),
+    };
+    let text = format!("interrupted: {} files are complete{resumes}; run it again{update}", tally.files);
+    // If nobody reads it, the exit code tells.
+    let _unread = writeln!(std::io::stderr(), "bowwave: {text}");
+    Failure::ended(INTERRUPTED)
+}
+
+/// Files that are listed ahead of those that copy them.
+const QUEUE_MAX: usize = 1024;
+/// Time between two looks at how far it is.
+const SHOW_EVERY: Duration = Duration::from_millis(50);
+/// Time between two lines where there is no terminal.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Exit code after Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;

@@ -1,0 +1,175 @@
+//! What all files of one command share: memory, progress, and what is to be told at the end.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bowwave_backend::{Backend, ErrorKind};
+
+use super::Args;
+use crate::Failure;
+use crate::interrupt::Interrupt;
+
+/// Shared by the threads that copy.
+#[derive(Debug)]
+pub(super) struct Crew<'a> {
+    pub(super) args: &'a Args,
+    pub(super) interrupt: Interrupt,
+    /// Permission bits that new files do not get.
+    pub(super) umask: u32,
+    /// The destination's tags were no MD5 sums of what was sent: they cannot be compared.
+    pub(super) tags_differ: AtomicBool,
+    memory: Mutex<u64>,
+    freed: Condvar,
+    moved: Moved,
+    total: AtomicU64,
+    tally: Mutex<Tally>,
+}
+
+/// What has become of the files.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    /// Of these, what an earlier command had copied.
+    pub(super) bytes_resumed: u64,
+    pub(super) skipped: u64,
+    pub(super) failed: u64,
+    /// Files that can be continued.
+    pub(super) resumable: u64,
+    /// The first failures, with the names of their files.
+    pub(super) failures: Vec<(String, Failure)>,
+    /// Directories that are there.
+    directories: BTreeSet<PathBuf>,
+    /// Directories whose names are not safe from a loss of power yet.
+    unsynced: BTreeSet<PathBuf>,
+}
+
+/// Bytes that have moved.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Moved(Arc<AtomicU64>);
+
+impl Moved {
+    pub(super) fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Takes back what was counted too early.
+    pub(super) fn take_back(&self, bytes: usize) {
+        self.0.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<'a> Crew<'a> {
+    pub(super) fn new(args: &'a Args, interrupt: Interrupt, umask: u32) -> Self {
+        Self {
+            args,
+            interrupt,
+            umask,
+            tags_differ: AtomicBool::new(false),
+            memory: Mutex::new(MEMORY_BYTES),
+            freed: Condvar::new(),
+            moved: Moved::default(),
+            total: AtomicU64::new(0),
+            tally: Mutex::default(),
+        }
+    }
+
+    /// Memory for a range, waiting for it if so asked; `None` if there is none, or the user interrupts.
+    pub(super) fn memory(&self, bytes: u64, waits: bool) -> Option<Permit<'_>> {
+        let bytes = bytes.min(MEMORY_BYTES);
+        let mut free = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free < bytes {
+            if !waits || self.interrupt.is_set() {
+                return None;
+            }
+            let waited = self.freed.wait_timeout(free, LOOK_EVERY);
+            free = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *free -= bytes;
+        Some(Permit { free: &self.memory, freed: &self.freed, bytes })
+    }
+
+    pub(super) fn moved(&self) -> Moved {
+        self.moved.clone()
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// More bytes are to be copied.
+    pub(super) fn more(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file was not copied.
+    pub(super) fn failed(&self, name: impl Into<String>, failure: Failure) {
+        let mut tally = self.tally();
+        tally.failed += 1;
+        if tally.failures.len() < FAILURES_MAX {
+            tally.failures.push((name.into(), failure));
+        }
+    }
+
+    /// Creates a directory of the destination, and those around it, unless they are there.
+    pub(super) fn make_directories(&self, store: &dyn Backend, path: &Path) -> bowwave_backend::Result<()> {
+        let missing: Vec<&Path> = {
+            let tally = self.tally();
+            path.ancestors()
+                .take_while(|path| !path.as_os_str().is_empty() && !tally.directories.contains(*path))
+                .collect()
+        };
+        for path in missing.into_iter().rev() {
+            match store.make_directory(path, 0o777 & !self.umask, None) {
+                Ok(()) => self.unsynced(path),
+                Err(error) if error.kind() == ErrorKind::Exists => {}
+                Err(error) => return Err(error),
+            }
+            self.tally().directories.insert(path.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The name of `path` is new.
+    pub(super) fn unsynced(&self, path: &Path) {
+        self.tally().unsynced.insert(path.parent().unwrap_or_else(|| Path::new("")).to_owned());
+    }
+
+    /// Sees to it that all new names outlive a loss of power.
+    pub(super) fn sync_directories(&self, store: &dyn Backend) -> bowwave_backend::Result<()> {
+        let unsynced = std::mem::take(&mut self.tally().unsynced);
+        unsynced.iter().try_for_each(|path| store.sync_directory(path))
+    }
+}
+
+/// Memory of a range, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Permit<'a> {
+    free: &'a Mutex<u64>,
+    freed: &'a Condvar,
+    bytes: u64,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += self.bytes;
+        self.freed.notify_all();
+    }
+}
+
+/// Bytes of all ranges in flight. With less, fewer connections are used at once; with more, small machines swap.
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Failures that are told one by one; more are only counted.
+const FAILURES_MAX: usize = 1000;
+const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -1,0 +1,287 @@
+//! Where the bytes of one file go: a file system, an object store, or standard output.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use bowwave_backend::{
+    Backend, Error, ErrorKind, Identity, OpenWrite, Result, WriteBuf, WriteObject, read_exact,
+};
+use md5::{Digest as _, Md5};
+
+use super::crew::Crew;
+use super::part::PartFile;
+use super::transfer::Writing;
+use crate::output::{self, written};
+use crate::{Failure, setup};
+
+/// The target of one file.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// A file system: ranges in any order.
+    Part {
+        file: PartFile,
+        /// Sums of the ranges in flight.
+        sums: BTreeMap<u64, u32>,
+    },
+    /// An object store: parts in any order.
+    Whole(Upload),
+    /// In order.
+    Stdout(Ordered),
+}
+
+/// An object on its way to a store.
+#[derive(Debug)]
+pub(super) struct Upload {
+    store: Arc<dyn Backend>,
+    object: Arc<dyn WriteObject>,
+    path: PathBuf,
+    part: u64,
+    /// Bytes and MD5 sum of each part.
+    sums: BTreeMap<u64, (u64, [u8; 16])>,
+}
+
+/// Ranges that come in any order, written in theirs.
+#[derive(Debug, Default)]
+pub(super) struct Ordered {
+    bytes: u64,
+    next: u64,
+    early: BTreeMap<u64, WriteBuf>,
+}
+
+/// How a new file is finished.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finish {
+    pub(super) size: u64,
+    pub(super) mode: u32,
+    pub(super) modified: Option<SystemTime>,
+    pub(super) replace: bool,
+}
+
+impl Target {
+    /// A file of a file system.
+    pub(super) fn part(file: PartFile) -> Self {
+        Self::Part { file, sums: BTreeMap::new() }
+    }
+
+    /// Bytes of the whole copy, of a source of `size` bytes, or of standard input.
+    pub(super) fn bytes(&self, size: u64) -> u64 {
+        match self {
+            Self::Part { file, .. } => {
+                size.max(file.object.attributes().and_then(|now| now.stat().ok()).map_or(0, |now| now.size))
+            }
+            Self::Whole(upload) => upload.sums.values().map(|(bytes, _)| bytes).sum(),
+            Self::Stdout(ordered) => ordered.bytes,
+        }
+    }
+
+    /// Bytes of a range.
+    pub(super) fn chunk(&self) -> u64 {
+        match self {
+            Self::Part { .. } | Self::Stdout(_) => CHUNK_BYTES,
+            Self::Whole(upload) => upload.part,
+        }
+    }
+
+    /// Whether a range is there already.
+    pub(super) fn has(&self, index: u64) -> bool {
+        matches!(self, Self::Part { file, .. } if file.has(index))
+    }
+
+    /// Whether bytes count as moved when they are written, not when they are read.
+    pub(super) fn counts_writes(&self) -> bool {
+        matches!(self, Self::Whole(_))
+    }
+
+    /// Takes note of the bytes of a range that is about to be written.
+    pub(super) fn note(&mut self, index: u64, bytes: &WriteBuf) {
+        match self {
+            Self::Part { file, sums, .. } => sums.extend(file.note(bytes).map(|sum| (index, sum))),
+            Self::Whole(upload) => {
+                let mut sum = Md5::new();
+                bytes.slices().for_each(|bytes| sum.update(bytes));
+                upload.sums.insert(index, (bytes.len() as u64, sum.finalize().into()));
+            }
+            Self::Stdout(_) => {}
+        }
+    }
+
+    /// Begins to write `bytes`, which `sink` hears the end of; where they are written at once, it is dropped, and the ranges
+    /// are returned that are complete.
+    ///
+    /// # Errors
+    /// That of standard output.
+    pub(super) fn write(
+        &mut self,
+        index: u64,
+        offset: u64,
+        bytes: WriteBuf,
+        sink: Writing,
+    ) -> std::result::Result<Vec<u64>, Failure> {
+        let object = match self {
+            Self::Part { file, .. } => &file.object,
+            Self::Whole(upload) => &upload.object,
+            Self::Stdout(ordered) => {
+                sink.forget();
+                return ordered.write(index, bytes);
+            }
+        };
+        object.write(offset, bytes, Box::new(sink));
+        Ok(Vec::new())
+    }
+
+    /// A range has been written.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub(super) fn wrote(&mut self, index: u64) -> Result<()> {
+        match self {
+            Self::Part { file, sums, .. } => match sums.remove(&index) {
+                Some(sum) => file.wrote(index, sum),
+                None => Ok(()),
+            },
+            Self::Whole(_) | Self::Stdout(_) => Ok(()),
+        }
+    }
+
+    /// Makes the file appear under its name, with all of its bytes.
+    ///
+    /// # Errors
+    /// As the store says; `Corrupt` if the store has other bytes than were sent.
+    pub(super) fn finish(&self, crew: &Crew<'_>, how: Finish) -> std::result::Result<(), Failure> {
+        match self {
+            Self::Part { file, .. } => {
+                let finished = file.finish(how.size, how.mode, how.modified, how.replace);
+                finished.map_err(|error| setup::of_store(&error))
+            }
+            Self::Whole(upload) => upload.finish(crew).map_err(|error| setup::of_store(&error)),
+            Self::Stdout(_) => written(io::stdout().lock().flush()),
+        }
+    }
+
+    /// What has arrived may be damaged: it is not continued.
+    pub(super) fn distrust(&mut self) {
+        if let Self::Part { file, .. } = self {
+            file.distrust();
+        }
+    }
+
+    /// Leaves what can be continued, removes all else; returns whether there is something to continue.
+    pub(super) fn stop(&self) -> bool {
+        match self {
+            Self::Part { file, .. } => file.stop(),
+            Self::Whole(upload) => {
+                upload.object.abort();
+                false
+            }
+            Self::Stdout(_) => false,
+        }
+    }
+}
+
+impl Upload {
+    /// Begins a new version of the object at `path`.
+    ///
+    /// # Errors
+    /// As the store says; `Exists` if it may not `replace`.
+    pub(super) fn begin(store: &Arc<dyn Backend>, path: &Path, replace: bool) -> Result<Self> {
+        let how = OpenWrite { create: true, truncate: true, exclusive: !replace, ..OpenWrite::default() };
+        let object = store.open_write(path, &how)?;
+        let part = store.profile().write_part_bytes.max(1);
+        Ok(Self { store: Arc::clone(store), object, path: path.to_owned(), part, sums: BTreeMap::new() })
+    }
+
+    fn finish(&self, crew: &Crew<'_>) -> Result<()> {
+        let identity = self.object.finish()?;
+        let sent: u64 = self.sums.values().map(|(bytes, _)| bytes).sum();
+        if identity.size != sent {
+            let message =
+                format!("{}: {sent} bytes were sent, the store has {}", self.place(), identity.size);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        if crew.tags_differ.load(Ordering::Relaxed) || self.tag_fits(&identity) != Some(false) {
+            return Ok(());
+        }
+        // Damaged, or a tag that is no MD5 sum, as that of an encrypted object: its bytes tell.
+        self.compare()?;
+        if !crew.tags_differ.swap(true, Ordering::Relaxed) && !crew.args.quiet {
+            output::note(format_args!(
+                "the tags of {} are no MD5 sums and are not compared",
+                self.store.url()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the store's tag is that of what was sent; `None` for tags that tell nothing about bytes.
+    fn tag_fits(&self, identity: &Identity) -> Option<bool> {
+        let tag = identity.etag.as_deref()?.trim_matches('"').to_owned();
+        let is_sum = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let hex = |sum: &[u8]| sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        match tag.split_once('-') {
+            None if is_sum(&tag) && self.sums.len() <= 1 => {
+                let empty = || Md5::digest(b"").into();
+                let sum = self.sums.values().next().map_or_else(empty, |(_, sum)| *sum);
+                Some(tag.eq_ignore_ascii_case(&hex(&sum)))
+            }
+            // Large uploads have parts of several ranges.
+            Some((sum, parts)) if is_sum(sum) && parts.parse() == Ok(self.sums.len()) => {
+                let mut all = Md5::new();
+                self.sums.values().for_each(|(_, sum)| all.update(sum));
+                Some(sum.eq_ignore_ascii_case(&hex(&all.finalize())))
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads the object and compares its bytes with those that were sent.
+    fn compare(&self) -> Result<()> {
+        let object = self.store.open(&self.path)?;
+        for (index, (bytes, sum)) in &self.sums {
+            let len = usize::try_from(*bytes).unwrap_or(usize::MAX);
+            let found = read_exact(object.as_ref(), index.saturating_mul(self.part), len, PATIENCE)?;
+            let found: [u8; 16] = Md5::digest(&found).into();
+            if found != *sum {
+                let message = format!("{}: the store has other bytes than were sent", self.place());
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        place(self.store.as_ref(), &self.path)
+    }
+}
+
+impl Ordered {
+    fn write(&mut self, index: u64, bytes: WriteBuf) -> std::result::Result<Vec<u64>, Failure> {
+        self.early.insert(index, bytes);
+        let (mut done, mut stdout) = (Vec::new(), io::stdout().lock());
+        while let Some(bytes) = self.early.remove(&self.next) {
+            for bytes in bytes.slices() {
+                written(stdout.write_all(bytes))?;
+                self.bytes += bytes.len() as u64;
+            }
+            done.push(self.next);
+            self.next += 1;
+        }
+        Ok(done)
+    }
+}
+
+/// A path of a store, for messages.
+pub(super) fn place(store: &dyn Backend, path: &Path) -> String {
+    match path.as_os_str().is_empty() {
+        true => store.url().to_owned(),
+        false => format!("{}/{}", store.url().trim_end_matches('/'), path.display()),
+    }
+}
+
+/// Bytes of a range where the store sets no size: the first byte of a high-latency store is then a small share of the time.
+pub(super) const CHUNK_BYTES: u64 = 8 << 20;
+/// Longest wait for a range that is read back.
+const PATIENCE: Duration = Duration::from_secs(300);

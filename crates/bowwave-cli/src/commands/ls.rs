@@ -1,0 +1,222 @@
+//! `bowwave ls`: lists a directory of any store, entry by entry as the store sends them.
+
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use bowwave_backend::{Entry, EntryKind, ErrorKind, open_url};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+
+use crate::output::{self, Output, written};
+use crate::setup::{self, StoreArgs};
+use crate::{Failure, setup::size};
+
+/// Arguments of `bowwave ls`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A line an entry, in the order of the store: its name, with a slash behind a directory's. With --long its size in bytes, its \
+time of modification in UTC and its name, separated by spaces. Names are shown with escapes for control characters; --json \
+has them as they are. Entries appear as the store lists them, and none are kept: a listing of millions takes no memory.
+
+Examples:
+  bowwave ls s3://bucket/prefix
+  bowwave ls -l --human gs://bucket
+  bowwave ls -R --json https://example.org/files/
+  bowwave ls -R s3://bucket | head")]
+pub struct Args {
+    /// What to list: a path, file:, http(s):, s3:, gs:, az:
+    #[arg(value_name = "URL")]
+    url: String,
+
+    /// Print size and time of modification, too
+    #[arg(short, long)]
+    long: bool,
+
+    /// List directories in it, too, with their paths
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// Print sizes as 1.5 GiB
+    #[arg(long, visible_alias = "human-readable")]
+    human: bool,
+
+    /// Print a JSON array of objects with `path`, `kind`, `size`, `modified` and `etag`
+    #[arg(long, conflicts_with_all = ["long", "human"])]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// An entry as JSON has it.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    path: &'a str,
+    kind: &'static str,
+    /// `None` for what has no bytes.
+    size: Option<u64>,
+    modified: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<&'a str>,
+}
+
+/// Lists.
+///
+/// # Errors
+/// If the store cannot be opened or listed, or a directory in it not; what was listed before is printed.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let of_store = |error: &bowwave_backend::Error| setup::of_store(error);
+    let store = open_url(&args.url, &args.store.options()).map_err(|error| of_store(&error))?;
+    let root = store.stat("".as_ref()).map_err(|error| of_store(&error))?;
+    let mut lines = Lines { args, output: Output::stdout(), rows: 0, flushed: Instant::now() };
+    let mut refused = None;
+    let listed = if root.kind == EntryKind::Directory {
+        let mut ended = Ok(());
+        let walked = store.walk("".as_ref(), args.recursive, &mut |path, found| match found {
+            Ok(entry) => match lines.entry(path, &entry) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(failure) => {
+                    ended = Err(failure);
+                    ControlFlow::Break(())
+                }
+            },
+            Err(error) => {
+                let failure = of_store(&error);
+                output::note(&failure);
+                refused.get_or_insert(failure);
+                ControlFlow::Continue(())
+            }
+        });
+        let walked = walked.map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => of_store(&error).try_this("the URL of a file in it"),
+            _ => of_store(&error),
+        });
+        ended.and(walked).map(|left_out| {
+            if left_out > 0 {
+                output::note(format_args!("{left_out} names are no paths of files and are not shown"));
+            }
+        })
+    } else {
+        lines.entry(Path::new(&name_of(&args.url)), &root)
+    };
+    let listed = match listed {
+        Ok(()) => lines.end(),
+        failed => failed,
+    };
+    lines.output.finish(listed)?;
+    refused.map_or(Ok(()), Err)
+}
+
+/// What is printed.
+struct Lines<'a> {
+    args: &'a Args,
+    output: Output,
+    rows: u64,
+    flushed: Instant,
+}
+
+impl Lines<'_> {
+    fn entry(&mut self, path: &Path, entry: &Entry) -> Result<(), Failure> {
+        let path = path.to_string_lossy();
+        if self.args.json {
+            let row = Row {
+                path: &path,
+                kind: kind(entry.kind),
+                size: (entry.kind == EntryKind::File).then_some(entry.size),
+                modified: entry.modified.map(|time| timestamp(time, SecondsFormat::AutoSi)),
+                etag: entry.identity.as_ref().and_then(|identity| identity.etag.as_deref()),
+            };
+            self.output.json_row(self.rows, &row)?;
+        } else {
+            let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
+            let name = format!("{}{slash}", output::plain(&path));
+            match self.args.long {
+                true => {
+                    let (bytes, time) = (self.bytes(entry), entry.modified);
+                    let time =
+                        time.map_or_else(|| "-".to_owned(), |time| timestamp(time, SecondsFormat::Secs));
+                    self.output.line(format_args!("{bytes:>13} {time:>20} {name}"))?;
+                }
+                false => self.output.line(name)?,
+            }
+        }
+        self.rows += 1;
+        if self.flushed.elapsed() >= FLUSH_EVERY {
+            written(self.output.flush())?;
+            self.flushed = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, entry: &Entry) -> String {
+        match entry.kind {
+            EntryKind::File if self.args.human => size(entry.size),
+            EntryKind::File => entry.size.to_string(),
+            _ => "-".to_owned(),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        if self.args.json { self.output.json_end(self.rows) } else { Ok(()) }
+    }
+}
+
+/// The last part of a URL, without a query: the name of the file that it names.
+pub(super) fn name_of(url: &str) -> String {
+    let url = if url.contains("://") { url.split(['?', '#']).next().unwrap_or(url) } else { url };
+    let name = url.trim_end_matches('/').rsplit('/').next().unwrap_or(url);
+    name.to_owned()
+}
+
+fn kind(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Link => "link",
+        EntryKind::Fifo => "fifo",
+        EntryKind::Socket => "socket",
+        EntryKind::CharDevice => "char-device",
+        EntryKind::BlockDevice => "block-device",
+    }
+}
+
+/// A time of RFC 3339 in UTC; years that it cannot hold are its first and last.
+fn timestamp(time: SystemTime, digits: SecondsFormat) -> String {
+    let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH);
+    let utc = since(time).map_or(DateTime::UNIX_EPOCH, |since| {
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        DateTime::<Utc>::from_timestamp(seconds, since.subsec_nanos()).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    });
+    utc.to_rfc3339_opts(digits, true)
+}
+
+/// Lines wait for others at most this long, so that a slow listing is seen to move.
+const FLUSH_EVERY: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_printed_in_utc() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(timestamp(at(1_709_208_000), SecondsFormat::Secs), "2024-02-29T12:00:00Z");
+        assert_eq!(timestamp(at(0) - Duration::from_secs(1), SecondsFormat::Secs), "1970-01-01T00:00:00Z");
+        assert!(timestamp(at(1 << 62), SecondsFormat::Secs).ends_with('Z'));
+    }
+
+    #[test]
+    fn the_name_of_a_url_is_its_last_part() {
+        for (url, name) in [
+            ("s3://bucket/a/b.bin", "b.bin"),
+            ("https://host/a/b.bin?X-Signature=x/y", "b.bin"),
+            ("https://host/dir/", "dir"),
+            ("/data/what?", "what?"),
+            ("file", "file"),
+        ] {
+            assert_eq!(name_of(url), name, "{url}");
+        }
+    }
+}
