@@ -241,7 +241,7 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether nobody but this user (and root) can write.
+/// Whether only this user and root can write.
 fn is_private(stat: &Stat) -> bool {
     stat.st_uid == user() && stat.st_mode & OTHERS_WRITE == 0
 }

@@ -95,7 +95,7 @@ impl Quota {
         Ok(quota)
     }
 
-    /// Reserves so many bytes, no more than a segment; `false` if the directory is full.
+    /// Reserves `bytes` bytes, at most a segment; `false` if the directory is full.
     pub(super) fn take(&mut self, bytes: u64) -> io::Result<bool> {
         if self.left < bytes {
             self.refill()?;

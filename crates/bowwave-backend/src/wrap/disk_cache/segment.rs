@@ -8,9 +8,10 @@
 //!
 //! Nothing is synced: bytes that a crash has lost, torn or mixed do not have their checksum, and count as damaged. The
 //! checksum of a page is a CRC-32 of the key, the page's number and its bytes: a page of another object, another version or
-//! another place does not have it either. It tells accidents, not forgeries: whoever can write the file can write the checksum. Two
-//! processes that fill one segment write the same bytes, for the key names the version. No number in a file decides how much
-//! is read or allocated: the head is compared with the one that the key requires, and all sizes are constants.
+//! another place does not have it either. The checksum detects accidents, not forgeries: a process that can write the file
+//! can also write the checksum. Two processes that fill one segment write the same bytes, for the key names the version. No
+//! number in a file decides how much is read or allocated: the head is compared with the one that the key requires, and all
+//! sizes are constants.
 
 use std::fs::File;
 use std::io;
