@@ -6,13 +6,14 @@
 #   make soak    hold the mount against everything that finds faults of file systems, for an hour
 #   make bench   measure (a quiet machine gives quiet figures)
 #   make install put the command and the libraries below $(PREFIX)
+#   make uninstall  remove them again
 #   make doc     the API documentation, in $(TARGET)/doc
 #   make clean   remove what was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint soak bench install doc clean
+.PHONY: demo test lint soak bench install uninstall doc clean
 
 # rustup puts cargo here, and only login shells know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -22,6 +23,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(abspath $(TARGET))/tools/deny/bin
 # Where `make install` puts things.
 PREFIX := /usr/local
+# What it puts there: the release build or the debug build.
+BUILD := release
 # Random traces that `make test` compares with the models, for each policy and each scheduler.
 TRACES := 300
 # Seconds that `make test` fuzzes each target, two at a time; CI gives 12, three minutes for all.
@@ -95,11 +98,15 @@ soak:
 
 install:
 	@tools/setup.sh build
-	$(CARGO) build --locked --release --package bowwave-cli --package bowwave-preload --package bowwave-heap --package bowwave-capi
-	install -D -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/bowwave
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/bowwave $(TARGET)/release/libbowwave_preload.so $(TARGET)/release/libbowwave_heap.so
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libbowwave.so $(TARGET)/release/libbowwave.a
+	$(CARGO) build --locked $(if $(filter release,$(BUILD)),--release) --package bowwave-cli --package bowwave-preload --package bowwave-heap --package bowwave-capi
+	install -D -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/$(BUILD)/bowwave
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/bowwave $(TARGET)/$(BUILD)/libbowwave_preload.so $(TARGET)/$(BUILD)/libbowwave_heap.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/$(BUILD)/libbowwave.so $(TARGET)/$(BUILD)/libbowwave.a
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/bowwave-capi/include/bowwave.h
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/bowwave lib/bowwave/libbowwave_preload.so lib/bowwave/libbowwave_heap.so lib/libbowwave.so lib/libbowwave.a include/bowwave.h)
+	-rmdir $(DESTDIR)$(PREFIX)/lib/bowwave
 
 doc:
 	@tools/setup.sh build

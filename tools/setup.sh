@@ -141,12 +141,14 @@ databases() {
     done
 }
 
-# Servers that tests start on loopback: versitygw of the Go module proxy, below the target directory, and nginx. Tests skip a
-# server that is missing, so this never fails.
+# Servers that tests start on loopback: versitygw of the Go module proxy, below the target directory, and nginx; and rsync, a
+# program that users run on mounts. Tests skip what is missing, so this never fails.
 servers() {
     local directory=${CARGO_TARGET_DIR:-target}/tools/bin go=go module=github.com/versity/versitygw/cmd/versitygw@v1.8.0
     command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || install nginx-light ||
         say "'nginx' is missing and could not be installed (try: apt-get install nginx-light, as root)"
+    command -v rsync >/dev/null || install rsync ||
+        say "'rsync' is missing and could not be installed (try: apt-get install rsync, as root)"
     command -v versitygw >/dev/null || [ -x "$directory/versitygw" ] && return 0
     command -v go >/dev/null || [ ! -x /usr/local/go/bin/go ] || go=/usr/local/go/bin/go
     command -v "$go" >/dev/null || install golang-go || true
