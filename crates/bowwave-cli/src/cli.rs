@@ -30,6 +30,10 @@ pub enum Command {
     Mount(commands::mount::Args),
     /// End a mount
     Umount(commands::umount::Args),
+    /// List mounts, or tell how one of them does
+    Status(commands::status::Args),
+    /// Show and change the settings of a running mount
+    Ctl(commands::ctl::Args),
     /// List, and abort, uploads that were never finished at an object store
     Uploads(commands::uploads::Args),
     /// Run a program that sees stores as files, without a mount
@@ -93,6 +97,8 @@ impl Command {
             Self::Demo(args) => commands::demo::run(&args),
             Self::Mount(args) => commands::mount::run(&args),
             Self::Umount(args) => commands::umount::run(&args),
+            Self::Status(args) => commands::status::run(&args),
+            Self::Ctl(args) => commands::ctl::run(&args),
             Self::Uploads(args) => commands::uploads::run(&args),
             Self::Run(args) => commands::run::run(&args),
             Self::Read(args) => commands::read::run(&args),

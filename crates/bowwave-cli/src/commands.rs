@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod conformance;
+pub mod ctl;
 pub mod demo;
 pub mod explain;
 pub mod generate;
@@ -13,5 +14,6 @@ pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod run;
+pub mod status;
 pub mod umount;
 pub mod uploads;
