@@ -34,6 +34,10 @@ pub enum Command {
     Cp(commands::cp::Args),
     /// List a directory, prefix or bucket of a store, without a mount
     Ls(commands::ls::Args),
+    /// List mounts, or tell how one of them does
+    Status(commands::status::Args),
+    /// Show and change the settings of a running mount
+    Ctl(commands::ctl::Args),
     /// List, and abort, uploads that were never finished at an object store
     Uploads(commands::uploads::Args),
     /// Run a program that sees stores as files, without a mount
@@ -102,6 +106,8 @@ impl Command {
             Self::Umount(args) => commands::umount::run(&args),
             Self::Cp(args) => commands::cp::run(&args),
             Self::Ls(args) => commands::ls::run(&args),
+            Self::Status(args) => commands::status::run(&args),
+            Self::Ctl(args) => commands::ctl::run(&args),
             Self::Uploads(args) => commands::uploads::run(&args),
             Self::Run(args) => commands::run::run(&args),
             Self::Read(args) => commands::read::run(&args),

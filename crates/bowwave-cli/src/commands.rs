@@ -3,6 +3,7 @@
 pub mod completions;
 pub mod conformance;
 pub mod cp;
+pub mod ctl;
 pub mod demo;
 pub mod explain;
 pub mod generate;
@@ -15,5 +16,6 @@ pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod run;
+pub mod status;
 pub mod umount;
 pub mod uploads;

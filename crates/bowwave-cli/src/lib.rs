@@ -12,9 +12,11 @@
 
 pub mod cli;
 pub mod commands;
+pub mod control;
 pub mod failure;
 pub mod help;
 pub mod interrupt;
+pub mod logging;
 pub mod lustre;
 pub mod mounted;
 pub mod output;

@@ -1,55 +1,201 @@
-//! What a mount says on standard error that an errno cannot.
+//! What a mount reports that an errno cannot carry: each failed file system call, with its cause.
 
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_backend::Error;
 use bowwave_fuse::{Listener, Told};
+use log::warn;
 
-use crate::output;
+use crate::logging::CALLS;
 
-/// How much was said lately: a store that is down fails every request, and one line says as much as a thousand.
-#[derive(Debug)]
-struct Complaints {
-    since: Instant,
-    said: u32,
-    unsaid: u64,
+/// The failed calls of a mount: logged, though a store that is down fails every call; and the last of them, for `status`.
+#[derive(Debug, Default)]
+pub struct Calls(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    failed: u64,
+    last: VecDeque<Call>,
+    /// Calls logged since `since`, each with the number of later calls that failed on the same file in the same way.
+    logged: Vec<(PathBuf, i32, u64)>,
+    others: u64,
+    since: Option<Instant>,
 }
 
-/// Says errors on standard error, though not all of them if there are many.
-#[must_use]
-pub fn complaints() -> Listener {
-    let complaints = Mutex::new(Complaints { since: Instant::now(), said: 0, unsaid: 0 });
-    Box::new(move |path: &Path, told: Told<'_>| match told {
-        Told::Failed(error) => complaints.lock().unwrap_or_else(PoisonError::into_inner).hear(error),
-        Told::Unversioned(why) => output::note(format_args!(
-            "{}: the store gives {why} (--require-version refuses such files); said once",
-            path.display()
-        )),
-    })
+/// Calls that failed on one file in the same way, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// When the last one failed.
+    pub time: SystemTime,
+    /// The file's path in the mount.
+    pub path: PathBuf,
+    /// What the program got.
+    pub errno: i32,
+    /// The store's reason, of the last one.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
 }
 
-impl Complaints {
-    fn hear(&mut self, error: &Error) {
-        if self.since.elapsed() >= COMPLAINTS_EVERY {
-            let unsaid = std::mem::take(&mut self.unsaid);
-            if unsaid > 0 {
-                output::note(format_args!("{unsaid} more requests failed meanwhile"));
-            }
-            self.since = Instant::now();
-            self.said = 0;
+impl Calls {
+    /// Hears of failed calls.
+    #[must_use]
+    pub fn listener(self: &Arc<Self>) -> Listener {
+        let calls = Arc::clone(self);
+        Box::new(move |path: &Path, told: Told<'_>| match told {
+            Told::Failed(error) => calls.failed(path, error),
+            Told::Unversioned(why) => warn!(
+                target: CALLS,
+                "{}: the store gives {why} (--require-version refuses such files); said once",
+                path.display()
+            ),
+        })
+    }
+
+    /// Calls that have failed, and the last of them, the latest one at the end.
+    #[must_use]
+    pub fn recent(&self) -> (u64, Vec<Call>) {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.failed, state.last.iter().cloned().collect())
+    }
+
+    /// Logs how many calls were counted in place of being logged, if that is due, or in any case.
+    pub fn flush(&self, now: bool) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if now || state.since.is_some_and(|since| since.elapsed() >= WINDOW) {
+            state.flush();
         }
-        if self.said < COMPLAINTS_MAX {
-            self.said += 1;
-            output::note(format_args!("a program was told of an error: {error}"));
+    }
+
+    fn failed(&self, path: &Path, error: &Error) {
+        let (errno, reason) = (error.program_errno(), cut(error.to_string()));
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.since.is_some_and(|since| since.elapsed() >= WINDOW) {
+            state.flush();
+        }
+        state.since.get_or_insert_with(Instant::now);
+        state.failed += 1;
+        let alike = |logged: &&mut (PathBuf, i32, u64)| logged.0 == path && logged.1 == errno;
+        if let Some((.., count)) = state.logged.iter_mut().find(alike) {
+            *count += 1;
+        } else if state.logged.len() < LINES_MAX {
+            // Reasons may differ in the number of a request, so they do not tell calls apart.
+            warn!(target: CALLS, "{}: {}: {reason}", shown(path), name(errno));
+            state.logged.push((path.to_owned(), errno, 0));
         } else {
-            self.unsaid += 1;
+            state.others += 1;
+        }
+        let time = SystemTime::now();
+        match state.last.back_mut() {
+            Some(last) if last.path == path && last.errno == errno => {
+                (last.time, last.count, last.reason) = (time, last.count + 1, reason);
+            }
+            _ => {
+                if state.last.len() == CALLS_MAX {
+                    state.last.pop_front();
+                }
+                state.last.push_back(Call { time, path: path.to_owned(), errno, reason, count: 1 });
+            }
         }
     }
 }
 
-/// So many complaints …
-const COMPLAINTS_MAX: u32 = 5;
-/// … in so much time; the rest are counted.
-const COMPLAINTS_EVERY: Duration = Duration::from_secs(10);
+impl State {
+    fn flush(&mut self) {
+        for (path, errno, count) in std::mem::take(&mut self.logged) {
+            if count > 0 {
+                warn!(target: CALLS, "{}: {}: {count} more times", shown(&path), name(errno));
+            }
+        }
+        let others = std::mem::take(&mut self.others);
+        if others > 0 {
+            warn!(target: CALLS, "{others} more calls failed");
+        }
+        self.since = None;
+    }
+}
+
+/// A path in the mount; the root has an empty one.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() { ".".to_owned() } else { path.display().to_string() }
+}
+
+/// The name of an error number.
+#[must_use]
+pub fn name(errno: i32) -> String {
+    let known = NAMES.iter().find(|(number, _)| *number == errno);
+    known.map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).to_owned())
+}
+
+/// A store may give reasons of any length.
+fn cut(mut reason: String) -> String {
+    if reason.len() > REASON_MAX {
+        let end = (0..=REASON_MAX).rev().find(|&end| reason.is_char_boundary(end)).unwrap_or(0);
+        reason.truncate(end);
+        reason.push('…');
+    }
+    reason
+}
+
+/// Numbers that stores' errors become.
+const NAMES: [(i32, &str); 22] = [
+    (libc::EPERM, "EPERM"),
+    (libc::ENOENT, "ENOENT"),
+    (libc::EIO, "EIO"),
+    (libc::EACCES, "EACCES"),
+    (libc::EBUSY, "EBUSY"),
+    (libc::EEXIST, "EEXIST"),
+    (libc::EXDEV, "EXDEV"),
+    (libc::ENOTDIR, "ENOTDIR"),
+    (libc::EISDIR, "EISDIR"),
+    (libc::EINVAL, "EINVAL"),
+    (libc::EMFILE, "EMFILE"),
+    (libc::ENOMEM, "ENOMEM"),
+    (libc::EFBIG, "EFBIG"),
+    (libc::ENOSPC, "ENOSPC"),
+    (libc::EROFS, "EROFS"),
+    (libc::ENAMETOOLONG, "ENAMETOOLONG"),
+    (libc::ENOTEMPTY, "ENOTEMPTY"),
+    (libc::ENODATA, "ENODATA"),
+    (libc::EDQUOT, "EDQUOT"),
+    (libc::ENOTSUP, "ENOTSUP"),
+    (libc::ETIMEDOUT, "ETIMEDOUT"),
+    (libc::ESTALE, "ESTALE"),
+];
+
+/// Different lines …
+const LINES_MAX: usize = 5;
+/// … in this time; calls that fail in the same way, or beyond these lines, are counted.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Failed calls that are kept for `status`.
+const CALLS_MAX: usize = 32;
+/// Bytes of a reason that is kept.
+const REASON_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowwave_backend::ErrorKind;
+
+    #[test]
+    fn calls_that_fail_in_the_same_way_are_counted_and_the_last_ones_are_kept() {
+        let calls = Arc::new(Calls::default());
+        let listener = calls.listener();
+        for _ in 0..3 {
+            listener(Path::new("a"), Told::Failed(&Error::new(ErrorKind::Unavailable, "it is down")));
+        }
+        let (failed, last) = calls.recent();
+        assert_eq!((failed, last.len(), last[0].count, last[0].errno), (3, 1, 3, libc::EIO));
+        for number in 0..100 {
+            let error = Error::new(ErrorKind::Changed, "y".repeat(1 << 20));
+            listener(Path::new(&number.to_string()), Told::Failed(&error));
+        }
+        let (failed, last) = calls.recent();
+        assert_eq!((failed, last.len(), last[31].path.clone()), (103, CALLS_MAX, PathBuf::from("99")));
+        assert!(last[31].reason.len() <= REASON_MAX + 4 && name(last[31].errno) == "ESTALE");
+        assert_eq!(calls.0.lock().expect("no panic holds it").logged.len(), LINES_MAX);
+    }
+}

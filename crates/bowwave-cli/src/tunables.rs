@@ -127,12 +127,14 @@ impl Tunables {
             ..RangeConfig::default()
         }
     }
+}
 
-    /// The value of each tunable, by key.
+impl SetArgs {
+    /// Each tunable with its value.
     #[must_use]
-    pub fn values(settings: &SetArgs) -> Vec<(Tunable, String)> {
+    pub fn values(&self) -> Vec<(Tunable, String)> {
         let said = |key: &str| {
-            let settings = settings.set.iter().rev();
+            let settings = self.set.iter().rev();
             settings.filter_map(|setting| setting.split_once('=')).find(|(said, _)| *said == key)
         };
         all()

@@ -90,6 +90,16 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not a time of at most a day; write 500us, 30ms, 2s or 12h".to_owned())
 }
 
+/// A time as [`duration`] reads it: `30s`, `1500ms`.
+#[must_use]
+pub fn duration_text(time: Duration) -> String {
+    match time.as_nanos() {
+        ns if ns % 1_000_000_000 == 0 => format!("{}s", ns / 1_000_000_000),
+        ns if ns % 1_000_000 == 0 => format!("{}ms", ns / 1_000_000),
+        ns => format!("{ns}ns"),
+    }
+}
+
 /// A readahead policy, by name.
 pub fn policy() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name))

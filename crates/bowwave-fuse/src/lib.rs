@@ -40,5 +40,6 @@ mod tree;
 pub use checks::is_available;
 pub use error::{Error, Result};
 pub use mount::{Listener, Mount, Told, Unmounter, unmount};
+pub use mount_table::{Mounted, absolute, mounts};
 pub use options::{KernelCache, MountOptions};
 pub use tree::{NewFile, OpenFile, Tree};

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use crate::checks::is_ours;
+
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
@@ -17,6 +19,36 @@ pub(crate) struct MountEntry {
     pub(crate) point: PathBuf,
     /// File system type, such as `fuse.bowwave`.
     pub(crate) fs_type: OsString,
+    /// What is mounted, such as a URL.
+    pub(crate) source: OsString,
+    /// The user that a FUSE mount is of.
+    pub(crate) user: Option<u32>,
+}
+
+/// A bowwave mount in the kernel's table, alive or dead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// The URL of what is mounted, without secrets.
+    pub source: String,
+    /// The user that mounted it.
+    pub user: u32,
+}
+
+/// The bowwave mounts of all users that this process sees.
+///
+/// # Errors
+/// If the table cannot be read.
+pub fn mounts() -> io::Result<Vec<Mounted>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let entries = table.split(|&byte| byte == b'\n').filter_map(parse);
+    let mounted = |entry: MountEntry| Mounted {
+        point: entry.point,
+        source: entry.source.to_string_lossy().into_owned(),
+        user: entry.user.unwrap_or(0),
+    };
+    Ok(entries.filter(|entry| is_ours(&entry.fs_type)).map(mounted).collect())
 }
 
 /// The topmost mount at `point`, which must be absolute and without links.
@@ -38,12 +70,17 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let device = std::str::from_utf8(fields.nth(1)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let point = unescape(fields.nth(1)?);
-    let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let (fs_type, source) = (fields.next()?, fields.next()?);
+    let options = std::str::from_utf8(fields.next().unwrap_or_default()).unwrap_or_default();
+    let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     Some(MountEntry {
         id,
         device: (major.parse().ok()?, minor.parse().ok()?),
         point: PathBuf::from(OsString::from_vec(point)),
         fs_type: OsString::from_vec(unescape(fs_type)),
+        source: OsString::from_vec(unescape(source)),
+        user,
     })
 }
 
@@ -72,7 +109,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 }
 
 /// The absolute form of a mount point, without links: as the table shows it. Works for a dead mount too.
-pub(crate) fn absolute(point: &Path) -> io::Result<PathBuf> {
+pub fn absolute(point: &Path) -> io::Result<PathBuf> {
     match point.canonicalize() {
         Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOTCONN) => {
             // What is mounted there answers no more: resolve the way to it only.
@@ -98,6 +135,8 @@ mod tests {
             device: (0, 45),
             point: PathBuf::from(r"/tmp/a b\"),
             fs_type: "fuse.bowwave".into(),
+            source: "file:///x".into(),
+            user: Some(0),
         };
         assert_eq!(parse(line), Some(want));
     }

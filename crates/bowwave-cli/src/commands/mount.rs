@@ -1,13 +1,15 @@
 //! `bowwave mount`: shows a store as files.
 
 mod background;
+mod monitor;
 mod stats;
+mod subject;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_core::Policy;
 use bowwave_fuse::{KernelCache, Mount, MountOptions, Unmounter};
@@ -16,12 +18,16 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::commands::uploads;
+use crate::control;
 use crate::help::HelpArgs;
-use crate::mounted::complaints;
+use crate::logging::{self, LogArgs};
+use crate::mounted::Calls;
 use crate::output::{self, Output};
 use crate::setup::{self, CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
 use crate::tunables::Keep;
 use crate::{Failure, values};
+use monitor::Monitor;
+use subject::Mounted;
 
 /// Arguments of `bowwave mount`.
 #[derive(Debug, clap::Args)]
@@ -95,6 +101,9 @@ pub struct Args {
     help: HelpArgs,
 
     #[command(flatten)]
+    log: LogArgs,
+
+    #[command(flatten)]
     cache: CacheArgs,
 
     #[command(flatten)]
@@ -120,9 +129,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return background::start(&args.url, &args.dir);
     }
     background::hide(&args.url)?;
+    let log = args.log.start(args.daemon)?;
     let url = background::url(args);
-    let opened =
-        Opened::for_writing(&args.disk.url(&url)?, args.policy, (&args.cache(), &args.store), args.write)?;
+    let opened = Arc::new(Opened::for_writing(
+        &args.disk.url(&url)?,
+        args.policy,
+        (&args.cache(), &args.store),
+        args.write,
+    )?);
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
     if let Some(age) = args.abort_uploads {
@@ -144,22 +158,36 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
     let options = MountOptions { caution: opened.store.network().is_some(), ..args.options() };
-    let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, complaints())
+    let calls = Arc::<Calls>::default();
+    let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, calls.listener())
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
+    let monitor = Monitor::start(Arc::clone(&opened), Arc::clone(&calls));
+    let server = control::Server::start(Arc::new(args.subject(&opened, calls, &mount)));
+    if let Err(error) = &server {
+        log::warn!(target: logging::CONTROL, "'bowwave status' and 'bowwave ctl' cannot reach this mount: {error}");
+    }
     let access = access(&mount, args);
+    let dir = mount.point().display();
+    let mounted = format!("{} is mounted at {dir}, {access}, {}", opened.store.url(), opened.readahead());
+    if log.is_some() {
+        log::info!(target: logging::MOUNT, "{mounted}, by process {}", std::process::id());
+        logging::panics();
+    }
     if args.tell_ready {
-        background::detach(access)?;
+        background::detach(&log.iter().fold(access.to_owned(), |access, log| format!("{access}, {log}")))?;
     } else {
-        let dir = mount.point().display();
-        output::note(format_args!(
-            "{} is mounted at {dir}, {access}, {}; end it with Ctrl-C or 'bowwave umount {dir}'",
-            opened.store.url(),
-            opened.readahead()
-        ));
+        output::note(format_args!("{mounted}; end it with Ctrl-C or 'bowwave umount {dir}'"));
     }
     let ended = mount.wait().map_err(Failure::failed);
     let unmounted = listener.outcome();
+    drop((server, monitor));
+    if log.is_some() {
+        match ended.as_ref().and(unmounted.as_ref()) {
+            Ok(()) => log::info!(target: logging::MOUNT, "{dir} is unmounted"),
+            Err(failure) => log::error!(target: logging::MOUNT, "{dir} has ended: {failure}"),
+        }
+    }
     drop(mount);
     if args.stats_on_exit {
         let mut output = Output::stdout();
@@ -185,6 +213,38 @@ impl Args {
         // Others are not granted more.
         let around = if rustix::process::geteuid().is_root() { asked } else { asked.min(128 << 10) };
         self.cache.clone().behind_a_kernel(around.into())
+    }
+
+    /// What the control channel serves.
+    fn subject(&self, opened: &Arc<Opened>, calls: Arc<Calls>, mount: &Mount) -> Mounted {
+        let options = opened.engine.options();
+        let auto = |value: Option<String>| value.unwrap_or_else(|| "auto".to_owned());
+        let store = &options.store;
+        let fixed = vec![
+            ("policy", self.policy.name().to_owned()),
+            ("cache", auto(options.cache_bytes.map(|bytes| bytes.to_string()))),
+            ("page_size", options.page_bytes.to_string()),
+            ("threads", self.threads.to_string()),
+            ("ttl", values::duration_text(self.ttl)),
+            ("write_out_timeout", values::duration_text(self.write_out_timeout)),
+            ("connections", auto(store.connections.map(|count| count.to_string()))),
+            ("timeout", values::duration_text(store.timeout)),
+            ("deadline", auto(store.deadline.map(values::duration_text))),
+            ("min_rate", store.least_rate.to_string()),
+            ("list_max", store.list_entries_max.to_string()),
+            ("retries", options.retries.to_string()),
+            ("hedge", options.hedge_percent.to_string()),
+        ];
+        Mounted {
+            opened: Arc::clone(opened),
+            calls,
+            dir: mount.point().to_owned(),
+            policy: self.policy,
+            read_only: mount.is_read_only(),
+            started: (Instant::now(), SystemTime::now()),
+            fixed,
+            tunables: self.cache.set.values(),
+        }
     }
 
     fn options(&self) -> MountOptions {

@@ -4,11 +4,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bowwave_engine::Store;
 use bowwave_fuse::{Mount, MountOptions};
 
-use crate::mounted::complaints;
+use crate::logging;
+use crate::mounted::Calls;
 use crate::{Failure, setup};
 
 /// Where files are opened.
@@ -38,7 +40,8 @@ impl Place {
     /// Mounts `store` at a new directory.
     pub(super) fn mounted(store: Store, options: MountOptions) -> Result<Self, Failure> {
         let dir = new_directory()?;
-        match Mount::with_listener(store, &dir, options, complaints()) {
+        logging::to_stderr();
+        match Mount::with_listener(store, &dir, options, Arc::<Calls>::default().listener()) {
             Ok(mount) => Ok(Self::Mounted(Mounted { mount: Some(mount), dir })),
             Err(error) => {
                 let _best_effort = fs::remove_dir(&dir);

@@ -14,7 +14,7 @@ use crate::{Failure, setup};
 
 /// The counters. Pages unless the name says otherwise.
 #[derive(Debug, Serialize)]
-struct Counters {
+pub(super) struct Counters {
     reads: u64,
     accesses: u64,
     hits: u64,
@@ -139,36 +139,44 @@ impl DiskCounters {
     }
 }
 
+impl Counters {
+    /// What a cache has done so far.
+    pub(super) fn of(opened: &Opened) -> Self {
+        let engine = &opened.engine;
+        let stats = engine.stats();
+        Self {
+            reads: stats.cache.reads,
+            accesses: stats.cache.accesses,
+            hits: stats.cache.hits,
+            late: stats.cache.late,
+            misses: stats.cache.misses,
+            pages_readahead: stats.cache.pages_readahead,
+            pages_used: stats.cache.pages_used,
+            pages_wasted: stats.cache.pages_wasted,
+            pages_thrashed: stats.cache.pages_thrashed,
+            pages_evicted: stats.cache.pages_evicted,
+            requests: stats.store.requests,
+            requests_failed: stats.store.requests_failed,
+            retries: stats.store.retries,
+            bytes_fetched: stats.store.bytes_fetched,
+            frames_used: stats.frames_used,
+            frames: stats.frames,
+            lustre: lustre::counters(&stats.cache),
+            store: Requests::of(engine),
+            network: opened.store.network().map(NetworkCounters::from),
+            disk: opened.store.disk().map(DiskCounters::from),
+        }
+    }
+}
+
 /// Prints them.
 pub(super) fn print(output: &mut Output, opened: &Opened, json: bool) -> Result<(), Failure> {
-    let engine = &opened.engine;
-    let stats = engine.stats();
-    let counters = Counters {
-        reads: stats.cache.reads,
-        accesses: stats.cache.accesses,
-        hits: stats.cache.hits,
-        late: stats.cache.late,
-        misses: stats.cache.misses,
-        pages_readahead: stats.cache.pages_readahead,
-        pages_used: stats.cache.pages_used,
-        pages_wasted: stats.cache.pages_wasted,
-        pages_thrashed: stats.cache.pages_thrashed,
-        pages_evicted: stats.cache.pages_evicted,
-        requests: stats.store.requests,
-        requests_failed: stats.store.requests_failed,
-        retries: stats.store.retries,
-        bytes_fetched: stats.store.bytes_fetched,
-        frames_used: stats.frames_used,
-        frames: stats.frames,
-        lustre: lustre::counters(&stats.cache),
-        store: Requests::of(engine),
-        network: opened.store.network().map(NetworkCounters::from),
-        disk: opened.store.disk().map(DiskCounters::from),
-    };
+    let counters = Counters::of(opened);
+    let page_bytes = opened.engine.options().page_bytes;
     if json {
         return output.json_line(&counters);
     }
-    let pages = |count: u64| (count.to_string(), setup::size(count * stats.page_bytes));
+    let pages = |count: u64| (count.to_string(), setup::size(count * page_bytes));
     let count = |count: u64| (count.to_string(), String::new());
     let mut table = Table::new([("what", Align::Left), ("count", Align::Right), ("bytes", Align::Right)]);
     for (what, (count, bytes)) in [

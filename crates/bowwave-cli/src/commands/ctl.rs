@@ -1,0 +1,105 @@
+//! `bowwave ctl`: the settings of a running mount.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::Value;
+
+use crate::Failure;
+use crate::control::{self, Request, Setting};
+use crate::output::Output;
+use crate::table::{Align, Table};
+
+/// Arguments of `bowwave ctl`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The user of a mount and root may ask it. A setting that cannot be changed while mounted is one of 'bowwave mount': an \
+option, or a tunable that --set changes.
+
+Examples:
+  bowwave ctl /mnt/data list
+  bowwave ctl /mnt/data get ra_pages
+  bowwave ctl /mnt/data set ra_pages 4MiB
+  bowwave ctl /mnt/data set log info,store=debug")]
+pub struct Args {
+    /// Where it is mounted
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+#[command(disable_help_subcommand = true)]
+enum Action {
+    /// List all settings with value, default and meaning
+    List {
+        /// Print JSON: an array of objects with key, value, default, live and meaning
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the value of a setting
+    Get {
+        /// The setting
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// Print JSON: an object as of list
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change a setting; it holds until the mount ends
+    Set {
+        /// The setting
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// The new value, as the option of that name takes it
+        #[arg(value_name = "VALUE")]
+        value: String,
+    },
+}
+
+/// Asks the mount's process, and prints its response.
+///
+/// # Errors
+/// If there is no such mount, or it refuses.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let plain = |key: &str| key.replace('-', "_");
+    let (request, json) = match &args.action {
+        Action::List { json } => (Request::List, *json),
+        Action::Get { key, json } => (Request::Get { key: plain(key) }, *json),
+        Action::Set { key, value } => (Request::Set { key: plain(key), value: value.clone() }, false),
+    };
+    let response = control::ask(&args.dir, &request)?;
+    let mut output = Output::stdout();
+    let printed = print(&mut output, &request, response, json);
+    output.finish(printed)
+}
+
+fn print(output: &mut Output, request: &Request, response: Value, json: bool) -> Result<(), Failure> {
+    let odd = |error| Failure::failed(format_args!("the mount's process is of another version: {error}"));
+    if matches!(request, Request::List) {
+        let settings: Vec<Setting> = serde_json::from_value(response).map_err(odd)?;
+        if json {
+            return output.json_array(&settings);
+        }
+        let mut table = Table::new([
+            ("setting", Align::Left),
+            ("value", Align::Left),
+            ("default", Align::Left),
+            ("while mounted", Align::Left),
+            ("meaning", Align::Left),
+        ]);
+        for Setting { key, value, default, live, meaning } in settings {
+            let live = if live { "changeable" } else { "fixed" };
+            table.row([key, value, default, live.to_owned(), meaning]);
+        }
+        return output.line(table.to_string().trim_end());
+    }
+    let setting: Setting = serde_json::from_value(response).map_err(odd)?;
+    match (request, json) {
+        (Request::Get { .. }, true) => output.json_line(&setting),
+        (Request::Get { .. }, false) => output.line(setting.value),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,140 @@
+//! What a mount tells by its control channel, and what can be changed through it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use bowwave_core::Policy;
+use bowwave_engine::Tuning;
+use clap::CommandFactory as _;
+use serde_json::{Value, json};
+
+use super::stats;
+use crate::cli::Cli;
+use crate::control::{Setting, Subject};
+use crate::mounted::{self, Calls};
+use crate::setup::Opened;
+use crate::tunables::Tunable;
+use crate::{logging, values};
+
+/// A mount.
+pub(super) struct Mounted {
+    pub(super) opened: Arc<Opened>,
+    pub(super) calls: Arc<Calls>,
+    pub(super) dir: PathBuf,
+    pub(super) policy: Policy,
+    pub(super) read_only: bool,
+    pub(super) started: (Instant, SystemTime),
+    /// Options that hold until the end, by key, as they were given.
+    pub(super) fixed: Vec<(&'static str, String)>,
+    pub(super) tunables: Vec<(Tunable, String)>,
+}
+
+impl Subject for Mounted {
+    fn status(&self) -> Value {
+        let Opened { engine, store, .. } = &*self.opened;
+        let stats = engine.stats();
+        let tuning = engine.tuning();
+        let (failed, last) = self.calls.recent();
+        let errors: Vec<_> = last
+            .into_iter()
+            .map(|call| {
+                json!({
+                    "time": humantime::format_rfc3339_seconds(call.time).to_string(),
+                    "path": call.path.to_string_lossy(),
+                    "errno": call.errno,
+                    "error": mounted::name(call.errno),
+                    "reason": call.reason,
+                    "count": call.count,
+                })
+            })
+            .collect();
+        json!({
+            "dir": self.dir.to_string_lossy(),
+            "url": store.url(),
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "started": humantime::format_rfc3339_seconds(self.started.1).to_string(),
+            "age_seconds": self.started.0.elapsed().as_secs(),
+            "policy": self.policy.name(),
+            "read_only": self.read_only,
+            "page_bytes": stats.page_bytes,
+            "ra_pages": tuning.ra_pages,
+            "memory_used": stats.frames_used * stats.page_bytes + stats.metadata_bytes,
+            "memory_limit": engine.options().cache_bytes,
+            "dirty_bytes": stats.pages_unwritten * stats.page_bytes,
+            "dirty_limit": tuning.dirty_bytes,
+            "counters": stats::Counters::of(&self.opened),
+            "calls_failed": failed,
+            "errors": errors,
+        })
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let tuning = self.opened.engine.tuning();
+        let live = [
+            ("ra_pages", tuning.ra_pages.to_string()),
+            ("dirty_limit", tuning.dirty_bytes.to_string()),
+            ("dirty_background", tuning.dirty_background_bytes.to_string()),
+            ("dirty_expire", values::duration_text(tuning.dirty_expire)),
+            ("log", logging::levels()),
+        ];
+        let cli = Cli::command();
+        let mount = cli.find_subcommand("mount").expect("it is one");
+        let of_option = |live: bool| {
+            move |(key, value): (&str, String)| {
+                let option = mount.get_arguments().find(|argument| argument.get_id() == key);
+                let default = option.and_then(|option| option.get_default_values().first());
+                Setting {
+                    key: key.to_owned(),
+                    value,
+                    default: default
+                        .map_or_else(|| "auto".to_owned(), |text| text.to_string_lossy().into_owned()),
+                    live,
+                    meaning: option
+                        .and_then(clap::Arg::get_help)
+                        .map(ToString::to_string)
+                        .unwrap_or_default(),
+                }
+            }
+        };
+        let of_tunable = |(tunable, value): (Tunable, String)| {
+            let Tunable { key, default, meaning } = tunable;
+            Setting { key, value, default, live: false, meaning }
+        };
+        let fixed = self.fixed.clone().into_iter().map(of_option(false));
+        live.into_iter()
+            .map(of_option(true))
+            .chain(fixed)
+            .chain(self.tunables.clone().into_iter().map(of_tunable))
+            .collect()
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<(), String> {
+        let engine = &self.opened.engine;
+        let wrong = |why: String| format!("{key}={value}: {why}");
+        let tuning = engine.tuning();
+        let tuning = match key {
+            "log" => return logging::set_levels(value).map_err(wrong),
+            "ra_pages" => {
+                let window = values::window(value).map_err(wrong)?;
+                Tuning { ra_pages: window.pages(engine.options().page_bytes), ..tuning }
+            }
+            "dirty_limit" => {
+                let dirty_bytes = values::positive_size(value).map_err(wrong)?;
+                // As without --dirty-background, where the one that holds no longer fits.
+                let dirty_background_bytes = match tuning.dirty_background_bytes {
+                    bytes if bytes < dirty_bytes => bytes,
+                    _ => dirty_bytes / 2,
+                };
+                Tuning { dirty_bytes, dirty_background_bytes, ..tuning }
+            }
+            "dirty_background" => {
+                Tuning { dirty_background_bytes: values::size(value).map_err(wrong)?, ..tuning }
+            }
+            "dirty_expire" => Tuning { dirty_expire: values::duration(value).map_err(wrong)?, ..tuning },
+            _ => return Err(format!("{key} cannot be changed while mounted")),
+        };
+        engine.tune(tuning).map_err(|error| wrong(error.to_string()))
+    }
+}

@@ -1,0 +1,87 @@
+//! The control channel: a socket for each mount, by which `bowwave status` and `bowwave ctl` ask its process.
+//!
+//! ```text
+//!   bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄──asks──  bowwave status, bowwave ctl DIR
+//!      server.rs                        place.rs: 0700, 0600                              client.rs
+//! ```
+//!
+//! One request a connection, a line of JSON each way. Both sides check the other's user.
+
+mod client;
+mod place;
+mod server;
+
+use std::io::{self, Read as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+pub use client::{Mount, State, ask, mount_at, mounts};
+pub use server::{Server, Subject};
+
+/// What a mount is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "command")]
+pub enum Request {
+    /// What it serves, how, and how that goes.
+    Status,
+    /// All settings.
+    List,
+    /// One setting.
+    Get {
+        /// Its key.
+        key: String,
+    },
+    /// Change a setting.
+    Set {
+        /// Its key.
+        key: String,
+        /// The new value.
+        value: String,
+    },
+}
+
+/// A setting of a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its key.
+    pub key: String,
+    /// Its value now.
+    pub value: String,
+    /// Its value in a mount without options.
+    pub default: String,
+    /// Whether it can be changed while mounted.
+    pub live: bool,
+    /// What it changes.
+    pub meaning: String,
+}
+
+/// Reads a line of at most `bytes_max` bytes within `PATIENCE`, however slowly the other side sends it.
+fn read_line(mut stream: &UnixStream, bytes_max: usize) -> io::Result<String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut line = Vec::new();
+    let mut buffer = [0; 4096];
+    while !line.ends_with(b"\n") {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => line.extend_from_slice(&buffer[..count]),
+        }
+        if line.len() > bytes_max {
+            return Err(io::Error::other(format!("more than {bytes_max} bytes")));
+        }
+    }
+    String::from_utf8(line).map_err(io::Error::other)
+}
+
+/// Longest request.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Longest response: counters, and 32 errors with reasons of a KiB.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(2);

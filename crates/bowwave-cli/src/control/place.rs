@@ -1,0 +1,116 @@
+//! Where sockets of mounts are: in a directory that only its user can look into.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, unlinkat};
+
+/// A directory of sockets, checked: it belongs to one user, and nobody else has access.
+#[derive(Debug)]
+pub(super) struct Place {
+    handle: OwnedFd,
+    /// Its owner.
+    pub(super) user: u32,
+}
+
+impl Place {
+    /// The directory for mounts of this user, created if need be.
+    pub(super) fn own() -> io::Result<Self> {
+        let mut refusals = Vec::new();
+        for path in candidates() {
+            // Its parent must exist: a runtime directory is created by the system.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    refusals.push(format!("{}: {error}", path.display()));
+                    continue;
+                }
+                _ => {}
+            }
+            match Self::open(&path, own_user()) {
+                Ok(place) => return Ok(place),
+                Err(error) => refusals.push(format!("{}: {error}", path.display())),
+            }
+        }
+        Err(io::Error::other(refusals.join("; ")))
+    }
+
+    /// All directories that this user may ask mounts in: its own, and for root those of all users.
+    pub(super) fn all() -> Vec<Self> {
+        let user = own_user();
+        let mut places: Vec<_> = candidates().into_iter().map(|path| (path, user)).collect();
+        if user == 0 {
+            let named = |directory: &str, number: &dyn Fn(&str) -> Option<u32>, under: &str| {
+                let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+                let of = |entry: fs::DirEntry| {
+                    Some((entry.path().join(under), number(entry.file_name().to_str()?)?))
+                };
+                entries.filter_map(of).collect::<Vec<_>>()
+            };
+            places.extend(named("/run/user", &|name| name.parse().ok(), "bowwave"));
+            places.extend(named("/tmp", &|name| name.strip_prefix("bowwave-")?.parse().ok(), ""));
+        }
+        places.sort();
+        places.dedup();
+        places.into_iter().filter_map(|(path, user)| Self::open(&path, user).ok()).collect()
+    }
+
+    fn open(path: &Path, user: u32) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // With a final slash, O_NOFOLLOW would follow.
+        let path = path.components().collect::<PathBuf>();
+        let handle = rustix::fs::open(&path, flags, Mode::empty())?;
+        let stat = fstat(&handle)?;
+        if stat.st_uid != user {
+            return Err(io::Error::other(format!("it belongs to user {}, not {user}", stat.st_uid)));
+        }
+        if stat.st_mode & 0o077 != 0 {
+            return Err(io::Error::other("other users have access to it (chmod 700 corrects that)"));
+        }
+        Ok(Self { handle, user })
+    }
+
+    /// A path to a name in it, short enough for a socket's address, and the directory's even if it is replaced.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.handle.as_raw_fd()))
+    }
+
+    /// The names of its sockets.
+    pub(super) fn sockets(&self) -> Vec<String> {
+        let is_socket =
+            |name: &OsStr| Some(name.to_str()?.strip_prefix("mount-")?.strip_suffix(".sock")?.len() < 32);
+        let Ok(entries) = Dir::read_from(&self.handle) else { return Vec::new() };
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| is_socket(OsStr::new(name)) == Some(true)).collect()
+    }
+
+    /// Removes a socket.
+    pub(super) fn remove(&self, name: &str) {
+        // A leftover is removed by the next one that finds it without a listener.
+        let _left = unlinkat(&self.handle, name, AtFlags::empty());
+    }
+}
+
+/// The user that this process acts as.
+pub(super) fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Directories for sockets of this user, best first.
+fn candidates() -> Vec<PathBuf> {
+    let user = own_user();
+    let mut places = Vec::new();
+    let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    places.extend(named.map(|path| path.join("bowwave")));
+    places.push(match user {
+        0 => PathBuf::from("/run/bowwave"),
+        // Where a session without the variable, such as cron's, finds it.
+        _ => PathBuf::from(format!("/run/user/{user}/bowwave")),
+    });
+    places.push(PathBuf::from(format!("/tmp/bowwave-{user}")));
+    places
+}

@@ -1,0 +1,136 @@
+//! The side of a mount.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use log::debug;
+use serde_json::{Value, json};
+
+use super::place::{Place, own_user};
+use super::{PATIENCE, REQUEST_BYTES_MAX, Request, Setting, read_line};
+use crate::logging::CONTROL;
+
+/// What a mount tells of itself, and lets be changed.
+pub trait Subject: Send + Sync {
+    /// What it serves, how, and how that goes.
+    fn status(&self) -> Value;
+
+    /// All settings.
+    fn settings(&self) -> Vec<Setting>;
+
+    /// Changes a setting that is live; the value may be anything.
+    ///
+    /// # Errors
+    /// Why not, as a message for the user.
+    fn set(&self, key: &str, value: &str) -> Result<(), String>;
+}
+
+/// The control channel of a mount, until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    place: Place,
+    name: String,
+    listener: Arc<UnixListener>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens for this user and root.
+    ///
+    /// # Errors
+    /// If no directory of this user's takes a socket.
+    pub fn start(subject: Arc<dyn Subject>) -> io::Result<Self> {
+        let place = Place::own()?;
+        let name = format!("mount-{}.sock", std::process::id());
+        // Of a process that had this number.
+        place.remove(&name);
+        let path = place.path(&name);
+        let listener = Arc::new(UnixListener::bind(&path)?);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let thread = thread::Builder::new().name("control".to_owned()).spawn({
+            let (listener, ended) = (Arc::clone(&listener), Arc::clone(&ended));
+            move || serve(&listener, &ended, &*subject)
+        })?;
+        Ok(Self { place, name, listener, ended, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        self.place.remove(&self.name);
+        // Wakes the thread that accepts.
+        let _ends_it = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject) {
+    while !ended.load(Ordering::Acquire) {
+        match listener.accept() {
+            Ok((stream, _)) if !ended.load(Ordering::Acquire) => {
+                if let Err(error) = answer(stream, subject) {
+                    debug!(target: CONTROL, "a request was not answered: {error}");
+                }
+            }
+            Ok(_) => {}
+            // No descriptor is free, say: a moment later one may be.
+            Err(_) => thread::sleep(PATIENCE / 20),
+        }
+    }
+}
+
+/// Answers one request. One client at a time, none for longer than two times `PATIENCE` and a few bytes.
+fn answer(stream: UnixStream, subject: &dyn Subject) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+    if peer != own_user() && peer != 0 {
+        return Err(io::Error::other(format!("user {peer} may not ask")));
+    }
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let response = match serde_json::from_str(&read_line(&stream, REQUEST_BYTES_MAX)?) {
+        Ok(request) => respond(&request, subject),
+        Err(error) => Err(format!("not a request: {error}")),
+    };
+    let response = match response {
+        Ok(value) => json!({ "ok": value }),
+        Err(refusal) => json!({ "error": refusal }),
+    };
+    let mut text = response.to_string();
+    text.push('\n');
+    (&stream).write_all(text.as_bytes())
+}
+
+fn respond(request: &Request, subject: &dyn Subject) -> Result<Value, String> {
+    let find = |key: &str| {
+        let known = subject.settings();
+        let found = known.iter().find(|setting| setting.key == key).cloned();
+        found.ok_or_else(|| {
+            let keys: Vec<_> = known.into_iter().map(|setting| setting.key).collect();
+            format!("there is no setting '{key}'; there are {}", keys.join(", "))
+        })
+    };
+    match request {
+        Request::Status => Ok(subject.status()),
+        Request::List => Ok(json!(subject.settings())),
+        Request::Get { key } => Ok(json!(find(key)?)),
+        Request::Set { key, value } => {
+            if !find(key)?.live {
+                return Err(format!(
+                    "{key} cannot be changed while mounted: unmount, and mount with the new value"
+                ));
+            }
+            subject.set(key, value)?;
+            log::info!(target: CONTROL, "{key} is now {}", find(key)?.value);
+            Ok(json!(find(key)?))
+        }
+    }
+}
