@@ -197,12 +197,15 @@ impl Task {
         let version = opened.and_then(|opened| Version::of(opened.object.identity(), CHUNK_BYTES));
         let is_wanted = || !crew.interrupt.is_set();
         let local = tree.local.as_deref();
-        let (file, before) = PartFile::open(store, to, local, version.as_ref(), is_wanted).map_err(failed)?;
-        if before == Before::Changed && !crew.args.quiet {
-            output::note(format_args!(
-                "{}: has changed since its copy was interrupted; the copy begins anew",
-                output::plain(&self.label())
-            ));
+        let source = version.as_ref().zip(opened.map(|opened| opened.object.as_ref()));
+        let (file, before) = PartFile::open(store, to, local, source, is_wanted).map_err(failed)?;
+        let why = match before {
+            Before::Nothing | Before::Same => None,
+            Before::Changed => Some("has changed since its copy was interrupted"),
+            Before::Damaged => Some("the incomplete copy does not match the store's checksum"),
+        };
+        if let Some(why) = why.filter(|_| !crew.args.quiet) {
+            output::note(format_args!("{}: {why}; the copy begins anew", output::plain(&self.label())));
         }
         let found = file.found;
         if found > 0 {
