@@ -407,7 +407,7 @@ fn an_upload_outlasts_errors_of_the_store_and_ends_in_an_error_if_they_last() {
         run(s3("cp", &server.endpoint(), keys).arg("s3://bucket/object").arg(&back));
         assert!(fs::read(&back).expect("copied") == bytes(2 * CHUNK + 5, 8), "{what:?}");
     }
-    let refused = S3Trouble::Refused(503);
+    let refused = S3Trouble::Refused(403);
     server.inject(S3Fault {
         method: "PUT",
         part: "partNumber=2".to_owned(),
@@ -416,9 +416,55 @@ fn an_upload_outlasts_errors_of_the_store_and_ends_in_an_error_if_they_last() {
         what: refused,
     });
     let mut command = s3("cp", &server.endpoint(), keys);
-    let (code, line) = failure(command.args(["--retries", "1"]).arg(&source).arg("s3://bucket/other"));
-    assert!(code == 1 && line.contains("503"), "{line}");
-    assert_eq!(server.uploads(), [], "a failed upload is aborted");
+    let (code, line) = failure(command.arg(&source).arg("s3://bucket/other"));
+    assert!(code == 1 && line.contains("403"), "{line}");
+    assert_eq!(server.uploads(), [], "an upload that the store refuses for good is aborted");
+}
+
+#[test]
+fn a_killed_upload_continues_and_sends_only_what_is_missing() {
+    let place = Place::new("copy-upload");
+    let Some(server) = gateway(&place) else { return };
+    let size = 6 * CHUNK + 1000;
+    let source = place.at().join("source");
+    fs::write(&source, bytes(size, 1)).expect("written");
+    let wire = Wire::to(&server.url());
+    let uploads = |endpoint: &str| {
+        let listed =
+            run(s3("uploads", endpoint, (VERSITYGW_KEY, VERSITYGW_SECRET)).args(["s3://bucket", "--json"]));
+        serde_json::from_str::<Vec<Value>>(&listed).expect("an array").len()
+    };
+    let interrupted = |signal| {
+        wire.limit(40_000_000);
+        let (before, mut command) = (wire.sent(), cp(&wire.url()));
+        command.arg(&source).arg("s3://bucket/large").stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().expect("bowwave starts");
+        // Four of the ranges that are sent side by side are there by then, or nearly.
+        until("most is sent", || wire.sent() - before > (5 * CHUNK + CHUNK / 2) as u64);
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("it runs");
+        let output = child.wait_with_output().expect("it ends");
+        wire.limit(0);
+        output
+    };
+    interrupted(rustix::process::Signal::KILL);
+    assert_eq!(uploads(&server.url()), 1);
+    let before = wire.sent();
+    let copied = summary(cp(&wire.url()).arg(&source).arg("s3://bucket/large"));
+    let (sent, kept) = (wire.sent() - before, copied["bytes_resumed"].as_u64().expect("a number"));
+    assert!(kept >= CHUNK as u64, "{copied}");
+    assert!(sent < size as u64 - kept + (1 << 20), "{sent} of {size} bytes were sent, {kept} were there");
+    let back = place.at().join("back");
+    run(cp(&server.url()).arg("s3://bucket/large").arg(&back));
+    assert!(fs::read(&back).expect("copied") == bytes(size, 1));
+    assert_eq!(uploads(&server.url()), 0);
+    // Other bytes than those of the upload begin a new one.
+    let output = interrupted(rustix::process::Signal::INT);
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    fs::write(&source, bytes(size, 2)).expect("written");
+    let copied = summary(cp(&wire.url()).arg(&source).arg("s3://bucket/large"));
+    assert_eq!(copied["bytes_resumed"], Value::from(0), "{copied}");
+    run(cp(&server.url()).arg("s3://bucket/large").arg(&back));
+    assert!(fs::read(&back).expect("copied") == bytes(size, 2));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A wire between a client and a server on loopback, which counts bytes and can be made slow.
 
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};

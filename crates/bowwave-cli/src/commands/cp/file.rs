@@ -136,7 +136,7 @@ impl Task {
         let modified = self.entry().and_then(|entry| entry.modified).filter(|_| !crew.args.no_times);
         let how = Finish { size, mode, modified, replace: !crew.args.no_clobber };
         if let Err(failure) = outcome.and_then(|()| target.finish(crew, how)) {
-            let resumable = target.stop();
+            let resumable = target.stop(crew);
             return Ok(Outcome::Stopped { failure, resumable });
         }
         crew.unsynced(&to);
@@ -191,8 +191,10 @@ impl Task {
         let failed = |error: bowwave_backend::Error| setup::of_store(&error);
         let Some(store) = &tree.store else { return Err(Failure::failed("there is no destination")) };
         if tree.writes == Writes::Whole {
-            let upload = Upload::begin(store, to, !crew.args.no_clobber).map_err(failed)?;
-            return Ok((Target::Whole(upload), 0));
+            let mut upload = Upload::begin(store, to, !crew.args.no_clobber).map_err(failed)?;
+            let found = opened.map_or(0, |opened| upload.resume(crew, opened.object.as_ref()));
+            crew.moved().add(usize::try_from(found).unwrap_or(usize::MAX));
+            return Ok((Target::Whole(upload), found));
         }
         let version = opened.and_then(|opened| Version::of(opened.object.identity(), CHUNK_BYTES));
         let is_wanted = || !crew.interrupt.is_set();
