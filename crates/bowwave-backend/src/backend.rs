@@ -295,6 +295,16 @@ pub trait Object: Debug + Send + Sync {
         self.read(offset, buf, sink);
     }
 
+    /// Tells the store bytes of this version that an earlier process has read, so that checksums of larger ranges are compared
+    /// all the same when the rest is read. By default nothing is compared. May block.
+    ///
+    /// # Errors
+    /// `Corrupt` if they are not the store's, as far as its checksums tell.
+    fn recall(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
+
     /// The first place at or behind `offset` that is data or a hole. Blocks.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
+use std::ops::Range;
 use std::time::SystemTime;
 
 use crate::{Entry, Identity, Object, Result, WriteBuf};
@@ -107,6 +108,28 @@ pub trait WriteObject: Object {
 
     /// Gives up what was written since the last `finish`, where that is still possible. Later writes begin anew. Blocks.
     fn abort(&self) {}
+
+    /// Continues an upload that another process has left, in place of a new one. `fits` says of each range that the store
+    /// has, with the MD5 sum of its bytes, whether these are the bytes to be written. Returns the ranges that fit, which need
+    /// not be written; if there are none, the upload is left alone. Only before the first write. Blocks.
+    ///
+    /// # Errors
+    /// As the store says. Stores without uploads have no ranges (the default).
+    fn continue_upload(
+        &self,
+        upload: &Upload,
+        fits: &mut dyn FnMut(Range<u64>, [u8; 16]) -> bool,
+    ) -> Result<Vec<Range<u64>>> {
+        let _ = (upload, fits);
+        Ok(Vec::new())
+    }
+
+    /// Leaves what was written to be continued by [`continue_upload`](Self::continue_upload), in place of
+    /// [`abort`](Self::abort). Returns whether the store has anything of it. Blocks.
+    fn leave_upload(&self) -> bool {
+        self.abort();
+        false
+    }
 
     /// The error for what this object cannot do.
     #[doc(hidden)]

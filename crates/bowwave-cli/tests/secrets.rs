@@ -87,6 +87,19 @@ fn read_is_not_dumpable() {
 }
 
 #[test]
+fn cp_and_ls_are_not_dumpable() {
+    for arguments in [
+        &["cp", "emulate:s3,latency=20s,metadata=0:pattern:/1MiB", "-"][..],
+        &["ls", "emulate:s3,metadata=20s:pattern:/1MiB"],
+    ] {
+        let mut command = bowwave();
+        command.args(arguments).env_remove("BOWWAVE_DUMPABLE").stdout(Stdio::null()).stderr(Stdio::null());
+        let child = Running(grouped(&mut command).spawn().expect("it starts"));
+        until("it is protected", || !is_dumpable(child.0.id()));
+    }
+}
+
+#[test]
 fn a_mount_in_the_background_is_not_dumpable_and_works() {
     if !can_mount() {
         return;

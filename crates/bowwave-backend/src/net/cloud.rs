@@ -17,7 +17,7 @@ use object_store::{Error as StoreError, ObjectStore, PutMode, PutOptions, PutPay
 use super::call;
 use super::checksum::{self, Checksums};
 use super::errors::store_error;
-use super::listing::{self, ListedUpload};
+use super::listing::{self, ListedPart, ListedUpload};
 use super::meta::Meta;
 use super::wire::{Outgoing, Wire, encoded, explained, foreign};
 use super::xml;
@@ -437,6 +437,31 @@ impl Cloud {
         }
     }
 
+    /// The parts of an upload that the store has, as far as each can be named when the upload is published.
+    pub(super) async fn uploaded_parts(&self, key: &str, id: &str) -> Result<Vec<ListedPart>> {
+        if self.kind == Kind::Azure {
+            return Ok(Vec::new());
+        }
+        let (mut found, mut marker) = (Vec::new(), 0);
+        loop {
+            let after = marker.to_string();
+            let query = [("part-number-marker", after.as_str()), ("uploadId", id)];
+            let page = || Outgoing { query: &query, ..Outgoing::new(Method::GET, key) };
+            let page = self.persist(|| self.wire.xml(page(), self.timeout())).await?;
+            let page = listing::parts(&page).map_err(|why| foreign(&self.wire.place, &why))?;
+            found.extend(page.parts);
+            match page.next {
+                None => break,
+                Some(next) if next > marker && found.len() <= PARTS_MAX => marker = next,
+                Some(_) => return Err(foreign(&self.wire.place, "the list of parts has no end")),
+            }
+        }
+        // An upload that was begun with checksums is published with those of all parts only.
+        let sums = self.kind == Kind::Amazon && self.verify;
+        found.retain(|part| !sums || part.crc64nvme.is_some());
+        Ok(found)
+    }
+
     async fn tell(
         &self,
         method: Method,
@@ -489,7 +514,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The 16 bytes of an MD5 sum in hexadecimal digits.
-fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> =
         text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
     let digits = digits.filter(|digits| digits.len() == 32)?;
@@ -500,6 +525,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 const COPY_RATE: u64 = 16 << 20;
 /// Pages of unfinished uploads: ten million, more than any bucket is found with.
 const UPLOAD_PAGES_MAX: usize = 10_000;
+/// Most parts of an upload.
+const PARTS_MAX: usize = 50_000;
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const COPY_SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");

@@ -10,8 +10,9 @@ use object_store::PutPayload;
 use object_store::path::Path as Key;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use super::cloud::{Assembly, Cloud, Part};
+use super::cloud::{Assembly, Cloud, Part, unhex};
 use super::lend::lend;
+use super::listing::ListedPart;
 use super::meta::Meta;
 use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
 use super::ranged::Version;
@@ -310,6 +311,43 @@ impl Draft {
         }
         let bytes = base.bytes(range).await?;
         self.send_persistently(place, index, &bytes).await
+    }
+
+    /// Continues the upload `id`, whose `parts` the store has; those that `fits` accepts need not be written. Returns their
+    /// ranges; without any, or with an upload begun already, the draft is as it was.
+    pub(super) fn adopt(
+        &self,
+        id: &str,
+        parts: Vec<ListedPart>,
+        fits: &mut dyn FnMut(Range<u64>, [u8; 16]) -> bool,
+    ) -> Vec<Range<u64>> {
+        let (mut slots, mut ranges) = (BTreeMap::new(), Vec::new());
+        for listed in parts {
+            let Some(index) = listed.number.checked_sub(1).and_then(|index| usize::try_from(index).ok())
+            else {
+                continue;
+            };
+            // Beyond the largest object the plan has no slots.
+            if index >= self.plan.slots(OBJECT_BYTES_MAX) {
+                continue;
+            }
+            let planned = self.plan.range(index);
+            let range = planned.start..planned.start.saturating_add(listed.size);
+            let sum = unhex(listed.etag.trim_matches('"')).and_then(|sum| <[u8; 16]>::try_from(sum).ok());
+            let Some(sum) = sum.filter(|_| range.end <= planned.end && listed.size > 0) else { continue };
+            if fits(range.clone(), sum) {
+                let part = Part { etag: listed.etag, crc64nvme: listed.crc64nvme };
+                slots.insert(index, Arc::new(tokio::sync::Mutex::new(Slot::Sent { part, len: listed.size })));
+                ranges.push(range);
+            }
+        }
+        let mut inner = self.inner();
+        if slots.is_empty() || !inner.slots.is_empty() || self.upload.set(id.to_owned()).is_err() {
+            return Vec::new();
+        }
+        inner.end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+        inner.slots = slots;
+        ranges
     }
 
     /// Gives up what the store has of it.

@@ -1,7 +1,7 @@
 //! Pages of listings: S3's and Google's `ListBucketResult`, Azure's `EnumerationResults`.
 
 use super::meta::time_of;
-use super::{validator, xml};
+use super::{checksum, validator, xml};
 use bowwave_core::network::Validators;
 use std::time::SystemTime;
 
@@ -124,6 +124,52 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, String> {
     Ok(page)
 }
 
+/// A part of an unfinished upload.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct ListedPart {
+    /// From 1.
+    pub(super) number: u64,
+    pub(super) etag: String,
+    pub(super) size: u64,
+    pub(super) crc64nvme: Option<String>,
+}
+
+/// A page of the parts of an upload.
+#[derive(Debug, Default)]
+pub(super) struct PartPage {
+    pub(super) parts: Vec<ListedPart>,
+    /// The number that the next page begins behind, if more follows.
+    pub(super) next: Option<u64>,
+}
+
+/// Reads a page of the parts of an upload.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn parts(document: &[u8]) -> Result<PartPage, String> {
+    let (mut page, mut part) = (PartPage::default(), ListedPart::default());
+    let (mut truncated, mut next) = (false, None);
+    xml::read(document, &["ListPartsResult"], |path, text| {
+        let names: [&str; 3] = [1, 2, 3].map(|depth| path.get(depth).map_or("", String::as_str));
+        match names {
+            ["Part", "PartNumber", ""] => part.number = size(text)?,
+            ["Part", "ETag", ""] => text.trim().clone_into(&mut part.etag),
+            ["Part", "Size", ""] => part.size = size(text)?,
+            ["Part", checksum::CRC64NVME, ""] => part.crc64nvme = Some(text.trim().to_owned()),
+            ["Part", "", ""] => page.parts.push(std::mem::take(&mut part)),
+            ["IsTruncated", "", ""] => truncated = truth(text)?,
+            ["NextPartNumberMarker", "", ""] => next = Some(size(text)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    match (truncated, next) {
+        (true, None) => Err("more parts follow, but not where".to_owned()),
+        (true, next) => Ok(PartPage { next, ..page }),
+        (false, _) => Ok(page),
+    }
+}
+
 /// Whether a key (of a directory with its slash) is a path of proper names. Stores allow keys such as `a//b` and `../c`, which
 /// no file can have: they are left out.
 pub(super) fn is_path(key: &str) -> bool {
@@ -227,6 +273,24 @@ mod tests {
             (1, vec!["d/".to_owned()], Some("m"))
         );
         assert_eq!(found.objects[0].version.etag.as_deref(), Some("\"0x8D\""));
+    }
+
+    #[test]
+    fn a_page_of_parts_has_numbers_sizes_tags_and_checksums() {
+        let document = |end: &str| {
+            format!(
+                "<ListPartsResult><Part><PartNumber>2</PartNumber><ETag>&quot;a&quot;</ETag><Size>5</Size>\
+                 <ChecksumCRC64NVME>x=</ChecksumCRC64NVME></Part>{end}</ListPartsResult>"
+            )
+        };
+        let page = parts(document("").as_bytes()).unwrap();
+        let part =
+            ListedPart { number: 2, etag: "\"a\"".to_owned(), size: 5, crc64nvme: Some("x=".to_owned()) };
+        assert_eq!((page.parts, page.next), (vec![part], None));
+        let more = "<IsTruncated>true</IsTruncated><NextPartNumberMarker>2</NextPartNumberMarker>";
+        assert_eq!(parts(document(more).as_bytes()).unwrap().next, Some(2));
+        assert!(parts(document("<IsTruncated>true</IsTruncated>").as_bytes()).is_err());
+        assert!(parts(b"<html></html>").is_err());
     }
 
     /// Quadratic reading would take half an hour here.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, RANGE};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE};
 use http::{Method, StatusCode};
 use object_store::path::Path as Key;
 use reqwest::Url;
@@ -79,6 +79,11 @@ impl Version {
         self.identity.size
     }
 
+    /// Whether what is read is compared with checksums, where the store has them.
+    fn has_checksums(&self) -> bool {
+        matches!(&self.source, Source::Bucket(cloud, _) if cloud.kind == Kind::Amazon && cloud.verify)
+    }
+
     /// Fails if versions must be told apart for sure and cannot be.
     pub(super) fn require(&self, require_version: bool) -> Result<()> {
         let lack = match self.validators.strength() {
@@ -127,8 +132,7 @@ impl Version {
     /// Requests a range, and checks that the response is it.
     async fn get(&self, range: &Range<u64>) -> Result<(Incoming, Verifier)> {
         let whole = *range == (0..self.size());
-        let checksums =
-            matches!(&self.source, Source::Bucket(cloud, _) if cloud.kind == Kind::Amazon && cloud.verify);
+        let checksums = self.has_checksums();
         // A compressed body has other offsets.
         let mut headers = vec![(ACCEPT_ENCODING, "identity".to_owned())];
         // Servers send the checksum of an object with all of it only. Without a strong tag the range proves the size.
@@ -240,6 +244,20 @@ impl Object for Remote {
 
     fn read(&self, offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
         self.version.read(&self.gate, offset, buf, sink);
+    }
+
+    fn recall(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (version, range) = (Arc::clone(&self.version), offset..offset.saturating_add(bytes.len() as u64));
+        if !version.has_checksums() {
+            return Ok(());
+        }
+        let mut verifier = runtime::wait(async move {
+            Ok(version.checksums.verifier(&version, &range, &HeaderMap::new()).await)
+        })?;
+        let taken = verifier.take(bytes);
+        let noted = || self.version.checksums.note(&self.version, &Ok(()), verifier.pieces(offset));
+        let corrupt = |what| Error::new(ErrorKind::Corrupt, format!("{}: {what}", self.version.place));
+        taken.and_then(|()| noted()).map_err(|what| corrupt(what).retryable(false))
     }
 }
 

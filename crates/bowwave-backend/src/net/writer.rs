@@ -1,15 +1,17 @@
 //! An object of a cloud that is open for writing.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::RwLock;
 
+use super::cloud::Kind;
 use super::draft::{Draft, Place};
 use super::ranged::Version;
 use super::runtime::{self, AsyncWork, Gate};
 use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
-use crate::{WriteBuf, WriteObject, WriteSink};
+use crate::{Upload, WriteBuf, WriteObject, WriteSink};
 
 /// Reads what is published; writes a draft of what will be.
 #[derive(Debug)]
@@ -126,6 +128,37 @@ impl WriteObject for CloudWriter {
         });
         // Without network threads nothing was begun.
         drop(given_up);
+    }
+
+    fn continue_upload(
+        &self,
+        upload: &Upload,
+        fits: &mut dyn FnMut(Range<u64>, [u8; 16]) -> bool,
+    ) -> Result<Vec<Range<u64>>> {
+        let (shared, id) = (Arc::clone(&self.shared), upload.id.clone());
+        let draft = shared.state().draft.clone();
+        // Only a version that begins with nothing: parts that are copied have no sums of bytes.
+        let Some(draft) = draft.filter(|draft| !draft.is_begun() && draft.size() == 0) else {
+            return Ok(Vec::new());
+        };
+        let place = Arc::clone(&self.shared);
+        let parts =
+            runtime::wait(
+                async move { place.place.cloud.uploaded_parts(place.place.key.as_ref(), &id).await },
+            )?;
+        Ok(draft.adopt(&upload.id, parts, fits))
+    }
+
+    fn leave_upload(&self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let left = runtime::wait(async move {
+            // Writes in flight end first.
+            let turn = shared.turn.write().await;
+            let draft = shared.state().draft.take();
+            drop(turn);
+            Ok(draft.is_some_and(|draft| draft.is_begun()) && shared.place.cloud.kind != Kind::Azure)
+        });
+        left.unwrap_or(false)
     }
 
     fn cannot(&self, what: &str) -> Error {

@@ -140,6 +140,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if interrupted {
         return Err(stopped(&tally, args));
     }
+    if tally.resumable > 0 {
+        output::note(format_args!("{} incomplete; run the command again to continue", tally.resumable));
+    }
     if tally.failed == 0 {
         if !args.quiet && !args.json && !args.dry_run && !matches!(destination, Destination::Stdout) {
             output::note(done(&tally, begun.elapsed()));

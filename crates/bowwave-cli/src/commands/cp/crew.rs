@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bowwave_backend::{Backend, ErrorKind};
+use bowwave_backend::{Backend, ErrorKind, Upload};
 
 use super::Args;
 use crate::Failure;
@@ -21,6 +21,8 @@ pub(super) struct Crew<'a> {
     pub(super) umask: u32,
     /// The destination's tags were no MD5 sums of what was sent: they cannot be compared.
     pub(super) tags_differ: AtomicBool,
+    /// Uploads that earlier commands have left at the destination; listed when first needed.
+    uploads: OnceLock<Vec<Upload>>,
     memory: Mutex<u64>,
     freed: Condvar,
     moved: Moved,
@@ -73,6 +75,7 @@ impl<'a> Crew<'a> {
             interrupt,
             umask,
             tags_differ: AtomicBool::new(false),
+            uploads: OnceLock::new(),
             memory: Mutex::new(MEMORY_BYTES),
             freed: Condvar::new(),
             moved: Moved::default(),
@@ -94,6 +97,16 @@ impl<'a> Crew<'a> {
         }
         *free -= bytes;
         Some(Permit { free: &self.memory, freed: &self.freed, bytes })
+    }
+
+    /// Uploads to `path` that were there before this command's own, the latest first.
+    pub(super) fn uploads_of(&self, store: &dyn Backend, path: &Path) -> Vec<Upload> {
+        // Whoever may write may not always list; then nothing is continued.
+        let all = self.uploads.get_or_init(|| store.stray_uploads().unwrap_or_default());
+        let mut uploads: Vec<_> = all.iter().filter(|upload| upload.path == path).cloned().collect();
+        uploads.sort_by_key(|upload| std::cmp::Reverse(upload.begun));
+        uploads.truncate(UPLOADS_MAX);
+        uploads
     }
 
     pub(super) fn moved(&self) -> Moved {
@@ -172,4 +185,6 @@ impl Drop for Permit<'_> {
 const MEMORY_BYTES: u64 = 256 << 20;
 /// Failures that are told one by one; more are only counted.
 const FAILURES_MAX: usize = 1000;
+/// Uploads of one object that are looked at: an object that many commands have failed to upload has more.
+const UPLOADS_MAX: usize = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -136,7 +136,7 @@ impl Task {
         let modified = self.entry().and_then(|entry| entry.modified).filter(|_| !crew.args.no_times);
         let how = Finish { size, mode, modified, replace: !crew.args.no_clobber };
         if let Err(failure) = outcome.and_then(|()| target.finish(crew, how)) {
-            let resumable = target.stop();
+            let resumable = target.stop(crew);
             return Ok(Outcome::Stopped { failure, resumable });
         }
         crew.unsynced(&to);
@@ -191,18 +191,23 @@ impl Task {
         let failed = |error: bowwave_backend::Error| setup::of_store(&error);
         let Some(store) = &tree.store else { return Err(Failure::failed("there is no destination")) };
         if tree.writes == Writes::Whole {
-            let upload = Upload::begin(store, to, !crew.args.no_clobber).map_err(failed)?;
-            return Ok((Target::Whole(upload), 0));
+            let mut upload = Upload::begin(store, to, !crew.args.no_clobber).map_err(failed)?;
+            let found = opened.map_or(0, |opened| upload.resume(crew, opened.object.as_ref()));
+            crew.moved().add(usize::try_from(found).unwrap_or(usize::MAX));
+            return Ok((Target::Whole(upload), found));
         }
         let version = opened.and_then(|opened| Version::of(opened.object.identity(), CHUNK_BYTES));
         let is_wanted = || !crew.interrupt.is_set();
         let local = tree.local.as_deref();
-        let (file, before) = PartFile::open(store, to, local, version.as_ref(), is_wanted).map_err(failed)?;
-        if before == Before::Changed && !crew.args.quiet {
-            output::note(format_args!(
-                "{}: has changed since its copy was interrupted; the copy begins anew",
-                output::plain(&self.label())
-            ));
+        let source = version.as_ref().zip(opened.map(|opened| opened.object.as_ref()));
+        let (file, before) = PartFile::open(store, to, local, source, is_wanted).map_err(failed)?;
+        let why = match before {
+            Before::Nothing | Before::Same => None,
+            Before::Changed => Some("has changed since its copy was interrupted"),
+            Before::Damaged => Some("the incomplete copy does not match the store's checksum"),
+        };
+        if let Some(why) = why.filter(|_| !crew.args.quiet) {
+            output::note(format_args!("{}: {why}; the copy begins anew", output::plain(&self.label())));
         }
         let found = file.found;
         if found > 0 {

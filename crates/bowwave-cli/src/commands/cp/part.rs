@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{
-    Allocate, Backend, Error, ErrorKind, Identity, OpenWrite, Rename, Result, SetAttributes, SetTime,
+    Allocate, Backend, Error, ErrorKind, Identity, Object, OpenWrite, Rename, Result, SetAttributes, SetTime,
     WriteBuf, WriteObject, read_exact, write_exact,
 };
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -79,6 +79,8 @@ pub(super) enum Before {
     Same,
     /// Bytes of another version.
     Changed,
+    /// Bytes that are not the store's.
+    Damaged,
 }
 
 impl PartFile {
@@ -91,7 +93,7 @@ impl PartFile {
         store: &Arc<dyn Backend>,
         path: &Path,
         local: Option<&Path>,
-        version: Option<&Version>,
+        source: Option<(&Version, &dyn Object)>,
         is_wanted: impl Fn() -> bool,
     ) -> Result<(Self, Before)> {
         let part = path.with_file_name(part_name(path.file_name().unwrap_or_default()));
@@ -106,11 +108,11 @@ impl PartFile {
             found: 0,
             _lock: lock,
         };
-        let Some(version) = version else {
+        let Some((version, source)) = source else {
             file.object.set_len(0)?;
             return Ok((file, Before::Nothing));
         };
-        let before = file.recall(version, is_wanted)?;
+        let before = file.recall(version, source, is_wanted)?;
         if before != Before::Same {
             file.begin(version)?;
         }
@@ -188,7 +190,12 @@ impl PartFile {
     }
 
     /// Reads the log of an earlier command, and the ranges that it names.
-    fn recall(&mut self, version: &Version, is_wanted: impl Fn() -> bool) -> Result<Before> {
+    fn recall(
+        &mut self,
+        version: &Version,
+        source: &dyn Object,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Before> {
         let end = self.object.size();
         if end == 0 {
             return Ok(Before::Nothing);
@@ -216,10 +223,16 @@ impl PartFile {
                 usize::try_from(len).unwrap_or(usize::MAX),
                 PATIENCE,
             )?;
-            if bytes.len() as u64 == len && sum([bytes.as_slice()]) == expected {
-                self.sums.insert(index, expected);
-                self.found += len;
+            if bytes.len() as u64 != len || sum([bytes.as_slice()]) != expected {
+                continue;
             }
+            if source.recall(offset, &bytes).is_err() {
+                // Damaged before it was written.
+                (self.sums, self.found) = (BTreeMap::new(), 0);
+                return Ok(Before::Damaged);
+            }
+            self.sums.insert(index, expected);
+            self.found += len;
         }
         Ok(Before::Same)
     }

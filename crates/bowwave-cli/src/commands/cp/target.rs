@@ -1,14 +1,15 @@
 //! Where the bytes of one file go: a file system, an object store, or standard output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bowwave_backend::{
-    Backend, Error, ErrorKind, Identity, OpenWrite, Result, WriteBuf, WriteObject, read_exact,
+    Backend, Error, ErrorKind, Identity, Object, OpenWrite, Result, WriteBuf, WriteObject, read_exact,
 };
 use md5::{Digest as _, Md5};
 
@@ -42,6 +43,10 @@ pub(super) struct Upload {
     part: u64,
     /// Bytes and MD5 sum of each part.
     sums: BTreeMap<u64, (u64, [u8; 16])>,
+    /// Parts that an earlier command has sent.
+    there: BTreeSet<u64>,
+    /// The same upload may succeed later.
+    is_worth_keeping: bool,
 }
 
 /// Ranges that come in any order, written in theirs.
@@ -88,7 +93,11 @@ impl Target {
 
     /// Whether a range is there already.
     pub(super) fn has(&self, index: u64) -> bool {
-        matches!(self, Self::Part { file, .. } if file.has(index))
+        match self {
+            Self::Part { file, .. } => file.has(index),
+            Self::Whole(upload) => upload.there.contains(&index),
+            Self::Stdout(_) => false,
+        }
     }
 
     /// Whether bytes count as moved when they are written, not when they are read.
@@ -162,17 +171,24 @@ impl Target {
         }
     }
 
-    /// What has arrived may be damaged: it is not continued.
-    pub(super) fn distrust(&mut self) {
-        if let Self::Part { file, .. } = self {
-            file.distrust();
+    /// Takes note of why the copy fails.
+    pub(super) fn failed(&mut self, error: &Error) {
+        match self {
+            // Which range is damaged is not known where checksums are of more than one.
+            Self::Part { file, .. } if error.kind() == ErrorKind::Corrupt => file.distrust(),
+            Self::Whole(upload) => upload.is_worth_keeping |= error.is_retryable(),
+            Self::Part { .. } | Self::Stdout(_) => {}
         }
     }
 
     /// Leaves what can be continued, removes all else; returns whether there is something to continue.
-    pub(super) fn stop(&self) -> bool {
+    pub(super) fn stop(&self, crew: &Crew<'_>) -> bool {
         match self {
             Self::Part { file, .. } => file.stop(),
+            Self::Whole(upload) if crew.interrupt.is_set() || upload.is_worth_keeping => {
+                upload.object.leave_upload()
+            }
+            // What the store refuses for good would only cost money there.
             Self::Whole(upload) => {
                 upload.object.abort();
                 false
@@ -191,7 +207,43 @@ impl Upload {
         let how = OpenWrite { create: true, truncate: true, exclusive: !replace, ..OpenWrite::default() };
         let object = store.open_write(path, &how)?;
         let part = store.profile().write_part_bytes.max(1);
-        Ok(Self { store: Arc::clone(store), object, path: path.to_owned(), part, sums: BTreeMap::new() })
+        Ok(Self {
+            store: Arc::clone(store),
+            object,
+            path: path.to_owned(),
+            part,
+            sums: BTreeMap::new(),
+            there: BTreeSet::new(),
+            is_worth_keeping: false,
+        })
+    }
+
+    /// Continues an upload of the same bytes that an earlier command has left. Returns the bytes that the store has.
+    pub(super) fn resume(&mut self, crew: &Crew<'_>, source: &dyn Object) -> u64 {
+        if source.size() <= self.part {
+            return 0;
+        }
+        for upload in crew.uploads_of(self.store.as_ref(), &self.path) {
+            let mut fits = |range: Range<u64>, sum: [u8; 16]| {
+                let known = (!crew.interrupt.is_set()).then(|| parts(source, &range, self.part));
+                match known.flatten() {
+                    Some((parts, all)) if all == sum => {
+                        self.there.extend(parts.keys());
+                        self.sums.extend(parts);
+                        true
+                    }
+                    _ => false,
+                }
+            };
+            // Where the parts cannot be listed, all of them are sent.
+            let found = self.object.continue_upload(&upload, &mut fits).unwrap_or_default();
+            if !found.is_empty() {
+                return found.iter().map(|range| range.end - range.start).sum();
+            }
+            self.there.clear();
+            self.sums.clear();
+        }
+        0
     }
 
     fn finish(&self, crew: &Crew<'_>) -> Result<()> {
@@ -255,6 +307,29 @@ impl Upload {
     fn place(&self) -> String {
         place(self.store.as_ref(), &self.path)
     }
+}
+
+/// Bytes and MD5 sums of the parts of a range of `source`, and the sum of all; `None` if they cannot be read, or are no parts.
+#[expect(clippy::type_complexity, reason = "a table and a sum")]
+fn parts(
+    source: &dyn Object,
+    range: &Range<u64>,
+    part: u64,
+) -> Option<(BTreeMap<u64, (u64, [u8; 16])>, [u8; 16])> {
+    let (mut parts, mut all, mut at) = (BTreeMap::new(), Md5::new(), range.start);
+    // A part that ends before the source's end is of another plan.
+    let ends_well = range.end.is_multiple_of(part) || range.end == source.size();
+    if !range.start.is_multiple_of(part) || range.end > source.size() || !ends_well {
+        return None;
+    }
+    while at < range.end {
+        let len = part.min(range.end - at);
+        let bytes = read_exact(source, at, usize::try_from(len).ok()?, PATIENCE).ok()?;
+        all.update(&bytes);
+        parts.insert(at / part, (len, Md5::digest(&bytes).into()));
+        at += len;
+    }
+    Some((parts, all.finalize().into()))
 }
 
 impl Ordered {

@@ -147,10 +147,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn refuse(&mut self, error: &Error) {
-        if error.kind() == ErrorKind::Corrupt {
-            // Which range is damaged is not known where checksums are of more than one.
-            self.target.distrust();
-        }
+        self.target.failed(error);
         self.fail(|| setup::of_store(error));
     }
 
