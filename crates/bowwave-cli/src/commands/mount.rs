@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use bowwave_backend::Writes;
 use bowwave_core::Policy;
-use bowwave_fuse::{KernelCache, Mount, MountOptions, Unmounter};
+use bowwave_fuse::{KernelCache, Metadata, Mount, MountOptions, Unmounter};
 use clap::ValueEnum;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -69,6 +70,15 @@ pub struct Args {
     /// Refuse every change
     #[arg(long)]
     read_only: bool,
+
+    /// What becomes of modes, owners and times that programs set on objects; without it, store where that is possible
+    ///
+    /// Only S3 can store them; elsewhere the default is ignore. docs/guide-objects.md says what each costs.
+    #[arg(long, value_enum, value_name = "HOW")]
+    metadata: Option<Keeping>,
+
+    #[command(flatten)]
+    shown: ShownArgs,
 
     /// How long the end of the mount may wait for the store to take what was written
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration)]
@@ -135,6 +145,69 @@ enum Keep {
     Off,
 }
 
+/// What becomes of attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Keeping {
+    /// Setting them succeeds and changes nothing
+    Ignore,
+    /// In the metadata of objects, as s3fs and rclone do
+    Store,
+    /// Setting them fails
+    Refuse,
+}
+
+/// As what files are shown whose store has no owners and modes.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Files of stores without owners and modes")]
+struct ShownArgs {
+    /// User that owns the files; without it, the user that mounts
+    #[arg(long, value_name = "N")]
+    uid: Option<u32>,
+
+    /// Group that owns the files; without it, the group of the user that mounts
+    #[arg(long, value_name = "N")]
+    gid: Option<u32>,
+
+    /// Permission bits that no file and no directory has, in octal
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    umask: Option<u32>,
+
+    /// Permission bits of files, in octal; without it, 644
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    file_mode: Option<u32>,
+
+    /// Permission bits of directories, in octal; without it, 755
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    dir_mode: Option<u32>,
+}
+
+impl ShownArgs {
+    /// With a umask of 0022, 644 and 755 are what 666 and 777 leave.
+    fn mode(&self, given: Option<u32>, all: u32) -> Option<u32> {
+        let mode = given.or_else(|| self.umask.map(|_| all));
+        mode.map(|mode| mode & !self.umask.unwrap_or(0))
+    }
+
+    /// The first option that is given.
+    fn given(&self) -> Option<&'static str> {
+        [
+            ("--uid", self.uid),
+            ("--gid", self.gid),
+            ("--umask", self.umask),
+            ("--file-mode", self.file_mode),
+            ("--dir-mode", self.dir_mode),
+        ]
+        .into_iter()
+        .find_map(|(name, value)| value.map(|_| name))
+    }
+}
+
+/// Permission bits in octal.
+fn permissions(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "must be an octal number from 0 to 777, such as 644".to_owned())
+}
+
 /// Mounts, and serves until the end.
 ///
 /// # Errors
@@ -145,8 +218,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     background::hide(&args.url)?;
     let url = background::url(args);
-    let opened =
-        Opened::for_writing(&args.disk.url(&url)?, args.policy, (&args.cache(), &args.store), args.write)?;
+    let opened = Opened::for_writing(
+        &args.disk.url(&url)?,
+        args.policy,
+        (&args.cache(), &args.store),
+        (args.write, args.stores_attributes()),
+    )?;
+    let metadata = args.metadata_of(&opened)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
     if let Some(age) = args.abort_uploads {
@@ -167,7 +245,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
-    let options = MountOptions { caution: opened.store.network().is_some(), ..args.options() };
+    let options = MountOptions { caution: opened.store.network().is_some(), metadata, ..args.options() };
     let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, complaints())
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
@@ -211,6 +289,32 @@ impl Args {
         self.cache.clone().behind_a_kernel(around.into())
     }
 
+    /// What becomes of attributes in this store.
+    fn metadata_of(&self, opened: &Opened) -> Result<Metadata, Failure> {
+        let (profile, url) = (opened.store.profile(), opened.store.url());
+        if profile.writes == Writes::Anywhere || profile.kind.ends_with("file") {
+            let given = self.metadata.map(|_| "--metadata").or_else(|| self.shown.given());
+            let why = "this store has owners, modes and times of its own, which are shown";
+            return match given {
+                Some(option) => Err(Failure::usage(format_args!("{option}: {url}: {why}; leave it out"))),
+                None => Ok(Metadata::Refuse),
+            };
+        }
+        match self.metadata {
+            Some(Keeping::Store) if !profile.attributes => Err(Failure::usage(format_args!(
+                "--metadata store: {url}: only S3 can store modes, owners and times; use --metadata ignore or refuse"
+            ))),
+            Some(Keeping::Refuse) => Ok(Metadata::Refuse),
+            Some(Keeping::Store) | None if profile.attributes => Ok(Metadata::Store),
+            _ => Ok(Metadata::Ignore),
+        }
+    }
+
+    /// Whether S3 is to store attributes.
+    fn stores_attributes(&self) -> bool {
+        matches!(self.metadata, None | Some(Keeping::Store))
+    }
+
     fn options(&self) -> MountOptions {
         MountOptions {
             kernel_readahead_bytes: u32::try_from(self.kernel_readahead).unwrap_or(u32::MAX),
@@ -222,6 +326,10 @@ impl Args {
             ttl: self.ttl,
             requests_max: self.threads as usize,
             allow_other: self.allow_other,
+            uid: self.shown.uid,
+            gid: self.shown.gid,
+            file_mode: self.shown.mode(self.shown.file_mode, 0o666),
+            dir_mode: self.shown.mode(self.shown.dir_mode, 0o777),
             read_only: self.read_only,
             write_out_timeout: self.write_out_timeout,
             ..MountOptions::default()
