@@ -139,6 +139,15 @@ pub trait Backend: Debug + Send + Sync {
         Err(refused(self, from, "rename"))
     }
 
+    /// As [`rename`](Self::rename), and changes attributes of what has the new name then. Blocks.
+    ///
+    /// # Errors
+    /// As `rename` and [`set_attributes`](Self::set_attributes).
+    fn rename_with(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
+        self.set_attributes(from, attributes)?;
+        self.rename(from, to, how)
+    }
+
     /// Gives the file `from` a second name. Links are not followed. Blocks.
     ///
     /// # Errors

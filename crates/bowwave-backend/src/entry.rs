@@ -18,6 +18,15 @@ pub struct Entry {
     pub modified: Option<SystemTime>,
     /// Unix permission bits with set-user-id, set-group-id and sticky, where the store has them.
     pub mode: Option<u32>,
+    /// User that owns it, where a store that is no file system knows.
+    pub uid: Option<u32>,
+    /// Group that owns it, where a store that is no file system knows.
+    pub gid: Option<u32>,
+    /// When the store was given this version, where `modified` is another time, which a program has set.
+    pub uploaded: Option<SystemTime>,
+    /// Whether the store may know more of it than a listing tells: mode, owner and time. [`Backend::stat`](crate::Backend::stat)
+    /// tells all.
+    pub partial: bool,
     /// Identity, where the store tells it in a listing.
     pub identity: Option<Identity>,
     /// The rest of what `stat` shows, where the store is a file system.
@@ -28,7 +37,19 @@ impl Entry {
     /// An entry of which nothing but name and kind is known.
     #[must_use]
     pub fn new(name: impl Into<OsString>, kind: EntryKind) -> Self {
-        Self { name: name.into(), kind, size: 0, modified: None, mode: None, identity: None, unix: None }
+        Self {
+            name: name.into(),
+            kind,
+            size: 0,
+            modified: None,
+            mode: None,
+            uid: None,
+            gid: None,
+            uploaded: None,
+            partial: false,
+            identity: None,
+            unix: None,
+        }
     }
 
     /// A folder of which nothing but the name is known.
@@ -123,6 +144,8 @@ pub struct Profile {
     pub seeks: bool,
     /// What can be written.
     pub writes: Writes,
+    /// Whether a store of [`Writes::Whole`] keeps modes, owners and times of files that programs set.
+    pub attributes: bool,
     /// For [`Writes::Whole`] the size of a part in bytes; for [`Writes::Anywhere`] the write size in bytes beyond which
     /// larger ones no longer pay. A power of two; 0 where nothing can be written.
     pub write_part_bytes: u64,
@@ -142,6 +165,7 @@ impl Profile {
             deadline: None,
             seeks: false,
             writes: Writes::No,
+            attributes: false,
             write_part_bytes: 0,
         }
     }

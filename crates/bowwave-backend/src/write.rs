@@ -131,6 +131,21 @@ pub trait WriteObject: Object {
         false
     }
 
+    /// The attributes that the next version is published with, where the store has some of files that are written whole;
+    /// none by default.
+    fn next_attributes(&self) -> SetAttributes {
+        SetAttributes::default()
+    }
+
+    /// Has the next version published with these attributes and no others.
+    ///
+    /// # Errors
+    /// `Unsupported` where the store has no such thing (the default).
+    fn set_next_attributes(&self, attributes: &SetAttributes) -> Result<()> {
+        let _ = attributes;
+        Err(self.cannot("store attributes"))
+    }
+
     /// The error for what this object cannot do.
     #[doc(hidden)]
     fn cannot(&self, what: &str) -> crate::Error {

@@ -205,7 +205,7 @@ impl Opened {
         Self::over(open(url, &options)?, options, ra_pages)
     }
 
-    /// The same, for writing, too.
+    /// The same, for writing, too; with `attributes`, the store keeps modes, owners and times of files where it can.
     ///
     /// # Errors
     /// As the store or the options have it.
@@ -213,9 +213,10 @@ impl Opened {
         url: &str,
         policy: Policy,
         (cache, store): (&CacheArgs, &StoreArgs),
-        write: WriteArgs,
+        (write, attributes): (WriteArgs, bool),
     ) -> Result<Self, Failure> {
-        let settings = settings(policy, cache, store);
+        let mut settings = settings(policy, cache, store);
+        settings.options.store.attributes = attributes;
         // What a mount serves goes through requests, which cost far more than the small pages of its memory, and a program that
         // writes waits for memory to be cleared.
         let options = Options { huge_pages: false, ..write.add_to(settings.options) };

@@ -14,6 +14,7 @@
 //! Of a draft that fails nothing is left, and each handle that was open then hears of it once, from fsync or close; who has
 //! written to it hears of it from each write, too.
 
+mod attributes;
 mod discarded;
 mod part;
 mod room;
@@ -22,7 +23,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_backend::{Error as StoreError, ErrorKind, Identity, PartMemory, WriteObject, read_once};
+use bowwave_backend::{
+    Error as StoreError, ErrorKind, Identity, PartMemory, SetAttributes, WriteObject, read_once,
+};
 use bowwave_core::network::Retry;
 use bowwave_core::{HandleId, PageIndex, PageRange};
 
@@ -88,6 +91,8 @@ struct State {
     /// It has lost its name: what is written goes nowhere.
     gone: Option<Gone>,
     handles: HashMap<HandleId, Mine>,
+    /// Those of the version that is published next.
+    attributes: SetAttributes,
     written_at: Option<SystemTime>,
 }
 
@@ -146,6 +151,7 @@ impl Whole {
             last_failure: None,
             gone: None,
             handles: HashMap::new(),
+            attributes: object.next_attributes(),
             written_at: (!is_published).then(SystemTime::now),
         };
         Self {
@@ -187,11 +193,6 @@ impl Whole {
     /// Whether its name is gone, or another object's.
     pub(crate) fn is_nameless(&self) -> bool {
         self.state().gone.is_some()
-    }
-
-    /// When it was written to last.
-    pub(crate) fn written_at(&self) -> Option<SystemTime> {
-        self.state().written_at
     }
 
     /// Fails while there is a draft: of that nothing can be read.
@@ -277,7 +278,7 @@ impl Whole {
         }
         if len > 0 {
             *mine = Mine { draft, has_written: true, ..*mine };
-            state.written_at = Some(SystemTime::now());
+            self.forget_time(&mut state);
         }
         Ok(offset)
     }
@@ -499,6 +500,9 @@ impl Whole {
         state.is_draft = false;
         state.is_published = true;
         state.published_bytes = end;
+        // The next version has a time of its own.
+        state.attributes.modified = None;
+        self.object.set_next_attributes(&state.attributes).ok();
         drop(std::mem::take(&mut state.spare));
         state.handles.values_mut().for_each(|mine| mine.has_written = false);
         drop(state);
@@ -594,7 +598,7 @@ impl Whole {
         state.end = 0;
         state.is_draft = true;
         state.draft += 1;
-        state.written_at = Some(SystemTime::now());
+        self.forget_time(&mut state);
         let draft = state.draft;
         if let Some(mine) = state.handles.get_mut(&who.handle) {
             *mine = Mine { draft, has_written: false, ..*mine };

@@ -16,6 +16,10 @@ pub(crate) struct Defaults {
     pub(crate) gid: u32,
     /// Whether these are to be shown even where the store knows better.
     pub(crate) own: bool,
+    /// Permission bits of files without any.
+    pub(crate) file_mode: u32,
+    /// Permission bits of directories without any.
+    pub(crate) dir_mode: u32,
     /// For entries without a modification time: when the mount began, so that it stays the same while mounted.
     pub(crate) modified: SystemTime,
     /// Whether files can be written.
@@ -43,8 +47,8 @@ impl Defaults {
             perm: self.permissions(entry),
             // 1 for folders too: "number of subfolders unknown", as `find` reads it.
             nlink: unix.map_or(1, |unix| u32::try_from(unix.links).unwrap_or(u32::MAX)),
-            uid: unix.filter(|_| !self.own).map_or(self.uid, |unix| unix.uid),
-            gid: unix.filter(|_| !self.own).map_or(self.gid, |unix| unix.gid),
+            uid: unix.filter(|_| !self.own).map(|unix| unix.uid).or(entry.uid).unwrap_or(self.uid),
+            gid: unix.filter(|_| !self.own).map(|unix| unix.gid).or(entry.gid).unwrap_or(self.gid),
             rdev: unix.map_or(0, |unix| device_number(unix.special_device)),
             // Not more: C and Python make their stream buffers this large, and a larger one would turn small
             // random reads into large ones before we see them.
@@ -56,25 +60,14 @@ impl Defaults {
     /// A file system's permissions as they are. Those of other stores without set-user-id and sticky bits, and without
     /// write where nothing can be written; everyone may read where the store has none.
     fn permissions(&self, entry: &Entry) -> u16 {
+        let writable = if self.writable { 0o777 } else { 0o555 };
         let mode = match (entry.kind, entry.mode) {
             (EntryKind::Link, None) => 0o777,
             (_, Some(mode)) if entry.unix.is_some() => mode & 0o7777,
             (EntryKind::Link, Some(_)) => 0o777,
-            (_, Some(mode)) => mode & if self.writable { 0o777 } else { 0o555 },
-            (EntryKind::Directory, None) => {
-                if self.writable {
-                    0o755
-                } else {
-                    0o555
-                }
-            }
-            (_, None) => {
-                if self.writable {
-                    0o644
-                } else {
-                    0o444
-                }
-            }
+            (_, Some(mode)) => mode & writable,
+            (EntryKind::Directory, None) => self.dir_mode & writable,
+            (_, None) => self.file_mode & writable,
         };
         u16::try_from(mode).expect("twelve bits")
     }
@@ -147,6 +140,8 @@ mod tests {
         uid: 7,
         gid: 8,
         own: false,
+        file_mode: 0o644,
+        dir_mode: 0o755,
         modified: SystemTime::UNIX_EPOCH,
         writable: false,
         process: (7, 8),

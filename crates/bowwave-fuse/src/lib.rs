@@ -15,6 +15,7 @@
 mod attributes;
 mod buffers;
 mod checks;
+mod deferred;
 mod descriptors;
 mod device;
 mod errno;
@@ -41,5 +42,5 @@ pub use checks::is_available;
 pub use error::{Error, Result};
 pub use mount::{Listener, Mount, Told, Unmounter, unmount};
 pub use mount_table::{Mounted, absolute, mounts};
-pub use options::{KernelCache, MountOptions};
+pub use options::{KernelCache, Metadata, MountOptions};
 pub use tree::{NewFile, OpenFile, Tree};

@@ -14,6 +14,7 @@ use fuser::{Config, Session, SessionACL};
 
 use crate::attributes::Defaults;
 use crate::checks;
+use crate::deferred::Deferred;
 use crate::device::{self, Force, Unmounted};
 use crate::error::{Error, Result};
 use crate::filesystem::Requests;
@@ -93,6 +94,9 @@ impl Mount {
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(RECEIVERS);
+        if operations.tells_later() {
+            Deferred::start(&operations).map_err(failed)?;
+        }
         let requests = Requests::new(operations, lanes);
         let session = Session::from_fd(requests, connection, config.acl, config).map_err(failed)?;
         // Detached: on unmount it may still wait for a store that takes its time, and nobody waits for that.
@@ -173,6 +177,8 @@ pub(crate) fn operations_of<T: Tree>(
         uid: options.uid.unwrap_or(process.0),
         gid: options.gid.unwrap_or(process.1),
         own: options.uid.is_some() || options.gid.is_some(),
+        file_mode: options.file_mode.unwrap_or(0o644),
+        dir_mode: options.dir_mode.unwrap_or(0o755),
         modified: SystemTime::now(),
         writable: !options.read_only && tree.writes() != Writes::No,
         process,

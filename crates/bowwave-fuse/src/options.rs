@@ -16,6 +16,19 @@ pub enum KernelCache {
     Off,
 }
 
+/// What becomes of modes, owners and times that programs set on files of stores of whole objects. File systems keep
+/// their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Metadata {
+    /// Setting them succeeds and changes nothing.
+    Ignore,
+    /// The store keeps them, where it can ([`Profile::attributes`](bowwave_engine::backend::Profile::attributes)).
+    Store,
+    /// Setting them fails (`EOPNOTSUPP`), unless they are so already.
+    #[default]
+    Refuse,
+}
+
 /// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -36,6 +49,12 @@ pub struct MountOptions {
     pub uid: Option<u32>,
     /// Group to show for everything. Default: the store's, or where it has none the mounting user's.
     pub gid: Option<u32>,
+    /// Permission bits of files whose store has none. Default: 0644; 0444 where nothing can be written.
+    pub file_mode: Option<u32>,
+    /// Permission bits of directories whose store has none. Default: 0755; 0555 where nothing can be written.
+    pub dir_mode: Option<u32>,
+    /// What becomes of modes, owners and times that programs set. Default: [`Metadata::Refuse`].
+    pub metadata: Metadata,
     /// Refuse every change. Default: no; a store that cannot be written is read-only all the same.
     pub read_only: bool,
     /// How long the end of the mount may wait for the store to take what was written. Default: 5 minutes.
@@ -53,6 +72,9 @@ impl Default for MountOptions {
             allow_other: false,
             uid: None,
             gid: None,
+            file_mode: None,
+            dir_mode: None,
+            metadata: Metadata::Refuse,
             read_only: false,
             write_out_timeout: Duration::from_secs(300),
         }

@@ -81,6 +81,10 @@ impl Tree for Store {
         Ok(Self::rename(self, from, to, how)?)
     }
 
+    fn rename_with(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
+        Ok(Self::rename_with(self, from, to, how, attributes)?)
+    }
+
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         Ok(Self::link(self, from, to)?)
     }

@@ -103,6 +103,15 @@ pub trait Tree: Send + Sync + 'static {
         Err(refused(from))
     }
 
+    /// As [`rename`](Self::rename), and changes attributes of what has the new name then.
+    ///
+    /// # Errors
+    /// As `rename` and [`set_attributes`](Self::set_attributes).
+    fn rename_with(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
+        self.set_attributes(from, attributes)?;
+        self.rename(from, to, how)
+    }
+
     /// Gives a file a second name.
     ///
     /// # Errors

@@ -119,6 +119,14 @@ impl WriteObject for EmulatedWriteObject {
         self.inner.finish()
     }
 
+    fn next_attributes(&self) -> crate::SetAttributes {
+        self.inner.next_attributes()
+    }
+
+    fn set_next_attributes(&self, attributes: &crate::SetAttributes) -> Result<()> {
+        self.inner.set_next_attributes(attributes)
+    }
+
     fn abort(&self) {
         self.inner.abort();
     }

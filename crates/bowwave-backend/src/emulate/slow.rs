@@ -83,6 +83,7 @@ impl Backend for Slow {
             deadline: None,
             seeks: self.device.disk.is_some(),
             writes: inner.writes,
+            attributes: inner.attributes,
             write_part_bytes: match inner.writes {
                 Writes::No => 0,
                 Writes::Whole => inner.write_part_bytes,

@@ -29,8 +29,6 @@ pub(super) fn entry(name: &OsStr, stat: &Stat) -> Entry {
     };
     let size = stat.st_size.cast_unsigned();
     Entry {
-        name: name.to_owned(),
-        kind,
         size: if matches!(kind, EntryKind::File | EntryKind::Link) { size } else { 0 },
         modified: Some(time(stat.st_mtime, stat.st_mtime_nsec)),
         mode: Some(stat.st_mode & 0o7777),
@@ -46,6 +44,7 @@ pub(super) fn entry(name: &OsStr, stat: &Stat) -> Entry {
             changed: time(stat.st_ctime, stat.st_ctime_nsec),
             blocks: stat.st_blocks.cast_unsigned(),
         }),
+        ..Entry::new(name, kind)
     }
 }
 

@@ -168,8 +168,6 @@ impl Inode {
         let identity = (kind == EntryKind::File).then(|| self.identity());
         let meta = self.meta();
         Entry {
-            name: name.to_owned(),
-            kind,
             size,
             modified: Some(meta.modified),
             mode: Some(meta.mode),
@@ -185,6 +183,7 @@ impl Inode {
                 changed: meta.changed,
                 blocks: used.div_ceil(512),
             }),
+            ..Entry::new(name, kind)
         }
     }
 

@@ -8,12 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use bowwave_core::network::{Retry, Validators};
 use bytes::Bytes;
-use http::{HeaderName, Method};
+use http::{HeaderMap, HeaderName, Method};
 use md5::{Digest as _, Md5};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
-use object_store::{Error as StoreError, ObjectStore, PutMode, PutOptions, PutPayload};
+use object_store::{
+    Attribute, AttributeValue, Attributes, Error as StoreError, ObjectStore, PutMode, PutOptions, PutPayload,
+};
 
+use super::attributes::Header;
 use super::call;
 use super::checksum::{self, Checksums};
 use super::errors::store_error;
@@ -33,6 +36,8 @@ pub(super) struct Cloud {
     pub(super) wire: Wire,
     /// Whether what is read is compared with the store's checksums.
     pub(super) verify: bool,
+    /// Whether attributes of files are stored in metadata; only [`Kind::Amazon`] has that.
+    pub(super) attributes: bool,
 }
 
 /// Whose cloud it is.
@@ -101,6 +106,8 @@ pub(super) struct Assembly<'a> {
     pub(super) size: u64,
     /// Publish only if nothing has the name.
     pub(super) exclusive: bool,
+    /// The tag that what has the name must have.
+    pub(super) replaces: Option<&'a str>,
     /// What had the name when the upload was begun.
     pub(super) before: Option<&'a Meta>,
 }
@@ -154,12 +161,28 @@ impl Cloud {
             _ => return Err(explained(place, incoming).await),
         }
         let meta = Meta::of(key.clone(), incoming.headers());
-        let meta = meta.ok_or_else(|| foreign(place, "it tells no size"))?;
+        let mut meta = meta.ok_or_else(|| foreign(place, "it tells no size"))?;
         // Every object store sends one of them at least; what answers any request with a page of its own does not.
         if meta.version.etag.is_none() && meta.version.modified.is_none() {
             return Err(foreign(place, "it has neither ETag nor Last-Modified"));
         }
+        if self.attributes {
+            meta.headers = incoming.headers().clone();
+        }
         Ok(Some(meta))
+    }
+
+    /// The headers of a directory's marker, whose key ends in `/`; `None` if there is none.
+    pub(super) async fn head_marker(&self, key: &str, place: &str) -> Result<Option<HeaderMap>> {
+        let looked = self.persist(|| async {
+            let incoming = self.wire.send(Outgoing::new(Method::HEAD, key), self.timeout()).await?;
+            match incoming.status().as_u16() {
+                404 => Ok(None),
+                200..=299 => Ok(Some(incoming.headers().clone())),
+                _ => Err(explained(place, incoming).await),
+            }
+        });
+        looked.await
     }
 
     /// A page of a listing, as the store sends it. Its attempts and its deadline are those of `retry`, if there is one.
@@ -206,12 +229,20 @@ impl Cloud {
     }
 
     /// Makes `bytes` the object, at once.
-    pub(super) async fn put(&self, key: &Key, place: &str, bytes: Bytes, exclusive: bool) -> Result<Meta> {
+    pub(super) async fn put(
+        &self,
+        key: &Key,
+        place: &str,
+        bytes: Bytes,
+        exclusive: bool,
+        headers: &[Header],
+    ) -> Result<Meta> {
         let size = bytes.len() as u64;
+        let attributes: Attributes = headers.iter().filter_map(attribute).collect();
         let put = self
             .persist_upload(|| async {
                 let mode = if exclusive { PutMode::Create } else { PutMode::Overwrite };
-                let options = PutOptions { mode, ..PutOptions::default() };
+                let options = PutOptions { mode, attributes: attributes.clone(), ..PutOptions::default() };
                 let payload = PutPayload::from_bytes(bytes.clone());
                 self.store.put_opts(key, payload, options).await.map_err(|error| write_error(place, &error))
             })
@@ -239,16 +270,41 @@ impl Cloud {
                 modified: Some(SystemTime::now()),
                 coding: None,
                 checksums: Checksums::default(),
+                headers: found.headers,
             }),
             // Only the server's own time can stand in for a tag.
             _ => Ok(found),
         }
     }
 
-    /// Begins an upload; with `copies`, one with parts that the server copies.
-    pub(super) async fn begin(&self, key: &Key, place: &str, copies: bool) -> Result<String> {
+    /// Begins an upload of an object with `headers`; with `copies`, an upload with parts that the server copies.
+    pub(super) async fn begin(
+        &self,
+        key: &Key,
+        place: &str,
+        copies: bool,
+        headers: &[Header],
+    ) -> Result<String> {
+        if !headers.is_empty() {
+            return self.begin_with(key, copies, headers).await;
+        }
         // A retry after a lost response leaves a stray upload, which `uploads` lists.
         self.parts.of(copies).create_multipart(key).await.map_err(|error| write_error(place, &error))
+    }
+
+    /// The library's call for that takes no metadata.
+    async fn begin_with(&self, key: &Key, copies: bool, headers: &[Header]) -> Result<String> {
+        let mut headers = headers.to_vec();
+        headers.extend(self.wire.writing.iter().cloned());
+        if self.verify && !copies {
+            headers.push((CHECKSUM_ALGORITHM, "CRC64NVME".to_owned()));
+        }
+        let query = [("uploads", "")];
+        let request =
+            Outgoing { query: &query, headers: &headers, ..Outgoing::new(Method::POST, key.as_ref()) };
+        let document = self.wire.xml(request, self.timeout()).await?;
+        let id = xml::find(&document, "InitiateMultipartUploadResult", "UploadId");
+        id.filter(|id| !id.is_empty()).ok_or_else(|| foreign(key.as_ref(), "it has no id of the upload"))
     }
 
     /// Uploads part `index`, from 0, to the upload `id`, which was begun with `copies` or not. Tries once.
@@ -344,9 +400,11 @@ impl Cloud {
             Kind::Google => (GENERATION_MATCH, "0".to_owned()),
             _ => (http::header::IF_NONE_MATCH, "*".to_owned()),
         };
-        let headers = if made.exclusive { std::slice::from_ref(&condition) } else { &[] };
+        let mut headers = if made.exclusive { vec![condition] } else { Vec::new() };
+        headers.extend(made.replaces.map(|etag| (http::header::IF_MATCH, etag.to_owned())));
         let query = [("uploadId", made.id)];
-        let request = Outgoing { query: &query, headers, body, ..Outgoing::new(Method::POST, key.as_ref()) };
+        let request =
+            Outgoing { query: &query, headers: &headers, body, ..Outgoing::new(Method::POST, key.as_ref()) };
         let document = self.wire.xml(request, self.patience(made.size)).await?;
         xml::read(&document, &["CompleteMultipartUploadResult"], |_, _| Ok(()))
             .map_err(|why| foreign(place, &why))
@@ -374,8 +432,14 @@ impl Cloud {
         )
     }
 
-    /// Copies a whole object on the server.
-    pub(super) async fn copy(&self, from: &Meta, to: &Key, exclusive: bool) -> Result<()> {
+    /// Copies a whole object on the server; with `headers` in place of its metadata, if there are any.
+    pub(super) async fn copy(
+        &self,
+        from: &Meta,
+        to: &Key,
+        exclusive: bool,
+        replaced: &[Header],
+    ) -> Result<()> {
         let source = format!("{}/{}", self.bucket, encoded(from.key.as_ref(), true));
         let mut headers = match self.kind {
             Kind::Amazon => vec![(COPY_SOURCE, source)],
@@ -387,9 +451,50 @@ impl Cloud {
             (true, Kind::Google) => Some((GENERATION_MATCH, "0".to_owned())),
             (true, _) => Some((http::header::IF_NONE_MATCH, "*".to_owned())),
         });
+        if !replaced.is_empty() {
+            headers.push((METADATA_DIRECTIVE, "REPLACE".to_owned()));
+            headers.extend(replaced.iter().cloned());
+        }
         self.persist_upload(|| async {
             let request = Outgoing { headers: &headers, ..Outgoing::new(Method::PUT, to.as_ref()) };
             self.wire.document(request, self.patience(from.size)).await.map(drop)
+        })
+        .await
+    }
+
+    /// Copies an object of at most 5 GiB onto itself with other metadata, unless it has been replaced since `from`.
+    pub(super) async fn copy_onto_itself(&self, from: &Meta, place: &str, replaced: &[Header]) -> Result<()> {
+        let key = from.key.as_ref();
+        let mut headers = vec![
+            (COPY_SOURCE, format!("{}/{}", self.bucket, encoded(key, true))),
+            (METADATA_DIRECTIVE, "REPLACE".to_owned()),
+        ];
+        headers.extend(replaced.iter().cloned());
+        let plain = headers.len();
+        if let Some(etag) = from.version.strong() {
+            // On the source, which all servers know, and on what is overwritten, which only some do.
+            headers.push((COPY_SOURCE_IF_MATCH, etag.to_owned()));
+            headers.push((http::header::IF_MATCH, etag.to_owned()));
+        } else if let Some(modified) = &from.version.modified {
+            headers.push((COPY_SOURCE_IF_UNMODIFIED_SINCE, modified.clone()));
+        }
+        let copied = self.copy_itself(key, from.size, &headers).await;
+        let copied = match copied {
+            Err(error) if error.kind() == ErrorKind::Unsupported && headers.len() == plain + 2 => {
+                self.copy_itself(key, from.size, &headers[..=plain]).await
+            }
+            copied => copied,
+        };
+        copied.map_err(|error| match error.kind() {
+            ErrorKind::Exists => crate::path::changed(place),
+            _ => error,
+        })
+    }
+
+    async fn copy_itself(&self, key: &str, size: u64, headers: &[Header]) -> Result<()> {
+        self.persist_upload(|| async {
+            let request = Outgoing { headers, ..Outgoing::new(Method::PUT, key) };
+            self.wire.document(request, self.patience(size)).await.map(drop)
         })
         .await
     }
@@ -401,9 +506,9 @@ impl Cloud {
     }
 
     /// Puts an empty object at any key, also at one that ends in `/`.
-    pub(super) async fn mark(&self, key: &str) -> Result<()> {
+    pub(super) async fn mark(&self, key: &str, headers: &[Header]) -> Result<()> {
         let azure = [(AZURE_BLOB_TYPE, "BlockBlob".to_owned())];
-        let headers: &[_] = if self.kind == Kind::Azure { &azure } else { &[] };
+        let headers: &[_] = if self.kind == Kind::Azure { &azure } else { headers };
         self.persist(|| self.tell(Method::PUT, key, &[], headers)).await
     }
 
@@ -505,6 +610,12 @@ fn write_error(place: &str, error: &StoreError) -> Error {
     }
 }
 
+/// A header of metadata as the library sends it.
+fn attribute((name, value): &Header) -> Option<(Attribute, AttributeValue)> {
+    let name = name.as_str().strip_prefix("x-amz-meta-")?;
+    Some((Attribute::Metadata(name.to_owned().into()), value.clone().into()))
+}
+
 fn vanished(place: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("{place}: was written, and has been removed since"))
 }
@@ -530,6 +641,10 @@ const PARTS_MAX: usize = 50_000;
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const COPY_SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
+const COPY_SOURCE_IF_UNMODIFIED_SINCE: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-if-unmodified-since");
+const METADATA_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-metadata-directive");
+const CHECKSUM_ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
 const GOOGLE_COPY_SOURCE: HeaderName = HeaderName::from_static("x-goog-copy-source");
 const GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
 const AZURE_COPY_SOURCE: HeaderName = HeaderName::from_static("x-ms-copy-source");

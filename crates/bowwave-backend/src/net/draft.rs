@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -10,13 +11,14 @@ use object_store::PutPayload;
 use object_store::path::Path as Key;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
+use super::attributes::{self, Header};
 use super::cloud::{Assembly, Cloud, Part, unhex};
 use super::lend::lend;
 use super::listing::ListedPart;
 use super::meta::Meta;
 use super::plan::{OBJECT_BYTES_MAX, Plan, Sizes};
 use super::ranged::Version;
-use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink};
+use crate::{Error, ErrorKind, Result, WriteBuf, WriteSink, path};
 
 /// Where an object is, and how to get there.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct Draft {
     part: u64,
     /// The version that this one continues.
     base: Option<Arc<Version>>,
+    /// Published only over the version with this tag.
+    replaces: Option<String>,
     upload: OnceCell<String>,
     /// Room for slots of several parts, in MiB.
     room: Arc<Semaphore>,
@@ -48,6 +52,10 @@ struct Inner {
     /// All that was written, while that is one short part.
     short: Option<Bytes>,
     slots: BTreeMap<usize, Arc<tokio::sync::Mutex<Slot>>>,
+    /// Metadata that it is to be published with.
+    headers: Vec<Header>,
+    /// Metadata that the upload was begun with.
+    sent: Vec<Header>,
 }
 
 /// Where the bytes of a slot are. A slot that nothing was written to has no entry.
@@ -80,10 +88,21 @@ impl Draft {
             plan: Plan::new(place.sizes, copied),
             part: place.sizes.part,
             base,
+            replaces: None,
             upload: OnceCell::new(),
             room: Arc::new(Semaphore::new(ROOM_MIB as usize)),
             inner: Mutex::default(),
         }
+    }
+
+    /// The same, to be published only if the object still has the tag `etag`.
+    pub(super) fn replacing(self, etag: Option<String>) -> Self {
+        Self { replaces: etag, ..self }
+    }
+
+    /// Sets the metadata that it is published with.
+    pub(super) fn set_headers(&self, headers: Vec<Header>) {
+        self.inner().headers = headers;
     }
 
     /// Bytes of this version as far as it goes.
@@ -211,7 +230,12 @@ impl Draft {
     }
 
     async fn upload_id(&self, place: &Place) -> Result<&str> {
-        let begin = || place.cloud.begin(&place.key, &place.name, self.copies(place));
+        let begin = || async {
+            let headers = self.inner().headers.clone();
+            let id = place.cloud.begin(&place.key, &place.name, self.copies(place), &headers).await?;
+            self.inner().sent = headers;
+            Ok(id)
+        };
         self.upload.get_or_try_init(begin).await.map(String::as_str)
     }
 
@@ -222,13 +246,14 @@ impl Draft {
 
     /// Publishes this version. Nothing may be written meanwhile.
     pub(super) async fn publish(&self, place: &Place, exclusive: bool) -> Result<Meta> {
-        let (short, end) = {
+        let (short, end, headers) = {
             let inner = self.inner();
             let short = inner.short.clone().filter(|_| inner.slots.is_empty());
-            (short, inner.end.max(self.base_size()))
+            (short, inner.end.max(self.base_size()), inner.headers.clone())
         };
         if short.is_some() || end == 0 {
-            return place.cloud.put(&place.key, &place.name, short.unwrap_or_default(), exclusive).await;
+            let bytes = short.unwrap_or_default();
+            return place.cloud.put(&place.key, &place.name, bytes, exclusive, &headers).await;
         }
         let id = place.cloud.persist_upload(|| self.upload_id(place)).await?;
         let parts: Vec<Part> = futures_util::stream::iter(0..self.plan.slots(end))
@@ -237,8 +262,19 @@ impl Draft {
             .try_collect()
             .await?;
         let before = self.base.as_ref().and_then(|base| base.meta());
-        let made = Assembly { id, parts: &parts, size: end, exclusive, before: before.as_ref() };
-        place.cloud.complete(&place.key, &place.name, made).await
+        let replaces = self.replaces.as_deref();
+        let made = Assembly { id, parts: &parts, size: end, exclusive, replaces, before: before.as_ref() };
+        let published = place.cloud.complete(&place.key, &place.name, made).await?;
+        if self.inner().sent == headers {
+            return Ok(published);
+        }
+        // They have changed since the first part was sent.
+        attributes::replace(place, published, headers).await?;
+        place
+            .cloud
+            .head(&place.key, &place.name)
+            .await?
+            .ok_or_else(|| path::not_found(&place.name, Path::new("")))
     }
 
     /// The part of the upload for a slot of an object that ends at `end`.

@@ -6,9 +6,10 @@ use bowwave_core::network::{Strength, Validators};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use object_store::path::Path as Key;
 
+use super::attributes::Stored;
 use super::checksum::Checksums;
 use super::validator::{text, validators};
-use crate::Identity;
+use crate::{EntryKind, Identity};
 
 /// An object of a cloud, as a HEAD, a listing or our own upload has it.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Meta {
     /// `Content-Encoding`, which of object stores is a label: the bytes are as they were stored.
     pub(super) coding: Option<String>,
     pub(super) checksums: Checksums,
+    /// All headers of a HEAD, where attributes of files are stored in them.
+    pub(super) headers: HeaderMap,
 }
 
 impl Meta {
@@ -31,7 +34,12 @@ impl Meta {
         let version = Validators { size: Some(size), ..validators(headers) };
         let modified = version.modified.as_deref().and_then(time_of);
         let (coding, checksums) = (text(headers, CONTENT_ENCODING), Checksums::of(headers));
-        Some(Self { key, size, version, modified, coding, checksums })
+        Some(Self { key, size, version, modified, coding, checksums, headers: HeaderMap::new() })
+    }
+
+    /// The attributes that are stored with the object.
+    pub(super) fn stored(&self) -> Stored {
+        Stored::of(&self.headers, EntryKind::File)
     }
 
     pub(super) fn identity(&self) -> Identity {

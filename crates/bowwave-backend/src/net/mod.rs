@@ -1,5 +1,6 @@
 //! Stores behind a network: the runtime, the client and the errors that HTTP and object stores share.
 
+mod attributes;
 mod call;
 mod checksum;
 mod client;

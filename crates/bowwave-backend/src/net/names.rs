@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use object_store::path::Path as Key;
 
+use super::attributes::{self, COPY_WHOLE_BYTES_MAX, Header, Stored};
 use super::cloud::Kind;
 use super::draft::{Draft, Place};
 use super::meta::Meta;
@@ -18,7 +20,7 @@ use super::plan::Sizes;
 use super::ranged::Version;
 use super::runtime;
 use super::writer::CloudWriter;
-use crate::{EntryKind, Error, ErrorKind, OpenWrite, Rename, Result, Upload, path};
+use crate::{EntryKind, Error, ErrorKind, OpenWrite, Rename, Result, SetAttributes, Upload, path};
 
 impl ObjectBackend {
     pub(super) fn writer(&self, path: &Path, how: &OpenWrite) -> Result<CloudWriter> {
@@ -34,13 +36,18 @@ impl ObjectBackend {
         }
         let fresh = found.is_none() || how.truncate;
         let place = self.place(key, place);
+        // What is written anew keeps mode and owner, but not the time.
+        let stored = match &found {
+            Some(found) => Stored { modified: None, ..found.stored() },
+            None => Stored::new(how.mode, how.owner),
+        };
         let published = found
             .filter(|_| !how.truncate)
             .map(|meta| Arc::new(Version::of_object(&self.cloud, &place.name, meta)));
-        Ok(CloudWriter::new(place, self.gate.clone(), published, fresh, how.create && how.exclusive))
+        Ok(CloudWriter::new(place, self.gate.clone(), published, fresh, how.create && how.exclusive, stored))
     }
 
-    pub(super) fn make_empty(&self, path: &Path, kind: EntryKind) -> Result<()> {
+    pub(super) fn make_empty(&self, path: &Path, kind: EntryKind, stored: &Stored) -> Result<()> {
         let (key, place) = self.new_key(path)?;
         if kind != EntryKind::File {
             let message = format!("{place}: an object store has files and folders, nothing else");
@@ -50,10 +57,11 @@ impl ObjectBackend {
             return Err(exists(&place));
         }
         let cloud = Arc::clone(&self.cloud);
-        runtime::wait(async move { cloud.put(&key, &place, Bytes::new(), true).await.map(drop) })
+        let headers = self.headers(stored, kind);
+        runtime::wait(async move { cloud.put(&key, &place, Bytes::new(), true, &headers).await.map(drop) })
     }
 
-    pub(super) fn make_folder(&self, path: &Path) -> Result<()> {
+    pub(super) fn make_folder(&self, path: &Path, stored: &Stored) -> Result<()> {
         let (key, place) = self.new_key(path)?;
         if !self.is_free(path)? {
             return Err(exists(&place));
@@ -62,7 +70,7 @@ impl ObjectBackend {
         if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
             return Err(path::not_a_directory(&self.url, above));
         }
-        self.mark(&key)
+        self.mark(&key, self.headers(stored, EntryKind::Directory))
     }
 
     pub(super) fn remove_object(&self, path: &Path) -> Result<()> {
@@ -81,7 +89,13 @@ impl ObjectBackend {
         self.delete(format!("{key}/"))
     }
 
-    pub(super) fn rename_entry(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+    pub(super) fn rename_entry(
+        &self,
+        from: &Path,
+        to: &Path,
+        how: Rename,
+        attributes: &SetAttributes,
+    ) -> Result<()> {
         let (from_key, from_place) = self.key(from)?;
         let (to_key, to_place) = self.new_key(to)?;
         if how == Rename::Exchange {
@@ -104,7 +118,8 @@ impl ObjectBackend {
             (Some(_), Some(None)) => Err(path::is_a_directory(&self.url, to)),
             (None, Some(Some(_))) => Err(path::not_a_directory(&self.url, to)),
             (Some(meta), _) => {
-                self.copy(meta, to_key, to_place, how == Rename::NoReplace)?;
+                let headers = self.replaced(&meta, attributes, &from_place)?;
+                self.copy(meta, to_key, to_place, how == Rename::NoReplace, headers)?;
                 self.keep_folder_of(from)?;
                 self.delete(from_key.to_string())
             }
@@ -123,7 +138,9 @@ impl ObjectBackend {
                     );
                     return Err(Error::new(ErrorKind::CrossDevice, message));
                 }
-                self.mark(&to_key)?;
+                let marked = self.headers_of_marker(from)?;
+                let wanted = Stored::of(&marked, EntryKind::Directory).with(attributes);
+                self.mark(&to_key, self.resent(&marked, &wanted, EntryKind::Directory, &from_place)?)?;
                 self.keep_folder_of(from)?;
                 self.delete(format!("{from_key}/"))
             }
@@ -213,7 +230,7 @@ impl ObjectBackend {
         if folder.as_ref().is_empty() || path.as_os_str().is_empty() {
             return Ok(());
         }
-        if self.has_others(&folder, &key)? { Ok(()) } else { self.mark(&folder) }
+        if self.has_others(&folder, &key)? { Ok(()) } else { self.mark(&folder, Vec::new()) }
     }
 
     /// Whether anything is in a folder besides `key`; markers have the key of their folder here, without the slash.
@@ -223,9 +240,84 @@ impl ObjectBackend {
         Ok(found.iter().any(|found| found.strip_suffix('/').unwrap_or(found) != key.as_ref()))
     }
 
-    fn mark(&self, folder: &Key) -> Result<()> {
+    fn mark(&self, folder: &Key, headers: Vec<Header>) -> Result<()> {
         let (cloud, key) = (Arc::clone(&self.cloud), format!("{folder}/"));
-        runtime::wait(async move { cloud.mark(&key).await })
+        runtime::wait(async move { cloud.mark(&key, &headers).await })
+    }
+
+    /// Stores attributes of a file or a directory. A directory without a marker gets one; the bucket itself has none.
+    pub(super) fn set_stored(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
+        if !self.cloud.attributes {
+            return Err(self.no_attributes(path));
+        }
+        let (key, place) = self.key(path)?;
+        if let Some(meta) = self.look(path)? {
+            let stored = meta.stored();
+            if stored.with(attributes) == stored {
+                return Ok(());
+            }
+            let headers = self.replaced(&meta, attributes, &place)?;
+            let place = self.place(key, place);
+            return runtime::wait(async move { attributes::replace(&place, meta, headers).await });
+        }
+        let marked = self.headers_of_marker(path)?;
+        let stored = Stored::of(&marked, EntryKind::Directory);
+        let wanted = stored.with(attributes);
+        if key.as_ref().is_empty() || wanted == stored {
+            return Ok(());
+        }
+        self.mark(&key, self.resent(&marked, &wanted, EntryKind::Directory, &place)?)
+    }
+
+    pub(super) fn no_attributes(&self, path: &Path) -> Error {
+        let place = path::place(&self.url, path);
+        let message = format!(
+            "{place}: mode, owner and times cannot be changed: this mount of an object store does not store them \
+             (--metadata store or --metadata ignore)"
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// The attributes that are stored with a directory's marker.
+    pub(super) fn stored_of_marker(&self, path: &Path) -> Result<Stored> {
+        Ok(Stored::of(&self.headers_of_marker(path)?, EntryKind::Directory))
+    }
+
+    /// The headers of a directory's marker; none without one, and where none are stored.
+    fn headers_of_marker(&self, path: &Path) -> Result<HeaderMap> {
+        let (key, place) = self.key(path)?;
+        if !self.cloud.attributes || key.as_ref().is_empty() {
+            return Ok(HeaderMap::new());
+        }
+        let (cloud, key) = (Arc::clone(&self.cloud), format!("{key}/"));
+        let headers = runtime::wait(async move { cloud.head_marker(&key, &place).await })?;
+        Ok(headers.unwrap_or_default())
+    }
+
+    /// The headers of a new object with these attributes.
+    fn headers(&self, stored: &Stored, kind: EntryKind) -> Vec<Header> {
+        if self.cloud.attributes { stored.headers(kind) } else { Vec::new() }
+    }
+
+    /// The headers of a copy of `meta` with changed attributes. The time stays what it was: a copy's own is that of the copy.
+    fn replaced(&self, meta: &Meta, attributes: &SetAttributes, place: &str) -> Result<Vec<Header>> {
+        let stored = meta.stored();
+        let modified = stored.modified.or(meta.modified);
+        let wanted = Stored { modified, ..stored }.with(attributes);
+        self.resent(&meta.headers, &wanted, EntryKind::File, place)
+    }
+
+    fn resent(
+        &self,
+        headers: &HeaderMap,
+        wanted: &Stored,
+        kind: EntryKind,
+        place: &str,
+    ) -> Result<Vec<Header>> {
+        if !self.cloud.attributes {
+            return Ok(Vec::new());
+        }
+        attributes::resent(headers, wanted, kind, place)
     }
 
     fn delete(&self, key: String) -> Result<()> {
@@ -234,7 +326,7 @@ impl ObjectBackend {
     }
 
     /// Copies an object on the server; the copy is complete when this returns.
-    fn copy(&self, from: Meta, to: Key, place: String, exclusive: bool) -> Result<()> {
+    fn copy(&self, from: Meta, to: Key, place: String, exclusive: bool, headers: Vec<Header>) -> Result<()> {
         let to = self.place(to, place);
         // S3 copies up to 5 GiB at once, and knows conditions on uploads only.
         let by_parts = to.cloud.kind == Kind::Amazon && (exclusive || from.size > COPY_WHOLE_BYTES_MAX);
@@ -243,13 +335,14 @@ impl ObjectBackend {
             if by_parts {
                 let source = Version::of_object(&to.cloud, &to.name, from);
                 let draft = Draft::new(&to, Some(Arc::new(source)), size);
+                draft.set_headers(headers);
                 let published = draft.publish(&to, exclusive).await;
                 if published.is_err() {
                     draft.give_up(&to).await;
                 }
                 return published.map(drop);
             }
-            to.cloud.copy(&from, &to.key, exclusive).await?;
+            to.cloud.copy(&from, &to.key, exclusive, &headers).await?;
             // A server may answer before it has copied.
             let copied = to.cloud.head(&to.key, &to.name).await?;
             match copied {
@@ -274,5 +367,3 @@ fn exists(place: &str) -> Error {
 
 /// Longest key of S3, Google and Azure, of which a folder's needs one byte for its slash.
 const KEY_BYTES_MAX: usize = 1024;
-/// Largest object that S3 copies at once.
-const COPY_WHOLE_BYTES_MAX: u64 = 5 << 30;

@@ -15,6 +15,7 @@ use bowwave_core::network::{Listing, ListingEnd, ListingLimits, Page, Retry, Ret
 use bytes::Bytes;
 use object_store::path::Path as Key;
 
+use super::attributes::Stored;
 use super::cloud::{Cloud, Kind, Pages};
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
 use super::listing::{self, Listed, is_path};
@@ -25,7 +26,7 @@ use super::runtime::{self, Gate};
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, NetworkStats, Object, OpenWrite, Options, Owner,
 };
-use crate::{Profile, Rename, Result, Upload, WriteObject, Writes, path};
+use crate::{Profile, Rename, Result, SetAttributes, Upload, WriteObject, Writes, path};
 
 /// All objects of a bucket at and below a prefix.
 #[derive(Debug)]
@@ -63,9 +64,18 @@ impl ObjectBackend {
 
     /// What stands at `path`: an object, or `None` for a directory.
     pub(super) fn look(&self, path: &Path) -> Result<Option<Meta>> {
+        Ok(match self.standing(path)? {
+            Standing::Object(meta) => Some(*meta),
+            Standing::Directory { .. } => None,
+        })
+    }
+
+    /// What stands at `path`.
+    pub(super) fn standing(&self, path: &Path) -> Result<Standing> {
         let (key, place) = self.key(path)?;
         let (cloud, is_bucket) = (Arc::clone(&self.cloud), key.as_ref().is_empty());
         let prefix = if is_bucket { String::new() } else { format!("{key}/") };
+        let marker = prefix.clone();
         let looked = runtime::wait(async move {
             // One call: both requests share its attempts and its deadline.
             cloud
@@ -79,12 +89,17 @@ impl ObjectBackend {
                 .await
         })?;
         let page = match looked {
-            Looked::Object(found) => return Ok(Some(*found)),
+            Looked::Object(found) => return Ok(Standing::Object(found)),
             Looked::Page(page) => self.cloud.parse(&page)?,
         };
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
         // An empty bucket is there all the same.
-        if is_bucket || has_some { Ok(None) } else { Err(path::not_found(&self.url, path)) }
+        if !(is_bucket || has_some) {
+            return Err(path::not_found(&self.url, path));
+        }
+        // In order of bytes a marker comes before all that is in the directory.
+        let marked = page.objects.first().is_some_and(|first| first.key == marker);
+        Ok(Standing::Directory { marked })
     }
 
     /// The first keys that begin with `prefix`, at most `count`.
@@ -153,6 +168,16 @@ impl ObjectBackend {
     }
 }
 
+/// What a name stands for.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Object(Box<Meta>),
+    Directory {
+        /// It has a marker.
+        marked: bool,
+    },
+}
+
 /// What a lookup has found.
 enum Looked {
     Object(Box<Meta>),
@@ -207,6 +232,7 @@ impl Backend for ObjectBackend {
             latency: Duration::from_millis(30),
             deadline: Some(self.cloud.wire.client.limits.deadline),
             writes: Writes::Whole,
+            attributes: self.cloud.attributes,
             write_part_bytes: Sizes::default().part,
             ..Profile::read_only(match self.cloud.kind {
                 Kind::Amazon => "s3",
@@ -218,21 +244,28 @@ impl Backend for ObjectBackend {
 
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        Ok(match self.look(path)? {
-            Some(meta) => Entry {
-                size: meta.size,
-                modified: meta.modified,
-                identity: Some(meta.identity()),
-                ..Entry::new(name, EntryKind::File)
-            },
-            None => Entry::directory(name),
-        })
+        match self.standing(path)? {
+            Standing::Object(meta) => {
+                let entry = Entry {
+                    size: meta.size,
+                    modified: meta.modified,
+                    identity: Some(meta.identity()),
+                    ..Entry::new(name, EntryKind::File)
+                };
+                Ok(with_stored(entry, meta.stored()))
+            }
+            Standing::Directory { marked } if marked && self.cloud.attributes => {
+                Ok(with_stored(Entry::directory(name), self.stored_of_marker(path)?))
+            }
+            Standing::Directory { .. } => Ok(Entry::directory(name)),
+        }
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let (key, _) = self.key(path)?;
         let prefix = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
         let (mut names, mut is_directory) = (BTreeMap::<OsString, Entry>::new(), key.as_ref().is_empty());
+        let partial = self.cloud.attributes;
         let mut take = |found: Found| {
             is_directory = true;
             // What no file can be called is not shown.
@@ -245,7 +278,7 @@ impl Backend for ObjectBackend {
             if entry.kind == EntryKind::Directory && names.contains_key(name.as_os_str()) {
                 return false;
             }
-            names.insert(name.into_os_string(), entry).is_none()
+            names.insert(name.into_os_string(), Entry { partial, ..entry }).is_none()
         };
         let budget = self.cloud.wire.client.limits.retry.budget_ns;
         let limits = ListingLimits {
@@ -313,12 +346,16 @@ impl Backend for ObjectBackend {
         Ok(Arc::new(self.writer(path, how)?))
     }
 
-    fn make_directory(&self, path: &Path, _: u32, _: Option<Owner>) -> Result<()> {
-        self.make_folder(path)
+    fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
+        self.make_folder(path, &Stored::new(mode, owner))
     }
 
-    fn make_node(&self, path: &Path, kind: EntryKind, _: u32, _: u64, _: Option<Owner>) -> Result<()> {
-        self.make_empty(path, kind)
+    fn make_node(&self, path: &Path, kind: EntryKind, mode: u32, _: u64, owner: Option<Owner>) -> Result<()> {
+        self.make_empty(path, kind, &Stored::new(mode, owner))
+    }
+
+    fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
+        self.set_stored(path, attributes)
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -330,7 +367,14 @@ impl Backend for ObjectBackend {
     }
 
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
-        self.rename_entry(from, to, how)
+        self.rename_entry(from, to, how, &SetAttributes::default())
+    }
+
+    fn rename_with(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
+        if !self.cloud.attributes {
+            return Err(self.no_attributes(from));
+        }
+        self.rename_entry(from, to, how, attributes)
     }
 
     fn network(&self) -> Option<NetworkStats> {
@@ -344,6 +388,13 @@ impl Backend for ObjectBackend {
     fn abort_upload(&self, upload: &Upload) -> Result<()> {
         self.abort_listed(upload)
     }
+}
+
+/// An entry with the attributes that a program has set.
+fn with_stored(entry: Entry, stored: Stored) -> Entry {
+    let uploaded = stored.modified.and(entry.modified);
+    let modified = stored.modified.or(entry.modified);
+    Entry { mode: stored.mode, uid: stored.uid, gid: stored.gid, modified, uploaded, ..entry }
 }
 
 fn entry(name: OsString, object: &Listed) -> Entry {

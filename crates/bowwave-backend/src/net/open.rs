@@ -118,6 +118,7 @@ impl Setting<'_> {
             (None, false) => format!("https://s3.{region}.amazonaws.com/{bucket}"),
         };
         let unsigned = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|v| truth(&v));
+        let writing = encryption(&builder);
         // Deleting one by one is what all servers know; nothing here deletes many.
         builder = builder.with_disable_bulk_delete(true).with_retry(no_retries());
         builder = builder.with_http_connector(self.connector.clone());
@@ -139,6 +140,7 @@ impl Setting<'_> {
         cloud.parts.copied = plain;
         cloud.wire.always = payer(environment);
         cloud.wire.reading = customer_key(environment, self.url)?;
+        cloud.wire.writing = writing;
         Ok(cloud)
     }
 
@@ -200,9 +202,19 @@ impl Setting<'_> {
         signer: Signer,
     ) -> Cloud {
         let Connector { place, client } = self.connector.clone();
-        let wire = Wire { place, base, client, signer, always: Vec::new(), reading: Vec::new() };
+        let wire = Wire {
+            place,
+            base,
+            client,
+            signer,
+            always: Vec::new(),
+            reading: Vec::new(),
+            writing: Vec::new(),
+        };
         let (bucket, verify) = (self.bucket.to_owned(), self.options.verify);
-        Cloud { kind, bucket, store, parts: Parts { copied: Arc::clone(&parts), sent: parts }, wire, verify }
+        let attributes = self.options.attributes && kind == Kind::Amazon;
+        let parts = Parts { copied: Arc::clone(&parts), sent: parts };
+        Cloud { kind, bucket, store, parts, wire, verify, attributes }
     }
 
     /// Plain http sends data, and with some clouds keys, in the clear: only where that is asked for.
@@ -232,6 +244,23 @@ fn payer(environment: Environment<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let pays = environment("AWS_REQUEST_PAYER").is_some_and(|value| truth(&value));
     let header = (HeaderName::from_static("x-amz-request-payer"), HeaderValue::from_static("requester"));
     pays.then_some(header).into_iter().collect()
+}
+
+/// The headers that say how a new object is to be encrypted, as the library makes them of the environment.
+fn encryption(builder: &AmazonS3Builder) -> Vec<(HeaderName, String)> {
+    let setting = |name: &str| builder.get_config_value(&name.parse::<AmazonS3ConfigKey>().ok()?);
+    let header = |name, value: Option<String>| Some((HeaderName::from_static(name), value?));
+    let kind = setting("aws_server_side_encryption");
+    let bucket_key = setting("aws_sse_bucket_key_enabled").filter(|value| truth(value));
+    [
+        // A key of the customer's is no algorithm, and goes with other headers.
+        header("x-amz-server-side-encryption", kind.filter(|kind| kind != "sse-c")),
+        header("x-amz-server-side-encryption-aws-kms-key-id", setting("aws_sse_kms_key_id")),
+        header("x-amz-server-side-encryption-bucket-key-enabled", bucket_key.map(|_| "true".to_owned())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The headers of reads of objects that are encrypted with a key of the customer's, which the environment has.

@@ -72,7 +72,8 @@ impl Version {
         let Source::Bucket(_, key) = &self.source else { return None };
         let (key, version) = (key.clone(), self.validators.clone());
         let (coding, checksums) = (self.coding.clone(), Checksums::default());
-        Some(Meta { key, size: self.size(), version, modified: None, coding, checksums })
+        let headers = HeaderMap::new();
+        Some(Meta { key, size: self.size(), version, modified: None, coding, checksums, headers })
     }
 
     pub(super) fn size(&self) -> u64 {

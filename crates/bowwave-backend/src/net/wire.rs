@@ -33,6 +33,8 @@ pub(super) struct Wire {
     pub(super) always: Vec<(HeaderName, HeaderValue)>,
     /// Headers of requests that read an object, such as the key that it is encrypted with.
     pub(super) reading: Vec<(HeaderName, HeaderValue)>,
+    /// Headers of requests that begin an upload, such as how to encrypt it; the library adds them to its own.
+    pub(super) writing: Vec<(HeaderName, String)>,
 }
 
 /// Who signs.

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::RwLock;
 
+use super::attributes::{Header, Stored};
 use super::cloud::Kind;
 use super::draft::{Draft, Place};
 use super::ranged::Version;
 use super::runtime::{self, AsyncWork, Gate};
-use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
-use crate::{Upload, WriteBuf, WriteObject, WriteSink};
+use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
+use crate::{SetAttributes, SetTime, Upload, WriteBuf, WriteObject, WriteSink};
 
 /// Reads what is published; writes a draft of what will be.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ struct State {
     /// Publish only if nothing has the name.
     exclusive: bool,
     draft: Option<Arc<Draft>>,
+    /// What the next version is published with.
+    stored: Stored,
 }
 
 impl CloudWriter {
@@ -46,10 +49,11 @@ impl CloudWriter {
         published: Option<Arc<Version>>,
         fresh: bool,
         exclusive: bool,
+        stored: Stored,
     ) -> Self {
         let identity = published.as_ref().map(|target| target.identity.clone()).unwrap_or_default();
-        let draft = fresh.then(|| Arc::new(Draft::new(&place, None, 0)));
-        let state = Mutex::new(State { published, exclusive, draft });
+        let draft = fresh.then(|| Arc::new(begun(&place, &stored, None, 0)));
+        let state = Mutex::new(State { published, exclusive, draft, stored });
         Self { shared: Arc::new(Shared { place, turn: RwLock::new(()), state }), gate, identity }
     }
 }
@@ -110,7 +114,8 @@ impl WriteObject for CloudWriter {
         }
         let shared = Arc::clone(&self.shared);
         runtime::wait(async move {
-            shared.give_up(|place| Some(Draft::new(place, None, 0))).await;
+            let stored = shared.state().stored;
+            shared.give_up(|place| Some(begun(place, &stored, None, 0))).await;
             Ok(())
         })
     }
@@ -161,6 +166,22 @@ impl WriteObject for CloudWriter {
         left.unwrap_or(false)
     }
 
+    fn next_attributes(&self) -> SetAttributes {
+        if !self.shared.place.cloud.attributes {
+            return SetAttributes::default();
+        }
+        let Stored { mode, uid, gid, modified } = self.shared.state().stored;
+        SetAttributes { mode, uid, gid, accessed: None, modified: modified.map(SetTime::At) }
+    }
+
+    fn set_next_attributes(&self, attributes: &SetAttributes) -> Result<()> {
+        if !self.shared.place.cloud.attributes {
+            return Err(self.cannot("store attributes"));
+        }
+        self.shared.state().stored = Stored::default().with(attributes);
+        Ok(())
+    }
+
     fn cannot(&self, what: &str) -> Error {
         let message = format!("{}: cannot {what}: this is an object store", self.shared.place.name);
         Error::new(ErrorKind::Unsupported, message)
@@ -192,7 +213,8 @@ impl Shared {
     fn draft(&self, offset: u64) -> Arc<Draft> {
         let mut state = self.state();
         let base = state.published.clone();
-        let new = || Arc::new(Draft::new(&self.place, base, offset));
+        let stored = state.stored;
+        let new = || Arc::new(begun(&self.place, &stored, base, offset));
         Arc::clone(state.draft.get_or_insert_with(new))
     }
 
@@ -203,6 +225,7 @@ impl Shared {
             (state.draft.clone(), state.exclusive)
         };
         if let Some(draft) = draft {
+            draft.set_headers(self.headers());
             let meta = draft.publish(&self.place, exclusive).await?;
             let target = Version::of_object(&self.place.cloud, &self.place.name, meta);
             let mut state = self.state();
@@ -213,6 +236,10 @@ impl Shared {
         drop(turn);
         let published = self.state().published.clone();
         Ok(published.map(|target| target.identity.clone()).unwrap_or_default())
+    }
+
+    fn headers(&self) -> Vec<Header> {
+        headers(&self.place, &self.state().stored)
     }
 
     /// Gives the draft up, and begins the `next` one.
@@ -227,6 +254,17 @@ impl Shared {
         }
         drop(turn);
     }
+}
+
+/// A draft of a version with these attributes.
+fn begun(place: &Place, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> Draft {
+    let draft = Draft::new(place, base, offset);
+    draft.set_headers(headers(place, stored));
+    draft
+}
+
+fn headers(place: &Place, stored: &Stored) -> Vec<Header> {
+    if place.cloud.attributes { stored.headers(EntryKind::File) } else { Vec::new() }
 }
 
 /// A write on its way.

@@ -56,6 +56,16 @@ macro_rules! forward_tree {
             self.below().rename(from, to, how)
         }
 
+        fn rename_with(
+            &self,
+            from: &std::path::Path,
+            to: &std::path::Path,
+            how: crate::Rename,
+            attributes: &crate::SetAttributes,
+        ) -> crate::Result<()> {
+            self.below().rename_with(from, to, how, attributes)
+        }
+
         fn link(&self, from: &std::path::Path, to: &std::path::Path) -> crate::Result<()> {
             self.below().link(from, to)
         }

@@ -215,6 +215,14 @@ impl<L: Layer> WriteObject for WrappedWriteObject<L> {
         self.read.layer.finish(&*self.inner, &self.read.path)
     }
 
+    fn next_attributes(&self) -> crate::SetAttributes {
+        self.inner.next_attributes()
+    }
+
+    fn set_next_attributes(&self, attributes: &crate::SetAttributes) -> Result<()> {
+        self.inner.set_next_attributes(attributes)
+    }
+
     fn abort(&self) {
         self.inner.abort();
     }

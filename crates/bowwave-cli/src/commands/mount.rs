@@ -2,6 +2,7 @@
 
 mod background;
 mod monitor;
+mod shown;
 mod stats;
 mod subject;
 
@@ -27,6 +28,7 @@ use crate::setup::{self, CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
 use crate::tunables::Keep;
 use crate::{Failure, values};
 use monitor::Monitor;
+use shown::ShownArgs;
 use subject::Mounted;
 
 /// Arguments of `bowwave mount`.
@@ -69,6 +71,9 @@ pub struct Args {
     /// The readahead policy
     #[arg(long, value_name = "POLICY", default_value = "stream", hide_short_help = true, value_parser = values::policy())]
     policy: Policy,
+
+    #[command(flatten)]
+    shown: ShownArgs,
 
     /// Requests of the kernel served at once
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -135,8 +140,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         &args.disk.url(&url)?,
         args.policy,
         (&args.cache(), &args.store),
-        args.write,
+        (args.write, args.shown.stores_attributes()),
     )?);
+    let metadata = args.shown.metadata_of(&opened)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
     opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
     if let Some(age) = args.abort_uploads {
@@ -157,7 +163,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
-    let options = MountOptions { caution: opened.store.network().is_some(), ..args.options() };
+    let options = MountOptions { caution: opened.store.network().is_some(), metadata, ..args.options() };
     let calls = Arc::<Calls>::default();
     let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, calls.listener())
         .map_err(Failure::failed)?;
@@ -249,7 +255,7 @@ impl Args {
 
     fn options(&self) -> MountOptions {
         let tunables = self.cache.set.tunables();
-        MountOptions {
+        self.shown.add_to(MountOptions {
             kernel_readahead_bytes: u32::try_from(tunables.kernel_readahead).unwrap_or(u32::MAX),
             kernel_cache: match tunables.kernel_cache {
                 Keep::Auto if self.policy == Policy::None => KernelCache::Off,
@@ -262,7 +268,7 @@ impl Args {
             read_only: self.read_only,
             write_out_timeout: self.write_out_timeout,
             ..MountOptions::default()
-        }
+        })
     }
 }
 

@@ -32,8 +32,12 @@ impl File {
     /// the time stays.
     ///
     /// # Errors
-    /// As the store says; `Unsupported` where it is no file system.
+    /// As the store says; `Unsupported` where it is no file system, but for an object that is being written and whose store
+    /// keeps attributes.
     pub fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
+        if let Some(whole) = self.entry.whole.get() {
+            return whole.set_attributes(attributes);
+        }
         if attributes.modified.is_none() {
             return self.with_attributes(|object| object.set(attributes));
         }

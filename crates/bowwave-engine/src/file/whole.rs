@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bowwave_backend::{Entry, EntryKind, Error as StoreError, ErrorKind};
+use bowwave_backend::{Entry, Error as StoreError, ErrorKind};
 
 use super::{Access, File};
 use crate::error::Result;
@@ -54,8 +54,7 @@ impl File {
             let message = format!("{}: this store tells of objects by their names", self.entry.name());
             return Err(StoreError::new(ErrorKind::Unsupported, message).into());
         };
-        let (identity, modified) = (Some(self.identity()), whole.written_at());
-        Ok(Entry { identity, modified, ..Entry::new("", EntryKind::File) })
+        Ok(Entry { identity: Some(self.identity()), ..whole.describe("".as_ref()) })
     }
 
     /// The object, if it is written as a whole, and this handle as one that writes it.

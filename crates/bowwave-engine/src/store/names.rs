@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
-use bowwave_backend::{Entry, EntryKind, Identity, Object, Owner, Rename, SetAttributes, SetXattr, StatFs};
+use bowwave_backend::{
+    Entry, EntryKind, Identity, Object, Owner, Rename, SetAttributes, SetXattr, StatFs, Writes,
+};
 use bowwave_core::SyncFor;
 
 use super::{Store, StoreInner};
@@ -46,10 +48,28 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
+        self.rename_by(from, to, how, || self.inner.backend.rename(from, to, how))
+    }
+
+    /// As [`rename`](Self::rename), and changes attributes of what has the new name then.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub fn rename_with(&self, from: &Path, to: &Path, how: Rename, attributes: &SetAttributes) -> Result<()> {
+        self.rename_by(from, to, how, || self.inner.backend.rename_with(from, to, how, attributes))
+    }
+
+    fn rename_by(
+        &self,
+        from: &Path,
+        to: &Path,
+        how: Rename,
+        act: impl FnOnce() -> bowwave_backend::Result<()>,
+    ) -> Result<()> {
         let there = if how == Rename::NoReplace { None } else { self.inner.known_at(to) };
         let (replaced, back) = if how == Rename::Replace { (there, None) } else { (None, there) };
         let moved = self.inner.known_at(from);
-        self.inner.rename_whole(from, to, || self.inner.backend.rename(from, to, how))?;
+        self.inner.rename_whole(from, to, act)?;
         let is_same = |a: &Known, b: &Known| Arc::ptr_eq(&a.entry, &b.entry);
         // Two names of one file stay as they are.
         if !matches!((&replaced, &moved), (Some(replaced), Some(moved)) if is_same(replaced, moved)) {
@@ -100,7 +120,9 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
-        let known = attributes.modified.and_then(|_| self.inner.known_at(path));
+        // A copy onto itself is another version of an object, whatever is changed.
+        let changes = attributes.modified.is_some() || self.inner.profile.writes == Writes::Whole;
+        let known = if changes { self.inner.known_at(path) } else { None };
         let Some(Known { entry, stat }) = known else {
             return Ok(self.inner.backend.set_attributes(path, attributes)?);
         };

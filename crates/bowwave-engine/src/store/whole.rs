@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use bowwave_backend::{
-    Entry, EntryKind, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Upload, WriteObject,
-    Writes,
+    Entry, Error as StoreError, ErrorKind, Identity, OpenWrite, Profile, Upload, WriteObject, Writes,
 };
 use bowwave_core::HandleId;
 
@@ -129,6 +128,7 @@ impl StoreInner {
                     create: options.create,
                     exclusive: options.exclusive,
                     mode: options.mode,
+                    owner: options.owner,
                     ..OpenWrite::default()
                 };
                 let object = self.backend.open_write(path, &how)?;
@@ -318,14 +318,9 @@ fn is_below(path: &Path, folder: &Path) -> bool {
 }
 
 fn describe(path: &Path, whole: &Whole) -> Entry {
-    let name = path.file_name().unwrap_or_default();
-    let identity = Identity { size: whole.size(), ..Identity::default() };
-    Entry {
-        size: whole.size(),
-        modified: whole.written_at(),
-        identity: Some(identity),
-        ..Entry::new(name, EntryKind::File)
-    }
+    let entry = whole.describe(path.file_name().unwrap_or_default());
+    let identity = Identity { size: entry.size, ..Identity::default() };
+    Entry { identity: Some(identity), ..entry }
 }
 
 /// Larger parts would be no parts of anything that fits into memory.

@@ -526,6 +526,10 @@ impl<T: Tree> Filesystem for Requests<T> {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        if self.operations.writes_objects() {
+            // `cp -p` tries for access lists; the kernel then asks no more.
+            return reply.error(Errno::ENOSYS);
+        }
         let (name, value) = (name.to_owned(), value.to_owned());
         self.change(reply, move |operations| operations.set_xattr(inode.0, &name, &value, flags));
     }

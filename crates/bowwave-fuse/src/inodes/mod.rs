@@ -17,7 +17,7 @@ mod table;
 mod tests;
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -116,6 +116,12 @@ impl Inodes {
         self.lock().nodes.get(&number).map(|node| node.entry.clone())
     }
 
+    /// The inode that a path leads to, if the kernel knows it; counts no look-up.
+    pub(crate) fn at(&self, path: &Path) -> Option<u64> {
+        let table = self.lock();
+        path.iter().try_fold(ROOT, |parent, name| table.child(parent, name))
+    }
+
     /// The number that `stat` shows for an inode: the store's, which need not be the one that the kernel goes by.
     pub(crate) fn shown(&self, number: u64) -> u64 {
         self.lock().shown(number)
@@ -152,7 +158,10 @@ impl Inodes {
         };
         let number = match known.and_then(|number| table.nodes.get_mut(&number).map(|node| (number, node))) {
             Some((number, node)) => {
-                node.describe(entry.clone());
+                // A listing tells less of the same version.
+                if !entry.partial || node.entry.partial || !is_version(&node.entry, entry) {
+                    node.describe(entry.clone());
+                }
                 node.lookups += 1;
                 number
             }
@@ -248,7 +257,13 @@ impl Inodes {
                 node.changes += 1;
                 if node.writers == 0 && node.key.is_none() {
                     // The time is the store's to say.
-                    let entry = Entry { size: file.size, modified: None, ..node.entry.clone() };
+                    let entry = Entry {
+                        size: file.size,
+                        modified: None,
+                        uploaded: None,
+                        identity: None,
+                        ..node.entry.clone()
+                    };
                     node.describe(entry);
                     left = Some(node.changes);
                 }
@@ -379,7 +394,20 @@ fn is_same(node: Option<&Node>, new: &Entry) -> bool {
         return false;
     }
     let by_us = node.key.is_some() || node.writers > 0 || old.kind != EntryKind::File;
-    by_us || (old.size == new.size && is_same_time(old.modified, new.modified))
+    by_us || old.size == new.size && (is_version(old, new) || has_one_tag(old, new))
+}
+
+/// Whether two descriptions are of one version by its time, which is that of the store, and not one that a program has set.
+fn is_version(old: &Entry, new: &Entry) -> bool {
+    let stamp = |entry: &Entry| entry.uploaded.or(entry.modified);
+    is_same_time(stamp(old), stamp(new))
+}
+
+/// Whether two descriptions have the same strong tag: then the bytes are the same, whatever the time. A copy onto itself,
+/// which changes attributes, keeps the tag of most objects.
+fn has_one_tag(old: &Entry, new: &Entry) -> bool {
+    let tag = |entry: &Entry| entry.identity.as_ref()?.etag.clone().filter(|tag| !tag.starts_with("W/"));
+    tag(old).is_some() && tag(old) == tag(new)
 }
 
 /// Times compared to the second: object stores list milliseconds and stat whole seconds.

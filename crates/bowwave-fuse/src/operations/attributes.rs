@@ -1,6 +1,7 @@
 //! What `stat` shows, and what changes it.
 
-use std::time::SystemTime;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::{Errno, FileAttr, INodeNo};
@@ -8,6 +9,7 @@ use fuser::{Errno, FileAttr, INodeNo};
 use super::data::OUTRUN_MAX;
 use super::{Open, Operations};
 use crate::inodes::Described;
+use crate::options::Metadata;
 use crate::tree::{OpenFile, Tree};
 
 /// What a program wants changed of an inode.
@@ -131,7 +133,12 @@ impl<T: Tree> Operations<T> {
             self.stamps.drop(inode);
             turn
         });
-        if let Some(open) = self.files.find_of(inode, |_| true) {
+        if self.writes_objects() && self.options.metadata == Metadata::Ignore {
+            return Ok(());
+        }
+        // Of an object, who writes it: its next version has them.
+        let writer = || self.files.find_of(inode, |open| open.writes).filter(|_| self.writes_objects());
+        if let Some(open) = writer().or_else(|| self.files.find_of(inode, |_| true)) {
             match open.file.set_attributes(changes) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Unsupported && error.errno().is_none() => {}
@@ -142,6 +149,10 @@ impl<T: Tree> Operations<T> {
             Ok(path) => path,
             Err(error) => return self.set_removed(inode, changes).ok_or(error),
         };
+        if self.tells_later() {
+            self.deferred.add(&path, changes);
+            return Ok(());
+        }
         let (tree, place) = self.layout.at(&path);
         match tree.set_attributes(place, changes) {
             Err(error) if self.is_touch_of_written(inode, changes, &error) => Ok(()),
@@ -150,6 +161,42 @@ impl<T: Tree> Operations<T> {
             }
             result => result.map_err(|error| self.fail(&path, &error)),
         }
+    }
+
+    /// Whether attributes are collected before the store is told: each time costs it a copy of the object.
+    pub(crate) fn tells_later(&self) -> bool {
+        self.writes_objects() && self.options.metadata == Metadata::Store
+    }
+
+    /// Tells the store the attributes of what is at `path`, if programs have set some.
+    pub(crate) fn tell_attributes(&self, path: &Path) -> Result<(), Errno> {
+        let _one_at_a_time = self.deferred.turn();
+        let Some(changes) = self.deferred.get(path) else { return Ok(()) };
+        let (tree, place) = self.layout.at(path);
+        let told = match tree.set_attributes(place, &changes) {
+            // Removed meanwhile, by others.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            told => told.map_err(|error| self.fail(path, &error)),
+        };
+        self.deferred.told(path, &changes);
+        self.note_change();
+        if let Some(inode) = self.inodes.at(path)
+            && let Ok(entry) = self.layout.stat(path)
+        {
+            // It is another version by now, with the same bytes.
+            self.inodes.settle(inode, entry, self.inodes.changes(inode));
+        }
+        told
+    }
+
+    /// Tells the store all attributes that programs have set, `longer` ago; the first error.
+    pub(crate) fn tell_all_attributes(&self, longer: Duration) -> Result<(), Errno> {
+        let mut first = Ok(());
+        for path in self.deferred.since(longer) {
+            let told = self.tell_attributes(&path);
+            first = first.and(told);
+        }
+        first
     }
 
     /// Changes what is shown of something that was removed and lives on for who holds it, such as an open FIFO.

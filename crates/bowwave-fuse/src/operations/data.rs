@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bowwave_engine::backend::{Allocate, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::Errno;
@@ -133,6 +133,7 @@ impl<T: Tree> Operations<T> {
             false => open.file.write_at(write.offset, bytes),
         };
         let count = written.map_err(|error| self.fail(&open.path, &error))?;
+        self.deferred.forget_time(&open.path);
         open.closing.goes_on();
         self.note_change();
         self.stamps.stamp_if(open.inode, open.file.is_dirty(), || modified(&open.file));
@@ -192,7 +193,8 @@ impl<T: Tree> Operations<T> {
             // The time is to be safe with the bytes, so all are handed over first.
             self.hand_over(open, OpenFile::flush_for_sync)?;
         }
-        open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))
+        open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))?;
+        self.tell_attributes(&open.path)
     }
 
     /// Closes a file. What memory maps wrote after the last `close` is handed to the store now; nobody is there to hear
@@ -282,12 +284,15 @@ impl<T: Tree> Operations<T> {
     /// Hands everything that was written to the store and makes it safe; for the end of the mount.
     pub(crate) fn sync_all(&self) -> crate::Result<()> {
         self.end_closed();
+        self.deferred.end();
+        let told = self.tell_all_attributes(Duration::ZERO);
         let synced = self.layout.tree().sync();
         self.abandon_open();
         synced.map_err(|error| {
             let message = format!("not all that was written has reached the store: {error}");
             crate::Error::new(message)
-        })
+        })?;
+        told.map_err(|_| crate::Error::new("not all modes, owners and times that programs set are stored"))
     }
 
     fn writer(&self, handle: u64) -> Result<Arc<OpenHandle<T::File>>, Errno> {

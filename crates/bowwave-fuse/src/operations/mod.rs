@@ -24,6 +24,7 @@ use fuser::{Errno, FileAttr};
 
 use crate::attributes::Defaults;
 use crate::buffers::Buffers;
+use crate::deferred::Deferred;
 use crate::errno::{errno, is_everyday};
 use crate::handles::{Handles, OfInode};
 use crate::inodes::{Inodes, Opening};
@@ -52,6 +53,7 @@ pub(crate) struct Operations<T: Tree> {
     /// The listener has heard of a file whose versions cannot be told apart for sure.
     cautioned: AtomicBool,
     stamps: Stamps,
+    pub(crate) deferred: Deferred,
     closings: Closings,
     /// Grows with each change of anything; tells whether a listing may be out of date.
     changes: AtomicU64,
@@ -113,6 +115,7 @@ impl<T: Tree> Operations<T> {
             listener,
             cautioned: AtomicBool::new(false),
             stamps: Stamps::default(),
+            deferred: Deferred::default(),
             closings: Closings::default(),
             changes: AtomicU64::new(0),
         })
@@ -146,15 +149,21 @@ impl<T: Tree> Operations<T> {
     /// Counts a look-up of `entry`, called `name` in a folder.
     pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Result<Found, Errno> {
         let number = self.inodes.remember(parent, name, entry).ok_or(Errno::ESTALE)?;
+        let known = entry.partial.then(|| self.inodes.last(number)).flatten();
+        let entry = known.as_ref().unwrap_or(entry);
         let attributes = self.shown(number, entry);
         // The reply has one place for the kernel's number and the one to show: where they differ, `stat` has to ask.
-        let ttl = if self.inodes.shown(number) == number { self.trust(number) } else { Duration::ZERO };
+        // Of what a listing does not tell all about, too.
+        let has_all = self.inodes.shown(number) == number && !entry.partial;
+        let ttl = if has_all { self.trust(number) } else { Duration::ZERO };
         Ok(Found { attributes, ttl })
     }
 
     /// The attributes of an inode that a store describes so.
     fn shown(&self, inode: u64, entry: &Entry) -> FileAttr {
-        self.defaults.attributes(inode, &self.stamps.shown(inode, entry.clone()))
+        let entry = self.stamps.shown(inode, entry.clone());
+        let entry = self.deferred.shown(entry, || self.inodes.path(inode));
+        self.defaults.attributes(inode, &entry)
     }
 
     /// Reads a symbolic link.

@@ -34,6 +34,7 @@ impl<T: Tree> Operations<T> {
     ) -> Result<(Found, u64), Errno> {
         let _turn = self.order.change(parent);
         let path = self.child(parent, name)?;
+        self.check_journal(&path)?;
         let new = NewFile { mode: self.mode_in(parent, caller), owner: self.owner(caller), exclusive };
         let made = self.layout.names().and_then(|tree| tree.open_write(&path, Some(new)));
         let file = match made {
@@ -157,6 +158,7 @@ impl<T: Tree> Operations<T> {
         let removed = self.layout.names().and_then(|tree| remove(tree, &path));
         self.unless_gone(going, &path, removed)?;
         self.inodes.removed(parent, name);
+        self.deferred.take(&path);
         self.note_change();
         Ok(())
     }
@@ -171,8 +173,17 @@ impl<T: Tree> Operations<T> {
         let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
         let replaces = how == Rename::Replace && !self.inodes.are_one(from, to);
         let going = replaces.then(|| self.inodes.goes(to.0, to.1)).flatten();
-        let renamed = self.layout.names().and_then(|tree| tree.rename(&old, &new, how));
+        // The copy that the rename is stores attributes, too.
+        let one_at_a_time = self.deferred.turn();
+        let attributes = self.deferred.get(&old);
+        let renamed = self.layout.names().and_then(|tree| match &attributes {
+            Some(attributes) if how != Rename::Exchange => tree.rename_with(&old, &new, how, attributes),
+            _ => tree.rename(&old, &new, how),
+        });
         self.unless_gone(going, &old, renamed)?;
+        self.deferred.take(&old);
+        self.deferred.take(&new);
+        drop(one_at_a_time);
         match how {
             Rename::Exchange => self.inodes.exchanged(from, to),
             Rename::Replace | Rename::NoReplace => self.inodes.renamed(from, to),

@@ -9,13 +9,15 @@
 //! and closes the first. So of an object that nothing was written to a FLUSH counts when the process has no other descriptor
 //! to write it with.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bowwave_engine::backend::Writes;
+use bowwave_engine::backend::{Error, ErrorKind, Writes};
 use fuser::Errno;
 
 use super::{OpenHandle, Operations, Pages};
@@ -134,6 +136,33 @@ impl<T: Tree> Operations<T> {
         Closing { opener, ..Closing::default() }
     }
 
+    /// Refuses the journal of a SQLite database that is open for writing: SQLite is then told that the database can only be
+    /// read, before it changes anything. A database that was just created, and is empty, is not published.
+    pub(super) fn check_journal(&self, path: &Path) -> Result<(), Errno> {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let database = JOURNALS.iter().find_map(|end| name.strip_suffix(end.as_bytes()));
+        let Some(database) = database.filter(|name| !name.is_empty() && self.writes_objects()) else {
+            return Ok(());
+        };
+        let database = path.with_file_name(OsStr::from_bytes(database));
+        let all = self.files.all();
+        let open: Vec<_> = all.iter().filter(|open| open.writes && *open.path == *database).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        for open in open {
+            if open.file.is_dirty() && open.file.size() == 0 {
+                open.file.abandon();
+            }
+        }
+        let message = format!(
+            "{}: a SQLite database cannot be changed in an object store, whose objects are written from front to back; \
+             change a copy on a disk, and copy it back",
+            database.display()
+        );
+        Err(self.fail(path, &Error::new(ErrorKind::PermissionDenied, message)))
+    }
+
     /// A file is going to be closed.
     pub(crate) fn closing_begins(&self) -> BeingClosed {
         self.closings.begins()
@@ -163,6 +192,9 @@ impl<T: Tree> Operations<T> {
         }
     }
 }
+
+/// What SQLite adds to the name of a database for what it writes first.
+const JOURNALS: [&str; 2] = ["-journal", "-wal"];
 
 /// The process that a thread belongs to.
 fn process_of(thread: u32) -> Option<u32> {

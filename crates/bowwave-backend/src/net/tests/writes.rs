@@ -533,7 +533,7 @@ fn growing(served: &Served, published: Option<&dyn Object>, fresh: bool) -> Clou
         let meta = backend.look("data/object".as_ref()).unwrap().expect("an object");
         Arc::new(Version::of_object(&place.cloud, &place.name, meta))
     });
-    CloudWriter::new(place, backend.gate.clone(), published, fresh, false)
+    CloudWriter::new(place, backend.gate.clone(), published, fresh, false, Default::default())
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! Attributes of an object that is being written: its next version is published with them.
+
+use std::ffi::OsStr;
+use std::time::SystemTime;
+
+use bowwave_backend::{Entry, EntryKind, SetAttributes, SetTime};
+
+use super::{State, Whole};
+use crate::error::Result;
+
+impl Whole {
+    /// Changes attributes of the version that is being written.
+    pub(crate) fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
+        if !self.is_draft() {
+            let what = "is not being written: its attributes are set by its name";
+            return Err(self.unsupported(what).into());
+        }
+        let mut state = self.state();
+        let set = |time: SetTime| match time {
+            SetTime::Now => SetTime::At(SystemTime::now()),
+            at @ SetTime::At(_) => at,
+        };
+        let before = state.attributes;
+        let attributes = SetAttributes {
+            mode: changes.mode.or(before.mode),
+            uid: changes.uid.or(before.uid),
+            gid: changes.gid.or(before.gid),
+            accessed: None,
+            modified: changes.modified.map(set).or(before.modified),
+        };
+        self.object.set_next_attributes(&attributes)?;
+        state.attributes = attributes;
+        Ok(())
+    }
+
+    /// Describes what is being written.
+    pub(crate) fn describe(&self, name: &OsStr) -> Entry {
+        let state = self.state();
+        let modified = match state.attributes.modified {
+            Some(SetTime::At(time)) => Some(time),
+            _ => state.written_at,
+        };
+        let SetAttributes { mode, uid, gid, .. } = state.attributes;
+        Entry { size: state.end, modified, mode, uid, gid, ..Entry::new(name, EntryKind::File) }
+    }
+
+    /// The bytes change: a time that was set is no longer that of the last change.
+    pub(super) fn forget_time(&self, state: &mut State) {
+        state.written_at = Some(SystemTime::now());
+        if state.attributes.modified.take().is_some() {
+            // It has taken the time, so it takes none, too.
+            self.object.set_next_attributes(&state.attributes).ok();
+        }
+    }
+}
