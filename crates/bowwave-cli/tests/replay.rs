@@ -192,6 +192,19 @@ fn advice_names_every_policy_of_a_tie() {
 }
 
 /// The second replay of the README wrote 48 MB for a trace of 480 kB.
+/// Requests that are cancelled before the device has them fetch nothing, and waste nothing.
+#[test]
+fn no_more_pages_are_used_or_wasted_than_were_fetched() {
+    let trace = interleaved(&folder("wasted"));
+    let table =
+        run(bowwave().arg("replay").arg(&trace).args(["--policy", "stream", "--device", "hdd", "--json"]));
+    let row = &rows(&table)[0];
+    let count = |name: &str| row[name].as_u64().expect("a count");
+    assert!(count("cancelled") > 0, "{row}");
+    let pages = count("pages_used") + count("pages_wasted") + count("pages_thrashed");
+    assert!(pages * 4096 <= count("bytes_fetched"), "{row}");
+}
+
 #[test]
 fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
     let folder = folder("small");
@@ -493,7 +506,7 @@ fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
         (&["--scheduler", "deadline:fifo=3"], "there is no knob `fifo`; there are sync_expire_ms"),
         (&["--cache", "1"], "less than a page"),
         (&["--cache", "much"], "not a size"),
-        (&["--ra-pages", "0"], "0 is not in 1..=1048576"),
+        (&["--ra-pages", "0"], "not in 1..=1048576 pages"),
         (&["--failing", "1.5"], "not a share from 0 to 1"),
         (&["--failing", "nan"], "not a share from 0 to 1"),
         (&["--depth", "0"], "0 is not in 1..=4096"),

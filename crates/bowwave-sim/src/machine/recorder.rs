@@ -162,7 +162,10 @@ impl Recorder {
         let stats = cache.stats();
         let device = queue.stats();
         let seconds = self.last_end.0.max(1) as f64 / 1e9;
-        let unused = stats.pages_readahead.saturating_sub(stats.pages_used + stats.pages_thrashed);
+        // Pages whose request was cancelled, or had not begun at the end, were not fetched, and are not wasted. Only readahead
+        // is left out so.
+        let left_out = stats.pages_filled.saturating_sub(device.bytes[0] / page_size.bytes());
+        let unused = stats.pages_readahead.saturating_sub(stats.pages_used + stats.pages_thrashed + left_out);
         let row = Row {
             seconds,
             reads_failed: self.reads_failed,
