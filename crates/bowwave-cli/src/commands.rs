@@ -4,6 +4,7 @@ pub mod completions;
 pub mod conformance;
 pub mod ctl;
 pub mod demo;
+pub mod doctor;
 pub mod explain;
 pub mod generate;
 pub mod import;
