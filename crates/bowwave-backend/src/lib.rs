@@ -81,7 +81,7 @@ pub use buf::ReadBuf;
 pub use emulate::{Device, Disk, Emulate};
 pub use entry::{Entry, EntryKind, Identity, Profile, Unix};
 pub use error::{Error, ErrorKind, Result};
-pub use file::{FileBackend, FileIo};
+pub use file::{FileBackend, FileIo, io_uring};
 pub use memory::MemoryBackend;
 pub use net::credentials::Credentials;
 pub use net::http::HttpBackend;

@@ -6,12 +6,26 @@ use crate::{Failure, commands, secrets};
 
 /// A page cache for any storage: readahead, caching and I/O scheduling in user space.
 #[derive(Debug, Parser)]
-#[command(name = "bowwave", version, arg_required_else_help = true, max_term_width = 110)]
+#[command(
+    name = "bowwave",
+    version,
+    long_version = LONG_VERSION,
+    arg_required_else_help = true,
+    max_term_width = 110
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// What `--version` prints behind the name, followed by the parts of the kernel.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit ",
+    env!("BOWWAVE_COMMIT"),
+    "\nfeatures mount, run, swap, s3, gs, az, http"
+);
 
 /// The subcommands, in the order in which help shows them.
 #[derive(Debug, Subcommand)]
@@ -38,6 +52,8 @@ pub enum Command {
     Status(commands::status::Args),
     /// Show and change the settings of a running mount
     Ctl(commands::ctl::Args),
+    /// Say what this machine lacks, and the command that provides it
+    Doctor(commands::doctor::Args),
     /// List, and abort, uploads that were never finished at an object store
     Uploads(commands::uploads::Args),
     /// Run a program that sees stores as files, without a mount
@@ -108,6 +124,7 @@ impl Command {
             Self::Ls(args) => commands::ls::run(&args),
             Self::Status(args) => commands::status::run(&args),
             Self::Ctl(args) => commands::ctl::run(&args),
+            Self::Doctor(args) => commands::doctor::run(&args),
             Self::Uploads(args) => commands::uploads::run(&args),
             Self::Run(args) => commands::run::run(&args),
             Self::Read(args) => commands::read::run(&args),

@@ -5,6 +5,7 @@ pub mod conformance;
 pub mod cp;
 pub mod ctl;
 pub mod demo;
+pub mod doctor;
 pub mod explain;
 pub mod generate;
 pub mod import;

@@ -20,6 +20,14 @@ use serde::{Deserialize, Serialize};
 pub use client::{Mount, State, ask, mount_at, mounts};
 pub use server::{Server, Subject};
 
+/// The directory that sockets of this user's mounts are in, created if need be.
+///
+/// # Errors
+/// Why none is suitable.
+pub fn place() -> io::Result<String> {
+    place::Place::own().map(|place| place.shown.display().to_string())
+}
+
 /// What a mount is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]

@@ -18,6 +18,7 @@ pub mod help;
 pub mod interrupt;
 pub mod logging;
 pub mod lustre;
+pub mod machine;
 pub mod mounted;
 pub mod output;
 pub mod progress;
@@ -44,13 +45,25 @@ pub struct Libraries {
     pub heap: &'static [u8],
 }
 
+/// Prints the version: with `--version`, the long form, also what the kernel has, which only then is looked at.
+fn version(error: &clap::Error) -> Result<(), Failure> {
+    let text = error.render().to_string();
+    let mut output = output::Output::stdout();
+    let printed = output.line(text.trim_end()).and_then(|()| match text.trim_end().contains('\n') {
+        true => output.line(format_args!("kernel {}", machine::kernel_parts())),
+        false => Ok(()),
+    });
+    output.finish(printed)
+}
+
 /// Runs the command that `arguments` (the program's name first) ask for, and reports a failure on standard error. `libraries`
 /// are used where none are installed beside the program.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, libraries: Libraries) -> ExitCode {
     commands::run::library::embed(libraries);
     let outcome = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command.run(),
-        // `--help` and `--version` come as errors that go to standard output.
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayVersion => version(&error),
+        // `--help` comes as an error that goes to standard output.
         Err(error) if !error.use_stderr() => output::written(error.print()),
         Err(error) => Err(Failure::from_clap(&error)),
     };

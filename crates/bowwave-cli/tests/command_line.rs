@@ -11,7 +11,7 @@ fn help_and_version_are_data() {
         assert!(help.contains(&format!("\n  {command} ")), "{help}");
         assert!(run(bowwave().args([command, "--help"])).contains("Examples:\n  bowwave "), "{command}");
     }
-    assert_eq!(run(bowwave().arg("--version")), format!("bowwave {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(run(bowwave().arg("-V")), format!("bowwave {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
@@ -102,4 +102,23 @@ fn explain_without_a_policy_explains_the_default_one() {
         common::run_with_input(bowwave().args(["explain", "-", "--json"]).args(arguments), trace)
     };
     assert_eq!(explain(&[]), explain(&["--policy", "stream"]));
+}
+
+#[test]
+fn the_long_version_has_the_commit_features_and_parts_of_the_kernel() {
+    let version = run(bowwave().arg("--version"));
+    let lines: Vec<_> = version.lines().collect();
+    assert_eq!(lines[0], format!("bowwave {}", env!("CARGO_PKG_VERSION")));
+    let git = std::process::Command::new("git")
+        .args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "--short=12", "HEAD"])
+        .output();
+    match git {
+        // Not of an archive, whose tests run all the same.
+        Ok(git) if git.status.success() && lines[1] != "commit unknown" => {
+            assert_eq!(lines[1], format!("commit {}", String::from_utf8_lossy(&git.stdout).trim()));
+        }
+        _ => assert_eq!(lines[1], "commit unknown"),
+    }
+    assert!(lines[2].starts_with("features mount, run"), "{version}");
+    assert!(lines[3].starts_with("kernel Linux ") && lines[3].contains(", io_uring "), "{version}");
 }

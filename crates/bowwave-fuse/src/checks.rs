@@ -1,7 +1,8 @@
 //! Whether a mount can be made, asked before anything is done.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -52,37 +53,91 @@ pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Something that mounts need, and that this machine or this user lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// What is missing.
+    pub cause: String,
+    /// What to do, before the command.
+    advice: &'static str,
+    /// The command that provides it.
+    pub command: &'static str,
+    /// What to do in a container instead.
+    container: &'static str,
+}
+
+/// Cause and remedy in one line.
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} `{}`", self.cause, self.advice, self.command)?;
+        if self.container.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; in a container add `{}`", self.container)
+        }
+    }
+}
+
 /// Whether this machine lets this process mount, or the reason why not.
 ///
 /// # Errors
 /// One line with the cause and the remedy, for a program that goes on without a mount.
 pub fn is_available() -> std::result::Result<(), String> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(DEVICE)
-        .map_err(|error| device_error(&error).to_string())?;
-    if may_mount() || fusermount().is_some() {
-        return Ok(());
-    }
-    Err("mounting needs root or fusermount3: install it with `apt install fuse3`, or in a container add \
-         `--cap-add SYS_ADMIN`"
-        .to_owned())
+    device().map_err(|lack| lack.to_string())?;
+    helper().map(drop).map_err(|lack| lack.to_string())
 }
 
-/// What it means that the FUSE device cannot be opened.
-pub(crate) fn device_error(error: &io::Error) -> Error {
-    Error::new(match error.kind() {
-        ErrorKind::PermissionDenied => format!(
-            "{DEVICE}: no access: run as root, or allow it with `chmod 666 {DEVICE}`; in a container add \
-             `--device {DEVICE} --cap-add SYS_ADMIN`"
-        ),
-        ErrorKind::NotFound => format!(
-            "{DEVICE} is missing: load it with `modprobe fuse`; in a container add \
-             `--device {DEVICE} --cap-add SYS_ADMIN`"
-        ),
-        _ => format!("{DEVICE}: {error}: load FUSE with `modprobe fuse`"),
+/// Whether this process can open the FUSE device.
+///
+/// # Errors
+/// What is missing.
+pub fn device() -> std::result::Result<(), Lack> {
+    open_device().map(drop)
+}
+
+pub(crate) fn open_device() -> std::result::Result<File, Lack> {
+    OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| {
+        let (cause, advice, command) = match error.kind() {
+            ErrorKind::PermissionDenied => {
+                (format!("{DEVICE}: no access"), "run as root, or allow it with", "chmod 666 /dev/fuse")
+            }
+            ErrorKind::NotFound => (format!("{DEVICE} is missing"), "load it with", "modprobe fuse"),
+            _ => (format!("{DEVICE}: {error}"), "load FUSE with", "modprobe fuse"),
+        };
+        Lack { cause, advice, command, container: "--device /dev/fuse --cap-add SYS_ADMIN" }
     })
+}
+
+/// How this process can mount: by itself, or with the program that mounts for users.
+///
+/// # Errors
+/// What is missing.
+pub fn helper() -> std::result::Result<&'static str, Lack> {
+    let ours = may_mount().then_some("by this process");
+    ours.or_else(fusermount).ok_or_else(|| Lack {
+        cause: "mounting needs root or fusermount3".to_owned(),
+        advice: "install it with",
+        command: "apt install fuse3",
+        container: "--cap-add SYS_ADMIN",
+    })
+}
+
+/// Whether users other than root may let others use their mounts.
+///
+/// # Errors
+/// What is missing.
+pub fn allow_other() -> std::result::Result<(), Lack> {
+    let config = fs::read_to_string(CONFIG).unwrap_or_default();
+    if config.lines().any(|line| line.trim() == "user_allow_other") { Ok(()) } else { Err(no_allow_other()) }
+}
+
+pub(crate) fn no_allow_other() -> Lack {
+    Lack {
+        cause: "other users are not allowed".to_owned(),
+        advice: "add a line `user_allow_other` to /etc/fuse.conf with",
+        command: "echo user_allow_other | sudo tee -a /etc/fuse.conf",
+        container: "",
+    }
 }
 
 /// Whether a file system type in the table of mounts is ours.
@@ -108,6 +163,9 @@ fn may_mount() -> bool {
         .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
         .is_some_and(|capabilities| capabilities >> CAP_SYS_ADMIN & 1 == 1)
 }
+
+/// Settings of `fusermount3`.
+const CONFIG: &str = "/etc/fuse.conf";
 
 /// The FUSE device.
 pub(crate) const DEVICE: &str = "/dev/fuse";

@@ -1,7 +1,7 @@
 //! Mounting and unmounting: by system call where that is allowed, by `fusermount3` where not.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,13 +13,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use crate::checks::{DEVICE, FS_TYPE, device_error, fusermount};
+use crate::checks::{FS_TYPE, fusermount, helper, no_allow_other, open_device};
 use crate::error::{Error, Result};
 
 /// Mounts at `point` and gives the connection to the kernel.
 pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
-    let device: OwnedFd =
-        OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| device_error(&error))?.into();
+    let device: OwnedFd = open_device().map_err(|lack| Error::new(lack.to_string()))?.into();
     // 40000: a directory, in the octal of `st_mode`.
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
@@ -47,10 +46,9 @@ pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bo
 /// `fusermount3` mounts for us and sends the connection over a socket, which it gets as its standard input.
 fn mount_as_user(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
     let Some(program) = fusermount() else {
-        return Err(Error::new(format!(
-            "{}: mounting needs root or fusermount3: install it with `apt install fuse3`",
-            point.display()
-        )));
+        let lack =
+            helper().err().map_or_else(|| "fusermount3 is missing".to_owned(), |lack| lack.to_string());
+        return Err(Error::new(format!("{}: {lack}", point.display())));
     };
     let failed = |error: &dyn std::fmt::Display| Error::new(format!("{program}: {error}"));
     let (ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
@@ -78,10 +76,9 @@ fn mount_as_user(point: &Path, source: &str, allow_other: bool, read_only: bool)
     let status = child.wait().map_err(|error| failed(&error))?;
     match received {
         Some(device) if status.success() => Ok(device),
-        _ if said.contains("user_allow_other") => Err(Error::new(format!(
-            "{}: other users are not allowed: add a line `user_allow_other` to /etc/fuse.conf",
-            point.display()
-        ))),
+        _ if said.contains("user_allow_other") => {
+            Err(Error::new(format!("{}: {}", point.display(), no_allow_other())))
+        }
         _ => Err(Error::new(format!("{}: {}", point.display(), said.trim().replace('\n', "; ")))),
     }
 }

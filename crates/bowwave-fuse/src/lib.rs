@@ -38,7 +38,7 @@ mod stamps;
 mod store;
 mod tree;
 
-pub use checks::is_available;
+pub use checks::{Lack, allow_other, device, helper, is_available};
 pub use error::{Error, Result};
 pub use mount::{Listener, Mount, Told, Unmounter, unmount};
 pub use mount_table::{Mounted, absolute, mounts};

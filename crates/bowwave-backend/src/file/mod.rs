@@ -28,6 +28,7 @@ use rustix::io::Errno;
 
 use self::open::{ALIGNMENT, FileObject, OpenFile};
 use self::request::Request;
+pub use self::ring::io_uring;
 use self::root::Root;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, Object, OpenWrite, Owner, Profile, Rename, Result,

@@ -295,6 +295,14 @@ const SLOTS_MAX: u32 = 1024;
 /// Most reads that may wait for a slot; only a caller that ignores the profile meets it.
 const WAITING_MAX: usize = 4096;
 
+/// Whether this process may use io_uring; without it, files of this machine are read by threads.
+///
+/// # Errors
+/// What the kernel says.
+pub fn io_uring() -> io::Result<()> {
+    IoUring::new(2).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;

@@ -253,6 +253,13 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
+/// Where the libraries are found; why not, if one is not.
+pub(crate) fn libraries() -> Result<String, String> {
+    let paths = [LIBRARY, swap::LIBRARY].map(|library| library.find());
+    let [first, second] = paths.map(|found| found.map_err(|failure| failure.to_string()));
+    Ok(format!("{}, {}, version {}", first?.display(), second?.display(), env!("CARGO_PKG_VERSION")))
+}
+
 /// What `LD_PRELOAD` is to be: our libraries, and what was there before.
 fn preload(libraries: &[Library]) -> Result<OsString, Failure> {
     let mut list = Vec::new();

@@ -14,6 +14,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, unlinkat};
 #[derive(Debug)]
 pub(super) struct Place {
     handle: OwnedFd,
+    /// Its path when it was opened.
+    pub(super) shown: PathBuf,
     /// Its owner.
     pub(super) user: u32,
 }
@@ -71,7 +73,7 @@ impl Place {
         if stat.st_mode & 0o077 != 0 {
             return Err(io::Error::other("other users have access to it (chmod 700 corrects that)"));
         }
-        Ok(Self { handle, user })
+        Ok(Self { handle, shown: path, user })
     }
 
     /// A path to a name in it, short enough for a socket's address, and the directory's even if it is replaced.

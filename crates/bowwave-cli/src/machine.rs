@@ -1,0 +1,178 @@
+//! What bowwave needs of a machine, and whether it is there: for `doctor` and `--version`.
+
+use std::{fs, io};
+
+use bowwave_region::uffd::{Delivery, Scope, Uffd};
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::{commands, setup};
+
+/// Something that bowwave needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it is there.
+    pub ok: bool,
+    /// What was found, or is missing.
+    pub found: String,
+    /// What does not work without it.
+    pub without: &'static str,
+    /// The command that provides it.
+    pub remedy: Option<String>,
+    /// Whether no mount is possible without it.
+    pub needed_for_mount: bool,
+}
+
+impl Check {
+    fn new(name: &'static str, without: &'static str, found: Result<String, (String, String)>) -> Self {
+        let needed_for_mount = false;
+        match found {
+            Ok(found) => Self { name, ok: true, found, without, remedy: None, needed_for_mount },
+            Err((found, remedy)) => {
+                Self { name, ok: false, found, without, remedy: Some(remedy), needed_for_mount }
+            }
+        }
+    }
+
+    fn for_mount(self) -> Self {
+        Self { needed_for_mount: true, ..self }
+    }
+}
+
+/// All checks.
+#[must_use]
+pub fn checks() -> Vec<Check> {
+    let lacks = |lack: bowwave_fuse::Lack| (lack.cause.clone(), lack.command.to_owned());
+    vec![
+        Check::new("kernel", "mounts and io_uring", kernel()),
+        Check::new(
+            "/dev/fuse",
+            "bowwave mount",
+            bowwave_fuse::device().map(|()| "accessible".to_owned()).map_err(lacks),
+        )
+        .for_mount(),
+        Check::new(
+            "permission to mount",
+            "bowwave mount",
+            bowwave_fuse::helper().map(str::to_owned).map_err(lacks),
+        )
+        .for_mount(),
+        Check::new(
+            "user_allow_other",
+            "bowwave mount --allow-other, for users other than root",
+            match rustix::process::geteuid().is_root() {
+                true => Ok("root needs no entry in /etc/fuse.conf".to_owned()),
+                false => bowwave_fuse::allow_other().map(|()| "in /etc/fuse.conf".to_owned()).map_err(lacks),
+            },
+        ),
+        Check::new("io_uring", "fast reads of local files; threads read them instead", io_uring()),
+        Check::new(
+            "userfaultfd",
+            "bowwave run --swap, and system calls on maps of stores",
+            userfaultfd()
+                .map(|()| "for this process and the kernel".to_owned())
+                .map_err(|why| (why, "sysctl -w vm.unprivileged_userfaultfd=1".to_owned())),
+        ),
+        Check::new("open files", "many open files and connections at once", open_files()),
+        Check::new("locked memory", "io_uring before Linux 5.12", locked_memory()),
+        Check::new("memory", "a cache of a useful size", memory()),
+        Check::new("library of bowwave run", "bowwave run", libraries()),
+        Check::new(
+            "runtime directory",
+            "bowwave status and bowwave ctl",
+            crate::control::place()
+                .map_err(|error| (error.to_string(), "mkdir -m 700 -p \"/tmp/bowwave-$(id -u)\"".to_owned())),
+        ),
+    ]
+}
+
+/// The parts of the kernel that bowwave uses, in one line.
+#[must_use]
+pub fn kernel_parts() -> String {
+    let word = |is: bool| if is { "yes" } else { "no" };
+    format!(
+        "Linux {}, FUSE {}, io_uring {}, userfaultfd {}",
+        release(),
+        word(bowwave_fuse::device().is_ok()),
+        word(io_uring().is_ok()),
+        word(userfaultfd().is_ok())
+    )
+}
+
+fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+fn version() -> (u32, u32) {
+    let release = release();
+    let mut numbers =
+        release.split(|letter: char| !letter.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+fn kernel() -> Result<String, (String, String)> {
+    if version() >= KERNEL_MIN {
+        return Ok(format!("Linux {}", release()));
+    }
+    let (major, minor) = KERNEL_MIN;
+    Err((format!("Linux {}, older than {major}.{minor}", release()), "apt full-upgrade".to_owned()))
+}
+
+fn io_uring() -> Result<String, (String, String)> {
+    bowwave_backend::io_uring().map(|()| "available".to_owned()).map_err(|error| {
+        let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+        match disabled.trim() {
+            "1" | "2" => (
+                format!("disabled by the sysctl kernel.io_uring_disabled={}", disabled.trim()),
+                "sysctl -w kernel.io_uring_disabled=0".to_owned(),
+            ),
+            // A container's seccomp filter refuses the system call.
+            _ => (error.to_string(), "docker run --security-opt seccomp=unconfined …".to_owned()),
+        }
+    })
+}
+
+fn userfaultfd() -> Result<(), String> {
+    Uffd::open(Scope::All, Delivery::Message).map(drop).map_err(|error: io::Error| error.to_string())
+}
+
+fn open_files() -> Result<String, (String, String)> {
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < OPEN_FILES_MIN => {
+            Err((format!("at most {limit}"), format!("ulimit -n {OPEN_FILES_MIN}")))
+        }
+        Some(limit) => Ok(format!("at most {limit}")),
+        None => Ok("no limit".to_owned()),
+    }
+}
+
+fn locked_memory() -> Result<String, (String, String)> {
+    match getrlimit(Resource::Memlock).current {
+        Some(limit) if limit < LOCKED_MIN && version() < (5, 12) => {
+            Err((format!("at most {}", setup::size(limit)), format!("ulimit -l {}", LOCKED_MIN >> 10)))
+        }
+        Some(limit) => Ok(format!("at most {}", setup::size(limit))),
+        None => Ok("no limit".to_owned()),
+    }
+}
+
+fn memory() -> Result<String, (String, String)> {
+    let all = bowwave_engine::available_memory();
+    let found = format!("{}, of which a cache has {} by default", setup::size(all), setup::size(all / 4));
+    if all >= MEMORY_MIN { Ok(found) } else { Err((found, "docker run --memory 1g …".to_owned())) }
+}
+
+fn libraries() -> Result<String, (String, String)> {
+    commands::run::libraries().map_err(|why| (why, "make install".to_owned()))
+}
+
+/// The oldest kernel that tests run on.
+const KERNEL_MIN: (u32, u32) = (5, 10);
+/// Descriptors for some hundred connections and a thousand files.
+const OPEN_FILES_MIN: u64 = 4096;
+/// Memory of rings.
+const LOCKED_MIN: u64 = 8 << 20;
+/// A quarter of it holds a few readahead windows.
+const MEMORY_MIN: u64 = 128 << 20;
