@@ -121,6 +121,8 @@ pub struct Profile {
     pub deadline: Option<Duration>,
     /// Whether one head does all the work, so that places count: neighbouring bytes cost little, far ones a seek.
     pub seeks: bool,
+    /// Whether listings tell sizes and times. Where they do not, entries have the size 0 and `stat` tells both.
+    pub lists_sizes: bool,
     /// What can be written.
     pub writes: Writes,
     /// For [`Writes::Whole`] the size of a part in bytes; for [`Writes::Anywhere`] the write size in bytes beyond which
@@ -141,6 +143,7 @@ impl Profile {
             latency: Duration::ZERO,
             deadline: None,
             seeks: false,
+            lists_sizes: true,
             writes: Writes::No,
             write_part_bytes: 0,
         }

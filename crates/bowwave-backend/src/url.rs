@@ -43,6 +43,8 @@ pub struct Options {
     pub verify: bool,
     /// Object stores: most entries of one directory. Each takes some 400 bytes of memory while it is listed. Default: 10^6.
     pub list_entries_max: u64,
+    /// Web servers: list directories by their index pages, and check at the mount that a directory is there. Default: yes.
+    pub web_index: bool,
     /// Requests in flight at most. Default: what suits the store.
     pub connections: Option<u32>,
     /// Files: read with `O_DIRECT` where the file system has it. Default: yes.
@@ -67,6 +69,7 @@ impl Default for Options {
             require_version: false,
             verify: true,
             list_entries_max: 1_000_000,
+            web_index: true,
             connections: None,
             direct: true,
             file_io: FileIo::Auto,

@@ -62,6 +62,12 @@ pub struct StoreArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     list_max: u64,
 
+    /// Do not list the directories of a web server by its index pages
+    ///
+    /// Files are then opened by name alone. A mount does not check that its directory is there.
+    #[arg(long)]
+    no_index: bool,
+
     /// In which order the store is asked
     ///
     /// deadline: what someone waits for before what nobody waits for, which has its turn, too. deadline-literal: the
@@ -358,6 +364,7 @@ impl StoreArgs {
             require_version: self.require_version,
             verify: !self.no_verify,
             list_entries_max: self.list_max,
+            web_index: !self.no_index,
             connections: self.connections,
             ..bowwave_backend::Options::default()
         }

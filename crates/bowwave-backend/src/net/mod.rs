@@ -11,6 +11,7 @@ mod exchange;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod http;
+mod index;
 mod intake;
 mod lend;
 mod limits;

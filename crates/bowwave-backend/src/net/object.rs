@@ -59,6 +59,14 @@ impl ObjectBackend {
 
     /// What stands at `path`: an object, or `None` for a directory.
     pub(super) fn look(&self, path: &Path) -> Result<Option<Meta>> {
+        match self.find(path)? {
+            Standing::Object(meta) => Ok(Some(*meta)),
+            Standing::Directory => Ok(None),
+            Standing::Nothing => Err(path::not_found(&self.url, path)),
+        }
+    }
+
+    fn find(&self, path: &Path) -> Result<Standing> {
         let (key, place) = self.key(path)?;
         let (cloud, is_bucket) = (Arc::clone(&self.cloud), key.as_ref().is_empty());
         let prefix = if is_bucket { String::new() } else { format!("{key}/") };
@@ -75,12 +83,12 @@ impl ObjectBackend {
                 .await
         })?;
         let page = match looked {
-            Looked::Object(found) => return Ok(Some(*found)),
+            Looked::Object(found) => return Ok(Standing::Object(found)),
             Looked::Page(page) => self.cloud.parse(&page)?,
         };
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
         // An empty bucket is there all the same.
-        if is_bucket || has_some { Ok(None) } else { Err(path::not_found(&self.url, path)) }
+        Ok(if is_bucket || has_some { Standing::Directory } else { Standing::Nothing })
     }
 
     /// The first keys that begin with `prefix`, at most `count`.
@@ -153,6 +161,14 @@ impl ObjectBackend {
     }
 }
 
+/// What stands at a path.
+enum Standing {
+    Object(Box<Meta>),
+    /// Keys begin with the path and a slash.
+    Directory,
+    Nothing,
+}
+
 /// What a lookup has found.
 enum Looked {
     Object(Box<Meta>),
@@ -190,15 +206,23 @@ impl Backend for ObjectBackend {
 
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        Ok(match self.look(path)? {
-            Some(meta) => Entry {
+        match self.find(path)? {
+            Standing::Object(meta) => Ok(Entry {
                 size: meta.size,
                 modified: meta.modified,
                 identity: Some(meta.identity()),
                 ..Entry::new(name, EntryKind::File)
-            },
-            None => Entry::directory(name),
-        })
+            }),
+            Standing::Directory => Ok(Entry::directory(name)),
+            // A prefix needs no existence: the first object that is written makes it.
+            Standing::Nothing if path.as_os_str().is_empty() => Ok(Entry::directory(name)),
+            Standing::Nothing => Err(path::not_found(&self.url, path)),
+        }
+    }
+
+    fn probe(&self) -> Result<Option<String>> {
+        let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
+        Ok(matches!(self.find(Path::new(""))?, Standing::Nothing).then(note))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -229,8 +253,14 @@ impl Backend for ObjectBackend {
             };
             names.insert(name, entry).is_none()
         })?;
-        if !is_directory && self.look(path)?.is_some() {
-            return Err(path::not_a_directory(&self.url, path));
+        if !is_directory {
+            match self.find(path)? {
+                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
+                Standing::Nothing if !path.as_os_str().is_empty() => {
+                    return Err(path::not_found(&self.url, path));
+                }
+                Standing::Directory | Standing::Nothing => {}
+            }
         }
         Ok(names.into_values().collect())
     }

@@ -3,7 +3,7 @@
 mod background;
 mod stats;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -148,7 +148,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let opened =
         Opened::for_writing(&args.disk.url(&url)?, args.policy, (&args.cache(), &args.store), args.write)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
-    opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
+    if let Some(note) = opened.store.probe().map_err(|error| setup::of_engine(&error))? {
+        background::note(args.tell_ready, &note)?;
+    }
     if let Some(age) = args.abort_uploads {
         let aborted = uploads::abort_old(&opened.store, age)?;
         if aborted > 0 {
@@ -167,7 +169,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
-    let options = MountOptions { caution: opened.store.network().is_some(), ..args.options() };
+    let options = MountOptions {
+        caution: opened.store.network().is_some(),
+        lists_sizes: opened.store.profile().lists_sizes,
+        ..args.options()
+    };
     let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, complaints())
         .map_err(Failure::failed)?;
     let listener = Listener::start(signals, mount.unmounter())?;
