@@ -34,6 +34,16 @@ pub trait Backend: Debug + Send + Sync {
     /// `NotFound` if nothing stands there; any other kind as the store says.
     fn stat(&self, path: &Path) -> Result<Entry>;
 
+    /// Requests the root once, with the usual retries, and fails if nothing can be read there: a mount asks before it is
+    /// made, so that a wrong URL is an error and no mount. Returns what a user should know of the store, if there is
+    /// something, as a sentence without a capital and a full stop. Blocks.
+    ///
+    /// # Errors
+    /// As [`stat`](Self::stat) of the root.
+    fn probe(&self) -> Result<Option<String>> {
+        self.stat(Path::new("")).map(|_| None)
+    }
+
     /// Lists a folder in byte order of names. Blocks.
     ///
     /// # Errors

@@ -142,6 +142,8 @@ pub struct Profile {
     pub deadline: Option<Duration>,
     /// Whether one head does all the work, so that places count: neighbouring bytes cost little, far ones a seek.
     pub seeks: bool,
+    /// Whether listings tell sizes and times. Where they do not, entries have the size 0 and `stat` tells both.
+    pub lists_sizes: bool,
     /// What can be written.
     pub writes: Writes,
     /// Whether a store of [`Writes::Whole`] keeps modes, owners and times of files that programs set.
@@ -164,6 +166,7 @@ impl Profile {
             latency: Duration::ZERO,
             deadline: None,
             seeks: false,
+            lists_sizes: true,
             writes: Writes::No,
             attributes: false,
             write_part_bytes: 0,

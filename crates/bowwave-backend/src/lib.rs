@@ -46,8 +46,8 @@
 //!
 //! # What it does not do
 //!
-//! It repeats no read: that is the engine's part, with the same rules ([`bowwave_core::network`]). It locks nothing, lists
-//! and writes no web server, and follows no change: a changed object fails its readers, who open it again. It checks
+//! It repeats no read: that is the engine's part, with the same rules ([`bowwave_core::network`]). It locks nothing, writes
+//! no web server, and follows no change: a changed object fails its readers, who open it again. It checks
 //! versions, lengths and, of S3, checksums.
 
 mod backend;

@@ -62,6 +62,12 @@ pub struct StoreArgs {
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     list_max: u64,
 
+    /// Do not list the directories of a web server by its index pages
+    ///
+    /// Files are then opened by name alone. A mount does not check that its directory is there.
+    #[arg(long, hide_short_help = true)]
+    no_index: bool,
+
     /// Retries of a failed request, where a retry may help
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=100))]
     retries: u32,
@@ -289,6 +295,7 @@ impl StoreArgs {
             require_version: self.require_version,
             verify: !self.no_verify,
             list_entries_max: self.list_max,
+            web_index: !self.no_index,
             connections: self.connections,
             ..bowwave_backend::Options::default()
         }

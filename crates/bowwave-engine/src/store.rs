@@ -76,6 +76,14 @@ impl Store {
         self.inner.backend.disk()
     }
 
+    /// Requests the root of the store once, and returns what a user should know of the store, if there is something.
+    ///
+    /// # Errors
+    /// As the store says, if nothing can be read there.
+    pub fn probe(&self) -> Result<Option<String>> {
+        Ok(self.inner.backend.probe()?)
+    }
+
     /// Describes one entry; the empty path is the root. Of a file that is being written the size is that of now.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ pub struct MountOptions {
     pub requests_max: usize,
     /// Whether the listener hears of the first file without a strong entity tag: for stores behind a network. Default: no.
     pub caution: bool,
+    /// Whether listings of the tree tell sizes and times, so that the kernel may use them. Default: yes.
+    pub lists_sizes: bool,
     /// Whether other users may use the mount (for a mount by a user, `/etc/fuse.conf` must allow it). Default: no.
     pub allow_other: bool,
     /// Owner to show for everything. Default: the store's, or where it has none the mounting user.
@@ -69,6 +71,7 @@ impl Default for MountOptions {
             ttl: Duration::from_secs(1),
             requests_max: 64,
             caution: false,
+            lists_sizes: true,
             allow_other: false,
             uid: None,
             gid: None,

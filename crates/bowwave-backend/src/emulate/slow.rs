@@ -82,6 +82,7 @@ impl Backend for Slow {
             latency,
             deadline: None,
             seeks: self.device.disk.is_some(),
+            lists_sizes: inner.lists_sizes,
             writes: inner.writes,
             attributes: inner.attributes,
             write_part_bytes: match inner.writes {

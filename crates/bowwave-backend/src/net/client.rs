@@ -14,6 +14,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use super::exchange::Client;
 use super::limits::DOCUMENT_BYTES_MAX;
 use super::validator::rfc1123;
+use super::wire::explain;
 use super::xml;
 use crate::{Error, ErrorKind};
 
@@ -64,7 +65,14 @@ fn client_error(place: &str, error: &reqwest::Error) -> Error {
         let error = Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
         return error.retryable(false);
     } else if error.is_connect() {
-        (ErrorKind::Unavailable, "cannot connect; is the server up and the address right?")
+        let address = error.url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+        let address =
+            address.map_or_else(|| "the server".to_owned(), |(host, port)| format!("{host}:{port}"));
+        let what = match chain(error).contains("dns error") {
+            true => format!("{address} has no address; check the name"),
+            false => format!("cannot connect to {address}; is the server up and the address right?"),
+        };
+        return Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
     } else if (error.is_body() || error.is_decode()) && !broken_connection(error) {
         (ErrorKind::Truncated, "the body ended early")
     } else if error.is_builder() || error.is_redirect() {
@@ -156,18 +164,6 @@ impl HttpService for Connector {
         if status.is_redirection() {
             return Err(failed(redirected(&self.place, status, &headers)));
         }
-        match status.as_u16() {
-            404 if of_upload => {
-                let message = format!("{}: the upload is gone: aborted, or too old", self.place);
-                return Err(failed(Error::new(ErrorKind::NotFound, message)));
-            }
-            401 | 403 | 429 | 500..=599 if of_upload || status.as_u16() >= 429 => {
-                if let Some(error) = status_error(&self.place, status, &headers) {
-                    return Err(failed(error));
-                }
-            }
-            _ => {}
-        }
         let body = match status.is_success() {
             true => incoming.collect(DOCUMENT_BYTES_MAX).await.map_err(failed)?,
             false => {
@@ -175,7 +171,22 @@ impl HttpService for Connector {
                 if let Some(error) = damaged(&self.place, &text) {
                     return Err(failed(error));
                 }
-                // The library explains the others.
+                let code = xml::find(text.as_bytes(), "Error", "Code").unwrap_or_default();
+                let is_explained = match status.as_u16() {
+                    404 if of_upload && code != NO_BUCKET => {
+                        let message = format!("{}: the upload is gone: aborted, or too old", self.place);
+                        return Err(failed(Error::new(ErrorKind::NotFound, message)));
+                    }
+                    // The library tells a name that is taken from a condition that does not hold.
+                    304 | 404 | 409 | 412 => code == NO_BUCKET,
+                    429 | 500..=599 => true,
+                    401 | 403 if of_upload => true,
+                    // Servers of credentials send no such document; the library knows their statuses.
+                    _ => !code.is_empty(),
+                };
+                if is_explained {
+                    return Err(failed(explain(&self.place, status, &headers, &text)));
+                }
                 text.into()
             }
         };
@@ -208,6 +219,8 @@ pub(super) fn redirected(place: &str, status: StatusCode, headers: &HeaderMap) -
     Error::new(ErrorKind::Protocol, message)
 }
 
+/// The code of S3 for a bucket that does not exist.
+const NO_BUCKET: &str = "NoSuchBucket";
 /// Servers put whole pages into their errors.
 const MESSAGE_BYTES_MAX: usize = 300;
 /// A server that asks for more is as good as down.

@@ -158,7 +158,10 @@ impl Cloud {
         match incoming.status().as_u16() {
             404 => return Ok(None),
             200..=299 => {}
-            _ => return Err(explained(place, incoming).await),
+            status => {
+                let error = explained(place, incoming).await;
+                return Err(self.reason(key, place, status).await.unwrap_or(error));
+            }
         }
         let meta = Meta::of(key.clone(), incoming.headers());
         let mut meta = meta.ok_or_else(|| foreign(place, "it tells no size"))?;
@@ -183,6 +186,21 @@ impl Cloud {
             }
         });
         looked.await
+    }
+
+    /// The error for a HEAD that a store refused with `status`. A response to HEAD has no body that could say why, so the
+    /// first byte is requested. `None` if the store does not say more then.
+    async fn reason(&self, key: &Key, place: &str, status: u16) -> Option<Error> {
+        if !matches!(status, 400 | 401 | 403) {
+            return None;
+        }
+        let headers = [(http::header::RANGE, "bytes=0-0".to_owned())];
+        let request = Outgoing { headers: &headers, ..Outgoing::new(Method::GET, key.as_ref()) };
+        let incoming = self.wire.send(request, self.timeout()).await.ok()?;
+        match incoming.status().as_u16() == status {
+            true => Some(explained(place, incoming).await),
+            false => None,
+        }
     }
 
     /// A page of a listing, as the store sends it. Its attempts and its deadline are those of `retry`, if there is one.

@@ -10,7 +10,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bowwave_core::network::Validators;
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, RANGE};
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RANGE,
+};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 
@@ -18,6 +21,8 @@ use super::call::persist;
 use super::checksum::Checksums;
 use super::client::status_error;
 use super::exchange::{Client, Incoming};
+use super::index::{self, Refused};
+use super::limits::LIST_PAGE_BYTES_MAX;
 use super::meta::{identity, time_of};
 use super::ranged::{Remote, Source, Version};
 use super::redirect::{self, REDIRECTS_MAX};
@@ -28,7 +33,7 @@ use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, Options, Profile, Result, path,
 };
 
-/// One object of a web server, or all below a folder (a URL that ends in `/`); folders cannot be listed.
+/// One object of a web server, or all below a directory (a URL that ends in `/`), as far as the server lists it.
 #[derive(Debug)]
 pub struct HttpBackend {
     /// For messages: without password and query.
@@ -38,6 +43,9 @@ pub struct HttpBackend {
     gate: Gate,
     slots: u32,
     require_version: bool,
+    /// Whether directories are listed by the server's index pages.
+    index: bool,
+    list_entries_max: u64,
 }
 
 impl HttpBackend {
@@ -53,8 +61,9 @@ impl HttpBackend {
         }
         let slots = options.connections.unwrap_or(SLOTS).max(1);
         let client = Client::new(options, slots)?;
-        let require_version = options.require_version;
-        Ok(Self { url: redacted(url), base, client, gate: Gate::new(slots), slots, require_version })
+        let (require_version, index) = (options.require_version, options.web_index);
+        let (url, gate, list_entries_max) = (redacted(url), Gate::new(slots), options.list_entries_max);
+        Ok(Self { url, base, client, gate, slots, require_version, index, list_entries_max })
     }
 
     /// The URL of `path` and its name for messages.
@@ -94,6 +103,7 @@ impl Backend for HttpBackend {
             slots: self.slots,
             latency: Duration::from_millis(20),
             deadline: Some(self.client.limits.deadline),
+            lists_sizes: false,
             ..Profile::read_only("http")
         }
     }
@@ -111,10 +121,57 @@ impl Backend for HttpBackend {
         }
     }
 
+    fn probe(&self) -> Result<Option<String>> {
+        let (url, place) = self.place(Path::new(""))?;
+        if !is_folder(&url) {
+            return match self.look(Path::new(""))? {
+                Seen::File { .. } => Ok(None),
+                Seen::Folder => {
+                    let message = format!("{place}: this is a directory; end the URL with `/`");
+                    Err(Error::new(ErrorKind::NotADirectory, message))
+                }
+            };
+        }
+        let (client, index) = (self.client.clone(), self.index);
+        runtime::wait(async move {
+            persist(client.limits.retry, &client.traffic, || probe_directory(&client, &url, &place, index))
+                .await
+        })
+    }
+
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let (_, place) = self.place(path)?;
-        let message = format!("{place}: a web server cannot list its files; open them by name");
-        Err(Error::new(ErrorKind::Unsupported, message))
+        let (mut url, place) = self.place(path)?;
+        let unlisted = |why: &str| {
+            let message = format!("{place}: the server lists no files here ({why}); open them by name");
+            Error::new(ErrorKind::Unsupported, message)
+        };
+        if !self.index {
+            return Err(unlisted("--no-index"));
+        }
+        if !is_folder(&url) {
+            // The root is one file; below it, a directory's page has a slash.
+            if path.as_os_str().is_empty() {
+                return Err(path::not_a_directory(&self.url, path));
+            }
+            url.set_path(&format!("{}/", url.path()));
+        }
+        let client = self.client.clone();
+        let page = runtime::wait({
+            let place = place.clone();
+            async move {
+                persist(client.limits.retry, &client.traffic, || index_page(&client, &url, &place)).await
+            }
+        })?;
+        let Some(page) = page else { return Err(path::not_a_directory(&self.url, path)) };
+        match index::read(&page.kind, &page.body, &page.url, self.list_entries_max) {
+            Ok(entries) => Ok(entries),
+            Err(Refused::NoIndex(why)) => Err(unlisted(&format!("the page is no index: {why}"))),
+            Err(Refused::TooMany) => {
+                let most = self.list_entries_max;
+                let message = format!("{place}: more than {most} entries in one directory (--list-max)");
+                Err(Error::new(ErrorKind::TooLarge, message))
+            }
+        }
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
@@ -159,6 +216,50 @@ async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
                 .unwrap_or_else(|| path::not_found(place, Path::new(""))))
         }
         _ => look_by_range(client, url, place).await,
+    }
+}
+
+/// The page of a directory.
+struct IndexPage {
+    kind: String,
+    body: Bytes,
+    /// Where redirections have led: links are relative to it.
+    url: Url,
+}
+
+/// The page at `url`, which ends in a slash; `None` if a file is there.
+async fn index_page(client: &Client, url: &Url, place: &str) -> Result<Option<IndexPage>> {
+    // caddy sends its list as JSON to clients that accept it; nginx sends what it is set up for.
+    let headers = [(ACCEPT_ENCODING, "identity".to_owned()), (ACCEPT, INDEX_KINDS.to_owned())];
+    let (incoming, at) = follow(client, place, Method::GET, url, &headers).await?;
+    if !is_folder(&at) {
+        return Ok(None);
+    }
+    if let Some(error) = status_error(place, incoming.status(), incoming.headers()) {
+        return Err(error);
+    }
+    let kind = text(incoming.headers(), CONTENT_TYPE).unwrap_or_default();
+    let body = incoming.collect(LIST_PAGE_BYTES_MAX).await?;
+    Ok(Some(IndexPage { kind, body, url: at }))
+}
+
+/// Requests a directory, and returns what is wrong with listing it. Without `index` any response will do that shows a server
+/// which knows us: many servers have no page for a directory whose files they serve.
+async fn probe_directory(client: &Client, url: &Url, place: &str, index: bool) -> Result<Option<String>> {
+    let headers = [(ACCEPT_ENCODING, "identity".to_owned())];
+    let incoming = send(client, place, Method::GET, url, &headers).await?;
+    let Some(error) = status_error(place, incoming.status(), incoming.headers()) else { return Ok(None) };
+    match incoming.status().as_u16() {
+        401 | 408 | 429 | 500..=599 => Err(error),
+        _ if !index => Ok(None),
+        404 | 410 => {
+            let message = format!("{error}; check the URL, or open files by name with --no-index");
+            Err(error.with_message(message))
+        }
+        _ => {
+            let status = incoming.status();
+            Ok(Some(format!("{place}: the server lists no files here ({status}); they are opened by name")))
+        }
     }
 }
 
@@ -286,5 +387,6 @@ fn redacted(url: &str) -> String {
     }
 }
 
+const INDEX_KINDS: &str = "application/json, text/html;q=0.9";
 /// Connections to one server: enough to fill a fast link over a long way, few enough to be let in.
 const SLOTS: u32 = 32;

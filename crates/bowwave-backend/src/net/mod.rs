@@ -12,6 +12,7 @@ mod exchange;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod http;
+mod index;
 mod intake;
 mod lend;
 mod limits;

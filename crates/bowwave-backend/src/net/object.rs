@@ -67,6 +67,7 @@ impl ObjectBackend {
         Ok(match self.standing(path)? {
             Standing::Object(meta) => Some(*meta),
             Standing::Directory { .. } => None,
+            Standing::Nothing => return Err(path::not_found(&self.url, path)),
         })
     }
 
@@ -95,7 +96,7 @@ impl ObjectBackend {
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
         // An empty bucket is there all the same.
         if !(is_bucket || has_some) {
-            return Err(path::not_found(&self.url, path));
+            return Ok(Standing::Nothing);
         }
         // In order of bytes a marker comes before all that is in the directory.
         let marked = page.objects.first().is_some_and(|first| first.key == marker);
@@ -168,14 +169,16 @@ impl ObjectBackend {
     }
 }
 
-/// What a name stands for.
+/// What stands at a path.
 #[derive(Debug)]
 pub(super) enum Standing {
     Object(Box<Meta>),
+    /// Keys begin with the path and a slash.
     Directory {
         /// It has a marker.
         marked: bool,
     },
+    Nothing,
 }
 
 /// What a lookup has found.
@@ -258,7 +261,15 @@ impl Backend for ObjectBackend {
                 Ok(with_stored(Entry::directory(name), self.stored_of_marker(path)?))
             }
             Standing::Directory { .. } => Ok(Entry::directory(name)),
+            // A prefix needs no existence: the first object that is written creates it.
+            Standing::Nothing if path.as_os_str().is_empty() => Ok(Entry::directory(name)),
+            Standing::Nothing => Err(path::not_found(&self.url, path)),
         }
+    }
+
+    fn probe(&self) -> Result<Option<String>> {
+        let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
+        Ok(matches!(self.standing(Path::new(""))?, Standing::Nothing).then(note))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -290,8 +301,14 @@ impl Backend for ObjectBackend {
         self.list_pages(Pages::below(&prefix, true, 0), limits, |page| {
             ControlFlow::Continue(Found::all(page).map(|found| u64::from(take(found))).sum())
         })?;
-        if !is_directory && self.look(path)?.is_some() {
-            return Err(path::not_a_directory(&self.url, path));
+        if !is_directory {
+            match self.standing(path)? {
+                Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
+                Standing::Nothing if !path.as_os_str().is_empty() => {
+                    return Err(path::not_found(&self.url, path));
+                }
+                Standing::Directory { .. } | Standing::Nothing => {}
+            }
         }
         Ok(names.into_values().collect())
     }

@@ -143,7 +143,7 @@ impl Version {
             headers.push((RANGE, format!("bytes={}-{}", range.start, range.end - 1)));
         }
         if let Some((name, value)) = condition(&self.validators) {
-            headers.push((name, value.to_owned()));
+            headers.push((name, value));
         }
         let incoming = self.send(&headers).await?;
         let (status, found) = (incoming.status(), incoming.headers());

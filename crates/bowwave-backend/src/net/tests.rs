@@ -49,7 +49,8 @@ impl Fixture for Served {
 fn web() -> (HttpServer, Served) {
     let folder = tempfile::tempdir().unwrap();
     let server = HttpServer::start(folder.path()).unwrap();
-    let (url, options) = (server.url(), Options::default());
+    // The server has no index pages: its directories are 404.
+    let (url, options) = (server.url(), Options { web_index: false, ..Options::default() });
     (server, Served { folder, below: "", puts: AtomicU64::new(0), url, options, lists: false })
 }
 

@@ -14,12 +14,15 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
     Validators { etag: given(ETAG), modified: given(LAST_MODIFIED), size: None }
 }
 
-/// The header that makes a request fail if the object is another by now.
-pub(super) fn condition(version: &Validators) -> Option<(HeaderName, &str)> {
-    version.condition().map(|condition| match condition {
-        Condition::IfMatch(etag) => (IF_MATCH, etag),
-        Condition::IfUnmodifiedSince(modified) => (IF_UNMODIFIED_SINCE, modified),
-    })
+/// The header that makes a request fail if the object is another by now. A `Last-Modified` that is no time makes none.
+pub(super) fn condition(version: &Validators) -> Option<(HeaderName, String)> {
+    match version.condition()? {
+        Condition::IfMatch(etag) => Some((IF_MATCH, etag.to_owned())),
+        Condition::IfUnmodifiedSinceNext(modified) => {
+            let next = rfc1123(modified)? + Duration::from_secs(1);
+            Some((IF_UNMODIFIED_SINCE, httpdate::fmt_http_date(next)))
+        }
+    }
 }
 
 /// The head of a response as the core checks it. `coding` is the `Content-Encoding` that the object was opened with.
@@ -47,17 +50,7 @@ pub(super) fn response(status: u16, headers: &HeaderMap, coding: Option<&str>) -
 
 /// A time such as `Sun, 06 Nov 1994 08:49:37 GMT`; `None` for others.
 pub(super) fn rfc1123(text: &str) -> Option<SystemTime> {
-    let mut parts = text.split_once(", ")?.1.split([' ', ':']);
-    let day: u64 = parts.next()?.parse().ok()?;
-    let name = parts.next()?;
-    let month = MONTHS.iter().position(|month| *month == name)? as u64;
-    let mut number = || parts.next()?.parse::<u64>().ok();
-    let (year, hour, minute, second) = (number()?, number()?, number()?, number()?);
-    if !(1970..=9999).contains(&year) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let days = days_since_1970(year, month, day);
-    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
+    httpdate::parse_http_date(text).ok()
 }
 
 /// `Content-Range: bytes FIRST-LAST/TOTAL`, as a half-open range; `None` where the server does not say.
@@ -134,8 +127,6 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
 
 /// Days from 1 March of year 0 to 1 January 1970.
 const DAYS_TO_1970: u64 = 719_468;
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 #[cfg(test)]
 mod tests {

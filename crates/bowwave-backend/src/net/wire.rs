@@ -245,11 +245,22 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
         (_, "KeyTooLongError") => kind(ErrorKind::NameTooLong, "the key is too long"),
         (_, "NoSuchBucket" | "ContainerNotFound") => kind(ErrorKind::NotFound, "no such bucket"),
         (_, "NoSuchUpload") => kind(ErrorKind::NotFound, "the upload is gone: aborted, or too old"),
-        (_, "InvalidAccessKeyId") => {
-            kind(ErrorKind::Unauthenticated, "the store does not know this access key")
-        }
+        (_, "InvalidAccessKeyId") => kind(
+            ErrorKind::Unauthenticated,
+            "the store does not know this access key; check it and --endpoint",
+        ),
         (_, "SignatureDoesNotMatch" | "AuthenticationFailed") => {
-            kind(ErrorKind::Unauthenticated, "the secret does not fit the access key")
+            kind(ErrorKind::Unauthenticated, "the secret does not fit the access key; check both")
+        }
+        (_, "AccessDenied") => {
+            let what = "access denied: these credentials, or their absence, do not allow it";
+            kind(ErrorKind::PermissionDenied, what)
+        }
+        (_, "AuthorizationHeaderMalformed") => {
+            let region = xml::find(body.as_bytes(), "Error", "Region").unwrap_or_default();
+            let region = if region.is_empty() { "NAME".to_owned() } else { one_line(&region) };
+            let what = format!("the bucket is in another region; use --region {region}");
+            kind(ErrorKind::Invalid, &what)
         }
         (_, "ExpiredToken") => kind(ErrorKind::Unauthenticated, "the session token has expired"),
         _ => match &plain {

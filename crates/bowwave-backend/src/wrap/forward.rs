@@ -7,6 +7,10 @@ macro_rules! forward_lookups {
             self.below().stat(path)
         }
 
+        fn probe(&self) -> crate::Result<Option<String>> {
+            self.below().probe()
+        }
+
         fn list(&self, path: &std::path::Path) -> crate::Result<Vec<crate::Entry>> {
             self.below().list(path)
         }

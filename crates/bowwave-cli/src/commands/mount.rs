@@ -6,7 +6,7 @@ mod shown;
 mod stats;
 mod subject;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -144,7 +144,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     )?);
     let metadata = args.shown.metadata_of(&opened)?;
     // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
-    opened.store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
+    if let Some(note) = opened.store.probe().map_err(|error| setup::of_engine(&error))? {
+        background::note(args.tell_ready, &note)?;
+    }
     if let Some(age) = args.abort_uploads {
         let aborted = uploads::abort_old(&opened.store, age)?;
         if aborted > 0 {
@@ -163,7 +165,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
-    let options = MountOptions { caution: opened.store.network().is_some(), metadata, ..args.options() };
+    let options = MountOptions {
+        caution: opened.store.network().is_some(),
+        lists_sizes: opened.store.profile().lists_sizes,
+        metadata,
+        ..args.options()
+    };
     let calls = Arc::<Calls>::default();
     let mount = Mount::with_listener(opened.store.clone(), &args.dir, options, calls.listener())
         .map_err(Failure::failed)?;

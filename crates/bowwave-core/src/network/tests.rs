@@ -124,7 +124,7 @@ fn all_validators_that_both_have_must_agree() {
 fn weak_tags_are_no_condition_and_identify_nothing() {
     assert_eq!(version("\"a\"", "t", 1).condition(), Some(Condition::IfMatch("\"a\"")));
     for weak in ["W/\"a\"", "w/\"a\"", " W/\"a\""] {
-        assert_eq!(version(weak, "t", 1).condition(), Some(Condition::IfUnmodifiedSince("t")));
+        assert_eq!(version(weak, "t", 1).condition(), Some(Condition::IfUnmodifiedSinceNext("t")));
         assert_eq!(version(weak, "t", 1).strength(), Strength::Dated);
         assert_eq!(version(weak, "", 1).condition(), None);
         assert_eq!(version(weak, "", 1).strength(), Strength::None);

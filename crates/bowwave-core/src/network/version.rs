@@ -18,8 +18,11 @@ pub struct Validators {
 pub enum Condition<'a> {
     /// `If-Match` with a strong tag.
     IfMatch(&'a str),
-    /// `If-Unmodified-Since`.
-    IfUnmodifiedSince(&'a str),
+    /// `If-Unmodified-Since` with the second after this time.
+    ///
+    /// The header has whole seconds. A server that compares the fraction of a second of its file system with it would refuse
+    /// the very version that has this `Last-Modified`.
+    IfUnmodifiedSinceNext(&'a str),
 }
 
 /// How well versions can be told apart.
@@ -49,7 +52,7 @@ impl Validators {
         match (self.strong(), &self.modified) {
             (Some(etag), _) => Some(Condition::IfMatch(etag)),
             // A weak tag never matches: it does not promise equal bytes.
-            (None, Some(modified)) => Some(Condition::IfUnmodifiedSince(modified)),
+            (None, Some(modified)) => Some(Condition::IfUnmodifiedSinceNext(modified)),
             (None, None) => None,
         }
     }

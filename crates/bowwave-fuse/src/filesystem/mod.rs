@@ -140,11 +140,10 @@ impl<T: Tree> Filesystem for Requests<T> {
         // Each is an improvement where the kernel has it.
         let capabilities = [
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ];
+        let with_sizes = [InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO];
         // Not FUSE_ATOMIC_O_TRUNC: the kernel would have us cut a running program's file, and refuse only then.
         let writing = [InitFlags::FUSE_HANDLE_KILLPRIV_V2];
         // Of objects, nothing is cut before they are published.
@@ -154,7 +153,8 @@ impl<T: Tree> Filesystem for Requests<T> {
         let writing = writing.iter().filter(|_| self.operations.is_writable());
         let owned = owned.iter().filter(|_| self.operations.is_file_system());
         let objects = objects.iter().filter(|_| self.operations.writes_objects());
-        for &capability in capabilities.iter().chain(writing).chain(owned).chain(objects) {
+        let with_sizes = with_sizes.iter().filter(|_| options.lists_sizes);
+        for &capability in capabilities.iter().chain(with_sizes).chain(writing).chain(owned).chain(objects) {
             let _ = config.add_capabilities(capability);
         }
         Ok(())

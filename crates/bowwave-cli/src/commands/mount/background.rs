@@ -35,8 +35,14 @@ pub(super) fn start(url: &str, dir: &Path) -> Result<(), Failure> {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     let mut line = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line).map_err(failed)?;
+    let mut lines = child.stdout.take().map(BufReader::new);
+    while let Some(lines) = &mut lines {
+        line.clear();
+        lines.read_line(&mut line).map_err(failed)?;
+        match line.strip_prefix(NOTE) {
+            Some(note) => output::note(note.trim_end()),
+            None => break,
+        }
     }
     if let Some(access) = line.trim_end().strip_prefix(READY) {
         let dir = dir.display();
@@ -91,6 +97,18 @@ fn may_hold_secret(url: &str) -> bool {
     url.contains(['@', '?'])
 }
 
+/// Tells a user something before the mount is ready: through the process that started us, if we go to the background.
+pub(super) fn note(tell_ready: bool, note: &str) -> Result<(), Failure> {
+    if !tell_ready {
+        output::note(format_args!("{note}"));
+        return Ok(());
+    }
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{NOTE}{note}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::failed(format_args!("cannot write to standard output: {error}")))
+}
+
 /// Leaves the terminal and the folder we were started from, and tells who started us that the mount is ready, and what can
 /// be done in it.
 pub(super) fn detach(access: &str) -> Result<(), Failure> {
@@ -110,6 +128,7 @@ pub(super) fn detach(access: &str) -> Result<(), Failure> {
 }
 
 const READY: &str = "ready, ";
+const NOTE: &str = "note, ";
 
 /// Stands for the URL among the arguments.
 const BY_ENVIRONMENT: &str = "url-by-environment";

@@ -107,13 +107,18 @@ impl Share {
 fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
+    let lists_sizes = store.profile().lists_sizes;
     while let Some(folder) = folders.pop() {
         let mut below = Vec::new();
         for entry in store.list(&folder).map_err(|error| setup::of_engine(&error))? {
             let path = folder.join(&entry.name);
             match entry.kind {
                 EntryKind::Directory => below.push(path),
-                EntryKind::File => found.push((path, entry.size)),
+                EntryKind::File if lists_sizes => found.push((path, entry.size)),
+                EntryKind::File => {
+                    let size = store.stat(&path).map_err(|error| setup::of_engine(&error))?.size;
+                    found.push((path, size));
+                }
                 // What a link names is read where it stands, if at all.
                 EntryKind::Link => {}
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::CharDevice | EntryKind::BlockDevice => {}

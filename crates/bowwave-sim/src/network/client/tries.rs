@@ -4,6 +4,7 @@ use bowwave_core::network::{Condition, PaceLimits};
 
 use super::*;
 use crate::network::context::{Note, SECOND};
+use crate::network::server::{date, seconds};
 use crate::network::wire::{Guard, Message, Request};
 
 impl Client {
@@ -296,7 +297,9 @@ fn request(goal: &Goal, call: u32, expected: Option<&Expected>, flaw: Option<Fla
                     version.etag.clone().map(Guard::Match)
                 }
                 Some(Condition::IfMatch(tag)) => Some(Guard::Match(tag.to_owned())),
-                Some(Condition::IfUnmodifiedSince(date)) => Some(Guard::UnmodifiedSince(date.to_owned())),
+                Some(Condition::IfUnmodifiedSinceNext(then)) => {
+                    seconds(then).map(|then| Guard::UnmodifiedSince(date(then + 1)))
+                }
                 None => None,
             };
             Request::Get { object: part.object, start: *start, end: *end, guard }

@@ -14,7 +14,7 @@ mod script;
 
 pub use fault::Fault;
 pub(super) use listing::Names;
-pub(super) use object::{Object, Version, date};
+pub(super) use object::{Object, Version, date, seconds};
 
 use bowwave_core::Instant;
 

@@ -128,7 +128,8 @@ pub(in crate::network) fn date(seconds: u64) -> String {
     format!("second {seconds}")
 }
 
-fn seconds(date: &str) -> Option<u64> {
+/// The second that a date names.
+pub(in crate::network) fn seconds(date: &str) -> Option<u64> {
     date.strip_prefix("second ")?.parse().ok()
 }
 
