@@ -411,6 +411,33 @@ fn cp_costs_no_request_more_where_attributes_are_stored() {
 }
 
 #[test]
+fn a_long_listing_looks_each_file_up_once() {
+    let _alone = one_at_a_time();
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new("meta-long");
+    let server = S3Server::start_open(&place.store(), &["bucket"]).expect("loopback is there");
+    let mount = counted(&place, &server, &[]);
+    does(
+        "for i in $(seq 100 299); do echo $i > f$i; done; chmod 600 f2??; touch -d '2001-01-01 UTC' f?50",
+        &place.at(),
+    );
+    mount.end();
+    let mount = counted(&place, &server, &["--ttl", "10s"]);
+    let before = server.requests().len();
+    let listed = does("ls -l --time-style=+%Y", &place.at());
+    let heads =
+        server.requests().split_off(before).iter().filter(|request| request.starts_with("HEAD")).count();
+    assert_eq!(heads, 200, "one for each");
+    let count = |what: &str| listed.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((count("-rw-------"), count("-rw-r--r--"), count(" 2001 f")), (100, 100, 2), "{listed}");
+    // What is changed is not shown as it was looked up ahead.
+    does("ls -l > /dev/null; chmod 640 f150 f151; test $(stat -c %a f150) = 640", &place.at());
+    mount.end();
+}
+
+#[test]
 fn an_upload_of_several_parts_has_the_attributes_that_were_set_at_its_end() {
     let _alone = one_at_a_time();
     if !can_mount() {

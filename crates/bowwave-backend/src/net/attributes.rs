@@ -6,6 +6,7 @@
 //! | `x-amz-meta-uid`, `-gid` | decimal | decimal | the same |
 //! | `x-amz-meta-mtime` | seconds, 9 digits behind the point | seconds, up to 9 digits | as both |
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{
@@ -114,18 +115,40 @@ pub(super) fn resent(
 /// Gives the object that `from` describes other metadata, by a copy onto itself; fails as `Changed` if it has been
 /// replaced meanwhile.
 pub(super) async fn replace(place: &Place, from: Meta, headers: Vec<Header>) -> Result<()> {
-    if from.size <= COPY_WHOLE_BYTES_MAX {
-        return place.cloud.copy_onto_itself(&from, &place.name, &headers).await;
+    let size = from.size;
+    let replaced = match size {
+        0..=COPY_WHOLE_BYTES_MAX => place.cloud.copy_onto_itself(&from, &place.name, &headers).await,
+        _ => replace_by_parts(place, from, headers.clone()).await,
+    };
+    match replaced {
+        // It may be ours: an earlier try whose answer was lost.
+        Err(error) if error.kind() == ErrorKind::Changed => {
+            let found = place.cloud.head(&place.key, &place.name).await?;
+            let has = |found: &Meta, (name, value): &Header| {
+                found.headers.get(name).is_some_and(|found| found == value.as_str())
+            };
+            let ours =
+                found.filter(|found| found.size == size && headers.iter().all(|header| has(found, header)));
+            ours.map(drop).ok_or(error)
+        }
+        replaced => replaced,
     }
+}
+
+/// The same for any size.
+pub(super) async fn replace_by_parts(place: &Place, from: Meta, headers: Vec<Header>) -> Result<()> {
     let (size, etag) = (from.size, from.version.strong().map(str::to_owned));
     let source = Version::of_object(&place.cloud, &place.name, from);
-    let draft = Draft::new(place, Some(std::sync::Arc::new(source)), size).replacing(etag);
+    let draft = Draft::new(place, Some(Arc::new(source)), size).replacing(etag);
     draft.set_headers(headers);
     let published = Box::pin(draft.publish(place, false)).await;
     if published.is_err() {
         draft.give_up(place).await;
     }
-    published.map(drop)
+    published.map(drop).map_err(|error| match error.kind() {
+        ErrorKind::Exists => crate::path::changed(&place.name),
+        _ => error,
+    })
 }
 
 /// Permission bits of `text`, which may be decimal or octal: the file's type decides where both could be.

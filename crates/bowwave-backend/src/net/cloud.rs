@@ -22,6 +22,7 @@ use super::checksum::{self, Checksums};
 use super::errors::store_error;
 use super::listing::{self, ListedPart, ListedUpload};
 use super::meta::Meta;
+use super::stat_ahead::StatAhead;
 use super::wire::{Outgoing, Wire, encoded, explained, foreign};
 use super::xml;
 use crate::{Error, ErrorKind, Result};
@@ -38,6 +39,8 @@ pub(super) struct Cloud {
     pub(super) verify: bool,
     /// Whether attributes of files are stored in metadata; only [`Kind::Amazon`] has that.
     pub(super) attributes: bool,
+    /// Lookups ahead, where they tell more than listings.
+    pub(super) ahead: StatAhead,
 }
 
 /// Whose cloud it is.
@@ -133,7 +136,11 @@ impl Cloud {
         F: Future<Output = Result<T>>,
     {
         let client = &self.wire.client;
-        call::persist(client.limits.for_uploads(), &client.traffic, attempt).await
+        // All that changes objects comes this way, or by `tell`.
+        self.ahead.changed();
+        let done = call::persist(client.limits.for_uploads(), &client.traffic, attempt).await;
+        self.ahead.changed();
+        done
     }
 
     /// Longest silence of the store while it copies `bytes` bytes by itself.
@@ -592,8 +599,11 @@ impl Cloud {
         query: &[(&str, &str)],
         headers: &[(HeaderName, String)],
     ) -> Result<()> {
+        self.ahead.changed();
         let request = Outgoing { query, headers, ..Outgoing::new(method, key) };
-        self.wire.document(request, self.timeout()).await.map(drop)
+        let told = self.wire.document(request, self.timeout()).await.map(drop);
+        self.ahead.changed();
+        told
     }
 }
 

@@ -25,6 +25,7 @@ mod plan;
 mod ranged;
 mod redirect;
 pub(crate) mod runtime;
+mod stat_ahead;
 pub(crate) mod traffic;
 mod upload;
 mod validator;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bowwave_core::Instant;
 use bowwave_core::network::{Listing, ListingEnd, ListingLimits, Page, Retry, RetryLimits};
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use object_store::path::Path as Key;
 
 use super::attributes::Stored;
@@ -23,6 +24,7 @@ use super::meta::{Meta, identity};
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
+use super::stat_ahead::WINDOW_MAX;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, NetworkStats, Object, OpenWrite, Options, Owner,
 };
@@ -101,6 +103,39 @@ impl ObjectBackend {
         // In order of bytes a marker comes before all that is in the directory.
         let marked = page.objects.first().is_some_and(|first| first.key == marker);
         Ok(Standing::Directory { marked })
+    }
+
+    /// The object at `path`, looked up with those that a listing names behind it; `None` where nothing is looked up ahead.
+    fn looked_ahead(&self, path: &Path) -> Result<Option<Meta>> {
+        if !self.cloud.attributes {
+            return Ok(None);
+        }
+        let (key, _) = self.key(path)?;
+        if let Some(meta) = self.cloud.ahead.take(key.as_ref()) {
+            return Ok(Some(meta));
+        }
+        let (mut keys, planned) = self.cloud.ahead.plan(key.as_ref());
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        keys.push(key.to_string());
+        let cloud = Arc::clone(&self.cloud);
+        runtime::wait(async move {
+            let lookup = |key: String| {
+                let cloud = &cloud;
+                async move {
+                    let key = Key::parse(key).ok()?;
+                    // Errors are for the program that asks: it asks again.
+                    cloud.head_once(&key, key.as_ref()).await.ok()?
+                }
+            };
+            let lookups = futures_util::stream::iter(keys).map(lookup).buffer_unordered(WINDOW_MAX + 1);
+            let found: Vec<Option<Meta>> = lookups.collect().await;
+            let mut found: Vec<Meta> = found.into_iter().flatten().collect();
+            let own = found.iter().position(|meta| meta.key == key).map(|at| found.swap_remove(at));
+            cloud.ahead.keep(found, planned);
+            Ok(own)
+        })
     }
 
     /// The first keys that begin with `prefix`, at most `count`.
@@ -247,7 +282,11 @@ impl Backend for ObjectBackend {
 
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default();
-        match self.standing(path)? {
+        let standing = match self.looked_ahead(path)? {
+            Some(meta) => Standing::Object(Box::new(meta)),
+            None => self.standing(path)?,
+        };
+        match standing {
             Standing::Object(meta) => {
                 let entry = Entry {
                     size: meta.size,
@@ -309,6 +348,11 @@ impl Backend for ObjectBackend {
                 }
                 Standing::Directory { .. } | Standing::Nothing => {}
             }
+        }
+        if partial {
+            let files = names.values().filter(|entry| entry.kind == EntryKind::File);
+            let key = |entry: &Entry| entry.name.to_str().map(|name| format!("{prefix}{name}"));
+            self.cloud.ahead.listed(files.filter_map(key).collect());
         }
         Ok(names.into_values().collect())
     }

@@ -18,6 +18,7 @@ use super::cloud::{Cloud, Kind, Parts};
 use super::credentials::{self, Aws, Environment, vendor};
 use super::exchange::Client;
 use super::object::ObjectBackend;
+use super::stat_ahead::StatAhead;
 use super::wire::{Signer, Wire};
 use crate::{Error, ErrorKind, Options, Result};
 
@@ -214,7 +215,7 @@ impl Setting<'_> {
         let (bucket, verify) = (self.bucket.to_owned(), self.options.verify);
         let attributes = self.options.attributes && kind == Kind::Amazon;
         let parts = Parts { copied: Arc::clone(&parts), sent: parts };
-        Cloud { kind, bucket, store, parts, wire, verify, attributes }
+        Cloud { kind, bucket, store, parts, wire, verify, attributes, ahead: StatAhead::default() }
     }
 
     /// Plain http sends data, and with some clouds keys, in the clear: only where that is asked for.

@@ -1,5 +1,6 @@
 //! The suite against real servers; servers that lie are in `liars`.
 
+mod attributes;
 mod hostile;
 mod liars;
 mod writes;

@@ -1,0 +1,112 @@
+//! Lookups ahead of a program that looks up one file of a directory after the other, as `ls -l` and `du` do.
+//!
+//! A listing has no metadata, so each file costs a request. One after the other, they would take a round trip each. The files
+//! that a listing names next are looked up with the one that a program asks for: none at first, then 2, 4 and so on up to
+//! [`WINDOW_MAX`], as long as the program keeps to the order of the listing.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::meta::Meta;
+
+/// The directory that was listed last.
+#[derive(Debug, Default)]
+pub(super) struct StatAhead {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Keys of its files, in order.
+    keys: Vec<String>,
+    /// The file that a program in order looks up next.
+    next: usize,
+    /// Files to look up ahead with it.
+    window: usize,
+    found: HashMap<String, (Meta, Instant)>,
+    /// Changes of the bucket by this process so far.
+    changes: u64,
+}
+
+impl StatAhead {
+    /// A directory was listed; it has these files.
+    pub(super) fn listed(&self, mut keys: Vec<String>) {
+        keys.truncate(KEYS_MAX);
+        let mut state = self.lock();
+        *state = State { keys, changes: state.changes, ..State::default() };
+    }
+
+    /// Something in the bucket is changed: what was looked up before may be out of date.
+    pub(super) fn changed(&self) {
+        let mut state = self.lock();
+        state.changes += 1;
+        state.found.clear();
+    }
+
+    /// What was looked up ahead, a moment ago. It is given once: a second lookup asks the store.
+    pub(super) fn take(&self, key: &str) -> Option<Meta> {
+        let mut state = self.lock();
+        let (meta, since) = state.found.remove(key)?;
+        if let Ok(at) = state.keys.binary_search_by(|known| known.as_str().cmp(key)) {
+            state.next = at + 1;
+        }
+        (since.elapsed() <= AGE_MAX).then_some(meta)
+    }
+
+    /// The keys to look up with `key`, and a number for [`keep`](Self::keep).
+    pub(super) fn plan(&self, key: &str) -> (Vec<String>, u64) {
+        let mut state = self.lock();
+        let Ok(at) = state.keys.binary_search_by(|known| known.as_str().cmp(key)) else {
+            return (Vec::new(), state.changes);
+        };
+        let in_order = at > 0 && at == state.next;
+        state.window = if in_order { (state.window * 2).clamp(2, WINDOW_MAX) } else { 0 };
+        state.next = at + 1;
+        let end = state.keys.len().min(at + 1 + state.window);
+        (state.keys[at + 1..end].to_vec(), state.changes)
+    }
+
+    /// Keeps what was looked up ahead, unless something was changed since it was planned.
+    pub(super) fn keep(&self, found: Vec<Meta>, planned: u64) {
+        let mut state = self.lock();
+        if state.changes != planned {
+            return;
+        }
+        let now = Instant::now();
+        state.found.retain(|_, (_, since)| since.elapsed() <= AGE_MAX);
+        state.found.extend(found.into_iter().map(|meta| (meta.key.to_string(), (meta, now))));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each method leaves it whole before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Most lookups ahead of a program: at 30 ms each, a program in order gets a thousand files a second.
+pub(super) const WINDOW_MAX: usize = 32;
+/// How long a lookup ahead is good for: as long as the kernel trusts one by default.
+const AGE_MAX: Duration = Duration::from_secs(1);
+/// Most files of a directory that are remembered. The rest of a larger one is looked up one by one.
+const KEYS_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_grows_in_order_and_ends_with_a_jump() {
+        let ahead = StatAhead::default();
+        let keys: Vec<String> = (0..100).map(|number| format!("d/{number:02}")).collect();
+        assert!(ahead.plan("d/00").0.is_empty());
+        ahead.listed(keys.clone());
+        assert_eq!(ahead.plan("d/00").0, [""; 0]);
+        assert_eq!(ahead.plan("d/01").0, keys[2..4]);
+        assert_eq!(ahead.plan("d/02").0, keys[3..7]);
+        assert!(ahead.plan("d/50").0.is_empty(), "a jump");
+        assert_eq!(ahead.plan("d/51").0, keys[52..54]);
+        assert_eq!(ahead.plan("d/99").0, [""; 0]);
+        assert!(ahead.plan("elsewhere").0.is_empty());
+    }
+}
