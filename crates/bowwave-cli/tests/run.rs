@@ -388,3 +388,12 @@ fn what_is_wrong_with_a_swap_is_said_before_anything_runs() {
 fn may_anybody() -> bool {
     fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|text| text.trim() == "1")
 }
+
+/// Without this, the program sees no more than a missing file.
+#[test]
+fn a_store_that_cannot_be_reached_is_an_error_before_the_program_starts() {
+    let (code, line) =
+        failure(bowwave().args(["run", "--map", "http://127.0.0.1:1/x/=/models", "--", "ls", "/models"]));
+    assert_eq!(code, 1, "{line}");
+    assert!(line.contains("http://127.0.0.1:1/x/") && line.contains("refused"), "{line}");
+}

@@ -27,7 +27,7 @@ use signal_hook::iterator::Signals;
 use self::library::Library;
 use crate::help::HelpArgs;
 use crate::setup::{self, CacheArgs, DiskArgs, StoreArgs};
-use crate::{Failure, values};
+use crate::{Failure, output, values};
 
 /// Arguments of `bowwave run`.
 #[derive(Debug, clap::Args)]
@@ -112,12 +112,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Err(cannot_run(&program, &command.exec()))
 }
 
-/// Opens the stores, so that what is wrong is said before the program starts.
+/// Opens the stores and requests their roots, so that an error is reported before the program starts: the program itself
+/// would see a missing file.
 fn check(settings: &Settings, maps: &[Map]) -> Result<(), Failure> {
     let mut profiles = Vec::new();
     for map in maps {
         let backend = bowwave_backend::open_url(&map.url, &settings.options.store)
             .map_err(|error| setup::of_store(&error))?;
+        if let Some(note) = backend.probe().map_err(|error| setup::of_store(&error))? {
+            output::note(format_args!("{note}"));
+        }
         profiles.push(backend.profile());
     }
     settings.engine(&profiles).map(drop).map_err(|error| setup::of_engine(&error))
