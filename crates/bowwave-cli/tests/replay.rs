@@ -286,6 +286,23 @@ fn a_terminal_of_200_columns_shows_all_of_a_table() {
     assert_eq!(head(&shown(60)), "device policy seconds regret misses fetched/wanted");
 }
 
+/// Time at the device was booked in the step in which a request ended, and cut to that step: a disk that was busy all the
+/// time was drawn as busy for a fifth of it.
+#[test]
+fn samples_of_a_busy_device_are_busy_while_it_works_on_one_request() {
+    let folder = folder("busy");
+    let (trace, saved) = (interleaved(&folder), folder.join("run.json"));
+    let command = ["--policy", "stream", "--device", "hdd", "--save"];
+    run(bowwave().arg("replay").arg(&trace).args(command).arg(&saved));
+    let saved: Value = serde_json::from_slice(&fs::read(&saved).expect("the file")).expect("JSON");
+    let run = &saved["runs"][0];
+    let busy: Vec<f64> =
+        run["samples"]["busy"].as_array().expect("samples").iter().filter_map(Value::as_f64).collect();
+    let mean = busy.iter().sum::<f64>() / busy.len() as f64;
+    let all = run["row"]["utilisation"].as_f64().expect("a share");
+    assert!((mean - all).abs() < 0.02, "{mean} in samples, {all} in the row");
+}
+
 #[test]
 fn help_states_the_policies_that_run_by_default() {
     let help = run(bowwave().args(["replay", "--help"]));
