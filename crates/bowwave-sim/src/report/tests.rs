@@ -209,6 +209,15 @@ fn the_headline_is_of_all_runs() {
     };
     let mut recording = recording();
     assert_eq!(headline(&recording), "ondemand is the fastest of 2 runs: 1.25 s, 3.2 times as fast as none.");
+    // Runs that were stopped at one time.
+    recording.runs[0].row.seconds = 1.25;
+    recording.runs[1].row.bytes_wanted *= 2;
+    assert_eq!(
+        headline(&recording),
+        "ondemand is the fastest of 2 runs: 1638 s for a GiB, 2 times as fast as none."
+    );
+    recording.runs[0].row.seconds = 4.0;
+    recording.runs[1].row.bytes_wanted /= 2;
     recording.runs.push(run("linux", 1.255, 1.9, 100));
     assert_eq!(headline(&recording), "ondemand is as fast as linux: 1.25 s, 3.2 times as fast as none.");
     recording.runs[0].row.seconds = 1.25;

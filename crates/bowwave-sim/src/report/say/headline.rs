@@ -39,7 +39,13 @@ fn alone(views: &[View], groups: &[Group], first: &Group) -> String {
 /// Of the runs of one device and cache size.
 fn of_one(views: &[View], group: &Group) -> String {
     let (best, base) = (&views[group.best].row, &views[group.baseline].row);
-    let seconds = time(best.seconds * 1e9);
+    // Runs that were stopped at one time got different amounts.
+    let stopped = group.runs.iter().any(|run| views[*run].row.bytes_wanted != best.bytes_wanted);
+    let seconds = if stopped {
+        format!("{} for a GiB", time(best.seconds_a_gib() * 1e9))
+    } else {
+        time(best.seconds * 1e9)
+    };
     let ties = as_fast(views, group);
     if ties.len() + 1 == group.runs.len() {
         return format!("All {} runs take the same time: {seconds}.", group.runs.len());
