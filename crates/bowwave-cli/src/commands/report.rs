@@ -12,9 +12,8 @@ use crate::output::{self, Output};
 /// Arguments of `bowwave report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The file holds a table of the runs, what to conclude from them in words, and pictures: reads, windows and marks by \
-offset and time, latency, request sizes, the device's load, what became of pages read ahead, and what speed costs. It \
-loads nothing from anywhere.
+The page has a verdict, how long each run takes beside the oracle, a table, and pictures: reads, windows and marks by \
+offset and time, latency, request sizes, the load of the device, and what became of pages read ahead. It loads nothing.
 
 Examples:
   bowwave report run.json -o report.html
@@ -51,7 +50,7 @@ pub fn save(report: Report, path: &Path) -> Result<(), Failure> {
     let name = path.display();
     let refused = |error: io::Error| {
         Failure::failed(format_args!("cannot write {name}: {error}"))
-            .try_this("a file in a folder that you may write")
+            .try_this("a file in a directory that you may write")
     };
     let mut file = BufWriter::with_capacity(1 << 18, File::create(path).map_err(refused)?);
     report.write(&mut file).and_then(|()| file.flush()).map_err(refused)

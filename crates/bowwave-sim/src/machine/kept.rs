@@ -158,7 +158,8 @@ impl Kept {
         let thrashed = cache.stats().pages_thrashed;
         let (samples, step) = (&mut self.run.samples, &mut self.step);
         samples.time_ns.push(end_ns);
-        samples.busy.push(((stats.busy_ns - step.busy_ns) as f64 / ns as f64).min(1.0));
+        let busy_ns = queue.busy_ns(Instant(end_ns));
+        samples.busy.push((busy_ns.saturating_sub(step.busy_ns) as f64 / ns as f64).min(1.0));
         samples.queued.push(u32::try_from(queue.len()).unwrap_or(u32::MAX));
         samples.bytes_fetched.push(stats.bytes[0] - step.bytes_fetched);
         samples.bytes_delivered.push(step.delivered_now - step.bytes_delivered);
@@ -169,7 +170,7 @@ impl Kept {
         samples.queued_async.push(nobody);
         samples.expired.push(u32::try_from(stats.expired - step.expired).unwrap_or(u32::MAX));
         step.expired = stats.expired;
-        step.busy_ns = stats.busy_ns;
+        step.busy_ns = busy_ns;
         step.bytes_fetched = stats.bytes[0];
         step.bytes_delivered = step.delivered_now;
         step.requests = stats.requests[0];

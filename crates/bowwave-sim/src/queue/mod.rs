@@ -446,6 +446,13 @@ impl Queue {
         self.weigh(direction);
     }
 
+    /// Nanoseconds up to `now` that the device was busy. The [statistics](Self::stats) end with the last event.
+    #[must_use]
+    pub fn busy_ns(&self, now: Instant) -> u64 {
+        let since = now.0.saturating_sub(self.counted_until.0);
+        self.stats.busy_ns + if self.at_device > 0 { since } else { 0 }
+    }
+
     /// Counts the time up to `now` with the state as it was.
     fn account(&mut self, now: Instant) {
         let passed = now.0.saturating_sub(self.counted_until.0);

@@ -23,6 +23,7 @@
 
 mod check;
 mod column;
+mod compare;
 mod heat;
 mod load;
 mod map;

@@ -5,14 +5,18 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::say::{Groups, OfRun, Overall};
-use super::table;
 use super::units;
 use super::view::View;
+use super::{compare, table};
 use crate::record::Row;
 
 const TEMPLATE: &str = include_str!("assets/template.html");
 const STYLE: &str = concat!(include_str!("assets/uPlot.min.css"), "\n", include_str!("assets/style.css"));
 const CHARTS: &str = include_str!("assets/uPlot.iife.min.js");
+/// What the oracle is, where there is one.
+const ORACLE: &str = " The oracle is a bound, not a run: with this cache, no policy beats it on this device.";
+/// Titles of more letters than this are written small.
+const TITLE_LONG: usize = 60;
 /// In this order: each uses what stands before it.
 const SCRIPT: &str = concat!(
     "\"use strict\";\n(() => {\n",
@@ -20,7 +24,7 @@ const SCRIPT: &str = concat!(
     include_str!("assets/chart.js"),
     include_str!("assets/map.js"),
     include_str!("assets/run.js"),
-    include_str!("assets/compare.js"),
+    include_str!("assets/over.js"),
     include_str!("assets/start.js"),
     "})();\n"
 );
@@ -39,7 +43,6 @@ struct DataGroup<'a> {
     runs: &'a [usize],
     best: usize,
     baseline: usize,
-    frontier: &'a [usize],
 }
 
 /// Writes the page.
@@ -57,20 +60,28 @@ pub(super) fn write(
         Some(match name {
             "title" => escaped(title),
             "command" => escaped(command),
+            "long" => (if title.chars().count() > TITLE_LONG { " class=\"long\"" } else { "" }).to_owned(),
             "size" => size(views, &groups),
             "style" => STYLE.to_owned(),
             "charts" => CHARTS.to_owned(),
             "script" => SCRIPT.to_owned(),
+            "headline" => escaped(&overall.headline),
+            "overview" => compare::overview(views, &groups),
+            "oracle" => {
+                (if groups.0.iter().any(|group| group.bound_seconds().is_some()) { ORACLE } else { "" })
+                    .to_owned()
+            }
+            "compared" => {
+                let alone = groups.0.iter().all(|group| group.runs.len() == 1);
+                (if alone { "In figures" } else { "Compared" }).to_owned()
+            }
+            "verdict" => of_groups(&overall.verdict),
+            "figures" => compare::figures(views, &groups),
             "table" => table::html(views, &groups),
-            "verdict" => list(&overall.verdict),
-            "frontier" => list(&overall.frontier),
-            "latency" => list(&overall.latency),
-            "ledger" => list(&overall.ledger),
-            "over_fetched" => list(&overall.over_fetched),
-            "over_delivered" => list(&overall.over_delivered),
-            "over_request" => list(&overall.over_request),
-            "over_busy" => list(&overall.over_busy),
-            "over_thrashed" => list(&overall.over_thrashed),
+            "over_delivered" => of_groups(&overall.over_delivered),
+            "over_request" => of_groups(&overall.over_request),
+            "over_busy" => of_groups(&overall.over_busy),
+            "over_thrashed" => of_groups(&overall.over_thrashed),
             "run_map" => each(|says| &says.map),
             "run_windows" => each(|says| &says.windows),
             "run_latency" => each(|says| &says.latency),
@@ -109,8 +120,12 @@ fn size(views: &[View], groups: &Groups) -> String {
     )
 }
 
-fn list(sentences: &[String]) -> String {
-    sentences.iter().map(|sentence| format!("<li>{}</li>\n", escaped(sentence))).collect()
+/// A sentence a group; scripts show that of the chosen group alone.
+fn of_groups(sentences: &[String]) -> String {
+    let line = |(number, sentence): (usize, &String)| {
+        format!("<li class=\"of-group\" data-group=\"{number}\">{}</li>\n", escaped(sentence))
+    };
+    sentences.iter().enumerate().map(line).collect()
 }
 
 /// A sentence a run; scripts show that of the chosen run alone.
@@ -126,23 +141,13 @@ fn of_runs(views: &[View], say: impl Fn(&View) -> String) -> String {
 }
 
 fn data(views: &[View], groups: &Groups, out: &mut impl Write) -> io::Result<()> {
-    let named = |run: usize| {
-        let row = &views[run].row;
-        let cache =
-            row.cache_bytes.map_or_else(|| "unlimited".to_owned(), |bytes| units::bytes(bytes as f64));
-        format!("{}, cache {cache}", row.place())
+    let group = |group| DataGroup {
+        name: compare::name(views, group),
+        runs: &group.runs,
+        best: group.best,
+        baseline: group.baseline,
     };
-    let groups = groups
-        .0
-        .iter()
-        .map(|group| DataGroup {
-            name: named(group.best),
-            runs: &group.runs,
-            best: group.best,
-            baseline: group.baseline,
-            frontier: &group.frontier,
-        })
-        .collect();
+    let groups = groups.0.iter().map(group).collect();
     serde_json::to_writer(Harmless(out), &Data { runs: views, groups }).map_err(io::Error::from)
 }
 

@@ -1,10 +1,11 @@
 //! Sentences: what to conclude from the data of a picture, in words and figures computed from them.
 
 mod groups;
+mod headline;
 mod overall;
 
-pub(super) use groups::Groups;
-pub(super) use overall::Overall;
+pub(super) use groups::{Group, Groups};
+pub(super) use overall::{Overall, called, frontier, latency, ledger};
 
 use super::pace::Pace;
 use super::sizes::Sizes;
@@ -19,6 +20,9 @@ const CONTENT: f64 = 0.05;
 
 /// A device that is busy for less of the time than this mostly waits.
 const IDLE: f64 = 0.5;
+
+/// If one window in ten or more is larger than `ra_pages`, the policy does not keep to it. Fewer come from large reads.
+const BEYOND: f64 = 10.0;
 
 /// What the pictures of one run say.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +39,7 @@ impl OfRun {
         Self {
             map: map(run),
             windows: windows(run, row),
-            latency: latency(run, row),
+            latency: latency_of(run, row),
             sizes: of_sizes(run, row, sizes),
             device: device(run, row, pace),
         }
@@ -57,18 +61,18 @@ fn map(run: &Run) -> String {
     let every = run.reads_every.max(1);
     let about = if every > 1 { "about " } else { "" };
     let mut text = format!(
-        "Of {about}{}, {} found every page at hand, {} waited for readahead on its way, {} missed.",
+        "Of {about}{}, {} found every page at hand, {} waited for readahead in flight, {} missed.",
         counted(all.saturating_mul(every), "read"),
         percent(counts[0] as f64, all as f64),
         percent(counts[1] as f64, all as f64),
         percent(counts[2] as f64, all as f64)
     );
     if time_all <= 0.0 {
-        return text + " Nobody waited.";
+        return text + " No read waited.";
     }
     text += &if waited[2] >= waited[1].max(waited[0]) {
         let why =
-            if counts[2] * 10 >= all { "the policy does not foresee these reads" } else { "few, but dear" };
+            if counts[2] * 10 >= all { "the policy does not predict these reads" } else { "few, but slow" };
         format!(" {} of the time that readers waited went into misses: {why}.", percent(waited[2], time_all))
     } else if waited[1] >= waited[0] {
         format!(
@@ -112,7 +116,13 @@ fn windows(run: &Run, row: &Row) -> String {
         count(largest),
         count(limit)
     );
-    text += &if at_limit * 2.0 >= number as f64 && content(run) {
+    let beyond = decisions.size.iter().filter(|size| **size > limit).count() as f64;
+    text += &if beyond * BEYOND >= number as f64 {
+        format!(
+            " {} of them are larger than ra_pages, which does not limit this policy.",
+            percent(beyond, number as f64)
+        )
+    } else if at_limit * 2.0 >= number as f64 && content(run) {
         format!(
             " {} of them are as large as allowed, and readers hardly wait: ra_pages is large enough.",
             percent(at_limit, number as f64)
@@ -142,7 +152,7 @@ fn reasons(run: &Run) -> String {
 }
 
 /// How long reads took, and how much the slowest weigh.
-fn latency(run: &Run, row: &Row) -> String {
+fn latency_of(run: &Run, row: &Row) -> String {
     let latency = row.latency_ns;
     let mut text = format!(
         "Half of the reads take at most {}, 99 of 100 at most {}, the slowest {}.",
@@ -218,7 +228,7 @@ fn device(run: &Run, row: &Row, pace: &Pace) -> String {
     } else if row.utilisation >= BUSY {
         " the device is the limit; only larger or fewer requests could gain."
     } else if content(run) {
-        " readers hardly wait, so neither it nor readahead holds them up."
+        " readers hardly wait, so storage does not hold them up."
     } else if row.utilisation < IDLE {
         " the device mostly waits for requests, so more readahead could gain."
     } else {

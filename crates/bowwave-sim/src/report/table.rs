@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::compare;
 use super::page::escaped;
 use super::say::Groups;
 use super::units::{bytes, count, percent, three, time, visible};
@@ -13,31 +14,41 @@ struct Column {
     head: &'static str,
     tip: &'static str,
     cell: fn(&Row) -> (f64, String),
+    /// Whether it is left out where all runs have the same.
+    only_if_varied: bool,
+    /// Whether bounds have it, too.
+    of_bounds: bool,
+}
+
+impl Column {
+    const fn only_if_varied(self) -> Self {
+        Self { only_if_varied: true, ..self }
+    }
+
+    const fn of_bounds(self) -> Self {
+        Self { of_bounds: true, ..self }
+    }
 }
 
 const fn column(head: &'static str, tip: &'static str, cell: fn(&Row) -> (f64, String)) -> Column {
-    Column { head, tip, cell }
+    Column { head, tip, cell, only_if_varied: false, of_bounds: false }
 }
 
-/// The head of the column that is shown where runs differ in it only.
-const SEED: &str = "seed";
-
 const COLUMNS: &[Column] = &[
-    column("cache", "size of the cache", |row| match row.cache_bytes {
-        Some(cache) => (cache as f64, bytes(cache as f64)),
-        None => (f64::MAX, "unlimited".to_owned()),
-    }),
-    column("ra_pages", "most pages of a readahead window", |row| whole(row.ra_pages.into())),
-    column(SEED, "seed of what was drawn", |row| (row.seed as f64, row.seed.to_string())),
-    column("time", "simulated time", |row| (row.seconds, time(row.seconds * 1e9))),
+    column("ra_pages", "most pages of a readahead window", |row| whole(row.ra_pages.into())).only_if_varied(),
+    column("seed", "seed of what was drawn", |row| (row.seed as f64, row.seed.to_string())).only_if_varied(),
+    column("time", "simulated time", |row| (row.seconds, time(row.seconds * 1e9))).of_bounds(),
     column("read / wanted", "bytes read from the device for each byte wanted", |row| {
         (row.amplification, three(row.amplification))
-    }),
-    column("hits", "pages that were there when they were wanted", |row| share(row.hits, row.accesses)),
-    column("late", "pages that were on their way", |row| share(row.late, row.accesses)),
-    column("misses", "pages that were neither", |row| share(row.misses, row.accesses)),
-    column("requests", "requests to the device", |row| whole(row.requests)),
-    column("avg I/O", "average size of a request", |row| (row.avg_io_bytes, bytes(row.avg_io_bytes))),
+    })
+    .of_bounds(),
+    column("hits", "pages that were there when they were wanted", |row| share(row.hits, row.accesses))
+        .of_bounds(),
+    column("late", "pages that were in flight", |row| share(row.late, row.accesses)),
+    column("misses", "pages that were neither", |row| share(row.misses, row.accesses)).of_bounds(),
+    column("requests", "requests to the device", |row| whole(row.requests)).of_bounds(),
+    column("avg I/O", "average size of a request", |row| (row.avg_io_bytes, bytes(row.avg_io_bytes)))
+        .of_bounds(),
     column("busy", "share of the time that the device was busy", |row| {
         (row.utilisation, short(percent(row.utilisation, 1.0)))
     }),
@@ -47,7 +58,8 @@ const COLUMNS: &[Column] = &[
     column("max", "the slowest read", |row| nanoseconds(row.latency_ns.max)),
     column("used", "pages read ahead and used", |row| whole(row.pages_used)),
     column("wasted", "pages read ahead and never wanted", |row| whole(row.pages_wasted)),
-    column("thrashed", "pages read ahead, evicted unused and then wanted", |row| whole(row.pages_thrashed)),
+    column("thrashed", "pages read ahead, evicted unused and then wanted", |row| whole(row.pages_thrashed))
+        .only_if_varied(),
 ];
 
 fn whole(number: u64) -> (f64, String) {
@@ -67,27 +79,63 @@ fn nanoseconds(latency: u64) -> (f64, String) {
     (latency as f64, time(latency as f64))
 }
 
-/// The table as HTML.
+/// The table as HTML, with a body for each device and cache size.
 pub(super) fn html(views: &[View], groups: &Groups) -> String {
+    let evictions = views.iter().any(|view| view.row.eviction != views[0].row.eviction);
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| column.is_worth_it(views)).collect();
     let mut html = String::from("<thead><tr>");
     let mut head = |name: &str, tip: &str, class: &str| {
         let _never_fails = write!(html, "<th scope=\"col\"{class} title=\"{}\">{name}</th>", escaped(tip));
     };
     head("#", "number of the run", "");
     head("policy", "readahead policy; a star marks the best of a device and cache size", " class=\"word\"");
-    head("device", "device model", " class=\"word\"");
-    let evictions = views.iter().any(|view| !view.row.eviction.is_empty());
     if evictions {
         head("eviction", "which pages go first", " class=\"word\"");
     }
-    let seeds = views.iter().any(|view| view.row.seed != views[0].row.seed);
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| seeds || column.head != SEED).collect();
     columns.iter().for_each(|column| head(column.head, column.tip, ""));
-    html += "</tr></thead>\n<tbody>\n";
-    for (index, view) in views.iter().enumerate() {
-        row(&mut html, index, view, groups.is_best(index), evictions, &columns);
+    html += "</tr></thead>\n";
+    for (number, group) in groups.0.iter().enumerate() {
+        let _never_fails = writeln!(
+            html,
+            "<tbody class=\"of-group\" data-group=\"{number}\"><tr class=\"group\"><th scope=\"rowgroup\" colspan=\"{}\">\
+             <bdi>{}</bdi></th></tr>",
+            columns.len() + 2 + usize::from(evictions),
+            escaped(&compare::name(views, group))
+        );
+        for &index in &group.runs {
+            row(&mut html, index, &views[index], groups.is_best(index), evictions, &columns);
+        }
+        if let Some(bound) = &group.bound {
+            of_bound(&mut html, bound, evictions, &columns);
+        }
+        html += "</tbody>\n";
     }
-    html + "</tbody>"
+    html
+}
+
+impl Column {
+    /// Whether it tells runs apart, or says what people look for first.
+    fn is_worth_it(&self, views: &[View]) -> bool {
+        !self.only_if_varied
+            || views.iter().any(|view| (self.cell)(&view.row).0 != (self.cell)(&views[0].row).0)
+    }
+}
+
+/// The row of a bound: of what was not simulated, it has nothing.
+fn of_bound(html: &mut String, bound: &Row, evictions: bool, columns: &[&Column]) {
+    let policy = escaped(&bound.policy);
+    let _never_fails = write!(
+        html,
+        "<tr class=\"bound\"><td></td><th scope=\"row\" class=\"word\"><bdi>{policy}</bdi></th>"
+    );
+    if evictions {
+        *html += "<td></td>";
+    }
+    for column in columns {
+        let shown = if column.of_bounds { (column.cell)(bound).1 } else { String::new() };
+        let _never_fails = write!(html, "<td data-label=\"{}\">{shown}</td>", escaped(column.head));
+    }
+    *html += "</tr>\n";
 }
 
 /// Requests by class, a table a run; scripts show that of the chosen run alone.
@@ -99,11 +147,11 @@ pub(super) fn classes(views: &[View]) -> String {
 fn of_run(index: usize, view: &View) -> String {
     let heads =
         ["class", "requests", "past deadline", "queued", "at most", "p50", "p90", "p99", "max", "waited p99"];
-    let heads: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
+    let head: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
     let name = escaped(view.name());
     let mut html = format!(
-        "<li data-run=\"{index}\"><div class=\"scroll\"><table class=\"classes\"><caption><bdi>{name}</bdi></caption>\
-         <thead><tr>{heads}</tr></thead><tbody>"
+        "<li data-run=\"{index}\"><table class=\"classes\"><caption><bdi>{name}</bdi></caption>\
+         <thead><tr>{head}</tr></thead><tbody>"
     );
     for class in &view.row.classes {
         let what = match (&*class.class, &*class.op) {
@@ -125,10 +173,12 @@ fn of_run(index: usize, view: &View) -> String {
             time(latency.max as f64),
             time(class.waited_ns.p99 as f64),
         ];
-        let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
+        let labelled = heads[1..].iter().zip(&cells);
+        let cells: String =
+            labelled.map(|(head, cell)| format!("<td data-label=\"{head}\">{cell}</td>")).collect();
         html += &format!("<tr><th scope=\"row\">{what}</th>{cells}</tr>");
     }
-    html + "</tbody></table></div></li>\n"
+    html + "</tbody></table></li>\n"
 }
 
 fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool, columns: &[&Column]) {
@@ -138,19 +188,23 @@ fn row(html: &mut String, index: usize, view: &View, best: bool, evictions: bool
     } else {
         ""
     };
-    let (policy, device) = (escaped(&view.row.policy), escaped(&view.row.place()));
+    let policy = escaped(&view.row.policy);
     let number = index + 1;
     let _never_fails = write!(
         html,
-        "<tr{class} data-run=\"{index}\"><td data-v=\"{number}\">{number}</td>\
-         <th scope=\"row\" class=\"word\"><bdi>{policy}</bdi>{star}</th><td class=\"word\"><bdi>{device}</bdi></td>"
+        "<tr{class} data-run=\"{index}\"><td data-v=\"{number}\" data-label=\"#\">{number}</td>\
+         <th scope=\"row\" class=\"word\"><bdi>{policy}</bdi>{star}</th>"
     );
     if evictions {
-        *html += &format!("<td class=\"word\"><bdi>{}</bdi></td>", escaped(&view.row.eviction));
+        *html += &format!(
+            "<td class=\"word\" data-label=\"eviction\"><bdi>{}</bdi></td>",
+            escaped(&view.row.eviction)
+        );
     }
     for column in columns {
         let (value, shown) = (column.cell)(&view.row);
-        let _never_fails = write!(html, "<td data-v=\"{value}\">{shown}</td>");
+        let _never_fails =
+            write!(html, "<td data-v=\"{value}\" data-label=\"{}\">{shown}</td>", escaped(column.head));
     }
     *html += "</tr>\n";
 }

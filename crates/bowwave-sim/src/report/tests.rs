@@ -109,8 +109,9 @@ fn requests_are_told_apart_by_class_and_those_past_their_deadlines_are_marked() 
     run.samples.queued_async = vec![1; 10];
     let html = page(&recording);
     for part in [
-        "<th scope=\"row\">reads waited for</th><td>1,234</td><td>3</td><td>2.5</td><td>17</td><td>5 ms</td>",
-        "<td>10 ms</td><td>15 ms</td><td>20 ms</td><td>3 ms</td></tr><tr><th scope=\"row\">readahead</th>",
+        "<th scope=\"row\">reads waited for</th><td data-label=\"requests\">1,234</td><td data-label=\"past deadline\">3</td>",
+        "<td data-label=\"queued\">2.5</td><td data-label=\"at most\">17</td><td data-label=\"p50\">5 ms</td>",
+        "<td data-label=\"max\">20 ms</td><td data-label=\"waited p99\">3 ms</td></tr><tr><th scope=\"row\">readahead</th>",
         "<th scope=\"row\">&lt;b&gt; write</th>",
         "3 requests went there past their deadlines.",
         "\"expired\":[0,0,3,0,0,0,0,0,0,0]",
@@ -132,8 +133,8 @@ fn sentences_follow_from_the_figures() {
          reads 1.8 bytes for each byte wanted, in requests of 64 KiB on average (none: 1 byte, 64 KiB).",
         "the choice is between ondemand (1.25 s at 328 kB/s, 1.8 bytes a byte), none (4 s at 102 kB/s, 1 byte a byte).",
         "of 100 pages that ondemand read ahead, 60 % were there in time, 30 % late, 10 % wasted, 0 % thrashed; no run wastes more.",
-        "Of 100 reads, 70 % found every page at hand, 20 % waited for readahead on its way, 10 % missed. 91 % of the \
-         time that readers waited went into misses: the policy does not foresee these reads.",
+        "Of 100 reads, 70 % found every page at hand, 20 % waited for readahead in flight, 10 % missed. 91 % of the \
+         time that readers waited went into misses: the policy does not predict these reads.",
         "10 windows of 20 pages on average, the largest of 32 with ra_pages 32. 50 % of them are as large as allowed: \
          ra_pages is the limit, so try a larger one. The most frequent reason is &#39;lookahead&#39; (100 %).",
         "50 % fetch a single page: each pays the device&#39;s whole latency for 4 KiB.",
@@ -152,6 +153,104 @@ fn sentences_follow_from_the_figures() {
 }
 
 #[test]
+fn the_oracle_stands_beside_the_runs_of_its_device_and_cache() {
+    let mut recording = recording();
+    let bound = Row {
+        policy: "oracle".into(),
+        device: "hdd".into(),
+        cache_bytes: Some(1 << 20),
+        seconds: 0.5,
+        regret: Some(1.0),
+        ..Row::default()
+    };
+    recording.bounds = vec![Row { cache_bytes: None, ..bound.clone() }];
+    assert!(!page(&recording).contains("<bdi>oracle</bdi>"), "of another cache");
+    recording.bounds.push(bound.clone());
+    let html = page(&recording);
+    assert!(html.contains("3.2 times as fast as none and 2.5 times the oracle&#39;s 500 ms;"));
+    let bars: Vec<&str> = html
+        .split("<section class=\"block\"")
+        .nth(1)
+        .expect("a block")
+        .split("<li ")
+        .skip(1)
+        .take(3)
+        .collect();
+    let of = |bar: &str, class: &str, width: &str| {
+        bar.starts_with(&format!("class=\"{class}\"")) && bar.contains(&format!("width:{width}%"))
+    };
+    assert!(
+        of(bars[0], "bound", "12.50") && of(bars[1], "best", "31.25") && of(bars[2], "", "100.00"),
+        "{bars:?}"
+    );
+    assert!(
+        html.contains("<tr class=\"bound\"><td></td><th scope=\"row\" class=\"word\"><bdi>oracle</bdi></th>")
+    );
+    // A bound without a time, as of the device `instant`, has no bar.
+    recording.bounds = vec![Row { regret: None, ..bound.clone() }];
+    assert!(!page(&recording).contains("<li class=\"bound\">"));
+    recording.bounds = vec![Row { seconds: f64::NAN, ..bound }];
+    assert!(
+        refusal(&recording).starts_with("bounds[0] (oracle on hdd): row.seconds is NaN"),
+        "{}",
+        refusal(&recording)
+    );
+}
+
+#[test]
+fn the_headline_is_of_all_runs() {
+    let headline = |recording: &Recording| -> String {
+        let html = page(recording);
+        html.split("id=\"verdict\">")
+            .nth(1)
+            .and_then(|rest| rest.split('<').next())
+            .expect("a headline")
+            .to_owned()
+    };
+    let mut recording = recording();
+    assert_eq!(headline(&recording), "ondemand is the fastest of 2 runs: 1.25 s, 3.2 times as fast as none.");
+    // Runs that were stopped at one time.
+    recording.runs[0].row.seconds = 1.25;
+    recording.runs[1].row.bytes_wanted *= 2;
+    assert_eq!(
+        headline(&recording),
+        "ondemand is the fastest of 2 runs: 1638 s for a GiB, 2 times as fast as none."
+    );
+    recording.runs[0].row.seconds = 4.0;
+    recording.runs[1].row.bytes_wanted /= 2;
+    recording.runs.push(run("linux", 1.255, 1.9, 100));
+    assert_eq!(headline(&recording), "ondemand is as fast as linux: 1.25 s, 3.2 times as fast as none.");
+    recording.runs[0].row.seconds = 1.25;
+    assert_eq!(headline(&recording), "All 3 runs take the same time: 1.25 s.");
+    recording.runs[0].row.seconds = 4.0;
+    recording.runs.pop();
+    let mut other: Vec<Run> = recording.runs.clone();
+    other.iter_mut().for_each(|run| run.row.device = "s3".into());
+    other[1].row.seconds = 0.5;
+    recording.runs.extend(other);
+    assert_eq!(
+        headline(&recording),
+        "ondemand is the best policy on both devices, 3.2 to 8 times as fast as none."
+    );
+    recording.runs[3].row.seconds = 9.0;
+    assert_eq!(
+        headline(&recording),
+        "The best policy depends on device and cache: ondemand on hdd with 1 MiB of cache, none on s3 with 1 MiB of cache."
+    );
+    recording.runs.truncate(1);
+    assert_eq!(headline(&recording), "none on hdd takes 4 s.");
+}
+
+#[test]
+fn a_policy_that_passes_ra_pages_is_not_told_to_raise_it() {
+    let mut recording = recording();
+    recording.runs.iter_mut().for_each(|run| run.decisions.size.fill(50));
+    let html = page(&recording);
+    assert!(html.contains("100 % of them are larger than ra_pages, which does not limit this policy."));
+    assert!(!html.contains("try a larger one"));
+}
+
+#[test]
 fn other_figures_make_other_sentences() {
     let mut recording = recording();
     recording.runs[1].row.seconds = 8.0;
@@ -162,10 +261,11 @@ fn other_figures_make_other_sentences() {
     recording.runs[0].row.utilisation = 0.2;
     let html = page(&recording);
     for sentence in [
-        "readers hardly wait, so neither it nor readahead holds them up.",
+        "readers hardly wait, so storage does not hold them up.",
         "and readers hardly wait: ra_pages is large enough.",
         "none is the best of 2 runs: 4 s at 102 kB/s; it reads 1 byte",
         "none (4 s at 102 kB/s, 1 byte a byte) is both fastest and leanest: there is nothing to weigh.",
+        "<p class=\"verdict\" id=\"verdict\">none is the fastest of 2 runs: 4 s.</p>",
         "the device mostly waits for requests, so more readahead could gain.",
         "None reaches ra_pages: a larger one would change nothing.",
     ] {
@@ -217,7 +317,7 @@ fn runs_of_one_policy_are_told_apart_by_what_they_differ_in() {
     recording.runs[1].row.eviction = "arc".into();
     let html = page(&recording);
     assert!(html.contains("ondemand (arc) is the best") && html.contains("ondemand (default eviction) (2 s"));
-    assert!(html.contains("<td class=\"word\"><bdi>arc</bdi></td>"));
+    assert!(html.contains("<td class=\"word\" data-label=\"eviction\"><bdi>arc</bdi></td>"));
 }
 
 #[test]

@@ -32,18 +32,14 @@ struct Figures {
     page_bytes: u64,
     ra_pages: u32,
     seconds: f64,
-    seconds_a_gib: f64,
-    amplification: f64,
-    latency: [u64; 4],
-    ledger: Ledger,
 }
 
 /// What became of pages read ahead.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Ledger {
     /// Used, and there before they were wanted.
     pub(super) in_time: u64,
-    /// Used, and still on their way when they were wanted.
+    /// Used, and still in flight when they were wanted.
     pub(super) late: u64,
     pub(super) wasted: u64,
     pub(super) thrashed: u64,
@@ -76,20 +72,11 @@ impl View {
     /// Shows `run`, with at most about `quota` reads in its map.
     pub(super) fn of(run: &Run, quota: usize) -> Self {
         let row = visible(&run.row);
-        let latency = row.latency_ns;
         let (sizes, pace) = (Sizes::of(run), Pace::of(run));
         Self {
             name: name(&row),
             policy: row.policy.clone(),
-            figures: Figures {
-                page_bytes: run.page_bytes,
-                ra_pages: row.ra_pages,
-                seconds: row.seconds,
-                seconds_a_gib: row.seconds_a_gib(),
-                amplification: row.amplification,
-                latency: [latency.p50, latency.p90, latency.p99, latency.max],
-                ledger: Ledger::of(&row),
-            },
+            figures: Figures { page_bytes: run.page_bytes, ra_pages: row.ra_pages, seconds: row.seconds },
             says: say::OfRun::of(run, &row, &sizes, &pace),
             map: Map::of(run, quota),
             heat: Heat::of(run),

@@ -1,5 +1,8 @@
 // Charts: uPlot draws axes, grid and lines; what is no line is painted over them.
 
+// Fewer points than these are no curve, and fewer reads no picture of their times: sentences and the table have them.
+const POINTS_MIN = 3, READS_MIN = 10;
+
 // Every chart by its name: how to make it, and what was made.
 const charts = new Map();
 
@@ -15,23 +18,30 @@ function draw(name) {
   if (it.plot) it.plot.destroy();
   it.plot = null;
   it.box.replaceChildren();
-  const tall = it.box.classList.contains("tall");
+  const tall = it.box.classList.contains("tall"), figure = it.box.closest("figure");
   const width = Math.floor(root.classList.contains("printing") ? Math.min(it.box.clientWidth || 640, 640) : it.box.clientWidth);
   const height = tall ? clamp(Math.round(width * 0.5), 300, 520) : clamp(Math.round(width * 0.55), 220, 300);
+  // A hidden figure has no width; its second drawing, when it is there, has.
   it.plot = it.make(it.box, Math.max(width, 120), height) || null;
   it.box.dataset.drawn = it.plot ? "chart" : "none";
-  const said = [...it.box.closest("figure").querySelectorAll(".says li")].find(line => line.offsetParent !== null);
+  // A picture that would say nothing is not there.
+  figure.hidden = !it.plot;
+  const said = [...figure.querySelectorAll(".says li")].find(line => line.offsetParent !== null);
   it.box.setAttribute("role", tall ? "application" : "img");
   it.box.setAttribute("aria-label", `Chart: ${it.title}. ${said ? said.textContent : ""}`);
 }
 
-function drawAll() {
-  readColours();
-  for (const name of charts.keys()) draw(name);
+// A figure that appears or goes changes the width of its neighbours: then all are drawn again.
+function drawThese(names) {
+  const hidden = () => names.map(name => charts.get(name).box.closest("figure").hidden).join();
+  const before = hidden();
+  names.forEach(draw);
+  if (hidden() !== before) names.forEach(draw);
 }
 
-function nothing(box, why) {
-  box.append(element("p", { className: "none", textContent: why }));
+function drawAll() {
+  readColours();
+  drawThese([...charts.keys()]);
 }
 
 function axis(label, more = {}) {
@@ -51,7 +61,7 @@ function upright(label, more = {}) {
 const level = (label, more = {}) => axis(label, { size: 30, ...more });
 
 // A chart whose contents `paint` draws, between x[0] and x[1], y[0] and y[1]. `at(x, y)` says what is there.
-function plane(box, width, height, { x, y, xAxis, yAxis, paint, at, zooms = false, padding = [10, 12, 0, 0] }) {
+function plane(box, width, height, { x, y, xAxis, yAxis, paint, at, zooms = false, padding = [10, 22, 0, 0] }) {
   const full = { x: [...x], y: [...y] };
   const options = {
     width, height, padding,
@@ -114,13 +124,13 @@ function lines(box, width, height, { lines, xAxis, yAxis, rightAxis, yRange, syn
     : [lines[0].x, lines[0].y];
   const from0 = (_, low, high) => [0, high > 0 ? high * 1.06 : 1];
   const options = {
-    width, height, padding: [10, rightAxis ? 0 : 12, 0, 0],
+    width, height, padding: [10, rightAxis ? 0 : 22, 0, 0],
     scales: { x: { time: false }, y: { range: yRange || from0 }, right: { range: from0 } },
     axes: [xAxis, yAxis].concat(rightAxis ? [{ ...rightAxis, scale: "right", side: 1, grid: { show: false } }] : []),
-    series: [{ label: xAxis.label, value: (_, value) => value == null ? "–" : number(value, 4) }].concat(lines.map((line, index) => ({
+    series: [{ label: xAxis.label, value: (_, value) => value == null ? "" : number(value, 4) }].concat(lines.map((line, index) => ({
       label: line.label, scale: line.right ? "right" : "y", stroke: line.colour, width: 2, dash: DASHES[index % DASHES.length], spanGaps: true,
       fill: fill && index === 0 ? alpha(line.colour, 0.15) : undefined, points: { show: line.x.length < 3 },
-      value: (_, value) => value == null ? "–" : line.text(value),
+      value: (_, value) => value == null ? "" : line.text(value),
     }))),
     hooks: {
       drawClear: [u => { u.ctx.fillStyle = colours.card; u.ctx.fillRect(0, 0, u.ctx.canvas.width, u.ctx.canvas.height); }],

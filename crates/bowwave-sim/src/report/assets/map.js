@@ -1,13 +1,13 @@
 // The map: offset by time. Reads are boxes from their begin to their end, windows frames around what they hold.
 
-const shown = { run: 0, file: 0, group: 0, overlay: new Set() };
+const shown = { run: 0, file: 0, group: 0, overlay: new Set(), common: false };
 
 chart("map", (box, width, height) => {
   const run = data.runs[shown.run];
   const { files } = run.map;
   const reads = unpack(run.map.reads), windows = unpack(run.map.windows);
   const ours = pick(reads.file), framed = pick(windows.file);
-  if (ours.length + framed.length === 0) return nothing(box, "No reads were recorded.");
+  if (ours.length + framed.length === 0) return null;
   const [began] = ours.length ? ends(ours, index => reads.time[index]) : ends(framed, index => windows.time[index]);
   const [, ended] = ours.length ? ends(ours, index => reads.time[index] + reads.latency[index]) : ends(framed, index => windows.until[index]);
   const unit = timeUnit(run.seconds * 1e9);
@@ -86,8 +86,8 @@ function paintWindows(ctx, framed, windows, X, Y, dpr) {
 }
 
 function paintMarks(ctx, framed, windows, X, Y, dpr) {
-  ctx.strokeStyle = colours.ink;
-  ctx.lineWidth = 1.5 * dpr;
+  ctx.strokeStyle = alpha(colours.ink, 0.55);
+  ctx.lineWidth = dpr;
   ctx.setLineDash([4 * dpr, 2 * dpr]);
   ctx.beginPath();
   for (const index of framed) {

@@ -3,7 +3,7 @@
 chart("windows", (box, width, height) => {
   const run = data.runs[shown.run];
   const windows = unpack(run.map.windows);
-  if (windows.time.length === 0) return nothing(box, "No decisions were recorded.");
+  if (windows.time.length < POINTS_MIN) return null;
   const unit = timeUnit(run.seconds * 1e9);
   const last = Math.max(run.seconds * 1e9, windows.time[windows.time.length - 1]);
   const [, largest] = ends(windows.size, size => size);
@@ -41,7 +41,7 @@ function dots(ctx, xs, ys, X, Y, size, colour) {
 chart("heat", (box, width, height) => {
   const run = data.runs[shown.run];
   const heat = unpackHeat(run.heat);
-  if (!heat.bands) return nothing(box, "No reads were recorded.");
+  if (!heat.bands || run.map.files.reduce((sum, file) => sum + file.reads, 0) < READS_MIN) return null;
   const unit = timeUnit(heat.from + heat.step * heat.steps);
   const floor = Math.log10(heat.floor);
   const top = floor + heat.bands / heat.bands_a_decade;
@@ -84,20 +84,20 @@ function unpackHeat(heat) {
 
 chart("sizes", (box, width, height) => {
   const { from, demand, readahead } = data.runs[shown.run].sizes;
-  if (from.length === 0) return nothing(box, "No requests were recorded.");
+  if (demand.concat(readahead).reduce((sum, count) => sum + count, 0) < POINTS_MIN) return null;
   const first = from.findIndex((_, index) => demand[index] + readahead[index] > 0);
   const cut = list => list.slice(first);
   const names = cut(from).map(bytesText);
   return columns(box, width, height, {
     names, xLabel: "size of a request, from", yLabel: "requests",
-    parts: [{ name: "readahead", values: cut(readahead), colour: "hit" }, { name: "demand: somebody waits", values: cut(demand), colour: "late" }],
+    parts: [{ name: "readahead", values: cut(readahead), colour: "hit" }, { name: "demand", values: cut(demand), colour: "late" }],
     text: index => `${names[index]} and more: ${number(cut(readahead)[index], 9)} of readahead, ${number(cut(demand)[index], 9)} of demand`,
   });
 });
 
 chart("device", (box, width, height) => {
   const { time, busy, queued, queued_async, expired } = data.runs[shown.run].pace;
-  if (time.length === 0) return nothing(box, "No samples over time were recorded.");
+  if (time.length < POINTS_MIN) return null;
   const unit = timeUnit(time[time.length - 1] * 1e9);
   const x = time.map(seconds => seconds * 1e9 / unit.size);
   return lines(box, width, height, {
@@ -105,7 +105,7 @@ chart("device", (box, width, height) => {
     lines: [
       { label: "busy", x, y: busy.map(share => share * 100), colour: colours.hit, text: value => number(value) + " %" },
       { label: "queue", x, y: queued, colour: colours.miss, right: true, text: value => number(value) },
-    ].concat(queued_async.length ? [{ label: "of it readahead", x, y: queued_async, colour: colours.late, right: true, text: value => number(value) }] : []),
+    ].concat(queued_async.length ? [{ label: "readahead, unmerged", x, y: queued_async, colour: colours.late, right: true, text: value => number(value) }] : []),
     marks: x.filter((_, index) => expired[index] > 0),
   });
 });

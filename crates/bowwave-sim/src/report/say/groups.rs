@@ -5,7 +5,7 @@ use crate::record::Row;
 use super::super::view::View;
 
 /// Runs within this factor of the fastest count as as fast.
-const AS_FAST: f64 = 1.01;
+pub(super) const AS_FAST: f64 = 1.01;
 
 /// One device and cache size.
 #[derive(Clone, Debug)]

@@ -2,20 +2,18 @@
 
 use super::super::units::{bytes, count, counted, percent, rate, three, time};
 use super::super::view::{Ledger, View};
-use super::groups::{Group, Groups};
+use super::groups::{AS_FAST, Group, Groups};
+use super::headline;
 use crate::record::Row;
 
-/// Sentences about groups that a list holds; more are in the table.
-const SENTENCES_MAX: usize = 12;
+/// Groups that have sentences of their own; more are in the table.
+const GROUPS_MAX: usize = 100;
 
-/// Sentences about all runs, one a group for each list.
+/// Sentences about all runs: one of all together, and in each list one a group.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Overall {
+    pub(in super::super) headline: String,
     pub(in super::super) verdict: Vec<String>,
-    pub(in super::super) frontier: Vec<String>,
-    pub(in super::super) latency: Vec<String>,
-    pub(in super::super) ledger: Vec<String>,
-    pub(in super::super) over_fetched: Vec<String>,
     pub(in super::super) over_delivered: Vec<String>,
     pub(in super::super) over_request: Vec<String>,
     pub(in super::super) over_busy: Vec<String>,
@@ -24,21 +22,12 @@ pub(in super::super) struct Overall {
 
 impl Overall {
     pub(in super::super) fn of(views: &[View], groups: &Groups) -> Self {
-        let each = |say: fn(&[View], &Group) -> String| {
-            let mut said: Vec<String> =
-                groups.0.iter().take(SENTENCES_MAX).map(|group| say(views, group)).collect();
-            if groups.0.len() > SENTENCES_MAX {
-                let more = groups.0.len() - SENTENCES_MAX;
-                said.push(format!("{more} more devices and cache sizes are in the table."));
-            }
-            said
+        let each = |say: fn(&[View], &Group) -> String| -> Vec<String> {
+            groups.0.iter().take(GROUPS_MAX).map(|group| say(views, group)).collect()
         };
         Self {
+            headline: headline::of(views, groups),
             verdict: each(verdict),
-            frontier: each(frontier),
-            latency: each(latency),
-            ledger: each(ledger),
-            over_fetched: each(over_fetched),
             over_delivered: each(over_delivered),
             over_request: each(over_request),
             over_busy: each(over_busy),
@@ -47,8 +36,25 @@ impl Overall {
     }
 }
 
+/// `a`, `a and b`, `a, b and 3 more`.
+pub(super) fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [one, two] => format!("{one} and {two}"),
+        [one, two, rest @ ..] => format!("{one}, {two} and {} more", rest.len()),
+    }
+}
+
+/// Names of the other runs that are as fast as the best.
+pub(super) fn as_fast(views: &[View], group: &Group) -> Vec<String> {
+    let ours = views[group.best].row.seconds_a_gib();
+    let same = |run: &&usize| **run != group.best && views[**run].row.seconds_a_gib() <= ours * AS_FAST;
+    group.runs.iter().filter(same).map(|run| called(views, group, *run)).collect()
+}
+
 /// The device and cache of a group: `On hdd with 64 MiB of cache`.
-fn place(views: &[View], group: &Group) -> String {
+pub(super) fn place(views: &[View], group: &Group) -> String {
     let row = &views[group.best].row;
     match row.cache_bytes {
         Some(cache) => format!("On {} with {} of cache", row.place(), bytes(cache as f64)),
@@ -57,7 +63,7 @@ fn place(views: &[View], group: &Group) -> String {
 }
 
 /// A run among those of its group: `ondemand`, or `ondemand (32 pages, arc)` where other runs of the policy differ in it.
-fn called(views: &[View], group: &Group, run: usize) -> String {
+pub(in super::super) fn called(views: &[View], group: &Group, run: usize) -> String {
     let row = &views[run].row;
     let same =
         || group.runs.iter().map(|other| &views[*other].row).filter(|other| other.policy == row.policy);
@@ -79,7 +85,7 @@ fn called(views: &[View], group: &Group, run: usize) -> String {
 }
 
 /// `3.2 times as fast as none`, or how it is otherwise.
-fn faster(ours: f64, theirs: f64, whom: &str) -> String {
+pub(super) fn faster(ours: f64, theirs: f64, whom: &str) -> String {
     if ours <= 0.0 || theirs <= 0.0 {
         return format!("next to {} s of {whom}", three(theirs));
     }
@@ -116,6 +122,10 @@ fn verdict(views: &[View], group: &Group) -> String {
     } else {
         format!("takes {}{}", time(best.seconds * 1e9), to_readers(best))
     };
+    let ties = as_fast(views, group);
+    if !ties.is_empty() {
+        text += &format!(", as fast as {} within 1\u{a0}% and the leanest of these", listed(&ties));
+    }
     if group.best != group.baseline {
         text += ", ";
         text += &faster(best.seconds_a_gib(), base.seconds_a_gib(), &called(views, group, group.baseline));
@@ -136,7 +146,8 @@ fn verdict(views: &[View], group: &Group) -> String {
     text + "."
 }
 
-fn frontier(views: &[View], group: &Group) -> String {
+/// The runs worth choosing between.
+pub(in super::super) fn frontier(views: &[View], group: &Group) -> String {
     let place = place(views, group);
     let point = |run: &usize| {
         let row = &views[*run].row;
@@ -173,7 +184,8 @@ fn frontier(views: &[View], group: &Group) -> String {
     text + "."
 }
 
-fn latency(views: &[View], group: &Group) -> String {
+/// The runs with the shortest and the longest tail.
+pub(in super::super) fn latency(views: &[View], group: &Group) -> String {
     let p99 = |run: &&usize| views[**run].row.latency_ns.p99;
     let (Some(&least), Some(&most)) = (group.runs.iter().min_by_key(p99), group.runs.iter().max_by_key(p99))
     else {
@@ -185,6 +197,9 @@ fn latency(views: &[View], group: &Group) -> String {
         format!("{name} ({}, median {})", time(latency.p99 as f64), time(latency.p50 as f64))
     };
     let place = place(views, group);
+    if group.runs.len() == 1 {
+        return format!("{place}, 99 of 100 reads take no longer than with {}.", say(least));
+    }
     if p99(&&least) == p99(&&most) {
         return format!(
             "{place}, 99 of 100 reads take no longer than with {}, whatever the policy.",
@@ -194,7 +209,8 @@ fn latency(views: &[View], group: &Group) -> String {
     format!("{place}, the 99th percentile is lowest with {} and highest with {}.", say(least), say(most))
 }
 
-fn ledger(views: &[View], group: &Group) -> String {
+/// What became of pages read ahead by the best run and by the most wasteful one.
+pub(in super::super) fn ledger(views: &[View], group: &Group) -> String {
     let place = place(views, group);
     let of = |run: usize| (run, Ledger::of(&views[run].row));
     let used = |(_, ledger): &(usize, Ledger)| (ledger.in_time + ledger.late) as f64 / ledger.pages() as f64;
@@ -216,6 +232,9 @@ fn ledger(views: &[View], group: &Group) -> String {
             part(ledger.thrashed)
         )
     };
+    if group.runs.len() == 1 {
+        return format!("{place}, {}.", say(&first));
+    }
     if first.0 == least.0 || used(&first) - used(&least) < 0.005 {
         return format!("{place}, {}; no run wastes more.", say(&first));
     }
@@ -252,11 +271,6 @@ fn of_pair(
         r => format!(": {} times as little", three(1.0 / r)),
     };
     format!("{place}, {subject} {} and {}{relation}.", part(top), part(other))
-}
-
-fn over_fetched(views: &[View], group: &Group) -> String {
-    let mean = |view: &View| view.row.bytes_fetched as f64 / view.row.seconds.max(1e-9);
-    of_pair(views, group, "the device gives on average", |view| rate(mean(view)), mean)
 }
 
 fn over_delivered(views: &[View], group: &Group) -> String {
