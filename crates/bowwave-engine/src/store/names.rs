@@ -120,8 +120,11 @@ impl Store {
     /// # Errors
     /// As the store says.
     pub fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
-        // A copy onto itself is another version of an object, whatever is changed.
-        let changes = attributes.modified.is_some() || self.inner.profile.writes == Writes::Whole;
+        // Any change makes another version of an object: a copy onto itself. Without pages and handles none has to follow.
+        let changes = match self.inner.profile.writes {
+            Writes::Whole => self.inner.files().get(&Key::new(path, &Identity::default())).is_some(),
+            _ => attributes.modified.is_some(),
+        };
         let known = if changes { self.inner.known_at(path) } else { None };
         let Some(Known { entry, stat }) = known else {
             return Ok(self.inner.backend.set_attributes(path, attributes)?);

@@ -133,7 +133,9 @@ impl<T: Tree> Operations<T> {
             false => open.file.write_at(write.offset, bytes),
         };
         let count = written.map_err(|error| self.fail(&open.path, &error))?;
-        self.deferred.forget_time(&open.path);
+        if self.tells_later() {
+            self.deferred.forget_time(&open.path);
+        }
         open.closing.goes_on();
         self.note_change();
         self.stamps.stamp_if(open.inode, open.file.is_dirty(), || modified(&open.file));
