@@ -127,9 +127,11 @@ fn ranges_logged(path: &Path, size: usize) -> usize {
 /// Starts a copy of `url` to `to` over a slow `wire`, and waits until three ranges are there.
 fn begun(command: &mut Command, url: &str, to: &Path, size: usize, wire: &Wire) -> Child {
     wire.limit(40_000_000);
-    command.arg(url).arg(to).stdout(Stdio::null()).stderr(Stdio::piped());
+    // Ranges come one after the other, nearly, and the rest not before the test has looked.
+    command.args(["--connections", "2", url]).arg(to).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().expect("bowwave starts");
     until("three ranges are there", || ranges_logged(to, size) >= 3);
+    wire.limit(500_000);
     child
 }
 
@@ -350,6 +352,28 @@ fn a_link_in_the_destination_leads_no_file_out_of_it() {
 }
 
 #[test]
+fn an_incomplete_file_that_is_not_ours_alone_is_neither_used_nor_changed() {
+    let place = Place::new("copy-foreign");
+    let (from, to, victim) = (place.at().join("from"), place.at().join("to"), place.at().join("victim"));
+    fs::write(&from, b"new").expect("written");
+    fs::write(&victim, b"precious").expect("written");
+    fs::hard_link(&victim, part(&to)).expect("linked");
+    run(bowwave().arg("cp").args([&from, &to]));
+    assert_eq!(fs::read(&to).expect("copied"), b"new");
+    assert_eq!(fs::read(&victim).expect("there"), b"precious");
+    symlink("victim", part(&to)).expect("created");
+    assert_eq!(failure(bowwave().arg("cp").args([&from, &to])).0, 1);
+    assert_eq!(fs::read(&victim).expect("there"), b"precious");
+    fs::remove_file(part(&to)).expect("removed");
+    if rustix::process::geteuid().is_root() {
+        fs::write(part(&to), b"").expect("written");
+        std::os::unix::fs::chown(part(&to), Some(65534), None).expect("root may");
+        run(bowwave().arg("cp").args([&from, &to]));
+        assert_eq!(fs::metadata(&to).expect("copied").uid(), 0, "its owner could change the copy");
+    }
+}
+
+#[test]
 fn damaged_bytes_never_get_the_name_of_the_file() {
     let place = Place::new("copy-flip");
     let server = HostileServer::start(Dialect::S3).expect("loopback is there");
@@ -437,14 +461,13 @@ fn a_killed_upload_continues_and_sends_only_what_is_missing() {
     let interrupted = |signal| {
         wire.limit(40_000_000);
         let (before, mut command) = (wire.sent(), cp(&wire.url()));
-        command.arg(&source).arg("s3://bucket/large").stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.spawn().expect("bowwave starts");
-        // Four of the ranges that are sent side by side are there by then, or nearly.
-        until("most is sent", || wire.sent() - before > (5 * CHUNK + CHUNK / 2) as u64);
+        command.args(["--connections", "2"]).arg(&source).arg("s3://bucket/large");
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("bowwave starts");
+        until("more than half is sent", || wire.sent() - before > (3 * CHUNK + CHUNK / 2) as u64);
+        wire.limit(500_000);
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("it runs");
-        let output = child.wait_with_output().expect("it ends");
         wire.limit(0);
-        output
+        child.wait_with_output().expect("it ends")
     };
     interrupted(rustix::process::Signal::KILL);
     assert_eq!(uploads(&server.url()), 1);

@@ -32,7 +32,9 @@ use tasks::Task;
 
 /// Arguments of `bowwave cp`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "bowwave cp [OPTIONS] <SRC>... <DST>",
+    after_help = "\
 A file goes into DST if that is a directory or ends in '/', and is DST otherwise. With -r, DST becomes what SRC is: the files \
 in SRC go into DST, which is created if it is missing. Several sources go into DST, each under its own name. Existing files \
 are replaced; a file never appears under its name before all of it is there.
@@ -46,10 +48,11 @@ Examples:
   bowwave cp -r ./results s3://bucket/results
   bowwave cp https://example.org/big.iso /images/
   tar c dir | bowwave cp - s3://bucket/dir.tar
-  bowwave cp gs://bucket/rows.csv - | head")]
+  bowwave cp gs://bucket/rows.csv - | head"
+)]
 pub struct Args {
     /// What to copy, and where: a path, file:, s3:, gs:, az:, http(s): as source, - for standard input or output
-    #[arg(value_name = "SRC... DST", num_args = 2.., required = true)]
+    #[arg(value_names = ["SRC", "DST"], num_args = 2.., required = true)]
     urls: Vec<String>,
 
     /// Copy directories with all below them

@@ -114,7 +114,11 @@ impl PartFile {
         };
         let before = file.recall(version, source, is_wanted)?;
         if before != Before::Same {
-            file.begin(version)?;
+            let begun = file.begin(version);
+            if begun.is_err() {
+                file.stop();
+            }
+            begun?;
         }
         Ok((file, before))
     }
@@ -259,8 +263,16 @@ fn open_locked(
     local: Option<&Path>,
 ) -> Result<(Arc<dyn WriteObject>, Option<File>)> {
     for _ in 0..OPENS_MAX {
-        let how = OpenWrite { create: true, mode: 0o600, ..OpenWrite::default() };
-        let object = store.open_write(part, &how)?;
+        let new = OpenWrite { create: true, exclusive: true, mode: 0o600, ..OpenWrite::default() };
+        let (object, is_new) = match store.open_write(part, &new) {
+            Err(error) if error.kind() == ErrorKind::Exists => {
+                match store.open_write(part, &OpenWrite::default()) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    opened => (opened?, false),
+                }
+            }
+            opened => (opened?, true),
+        };
         let Some(local) = local else { return Ok((object, None)) };
         let place = local.join(part);
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
@@ -276,8 +288,14 @@ fn open_locked(
             let message = format!("{}: another command copies to it", place.display());
             return Err(Error::new(ErrorKind::Busy, message));
         }
+        let meta = file.metadata().map_err(|error| failed(&error))?;
+        if !is_new && (meta.uid() != rustix::process::geteuid().as_raw() || meta.nlink() > 1) {
+            // In a directory that others can write to, they could have what is copied, or have a file of ours cut off.
+            store.remove_file(part)?;
+            continue;
+        }
         // Another command may have finished it in the meantime: then this is the final file.
-        let inode = file.metadata().map_err(|error| failed(&error))?.ino();
+        let inode = meta.ino();
         let named = store.stat(part).ok().and_then(|entry| entry.unix).map(|unix| unix.inode);
         let opened = object.identity().inode;
         if named == Some(inode) && opened.is_none_or(|opened| opened == inode) {
