@@ -45,6 +45,8 @@ pub struct Options {
     pub list_entries_max: u64,
     /// S3: store modes, owners and times of files in the metadata of objects, and read them from there. Default: no.
     pub attributes: bool,
+    /// Object stores: a prefix that nothing has yet is an empty directory, in place of an error. Default: no.
+    pub new_prefix: bool,
     /// Web servers: list directories by their index pages, and check at the mount that a directory is there. Default: yes.
     pub web_index: bool,
     /// Requests in flight at most. Default: what suits the store.
@@ -72,6 +74,7 @@ impl Default for Options {
             verify: true,
             list_entries_max: 1_000_000,
             attributes: false,
+            new_prefix: false,
             web_index: true,
             connections: None,
             direct: true,

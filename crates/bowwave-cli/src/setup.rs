@@ -223,6 +223,7 @@ impl Opened {
     ) -> Result<Self, Failure> {
         let mut settings = settings(policy, cache, store);
         settings.options.store.attributes = attributes;
+        settings.options.store.new_prefix = true;
         // What a mount serves goes through requests, which cost far more than the small pages of its memory, and a program that
         // writes waits for memory to be cleared.
         let options = Options { huge_pages: false, ..write.add_to(settings.options) };

@@ -39,6 +39,8 @@ pub struct ObjectBackend {
     pub(super) gate: Gate,
     slots: u32,
     require_version: bool,
+    /// A prefix that nothing has is an empty directory.
+    new_prefix: bool,
     list_entries_max: u64,
 }
 
@@ -46,8 +48,9 @@ impl ObjectBackend {
     pub(super) fn new(bucket: &str, prefix: Key, cloud: Cloud, slots: u32, options: &Options) -> Self {
         let url = path::place(bucket, Path::new(prefix.as_ref()));
         let (require_version, list_entries_max) = (options.require_version, options.list_entries_max);
+        let new_prefix = options.new_prefix;
         let (cloud, gate) = (Arc::new(cloud), Gate::new(slots));
-        Self { url, prefix, cloud, gate, slots, require_version, list_entries_max }
+        Self { url, prefix, cloud, gate, slots, require_version, new_prefix, list_entries_max }
     }
 
     /// The key of `path` and its name for messages.
@@ -300,15 +303,19 @@ impl Backend for ObjectBackend {
                 Ok(with_stored(Entry::directory(name), self.stored_of_marker(path)?))
             }
             Standing::Directory { .. } => Ok(Entry::directory(name)),
-            // A prefix needs no existence: the first object that is written creates it.
-            Standing::Nothing if path.as_os_str().is_empty() => Ok(Entry::directory(name)),
+            // The first object that is written creates the prefix.
+            Standing::Nothing if self.new_prefix && path.as_os_str().is_empty() => Ok(Entry::directory(name)),
             Standing::Nothing => Err(path::not_found(&self.url, path)),
         }
     }
 
     fn probe(&self) -> Result<Option<String>> {
         let note = || format!("{}: nothing has this prefix yet, so the directory is empty", self.url);
-        Ok(matches!(self.standing(Path::new(""))?, Standing::Nothing).then(note))
+        match self.standing(Path::new(""))? {
+            Standing::Nothing if self.new_prefix => Ok(Some(note())),
+            Standing::Nothing => Err(path::not_found(&self.url, Path::new(""))),
+            _ => Ok(None),
+        }
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -343,7 +350,7 @@ impl Backend for ObjectBackend {
         if !is_directory {
             match self.standing(path)? {
                 Standing::Object(_) => return Err(path::not_a_directory(&self.url, path)),
-                Standing::Nothing if !path.as_os_str().is_empty() => {
+                Standing::Nothing if !(self.new_prefix && path.as_os_str().is_empty()) => {
                     return Err(path::not_found(&self.url, path));
                 }
                 Standing::Directory { .. } | Standing::Nothing => {}
