@@ -27,6 +27,7 @@ pub(crate) mod runtime;
 pub(crate) mod traffic;
 mod upload;
 mod validator;
+mod whole;
 mod wire;
 mod writer;
 mod xml;
