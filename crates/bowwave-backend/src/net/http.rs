@@ -89,7 +89,8 @@ impl HttpBackend {
             let (url, place) = self.place(file)?;
             let client = self.client.clone();
             let lacks = runtime::wait(async move {
-                persist(client.limits.retry, &client.traffic, || lacks_ranges(&client, &url, &place)).await
+                persist(client.limits.retry, &client.traffic, &place, || lacks_ranges(&client, &url, &place))
+                    .await
             })?;
             let most = self.wholes.file_bytes_max;
             match lacks {
@@ -114,7 +115,7 @@ impl HttpBackend {
         }
         let client = self.client.clone();
         runtime::wait(async move {
-            persist(client.limits.retry, &client.traffic, || look(&client, url.clone(), &place)).await
+            persist(client.limits.retry, &client.traffic, &place, || look(&client, url.clone(), &place)).await
         })
     }
 }
@@ -162,7 +163,7 @@ impl Backend for HttpBackend {
         if !self.index {
             let client = self.client.clone();
             return runtime::wait(async move {
-                persist(client.limits.retry, &client.traffic, || reach(&client, &url, &place)).await
+                persist(client.limits.retry, &client.traffic, &place, || reach(&client, &url, &place)).await
             })
             .map(|()| None);
         }
@@ -205,7 +206,8 @@ impl Backend for HttpBackend {
         let page = runtime::wait({
             let place = place.clone();
             async move {
-                persist(client.limits.retry, &client.traffic, || index_page(&client, &url, &place)).await
+                persist(client.limits.retry, &client.traffic, &place, || index_page(&client, &url, &place))
+                    .await
             }
         })?;
         let Some(page) = page else { return Err(path::not_a_directory(&self.url, path)) };
@@ -229,7 +231,7 @@ impl Backend for HttpBackend {
                 let place: Arc<str> = path::place(&self.url, path).into();
                 let identity = identity(&validators, validators.modified.as_deref().and_then(time_of));
                 let (source, checksums) = (
-                    Source::Web(self.client.clone(), url, Unranged::new(self.wholes.clone())),
+                    Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
                     Checksums::default(),
                 );
                 let version = Version { place, identity, validators, coding, source, checksums };

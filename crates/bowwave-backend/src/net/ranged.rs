@@ -44,7 +44,7 @@ pub(super) struct Version {
 #[derive(Debug)]
 pub(super) enum Source {
     /// A URL of a web server.
-    Web(Client, Url, Unranged),
+    Web(Client, Url, Box<Unranged>),
     /// A key of a bucket.
     Bucket(Arc<Cloud>, Key),
 }
@@ -117,7 +117,7 @@ impl Version {
     pub(super) async fn bytes(&self, range: Range<u64>) -> Result<Bytes> {
         let client = self.source.client();
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        persist(client.limits.retry, &client.traffic, || async {
+        persist(client.limits.retry, &client.traffic, &self.place, || async {
             let (incoming, _) = self.get(&range).await?;
             let bytes = incoming.collect(len).await?;
             if bytes.len() == len {
@@ -197,7 +197,7 @@ impl Version {
 
     fn unranged(&self) -> Option<&Unranged> {
         match &self.source {
-            Source::Web(_, _, unranged) => Some(unranged),
+            Source::Web(_, _, unranged) => Some(&**unranged),
             Source::Bucket(..) => None,
         }
     }
