@@ -369,7 +369,7 @@ pub trait ReadSink: Send {
     fn done(self: Box<Self>, buf: ReadBuf, result: Result<usize>);
 
     /// When the read must have ended: a store behind a network then fails it as [`ErrorKind::TimedOut`]. Asked when the read
-    /// begins and at least once in each of the store's time-outs, for a read that nobody waited for may get a deadline later.
+    /// begins and at least once in each of the store's time-outs, for a speculative read may get a deadline later.
     /// None by default.
     fn deadline(&self) -> Option<Instant> {
         None

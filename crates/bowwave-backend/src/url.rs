@@ -49,6 +49,9 @@ pub struct Options {
     pub new_prefix: bool,
     /// Web servers: list directories by their index pages, and check at the mount that a directory is there. Default: yes.
     pub web_index: bool,
+    /// Web servers: size in bytes of the largest file that is read whole where the server does not support range requests.
+    /// Memory for two such files is used at most. Default: 64 MiB.
+    pub no_range_bytes_max: u64,
     /// Requests in flight at most. Default: what suits the store.
     pub connections: Option<u32>,
     /// Files: read with `O_DIRECT` where the file system has it. Default: yes.
@@ -76,6 +79,7 @@ impl Default for Options {
             attributes: false,
             new_prefix: false,
             web_index: true,
+            no_range_bytes_max: 64 << 20,
             connections: None,
             direct: true,
             file_io: FileIo::Auto,

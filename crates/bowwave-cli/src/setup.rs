@@ -62,6 +62,12 @@ pub struct StoreArgs {
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     list_max: u64,
 
+    /// Largest file that is read whole from a web server without range requests; 0 for none
+    ///
+    /// Takes memory for two such files at most, besides --cache.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::size)]
+    no_range_max: u64,
+
     /// Do not list the directories of a web server by its index pages
     ///
     /// Files are then opened by name alone. A mount does not check that its directory is there.
@@ -297,6 +303,7 @@ impl StoreArgs {
             verify: !self.no_verify,
             list_entries_max: self.list_max,
             web_index: !self.no_index,
+            no_range_bytes_max: self.no_range_max,
             connections: self.connections,
             ..bowwave_backend::Options::default()
         }

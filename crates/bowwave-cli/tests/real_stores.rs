@@ -297,7 +297,7 @@ fn a_prefix_that_does_not_exist_yet_is_mounted_and_filled() {
     let command = &mut signed();
     let (code, line) =
         failure(command.args(["read", "s3://bucket/none", "--endpoint", &endpoint, "--allow-http"]));
-    assert!(code == 1 && line.contains("s3://bucket/none: there is no file to read"), "{line}");
+    assert!(code == 1 && line.contains("s3://bucket/none: no such file"), "{line}");
     let said = bench.refused(signed, "s3://absent/new", &["--endpoint", &endpoint, "--allow-http"]);
     assert!(said.contains("s3://absent: no such bucket"), "{said}");
 }
@@ -389,4 +389,74 @@ fn a_web_directory_is_listed_and_copied() {
         assert_eq!(fs::read(at.join("sub dir/big")).expect("readable"), bytes(1_234_567));
         mounted.unmount();
     }
+}
+
+#[test]
+fn a_server_without_ranges_is_read_whole() {
+    let Some(bench) = Bench::new("whole", "python3") else { return };
+    write_tree(&bench);
+    bench.write("big", &bytes(20_000_001));
+    let (store, at) = (bench.place.store(), bench.place.at());
+    let server = InstalledServer::python(&store).expect("it starts");
+    let note = "the server does not support range requests: files of up to 67108864 bytes (--no-range-max) are read whole";
+    let daemon =
+        plain().args(["mount", "--daemon", &server.url()]).arg(&at).output().expect("bowwave starts");
+    let said = String::from_utf8_lossy(&daemon.stderr).into_owned();
+    assert!(daemon.status.success() && said.contains(note), "{said}");
+    assert_eq!(found(&bench, &at), found(&bench, &store));
+    bench.copy(&at);
+    bench.shell("diff", &["-r".as_ref(), at.as_ref(), store.as_ref()]);
+    let mut file = fs::File::open(at.join("big")).expect("readable");
+    let mut page = vec![0; 4096];
+    file.seek(SeekFrom::Start(13_000_000)).expect("a file");
+    file.read_exact(&mut page).expect("readable");
+    assert_eq!(page, bytes(13_004_096)[13_000_000..]);
+    drop(file);
+    run(bowwave().arg("umount").arg(&at));
+    run(plain().args(["read", &format!("{}big", server.url()), "--verify"]));
+
+    let mounted = Served::start(&server.url(), &at, &["--no-range-max", "1MiB"]);
+    fs::read(at.join("big")).expect_err("too large");
+    assert_eq!(fs::read(at.join("100%")).expect("small"), b"the bytes of 100%\n");
+    let (_, said) = mounted.unmount();
+    assert!(
+        said.contains("/big: the server does not support range requests") && said.contains("--no-range-max"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_file_that_is_replaced_between_two_whole_reads_is_an_error() {
+    let Some(bench) = Bench::new("rewritten", "python3") else { return };
+    let names = ["a", "b", "c"];
+    for name in names {
+        bench.write(name, &bytes(4_000_000));
+    }
+    let at = bench.place.at();
+    let server = InstalledServer::python(&bench.place.store()).expect("it starts");
+    // Memory for two of the three files: the first one is requested again after the others.
+    let options = ["--no-range-max", "4MB", "--policy", "none"];
+    let mounted = Served::start(&server.url(), &at, &options);
+    let mut files = names.map(|name| fs::File::open(at.join(name)).expect("readable"));
+    let mut page = vec![0; 4096];
+    for file in &mut files {
+        file.read_exact(&mut page).expect("readable");
+        assert_eq!(page, bytes(4096));
+    }
+    bench.write("a", &vec![7; 4_000_000]);
+    let replaced = fs::File::options().write(true).open(bench.place.store().join("a")).expect("writable");
+    replaced.set_modified(SystemTime::now() + Duration::from_secs(5)).expect("writable");
+    for (file, name) in files.iter_mut().zip(names) {
+        file.seek(SeekFrom::Start(2_000_000)).expect("a file");
+        let read = file.read_exact(&mut page);
+        match name {
+            "a" => {
+                let error = read.expect_err("another version").raw_os_error();
+                assert_eq!(error, Some(rustix::io::Errno::STALE.raw_os_error()));
+            }
+            _ => assert!(read.is_ok() && page == bytes(2_004_096)[2_000_000..], "{name}"),
+        }
+    }
+    drop(files);
+    mounted.unmount();
 }

@@ -38,6 +38,8 @@ pub(crate) struct FileEntry {
     object: Mutex<Option<Arc<dyn Object>>>,
     place: AtomicU64,
     stale: AtomicBool,
+    /// Why it is stale, if it was found damaged.
+    damage: OnceLock<StoreError>,
     last_error: Mutex<Option<StoreError>>,
     pub(crate) writing: Writing,
     /// What is written to it, if that is an object of a store of whole objects.
@@ -84,6 +86,7 @@ impl FileEntry {
             object: Mutex::default(),
             place: AtomicU64::new(0),
             stale: AtomicBool::new(false),
+            damage: OnceLock::new(),
             last_error: Mutex::default(),
             writing: Writing::default(),
             whole: OnceLock::new(),
@@ -207,7 +210,7 @@ impl FileEntry {
         self.place.load(Ordering::Relaxed)
     }
 
-    /// Whether the object behind it has become another one.
+    /// Whether the object behind it has become another one, or was found damaged.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale.load(Ordering::Relaxed)
     }
@@ -251,15 +254,24 @@ impl FileEntry {
                 StoreError::new(ErrorKind::Io, "the read is larger than the cache").retryable(false)
             }
             FillError::CLOSED => StoreError::new(ErrorKind::Io, "the file was closed").retryable(false),
-            _ if self.is_stale() => self.changed(),
+            _ if self.is_stale() => self.stale_error(),
             _ => lock(&self.last_error).clone().unwrap_or_else(|| {
                 StoreError::new(ErrorKind::Io, format!("{}: the read failed", self.name()))
             }),
         }
     }
 
-    /// What readers of a changed object get.
-    pub(crate) fn changed(&self) -> StoreError {
+    /// Keeps the error of bytes that are not what the store has, for all later readers.
+    pub(crate) fn note_damage(&self, error: &StoreError) {
+        // The first one is the reason.
+        let _ = self.damage.set(error.clone());
+    }
+
+    /// What readers of a changed or damaged object get.
+    pub(crate) fn stale_error(&self) -> StoreError {
+        if let Some(damage) = self.damage.get() {
+            return damage.clone();
+        }
         let message = format!("{}: the object has changed since it was opened; open it again", self.name());
         StoreError::new(ErrorKind::Changed, message)
     }

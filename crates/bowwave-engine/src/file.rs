@@ -235,7 +235,7 @@ impl File {
     }
 
     pub(crate) fn check_stale(&self) -> Result<()> {
-        if self.entry.is_stale() { Err(self.entry.changed().into()) } else { Ok(()) }
+        if self.entry.is_stale() { Err(self.entry.stale_error().into()) } else { Ok(()) }
     }
 
     #[inline]

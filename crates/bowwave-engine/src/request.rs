@@ -349,6 +349,9 @@ fn retry_or_fail(
     }
     // Of a damaged object nobody knows which pages are right.
     if matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt) && !error.is_retryable() {
+        if error.kind() == ErrorKind::Corrupt {
+            entry.note_damage(error);
+        }
         engine.make_stale(entry);
     }
     if !failed.is_empty() {

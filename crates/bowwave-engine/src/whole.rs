@@ -453,6 +453,9 @@ impl Whole {
         drop(state);
         if is_lost {
             self.fail(&mut turn, &self.error(ErrorKind::Io, "was given up before it was closed"));
+            if !has_written {
+                self.discarded.forget(&self.path);
+            }
         }
     }
 

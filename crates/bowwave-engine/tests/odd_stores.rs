@@ -172,3 +172,24 @@ fn a_file_closed_once_stays_while_another_is_opened_again_and_again() {
     read("4097");
     assert_eq!(store.stats().requests, before, "two files fit into any cache");
 }
+
+/// The handle of a damaged object said at its next read that the object had changed.
+#[test]
+fn a_damaged_object_stays_damaged_for_its_handle() {
+    let store = Odd::store(1 << 20, |offset, buf, sink| match offset {
+        0 => serve(1, buf, sink),
+        _ => {
+            let error = Error::new(ErrorKind::Corrupt, "odd:object: the bytes do not match").retryable(false);
+            sink.done(buf, Err(error));
+        }
+    });
+    let file = store.open("object".as_ref()).expect("an object");
+    let mut page = [0; 4096];
+    file.read_at(0, &mut page).expect("right bytes");
+    for _ in 0..2 {
+        let error = file.read_at(512 << 10, &mut page).expect_err("damaged").to_string();
+        assert_eq!(error, "odd:object: the bytes do not match");
+    }
+    let error = file.read_at(0, &mut page).expect_err("of a damaged object").to_string();
+    assert_eq!(error, "odd:object: the bytes do not match");
+}

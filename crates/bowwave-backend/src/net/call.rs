@@ -11,23 +11,25 @@ use super::traffic::Traffic;
 use crate::{Error, ErrorKind, Result};
 
 /// Carries out `attempt` until it succeeds, cannot succeed, or has been tried for long enough. Only for requests that change
-/// nothing, or that may be repeated.
+/// nothing, or that may be repeated. `place` names what is requested in the error of the deadline.
 pub(super) async fn persist<T, F>(
     limits: RetryLimits,
     traffic: &Traffic,
+    place: &str,
     attempt: impl FnMut() -> F,
 ) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     let mut retry = Retry::new(limits, now());
-    go_on(&mut retry, traffic, attempt).await
+    go_on(&mut retry, traffic, place, attempt).await
 }
 
 /// The same as a part of a call that has begun before: its attempts and its deadline are those of `retry`.
 pub(super) async fn go_on<T, F>(
     retry: &mut Retry,
     traffic: &Traffic,
+    place: &str,
     mut attempt: impl FnMut() -> F,
 ) -> Result<T>
 where
@@ -37,7 +39,10 @@ where
         let ended = match retry.deadline() {
             Some(deadline) => match tokio::time::timeout_at(at(deadline), attempt()).await {
                 Ok(ended) => ended,
-                Err(_) => Err(Error::new(ErrorKind::TimedOut, "the store has not answered by the deadline")),
+                Err(_) => {
+                    let message = format!("{place}: the store has not answered by the deadline (--deadline)");
+                    Err(Error::new(ErrorKind::TimedOut, message))
+                }
             },
             None => attempt().await,
         };

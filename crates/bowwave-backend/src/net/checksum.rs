@@ -11,7 +11,7 @@
 //!
 //! A read that holds all of a range with a checksum is compared before any byte of the range is handed on, and tried again if
 //! it does not match. The sums of smaller reads are put together (cyclic sums can be); where all pieces of a range do not
-//! match it, the last of these reads fails, for nobody knows which of them was damaged.
+//! match it, the last of these reads fails, because the sums do not show which read was damaged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -326,9 +326,11 @@ impl Checksums {
             Some(sum) if sum.is_of_bytes() => Verifier::new(range, &[(whole, sum)]),
             // Over the sums of parts, so that each part has one.
             Some(_) => {
-                let table =
-                    self.parts.get_or_init(|| async { table(version).await.unwrap_or_default() }).await;
-                Verifier::new(range, table)
+                // A failure that may pass is not kept: the next read requests the table again.
+                match self.parts.get_or_try_init(|| table(version)).await {
+                    Ok(table) => Verifier::new(range, table),
+                    Err(_) => Verifier::default(),
+                }
             }
             None => Verifier::default(),
         }
@@ -405,15 +407,23 @@ fn joined(
     Some((start, end, sum))
 }
 
-/// Asks for the checksums of the parts of a version.
-async fn table(version: &Version) -> Option<Vec<(Range<u64>, Checksum)>> {
-    let tag = version.validators.strong()?.trim_matches('"');
-    let Source::Bucket(cloud, key) = &version.source else { return None };
+/// Requests the checksums of the parts of a version; none if the store does not have them.
+///
+/// # Errors
+/// If another request may bring them.
+async fn table(version: &Version) -> Result<Vec<(Range<u64>, Checksum)>, Error> {
+    let Some(tag) = version.validators.strong() else { return Ok(Vec::new()) };
+    let Source::Bucket(cloud, key) = &version.source else { return Ok(Vec::new()) };
     let headers = [(ATTRIBUTES, "ETag,ObjectParts".to_owned()), (PARTS_MAX, "10000".to_owned())];
     let query = [("attributes", "")];
-    let request = Outgoing { query: &query, headers: &headers, ..Outgoing::new(Method::GET, key.as_ref()) };
-    let document = cloud.wire.xml(request, cloud.wire.client.limits.timeout).await.ok()?;
-    parts(&document, tag, version.size())
+    let request =
+        || Outgoing { query: &query, headers: &headers, ..Outgoing::new(Method::GET, key.as_ref()) };
+    let patience = cloud.wire.client.limits.timeout;
+    match cloud.persist(|| cloud.wire.xml(request(), patience)).await {
+        Ok(document) => Ok(parts(&document, tag.trim_matches('"'), version.size()).unwrap_or_default()),
+        Err(error) if error.is_retryable() => Err(error),
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 /// The parts in a document of attributes, if they are those of the version.

@@ -127,7 +127,7 @@ impl Cloud {
         F: Future<Output = Result<T>>,
     {
         let client = &self.wire.client;
-        call::persist(client.limits.retry, &client.traffic, attempt).await
+        call::persist(client.limits.retry, &client.traffic, &self.wire.place, attempt).await
     }
 
     /// The same for calls whose requests have long bodies, or make the store copy.
@@ -138,7 +138,8 @@ impl Cloud {
         let client = &self.wire.client;
         // All that changes objects comes this way, or by `tell`.
         self.ahead.changed();
-        let done = call::persist(client.limits.for_uploads(), &client.traffic, attempt).await;
+        let done =
+            call::persist(client.limits.for_uploads(), &client.traffic, &self.wire.place, attempt).await;
         self.ahead.changed();
         done
     }
@@ -213,7 +214,10 @@ impl Cloud {
     /// A page of a listing, as the store sends it. Its attempts and its deadline are those of `retry`, if there is one.
     pub(super) async fn page(&self, pages: &Pages, retry: Option<&mut Retry>) -> Result<Bytes> {
         match retry {
-            Some(retry) => call::go_on(retry, &self.wire.client.traffic, || self.page_once(pages)).await,
+            Some(retry) => {
+                let (traffic, place) = (&self.wire.client.traffic, &self.wire.place);
+                call::go_on(retry, traffic, place, || self.page_once(pages)).await
+            }
             None => self.persist(|| self.page_once(pages)).await,
         }
     }

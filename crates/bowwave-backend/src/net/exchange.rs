@@ -99,7 +99,7 @@ impl Incoming {
     }
 
     /// What comes next of the body. At [`Next::Due`], and at first, `deadline` may be another one than before: the time at which
-    /// somebody gives up waiting.
+    /// the read must have ended.
     ///
     /// # Errors
     /// `TimedOut` for silence, for less than the least throughput and at the deadline; `Unavailable` and `Truncated` for a

@@ -28,6 +28,7 @@ use super::ranged::{Remote, Source, Version};
 use super::redirect::{self, REDIRECTS_MAX};
 use super::runtime::{self, Gate};
 use super::validator::{ContentRange, text, validators};
+use super::whole::{Unranged, Wholes};
 use crate::url::percent_decoded;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, Options, Profile, Result, path,
@@ -46,6 +47,7 @@ pub struct HttpBackend {
     /// Whether directories are listed by the server's index pages.
     index: bool,
     list_entries_max: u64,
+    wholes: Wholes,
 }
 
 impl HttpBackend {
@@ -63,7 +65,8 @@ impl HttpBackend {
         let client = Client::new(options, slots)?;
         let (require_version, index) = (options.require_version, options.web_index);
         let (url, gate, list_entries_max) = (redacted(url), Gate::new(slots), options.list_entries_max);
-        Ok(Self { url, base, client, gate, slots, require_version, index, list_entries_max })
+        let wholes = Wholes::new(options.no_range_bytes_max);
+        Ok(Self { url, base, client, gate, slots, require_version, index, list_entries_max, wholes })
     }
 
     /// The URL of `path` and its name for messages.
@@ -80,6 +83,31 @@ impl HttpBackend {
         Ok((url, path::place(&self.url, path)))
     }
 
+    /// What to tell a user of a server without range requests, if the first of `files` that shows it is of one.
+    fn lack_of_ranges<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<Option<String>> {
+        for file in files {
+            let (url, place) = self.place(file)?;
+            let client = self.client.clone();
+            let lacks = runtime::wait(async move {
+                persist(client.limits.retry, &client.traffic, &place, || lacks_ranges(&client, &url, &place))
+                    .await
+            })?;
+            let most = self.wholes.file_bytes_max;
+            match lacks {
+                None => {}
+                Some(false) => break,
+                Some(true) => {
+                    return Ok(Some(format!(
+                        "{}: the server does not support range requests: files of up to {most} bytes (--no-range-max) are \
+                         read whole",
+                        self.url
+                    )));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     fn look(&self, path: &Path) -> Result<Seen> {
         let (url, place) = self.place(path)?;
         if is_folder(&url) {
@@ -87,7 +115,7 @@ impl HttpBackend {
         }
         let client = self.client.clone();
         runtime::wait(async move {
-            persist(client.limits.retry, &client.traffic, || look(&client, url.clone(), &place)).await
+            persist(client.limits.retry, &client.traffic, &place, || look(&client, url.clone(), &place)).await
         })
     }
 }
@@ -125,18 +153,37 @@ impl Backend for HttpBackend {
         let (url, place) = self.place(Path::new(""))?;
         if !is_folder(&url) {
             return match self.look(Path::new(""))? {
-                Seen::File { .. } => Ok(None),
+                Seen::File { .. } => self.lack_of_ranges([Path::new("")]),
                 Seen::Folder => {
                     let message = format!("{place}: this is a directory; end the URL with `/`");
                     Err(Error::new(ErrorKind::NotADirectory, message))
                 }
             };
         }
-        let (client, index) = (self.client.clone(), self.index);
-        runtime::wait(async move {
-            persist(client.limits.retry, &client.traffic, || probe_directory(&client, &url, &place, index))
-                .await
-        })
+        if !self.index {
+            let client = self.client.clone();
+            return runtime::wait(async move {
+                persist(client.limits.retry, &client.traffic, &place, || reach(&client, &url, &place)).await
+            })
+            .map(|()| None);
+        }
+        match self.list(Path::new("")) {
+            Ok(entries) => {
+                let files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+                self.lack_of_ranges(files.map(|file| Path::new(&file.name)).take(PROBED_FILES))
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => {
+                    let message = format!("{error}; check the URL, or open files by name with --no-index");
+                    Err(error.with_message(message))
+                }
+                // Its files may be served all the same.
+                ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::TooLarge => {
+                    Ok(Some(error.to_string()))
+                }
+                _ => Err(error),
+            },
+        }
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -159,7 +206,8 @@ impl Backend for HttpBackend {
         let page = runtime::wait({
             let place = place.clone();
             async move {
-                persist(client.limits.retry, &client.traffic, || index_page(&client, &url, &place)).await
+                persist(client.limits.retry, &client.traffic, &place, || index_page(&client, &url, &place))
+                    .await
             }
         })?;
         let Some(page) = page else { return Err(path::not_a_directory(&self.url, path)) };
@@ -182,7 +230,10 @@ impl Backend for HttpBackend {
                 let url = self.place(path)?.0;
                 let place: Arc<str> = path::place(&self.url, path).into();
                 let identity = identity(&validators, validators.modified.as_deref().and_then(time_of));
-                let (source, checksums) = (Source::Web(self.client.clone(), url), Checksums::default());
+                let (source, checksums) = (
+                    Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
+                    Checksums::default(),
+                );
                 let version = Version { place, identity, validators, coding, source, checksums };
                 version.require(self.require_version)?;
                 Ok(Arc::new(Remote { version: Arc::new(version), gate: self.gate.clone() }))
@@ -243,24 +294,26 @@ async fn index_page(client: &Client, url: &Url, place: &str) -> Result<Option<In
     Ok(Some(IndexPage { kind, body, url: at }))
 }
 
-/// Requests a directory, and returns what is wrong with listing it. Without `index` any response will do that shows a server
-/// which knows us: many servers have no page for a directory whose files they serve.
-async fn probe_directory(client: &Client, url: &Url, place: &str, index: bool) -> Result<Option<String>> {
-    let headers = [(ACCEPT_ENCODING, "identity".to_owned())];
-    let incoming = send(client, place, Method::GET, url, &headers).await?;
-    let Some(error) = status_error(place, incoming.status(), incoming.headers()) else { return Ok(None) };
-    match incoming.status().as_u16() {
-        401 | 408 | 429 | 500..=599 => Err(error),
-        _ if !index => Ok(None),
-        404 | 410 => {
-            let message = format!("{error}; check the URL, or open files by name with --no-index");
-            Err(error.with_message(message))
-        }
-        _ => {
-            let status = incoming.status();
-            Ok(Some(format!("{place}: the server lists no files here ({status}); they are opened by name")))
-        }
+/// Requests a directory that need not be there, to see that the server answers and knows us: many servers have no page for a
+/// directory whose files they serve.
+async fn reach(client: &Client, url: &Url, place: &str) -> Result<()> {
+    let incoming = send(client, place, Method::GET, url, &[]).await?;
+    match (incoming.status().as_u16(), status_error(place, incoming.status(), incoming.headers())) {
+        (401 | 408 | 429 | 500..=599, Some(error)) => Err(error),
+        _ => Ok(()),
     }
+}
+
+/// Whether the server sends all of a file for its first byte; `None` if this file does not show it.
+async fn lacks_ranges(client: &Client, url: &Url, place: &str) -> Result<Option<bool>> {
+    let headers = [(ACCEPT_ENCODING, "identity".to_owned()), (RANGE, "bytes=0-0".to_owned())];
+    let incoming = send(client, place, Method::GET, url, &headers).await?;
+    let size = text(incoming.headers(), CONTENT_LENGTH).and_then(|size| size.trim().parse::<u64>().ok());
+    Ok(match incoming.status() {
+        StatusCode::PARTIAL_CONTENT => Some(false),
+        StatusCode::OK => size.filter(|&size| size > 1).map(|_| true),
+        _ => None,
+    })
 }
 
 /// Learns the size from the response to a request for one byte.
@@ -388,5 +441,7 @@ fn redacted(url: &str) -> String {
 }
 
 const INDEX_KINDS: &str = "application/json, text/html;q=0.9";
+/// Files of a directory that are requested to learn whether the server supports ranges: empty ones do not tell.
+const PROBED_FILES: usize = 3;
 /// Connections to one server: enough to fill a fast link over a long way, few enough to be let in.
 const SLOTS: u32 = 32;

@@ -29,7 +29,7 @@ impl Intake {
         self.len
     }
 
-    /// When somebody gives up waiting.
+    /// When the read must have ended.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.sink.deadline()
     }
@@ -82,6 +82,12 @@ impl Intake {
             return Err(Error::new(ErrorKind::Truncated, message));
         }
         Ok(())
+    }
+
+    /// Takes all bytes of the answer from memory: exactly [`Self::len`].
+    pub(crate) fn take_all(&mut self, bytes: &[u8]) {
+        self.buf.copy_in(0, bytes);
+        self.taken = bytes.len();
     }
 
     /// Ends the read: with all bytes, or with what went wrong.

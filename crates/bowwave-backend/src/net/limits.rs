@@ -71,7 +71,8 @@ pub(super) const LIST_PAGE_BYTES_MAX: usize = 16 << 20;
 pub(super) const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 /// Pages in a row of a listing that may bring nothing new. S3 skips deleted versions by such pages.
 pub(super) const LIST_IDLE_PAGES_MAX: u32 = 100;
-/// Most bytes of all pages of a listing, for each entry that it may have: the longest key, escaped, and what stands beside it.
+/// Most bytes of all pages of a listing, for each entry that it may have: the longest key, escaped, and its other
+/// elements.
 pub(super) const LIST_ENTRY_BYTES_MAX: u64 = 8 << 10;
 /// A whole listing may take this many times the deadline of a call: its pages make progress.
 pub(super) const LIST_DEADLINES: u64 = 20;

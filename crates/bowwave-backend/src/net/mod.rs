@@ -29,6 +29,7 @@ mod stat_ahead;
 pub(crate) mod traffic;
 mod upload;
 mod validator;
+mod whole;
 mod wire;
 mod writer;
 mod xml;

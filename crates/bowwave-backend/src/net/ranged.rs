@@ -1,7 +1,9 @@
 //! Reading ranges of one version of an object over HTTP: a file of a web server or an object of a bucket.
 
+use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
@@ -9,6 +11,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE
 use http::{Method, StatusCode};
 use object_store::path::Path as Key;
 use reqwest::Url;
+use tokio::sync::oneshot;
 
 use super::call::persist;
 use super::checksum::{self, Checksums, Verifier};
@@ -20,6 +23,7 @@ use super::intake::Intake;
 use super::meta::Meta;
 use super::runtime::{self, AsyncWork, Gate};
 use super::validator::{condition, response};
+use super::whole::{Unranged, Whole};
 use super::wire::{Outgoing, explained};
 use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
 
@@ -40,7 +44,7 @@ pub(super) struct Version {
 #[derive(Debug)]
 pub(super) enum Source {
     /// A URL of a web server.
-    Web(Client, Url),
+    Web(Client, Url, Box<Unranged>),
     /// A key of a bucket.
     Bucket(Arc<Cloud>, Key),
 }
@@ -48,7 +52,7 @@ pub(super) enum Source {
 impl Source {
     pub(super) fn client(&self) -> &Client {
         match self {
-            Self::Web(client, _) => client,
+            Self::Web(client, ..) => client,
             Self::Bucket(cloud, _) => &cloud.wire.client,
         }
     }
@@ -119,7 +123,7 @@ impl Version {
     pub(super) async fn bytes(&self, range: Range<u64>) -> Result<Bytes> {
         let client = self.source.client();
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        persist(client.limits.retry, &client.traffic, || async {
+        persist(client.limits.retry, &client.traffic, &self.place, || async {
             let (incoming, _) = self.get(&range).await?;
             let bytes = incoming.collect(len).await?;
             if bytes.len() == len {
@@ -173,9 +177,43 @@ impl Version {
         Ok((incoming, verifier))
     }
 
+    /// All bytes, of a server that does not support range requests.
+    async fn whole(self: &Arc<Self>) -> Result<Arc<Whole>> {
+        let (size, place) = (self.size(), &self.place);
+        let most = self.unranged().map_or(0, |unranged| unranged.wholes.file_bytes_max);
+        if size > most {
+            let message = format!(
+                "{place}: the server does not support range requests, and {size} bytes are too many to read at once \
+                 (--no-range-max {most}); raise it, copy the file here first, or use another server"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let version = Arc::clone(self);
+        // In a task of its own: the bytes are of use to others, if the reader that requests them first gives up.
+        runtime::spawn(async move {
+            let Some(unranged) = version.unranged() else { return };
+            let whole = unranged.whole(size, || version.bytes(0..size)).await;
+            sender.send(whole).ok();
+        });
+        let broken = || Error::new(ErrorKind::Io, format!("{place}: a network task broke off"));
+        receiver.await.unwrap_or_else(|_| Err(broken()))
+    }
+
+    fn unranged(&self) -> Option<&Unranged> {
+        match &self.source {
+            Source::Web(_, _, unranged) => Some(&**unranged),
+            Source::Bucket(..) => None,
+        }
+    }
+
+    fn lacks_ranges(&self) -> bool {
+        self.unranged().is_some_and(Unranged::lacks_ranges)
+    }
+
     async fn send(&self, headers: &[(HeaderName, String)]) -> Result<Incoming> {
         match &self.source {
-            Source::Web(client, url) => web::send(client, &self.place, Method::GET, url, headers).await,
+            Source::Web(client, url, _) => web::send(client, &self.place, Method::GET, url, headers).await,
             Source::Bucket(cloud, key) => {
                 let request = Outgoing { headers, ..Outgoing::new(Method::GET, key.as_ref()) };
                 cloud.wire.send(request, cloud.wire.client.limits.timeout).await
@@ -201,6 +239,9 @@ impl Version {
                 protocol("the server leaves out the ETag or Last-Modified that it sent at first".to_owned())
             }
             Fault::NoRanges => {
+                if let Source::Web(_, _, unranged) = &self.source {
+                    unranged.set_lacks_ranges();
+                }
                 let remedy = "copy the file here first, or use another server";
                 protocol(format!("the server does not support range requests; {remedy}"))
             }
@@ -282,15 +323,20 @@ impl Fetch {
     async fn fetch(&mut self) -> Result<()> {
         let version = Arc::clone(&self.version);
         let range = self.offset..self.offset + self.intake.len() as u64;
-        let get = version.get(&range);
-        let (incoming, verifier) = match self.intake.deadline() {
-            Some(deadline) => tokio::time::timeout_at(deadline.into(), get).await.unwrap_or_else(|_| {
-                let message = format!("{}: no response by the deadline (--deadline)", version.place);
-                Err(Error::new(ErrorKind::TimedOut, message))
-            })?,
-            None => get.await?,
+        let (deadline, place) = (self.intake.deadline(), &version.place);
+        let got = match version.lacks_ranges() {
+            true => None,
+            false => match by_deadline(deadline, place, version.get(&range)).await {
+                Err(_) if version.lacks_ranges() => None,
+                got => Some(got?),
+            },
         };
-        let mut verifier = verifier;
+        let Some((incoming, mut verifier)) = got else {
+            let whole = by_deadline(deadline, place, version.whole()).await?;
+            let (start, end) = (range.start as usize, range.end as usize);
+            self.intake.take_all(&whole.bytes[start..end]);
+            return Ok(());
+        };
         let mut taken = self.intake.take(&version.place, incoming, &mut verifier).await;
         let (traffic, compared) = (&version.source.client().traffic, verifier.has_compared());
         let noted = version.checksums.note(&version, &taken, verifier.pieces(range.start));
@@ -309,4 +355,17 @@ impl Fetch {
         }
         taken
     }
+}
+
+/// The outcome of `call`, or an error if it takes longer than the read may.
+async fn by_deadline<T>(
+    deadline: Option<Instant>,
+    place: &str,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let Some(deadline) = deadline else { return call.await };
+    tokio::time::timeout_at(deadline.into(), call).await.unwrap_or_else(|_| {
+        let message = format!("{place}: no response by the deadline (--deadline)");
+        Err(Error::new(ErrorKind::TimedOut, message))
+    })
 }
