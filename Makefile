@@ -57,6 +57,7 @@ test: lint
 	python3 -B tools/compare_explain.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_scheduler.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
 	python3 -B tools/compare_explain_swap.py --bowwave $(TARGET)/debug/bowwave -n $(TRACES)
+	tools/first_hour.sh debug
 
 lint:
 	@tools/setup.sh build fuse deny
@@ -98,7 +99,7 @@ soak:
 
 install:
 	@tools/setup.sh build
-	$(CARGO) build --locked $(if $(filter release,$(BUILD)),--release) --package bowwave-cli --package bowwave-preload --package bowwave-heap --package bowwave-capi
+	$(CARGO) build --locked $(if $(filter release,$(BUILD)),--release) --no-default-features --package bowwave-cli --package bowwave-preload --package bowwave-heap --package bowwave-capi
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/$(BUILD)/bowwave
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/bowwave $(TARGET)/$(BUILD)/libbowwave_preload.so $(TARGET)/$(BUILD)/libbowwave_heap.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/$(BUILD)/libbowwave.so $(TARGET)/$(BUILD)/libbowwave.a

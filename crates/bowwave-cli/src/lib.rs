@@ -57,9 +57,9 @@ fn version(error: &clap::Error) -> Result<(), Failure> {
 }
 
 /// Runs the command that `arguments` (the program's name first) ask for, and reports a failure on standard error. `libraries`
-/// are used where none are installed beside the program.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, libraries: Libraries) -> ExitCode {
-    commands::run::library::embed(libraries);
+/// are used where none are installed beside the program; without them, they must be.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, libraries: Option<Libraries>) -> ExitCode {
+    libraries.into_iter().for_each(commands::run::library::embed);
     let outcome = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command.run(),
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayVersion => version(&error),

@@ -117,10 +117,16 @@ impl Write for Output {
 /// # Errors
 /// [`Failure::unread`] if the reader has gone, else what the system says.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
-    result.map_err(|error| match error.kind() {
+    result.map_err(|error| written_error(&error))
+}
+
+/// The failure for an error of writing to standard output: none if its reader has gone.
+#[must_use]
+pub fn written_error(error: &io::Error) -> Failure {
+    match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::unread(),
         _ => Failure::failed(format_args!("cannot write to standard output: {error}")),
-    })
+    }
 }
 
 /// Whether a trace at `path` is to be in the binary form, as its ending says.

@@ -208,7 +208,6 @@ fn usage_errors_end_with_2_and_other_failures_with_1() {
     let trace = vectors().join("retried.csv");
     let trace = trace.to_str().expect("a path in UTF-8");
     for (arguments, part) in [
-        (vec![trace], "--policy"),
         (vec![trace, "--policy", "psychic"], "psychic"),
         (vec![trace, "--policy", "ondemand", "--ra-pages", "0"], "--ra-pages"),
         (vec![trace, "--policy", "ondemand", "--ra-pages", "-1"], "-1"),

@@ -210,8 +210,8 @@ fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
     let folder = folder("small");
     let trace = interleaved(&folder);
     let (small, full, page) = (folder.join("run.json"), folder.join("full.json"), folder.join("run.html"));
-    let command = ["--ra-pages", "32,256", "--cache", "16MiB,1GiB", "--policy", "none,ondemand", "--save"];
-    let rows = run(bowwave().arg("replay").arg(&trace).args(command).arg(&small).arg("--json"));
+    let command = ["--ra-pages", "32,256", "--cache", "16MiB,1GiB", "--policy", "none,ondemand"];
+    let rows = run(bowwave().arg("replay").arg(&trace).args(command).arg("--save").arg(&small).arg("--json"));
     assert!(rows.len() < 40_000, "rows alone: {}", rows.len());
     let text = fs::read_to_string(&small).expect("the file");
     assert!(text.len() < 8_000_000, "{} bytes", text.len());
@@ -227,7 +227,11 @@ fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
         assert_eq!((kept, every), (1250, &json!(16)));
         assert_eq!(run["row"]["accesses"], 20_000);
     }
-    run(bowwave().arg("replay").arg(&trace).args(command).arg(&full).arg("--full"));
+    let recording = run(bowwave().arg("replay").arg(&trace).args(command).arg("--json=full"));
+    fs::write(&full, recording).expect("written");
+    let (code, line) =
+        failure(bowwave().arg("replay").arg(&trace).args(["--json=full", "--save"]).arg(&small));
+    assert!(code == 2 && line.contains("--json=full > FILE"), "{line}");
     assert!(fs::metadata(&full).expect("the file").len() > 5 * text.len() as u64);
     for file in [&small, &full] {
         run(bowwave().arg("report").arg(file).arg("-o").arg(&page));

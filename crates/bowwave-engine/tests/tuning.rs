@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bowwave_core::Policy;
 use bowwave_engine::{Engine, File, Options, Tuning};
 
 fn engine() -> Engine {
-    let options = Options { cache_bytes: Some(64 << 20), ra_pages: 32, ..Options::default() };
+    // A policy whose windows do not depend on how long reads wait.
+    let policy = Policy::OnDemand;
+    let options = Options { cache_bytes: Some(64 << 20), ra_pages: 32, policy, ..Options::default() };
     Engine::new(options).expect("valid")
 }
 

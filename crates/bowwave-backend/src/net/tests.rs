@@ -95,18 +95,26 @@ fn a_folder_on_a_web_server_is_known_by_its_slash() {
 }
 
 #[test]
-fn a_server_without_ranges_is_named_as_such() {
+fn files_of_a_server_without_ranges_are_read_whole_up_to_a_limit() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), vec![7; 100_000]).unwrap();
     let mut python = Python::serve(folder.path());
-    let store = open_url(&format!("http://127.0.0.1:{}/", python.port()), &Options::default()).unwrap();
-    let object = store.open("file".as_ref()).unwrap();
+    let url = format!("http://127.0.0.1:{}/", python.port());
+    let open = |no_range_bytes_max| {
+        let options = Options { no_range_bytes_max, ..Options::default() };
+        open_url(&url, &options).unwrap().open("file".as_ref()).unwrap()
+    };
+    let object = open(100_000);
     assert_eq!(object.size(), 100_000);
     // The whole file is what such a server sends, and it is right.
     assert_eq!(read_exact(&*object, 0, 100_000, PATIENCE).unwrap(), vec![7; 100_000]);
+    assert_eq!(read_exact(&*object, 10, 10, PATIENCE).unwrap(), vec![7; 10]);
+    let object = open(99_999);
+    assert_eq!(read_exact(&*object, 0, 100_000, PATIENCE).unwrap(), vec![7; 100_000]);
     let error = read_exact(&*object, 10, 10, PATIENCE).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Protocol);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("does not support range requests"), "{error}");
+    assert!(error.to_string().contains("--no-range-max 99999"), "{error}");
 }
 
 #[test]

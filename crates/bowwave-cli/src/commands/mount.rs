@@ -155,16 +155,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     // What programs make has the permissions that they ask for: their umask counts, not ours.
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
-    // From here on a signal must not end us with the mount left behind. Should the unmount hang, a second one still does.
-    let impatient = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag down, the second finds it up.
-        flag::register_conditional_default(signal, Arc::clone(&impatient))
-            .and_then(|_| flag::register(signal, Arc::clone(&impatient)))
-            .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
-    }
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
+    let signals =
+        signals().map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
     let options = MountOptions {
         caution: opened.store.network().is_some(),
         lists_sizes: opened.store.profile().lists_sizes,
@@ -208,6 +200,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         output.finish(printed)?;
     }
     ended.and(unmounted)
+}
+
+/// Catches signals: from here on the first one must not end the process with the mount left behind. Should the unmount hang,
+/// a second one still does.
+fn signals() -> std::io::Result<Signals> {
+    let impatient = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag down, the second finds it up.
+        flag::register_conditional_default(signal, Arc::clone(&impatient))?;
+        flag::register(signal, Arc::clone(&impatient))?;
+    }
+    Signals::new([SIGINT, SIGTERM, SIGHUP])
 }
 
 /// What can be done in a mount, and if only reading, why.

@@ -6,8 +6,7 @@ mod lists;
 mod rivals;
 mod table;
 
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -123,9 +122,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Print JSON
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
+    /// Print JSON: the rows, or with --json=full a recording for `bowwave report` with every recorded event: about 45 bytes
+    /// each, in the worst case 27 MB a run
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "rows", conflicts_with = "csv")]
+    json: Option<Json>,
 
     /// Print CSV
     #[arg(long)]
@@ -138,10 +138,15 @@ pub struct Args {
     /// Save the runs for `bowwave report`: rows, samples over time, and a sample of at most 90,000 events of all runs
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+}
 
-    /// Save every recorded event: about 45 bytes each, in the worst case 27 MB a run
-    #[arg(long, requires = "save")]
-    full: bool,
+/// What `--json` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Json {
+    /// The rows of the table
+    Rows,
+    /// The rows, samples over time and every recorded event
+    Full,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -167,15 +172,23 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let oracle = args.change(&mut axes);
     input.can_have(oracle, args.file_size)?;
     let mut common = args.common(input.common());
-    common.record = (args.html.is_some() || args.save.is_some()).then(RecordOptions::default);
+    let is_full = args.json == Some(Json::Full);
+    if is_full && args.save.is_some() {
+        return Err(Failure::usage("--json=full prints the recording that --save samples")
+            .try_this("one of them, or --json=full > FILE"));
+    }
+    common.record = (args.html.is_some() || args.save.is_some() || is_full).then(RecordOptions::default);
     let sweep = Sweep { cases: axes.cases(), common, input, oracle, args };
     // The file is there before the first run: where it cannot be written, nothing is simulated.
     let rows = match &args.save {
-        Some(path) => output::into_file(path, |file| sweep.run(Some((file, path)))),
+        Some(path) => output::into_file(path, |file| sweep.run(Some(Recording { file, place: Some(path) }))),
+        None if is_full => sweep.run(Some(Recording { file: &mut io::stdout(), place: None })),
         None => sweep.run(None),
     }?;
     let mut output = Output::stdout();
-    let outcome = if args.json {
+    let outcome = if is_full {
+        Ok(())
+    } else if args.json.is_some() {
         output.json_array(&rows)
     } else if args.csv {
         table::csv(&rows).lines().try_for_each(|line| output.line(line))
@@ -186,6 +199,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let default = bowwave_engine::Options::default().policy;
     advice::advice(&rows, default.name()).into_iter().for_each(output::note);
     Ok(())
+}
+
+/// The file that a recording goes to.
+struct Recording<'a> {
+    file: &'a mut (dyn Write + Send),
+    /// Its path; `None` for standard output, which has every event.
+    place: Option<&'a Path>,
 }
 
 /// Every case, and the files that its runs go to.
@@ -199,17 +219,21 @@ struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// The rows of all runs and bounds. Runs go to `saved` and into the page one by one, and are then dropped.
-    fn run(&self, saved: Option<(&mut File, &Path)>) -> Result<Vec<Row>, Failure> {
-        let path = saved.as_ref().map(|(_, path)| *path);
-        let refused = |error: io::Error| {
-            let path = path.map_or_else(String::new, |path| path.display().to_string());
-            Failure::failed(format_args!("cannot write {path}: {error}"))
+    fn run(&self, saved: Option<Recording<'_>>) -> Result<Vec<Row>, Failure> {
+        let place = saved.as_ref().and_then(|saved| saved.place);
+        let refused = |error: io::Error| match place {
+            Some(path) => Failure::failed(format_args!("cannot write {}: {error}", path.display())),
+            None => output::written_error(&error),
         };
         let (title, command) = (self.input.title(), command_line());
-        let sampled = (!self.args.full).then_some(self.cases.len());
-        let writer =
-            |(file, _)| Writer::new(BufWriter::with_capacity(1 << 20, file), &title, &command, sampled);
-        let mut saved = saved.map(writer).transpose().map_err(refused)?;
+        let sampled = place.map(|_| self.cases.len());
+        let mut saved = match saved {
+            Some(Recording { file, .. }) => {
+                let file = BufWriter::with_capacity(1 << 20, file);
+                Some(Writer::new(file, &title, &command, sampled).map_err(refused)?)
+            }
+            None => None,
+        };
         let mut page = self.args.html.is_some().then(|| Ok(Report::new(&title, &command)));
         let mut rows = Vec::with_capacity(self.cases.len());
         self.simulate(|run| {

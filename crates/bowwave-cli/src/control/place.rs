@@ -95,6 +95,12 @@ impl Place {
         // A leftover is removed by the next one that finds it without a listener.
         let _left = unlinkat(&self.handle, name, AtFlags::empty());
     }
+
+    /// Removes a socket, and the directory if it was the last one.
+    pub(super) fn leave(&self, name: &str) {
+        self.remove(name);
+        let _holds_others = fs::remove_dir(&self.shown);
+    }
 }
 
 /// The user that this process acts as.

@@ -46,13 +46,13 @@ impl Server {
     /// # Errors
     /// If no directory of this user's takes a socket.
     pub fn start(subject: Arc<dyn Subject>) -> io::Result<Self> {
-        let place = Place::own()?;
         let name = format!("mount-{}.sock", std::process::id());
-        // Of a process that had this number.
-        place.remove(&name);
-        let path = place.path(&name);
-        let listener = Arc::new(UnixListener::bind(&path)?);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let (place, listener) = match Self::listen(&name) {
+            // The last mount has removed the directory meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::listen(&name)?,
+            done => done?,
+        };
+        let listener = Arc::new(listener);
         let ended = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new().name("control".to_owned()).spawn({
             let (listener, ended) = (Arc::clone(&listener), Arc::clone(&ended));
@@ -62,10 +62,22 @@ impl Server {
     }
 }
 
+impl Server {
+    fn listen(name: &str) -> io::Result<(Place, UnixListener)> {
+        let place = Place::own()?;
+        // Of a process that had this number.
+        place.remove(name);
+        let path = place.path(name);
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok((place, listener))
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        self.place.remove(&self.name);
+        self.place.leave(&self.name);
         // Wakes the thread that accepts.
         let _ends_it = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
