@@ -123,6 +123,21 @@ pub struct Identity {
     pub size: u64,
 }
 
+impl Identity {
+    /// What an object store or web server does not tell, and which versions cannot be told apart then, as a phrase after
+    /// "gives"; `None` for an object with a strong entity tag. Of no meaning for local files.
+    #[must_use]
+    pub fn weakness(&self) -> Option<&'static str> {
+        if self.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/")) {
+            return None;
+        }
+        Some(match self.modified_ns {
+            Some(_) => "no strong ETag: versions of one size that replace each other within a second may mix",
+            None => "neither an ETag nor a time: versions of one size may mix",
+        })
+    }
+}
+
 /// How a store wants to be used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {

@@ -476,6 +476,9 @@ fn a_mount_says_once_that_a_store_gives_no_strong_tag_and_refuses_its_files_if_t
     };
     let said = said_by(&server.url(), &["--read-only", "--no-index"], true);
     assert_eq!(said.matches("--require-version").count(), 1, "{said}");
+    let read = bowwave().args(["read", &format!("{}4096", server.url())]).output().expect("bowwave starts");
+    let said = String::from_utf8_lossy(&read.stderr).into_owned();
+    assert!(read.status.success() && said.matches("--require-version").count() == 1, "{said}");
     let said = said_by(&server.url(), &["--read-only", "--no-index", "--require-version"], false);
     assert!(said.contains("no strong entity tag"), "{said}");
     let said = said_by(&folder.from().display().to_string(), &[], true);

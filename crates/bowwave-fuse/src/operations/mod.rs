@@ -208,14 +208,10 @@ impl<T: Tree> Operations<T> {
 
     /// Says once what the store cannot promise of its files' versions.
     fn caution(&self, path: &Path, identity: &Identity) {
-        let is_strong = identity.etag.as_ref().is_some_and(|tag| !tag.starts_with("W/"));
-        if !self.options.caution || is_strong || self.cautioned.swap(true, Ordering::Relaxed) {
+        let Some(what) = identity.weakness().filter(|_| self.options.caution) else { return };
+        if self.cautioned.swap(true, Ordering::Relaxed) {
             return;
         }
-        let what = match identity.modified_ns {
-            Some(_) => "no strong ETag: versions of one size that replace each other within a second may mix",
-            None => "neither an ETag nor a time: versions of one size may mix",
-        };
         (self.listener)(path, Told::Unversioned(what));
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use bowwave_engine::{File, Store};
@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 
 use super::kernel::{KernelMap, faults_of_thread};
 use super::pattern::Access;
-use crate::{Failure, setup};
+use crate::{Failure, output, setup};
 
 /// Who maps what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -35,6 +35,7 @@ pub(super) struct Source<'a> {
     /// Path of the store's root in the file system, for the kernel.
     root: PathBuf,
     maps: Mutex<HashMap<PathBuf, Arc<Map>>>,
+    cautioned: Once,
 }
 
 #[derive(Debug)]
@@ -81,13 +82,27 @@ impl<'a> Source<'a> {
             return Err(Failure::usage(format_args!("{url}: the kernel can map only files that it has"))
                 .try_this("a path, or --mmap without =kernel"));
         }
-        Ok(Self { store, mapper, root, maps: Mutex::default() })
+        Ok(Self { store, mapper, root, maps: Mutex::default(), cautioned: Once::new() })
+    }
+
+    /// Says once what the store cannot promise of its files' versions.
+    fn caution(&self, path: &Path, file: &File) {
+        if let Some(why) = file.identity().weakness().filter(|_| self.store.network().is_some()) {
+            let place =
+                if path.as_os_str().is_empty() { self.store.url() } else { path.to_str().unwrap_or("") };
+            self.cautioned.call_once(|| {
+                output::note(format_args!(
+                    "{place}: the store gives {why} (--require-version refuses such files)"
+                ));
+            });
+        }
     }
 
     /// Opens a file for a thread.
     pub(super) fn open(&self, path: &Path) -> Result<Reader, Failure> {
         let Some(mapper) = self.mapper else {
             let file = self.store.open(path).map_err(|error| setup::of_engine(&error))?;
+            self.caution(path, &file);
             return Ok(Reader::Calls { file, buffer: Vec::new() });
         };
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
