@@ -184,6 +184,7 @@ fn a_killed_download_continues_and_requests_only_what_is_missing() {
     run(cp(&server.url()).arg(&source).arg("s3://bucket/large"));
     let wire = Wire::to(&server.url());
     killed(&mut cp(&wire.url()), "s3://bucket/large", &to, size, &wire);
+    wire.settle();
     let before = wire.received();
     let copied = summary(cp(&wire.url()).arg("s3://bucket/large").arg(&to));
     let received = wire.received() - before;
@@ -283,6 +284,7 @@ fn a_killed_download_from_nginx_continues() {
     let wire = Wire::to(&server.url());
     let (url, to) = (format!("{}/file.bin", wire.url()), place.at().join("file.bin"));
     killed(bowwave().arg("cp"), &url, &to, size, &wire);
+    wire.settle();
     let before = wire.received();
     // A directory takes the file under its own name.
     let copied = summary(bowwave().args(["cp", &url]).arg(place.at()));
@@ -471,6 +473,7 @@ fn a_killed_upload_continues_and_sends_only_what_is_missing() {
     };
     interrupted(rustix::process::Signal::KILL);
     assert_eq!(uploads(&server.url()), 1);
+    wire.settle();
     let before = wire.sent();
     let copied = summary(cp(&wire.url()).arg(&source).arg("s3://bucket/large"));
     let (sent, kept) = (wire.sent() - before, copied["bytes_resumed"].as_u64().expect("a number"));

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Listens until the test ends.
 pub(crate) struct Wire {
@@ -23,6 +23,8 @@ struct Shared {
     /// Bytes a second of each direction, of all connections together; 0 for no limit.
     rate: AtomicU64,
     turn: [Mutex<()>; 2],
+    /// Directions of connections that are open.
+    open: AtomicU64,
 }
 
 impl Wire {
@@ -40,6 +42,7 @@ impl Wire {
                 for (from, to, direction) in both {
                     let (Ok(from), Ok(to)) = (from, to) else { continue };
                     let shared = Arc::clone(&all);
+                    shared.open.fetch_add(1, Ordering::Relaxed);
                     thread::spawn(move || shared.carry(from, to, direction));
                 }
             }
@@ -55,6 +58,15 @@ impl Wire {
     /// Limits the bytes a second of each direction; 0 for no limit.
     pub(crate) fn limit(&self, rate: u64) {
         self.shared.rate.store(rate, Ordering::Relaxed);
+    }
+
+    /// Waits until no connection is open: bytes of a killed client may still be on the way.
+    pub(crate) fn settle(&self) {
+        let begun = Instant::now();
+        while self.shared.open.load(Ordering::Relaxed) > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "a connection stays open");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Bytes that the server has sent so far.
@@ -87,5 +99,6 @@ impl Shared {
         // The other end may have gone first.
         to.shutdown(Shutdown::Both).ok();
         from.shutdown(Shutdown::Both).ok();
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
