@@ -287,13 +287,15 @@ fn check_times(seconds: u64, text: &str) {
     assert!(far(header) && far(listed), "{text:?}");
 }
 
-/// Seconds since 1970 as `Sun, 06 Nov 1994 08:49:37 GMT`; nobody reads the day of the week.
+/// Seconds since 1970 as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub fn http_date(seconds: u64) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (year, month, day) = date(seconds);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("Sun, {day:02} {} {year:04} {hour:02}:{minute:02}:{second:02} GMT", MONTHS[month])
+    // 1970 began on a Thursday.
+    let weekday = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][(seconds / 86_400 % 7) as usize];
+    format!("{weekday}, {day:02} {} {year:04} {hour:02}:{minute:02}:{second:02} GMT", MONTHS[month])
 }
 
 /// Year, month from 0 and day from 1, counted year by year.
