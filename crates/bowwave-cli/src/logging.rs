@@ -75,7 +75,7 @@ fn start(sink: Sink, levels: &str) {
     let _parsed_before = set_levels(levels);
 }
 
-/// Has panics logged, too: without a terminal nobody reads standard error.
+/// Also logs panics: without a terminal, standard error is lost.
 pub fn panics() {
     std::panic::set_hook(Box::new(|panic| log::error!(target: MOUNT, "a thread panicked: {panic}")));
 }

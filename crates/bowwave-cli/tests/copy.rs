@@ -84,6 +84,7 @@ fn names(directory: &Path) -> Vec<String> {
 fn tree(at: &Path) {
     fs::create_dir_all(at.join("sub/deeper")).expect("created");
     fs::create_dir_all(at.join("empty")).expect("created");
+    fs::create_dir_all(at.join("sub/empty")).expect("created");
     for (name, len) in [
         ("large", 2 * CHUNK + 12_345),
         ("chunk", CHUNK),

@@ -201,3 +201,15 @@ fn listings_that_lie_are_errors_or_leave_names_out_with_a_note() {
 
 /// Entries of a large listing: 40 pages.
 const ENTRIES: usize = 40_000;
+
+/// An index page has rounded sizes, or none.
+#[test]
+fn files_of_a_web_server_are_listed_with_their_exact_sizes() {
+    let place = Place::new("ls-web");
+    fs::create_dir(place.store().join("sub")).expect("created");
+    fs::write(place.store().join("sub/large"), vec![7; 1_234_567]).expect("written");
+    let server = InstalledServer::python(&place.store()).expect("Python is installed");
+    let listed = run(bowwave().args(["ls", "-l", "-R", &server.url()]));
+    assert!(listed.lines().any(|line| line.contains("1234567 ") && line.ends_with(" sub/large")), "{listed}");
+    assert!(!listed.lines().any(|line| line.contains(" - sub/large")), "{listed}");
+}

@@ -111,7 +111,7 @@ impl HttpBackend {
     fn look(&self, path: &Path) -> Result<Seen> {
         let (url, place) = self.place(path)?;
         if is_folder(&url) {
-            return Ok(Seen::Folder);
+            return Ok(Seen::Directory);
         }
         let client = self.client.clone();
         runtime::wait(async move {
@@ -139,7 +139,7 @@ impl Backend for HttpBackend {
     fn stat(&self, path: &Path) -> Result<Entry> {
         let name = path.file_name().unwrap_or_default().to_owned();
         match self.look(path)? {
-            Seen::Folder => Ok(Entry::directory(&name)),
+            Seen::Directory => Ok(Entry::directory(&name)),
             Seen::File { version, .. } => {
                 let modified = version.modified.as_deref().and_then(time_of);
                 let identity = identity(&version, modified);
@@ -154,7 +154,7 @@ impl Backend for HttpBackend {
         if !is_folder(&url) {
             return match self.look(Path::new(""))? {
                 Seen::File { .. } => self.lack_of_ranges([Path::new("")]),
-                Seen::Folder => {
+                Seen::Directory => {
                     let message = format!("{place}: this is a directory; end the URL with `/`");
                     Err(Error::new(ErrorKind::NotADirectory, message))
                 }
@@ -224,7 +224,7 @@ impl Backend for HttpBackend {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         match self.look(path)? {
-            Seen::Folder => Err(path::is_a_directory(&self.url, path)),
+            Seen::Directory => Err(path::is_a_directory(&self.url, path)),
             Seen::File { version: validators, coding } => {
                 // The URL asked for, not the one that it led to: those may be signed, and expire.
                 let url = self.place(path)?.0;
@@ -248,7 +248,7 @@ impl Backend for HttpBackend {
 
 /// What stands at a URL.
 enum Seen {
-    Folder,
+    Directory,
     File { version: Validators, coding: Option<String> },
 }
 
@@ -256,7 +256,7 @@ async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
     let (head, at) = follow(client, place, Method::HEAD, &url, &[]).await?;
     // Servers redirect requests for a directory to the same name with a slash, whether they show it or not.
     if is_folder(&at) {
-        return Ok(Seen::Folder);
+        return Ok(Seen::Directory);
     }
     let size = text(head.headers(), CONTENT_LENGTH).and_then(|size| size.trim().parse().ok());
     match (head.status().is_success(), size) {
@@ -347,7 +347,7 @@ fn is_folder(url: &Url) -> bool {
 
 fn seen(head: &Incoming, at: &Url, size: u64) -> Seen {
     if is_folder(at) {
-        return Seen::Folder;
+        return Seen::Directory;
     }
     let version = Validators { size: Some(size), ..validators(head.headers()) };
     Seen::File { version, coding: text(head.headers(), CONTENT_ENCODING) }

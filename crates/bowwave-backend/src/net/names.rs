@@ -1,8 +1,8 @@
-//! Names in a bucket: making, removing and renaming what stands under them.
+//! Names in a bucket: objects and directories are created, removed and renamed.
 //!
-//! A folder is a common prefix. One that was made has an empty object whose key is the folder's with a slash behind it,
-//! as the consoles of the clouds and other programs make it; without one a folder is there as long as something is in it.
-//! So that removing a file never removes the folder around it, the last one leaves such a marker behind.
+//! A directory is a common prefix. `mkdir` stores a marker: an empty object whose key is the directory's with a slash
+//! at its end, as the consoles of the clouds do. Without a marker a directory exists as long as an object is in it.
+//! Removing the last object stores a marker, so that `rm` of a file never removes its directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::attributes::{self, COPY_WHOLE_BYTES_MAX, Header, Stored};
 use super::cloud::Kind;
 use super::draft::{Draft, Place};
 use super::meta::Meta;
-use super::object::ObjectBackend;
+use super::object::{ObjectBackend, Standing};
 use super::plan::Sizes;
 use super::ranged::Version;
 use super::runtime;
@@ -50,7 +50,7 @@ impl ObjectBackend {
     pub(super) fn make_empty(&self, path: &Path, kind: EntryKind, stored: &Stored) -> Result<()> {
         let (key, place) = self.new_key(path)?;
         if kind != EntryKind::File {
-            let message = format!("{place}: an object store has files and folders, nothing else");
+            let message = format!("{place}: an object store has files and directories, nothing else");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if !self.is_free(path)? {
@@ -61,13 +61,14 @@ impl ObjectBackend {
         runtime::wait(async move { cloud.put(&key, &place, Bytes::new(), true, &headers).await.map(drop) })
     }
 
-    pub(super) fn make_folder(&self, path: &Path, stored: &Stored) -> Result<()> {
+    pub(super) fn create_marker(&self, path: &Path, stored: &Stored) -> Result<()> {
         let (key, place) = self.new_key(path)?;
         if !self.is_free(path)? {
             return Err(exists(&place));
         }
         let above = parent(path);
-        if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
+        // A prefix needs no marker of its own: one that nothing has yet begins to exist with this.
+        if !above.as_os_str().is_empty() && matches!(self.standing(above)?, Standing::Object(_)) {
             return Err(path::not_a_directory(&self.url, above));
         }
         self.mark(&key, self.headers(stored, EntryKind::Directory))
@@ -78,14 +79,14 @@ impl ObjectBackend {
         if self.look(path)?.is_none() {
             return Err(path::is_a_directory(&self.url, path));
         }
-        self.keep_folder_of(path)?;
+        self.keep_directory_of(path)?;
         self.delete(key.to_string())
     }
 
-    pub(super) fn remove_folder(&self, path: &Path) -> Result<()> {
+    pub(super) fn remove_marker(&self, path: &Path) -> Result<()> {
         let (key, place) = self.key(path)?;
-        self.require_empty_folder(path, &place)?;
-        self.keep_folder_of(path)?;
+        self.require_empty_directory(path, &place)?;
+        self.keep_directory_of(path)?;
         self.delete(format!("{key}/"))
     }
 
@@ -120,20 +121,20 @@ impl ObjectBackend {
             (Some(meta), _) => {
                 let headers = self.replaced(&meta, attributes, &from_place)?;
                 self.copy(meta, to_key, to_place, how == Rename::NoReplace, headers)?;
-                self.keep_folder_of(from)?;
+                self.keep_directory_of(from)?;
                 self.delete(from_key.to_string())
             }
             (None, target) => {
                 if to.starts_with(from) {
-                    let message = format!("{from_place}: a folder cannot be moved into itself");
+                    let message = format!("{from_place}: a directory cannot be moved into itself");
                     return Err(Error::new(ErrorKind::Invalid, message));
                 }
                 if target.is_some() {
-                    self.require_empty_folder(to, &to_place)?;
+                    self.require_empty_directory(to, &to_place)?;
                 }
                 if self.has_others(&from_key, &from_key)? {
                     let message = format!(
-                        "{from_place}: a folder that is not empty cannot be renamed in an object store; copy it and \
+                        "{from_place}: a directory that is not empty cannot be renamed in an object store; copy it and \
                          remove it"
                     );
                     return Err(Error::new(ErrorKind::CrossDevice, message));
@@ -141,7 +142,7 @@ impl ObjectBackend {
                 let marked = self.headers_of_marker(from)?;
                 let wanted = Stored::of(&marked, EntryKind::Directory).with(attributes);
                 self.mark(&to_key, self.resent(&marked, &wanted, EntryKind::Directory, &from_place)?)?;
-                self.keep_folder_of(from)?;
+                self.keep_directory_of(from)?;
                 self.delete(format!("{from_key}/"))
             }
         }
@@ -152,7 +153,7 @@ impl ObjectBackend {
         let listed = runtime::wait(async move { cloud.uploads(&prefix).await })?;
         let below = |key: &str| {
             let rest = key.strip_prefix(self.prefix.as_ref())?;
-            // `folder` is no prefix of `folder.old/x`.
+            // `directory` is no prefix of `directory.old/x`.
             let inside = self.prefix.as_ref().is_empty() || rest.is_empty();
             if inside { Some(PathBuf::from(rest)) } else { rest.strip_prefix('/').map(PathBuf::from) }
         };
@@ -201,47 +202,43 @@ impl ObjectBackend {
     }
 
     fn is_free(&self, path: &Path) -> Result<bool> {
-        match self.look(path) {
-            Ok(_) => Ok(false),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(error),
-        }
+        Ok(matches!(self.standing(path)?, Standing::Nothing))
     }
 
-    fn require_empty_folder(&self, path: &Path, place: &str) -> Result<()> {
+    fn require_empty_directory(&self, path: &Path, place: &str) -> Result<()> {
         if path.as_os_str().is_empty() {
             return Err(Error::new(ErrorKind::Busy, format!("{place}: the store's root cannot be removed")));
         }
         if self.look(path)?.is_some() {
             return Err(path::not_a_directory(&self.url, path));
         }
-        let (folder, _) = self.key(path)?;
-        if !self.has_others(&folder, &folder)? {
+        let (directory, _) = self.key(path)?;
+        if !self.has_others(&directory, &directory)? {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::NotEmpty, format!("{place}: the folder is not empty")))
+        Err(Error::new(ErrorKind::NotEmpty, format!("{place}: the directory is not empty")))
     }
 
-    /// Sees to it that the folder of `path` is there when `path` is gone.
-    fn keep_folder_of(&self, path: &Path) -> Result<()> {
+    /// Stores a marker for the directory of `path`, if `path` is the last object in it.
+    fn keep_directory_of(&self, path: &Path) -> Result<()> {
         let (key, _) = self.key(path)?;
-        let (folder, _) = self.key(parent(path))?;
-        // A bucket is there without anything in it, and the folder of a store of one object is not ours.
-        if folder.as_ref().is_empty() || path.as_os_str().is_empty() {
+        let (directory, _) = self.key(parent(path))?;
+        // A bucket exists without objects. The directory of a store of one object is not part of the store.
+        if directory.as_ref().is_empty() || path.as_os_str().is_empty() {
             return Ok(());
         }
-        if self.has_others(&folder, &key)? { Ok(()) } else { self.mark(&folder, Vec::new()) }
+        if self.has_others(&directory, &key)? { Ok(()) } else { self.mark(&directory, Vec::new()) }
     }
 
-    /// Whether anything is in a folder besides `key`; markers have the key of their folder here, without the slash.
-    fn has_others(&self, folder: &Key, key: &Key) -> Result<bool> {
+    /// Whether a directory has objects besides `key`. A marker has the key of its directory here, without the slash.
+    fn has_others(&self, directory: &Key, key: &Key) -> Result<bool> {
         // The marker, `key` and one more.
-        let found = self.list_keys(&format!("{folder}/"), 3)?;
+        let found = self.list_keys(&format!("{directory}/"), 3)?;
         Ok(found.iter().any(|found| found.strip_suffix('/').unwrap_or(found) != key.as_ref()))
     }
 
-    fn mark(&self, folder: &Key, headers: Vec<Header>) -> Result<()> {
-        let (cloud, key) = (Arc::clone(&self.cloud), format!("{folder}/"));
+    fn mark(&self, directory: &Key, headers: Vec<Header>) -> Result<()> {
+        let (cloud, key) = (Arc::clone(&self.cloud), format!("{directory}/"));
         runtime::wait(async move { cloud.mark(&key, &headers).await })
     }
 
@@ -365,5 +362,5 @@ fn exists(place: &str) -> Error {
     Error::new(ErrorKind::Exists, format!("{place}: is there already"))
 }
 
-/// Longest key of S3, Google and Azure, of which a folder's needs one byte for its slash.
+/// Longest key of S3, Google and Azure, of which a directory's needs one byte for its slash.
 const KEY_BYTES_MAX: usize = 1024;

@@ -415,7 +415,7 @@ impl Backend for ObjectBackend {
     }
 
     fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
-        self.make_folder(path, &Stored::new(mode, owner))
+        self.create_marker(path, &Stored::new(mode, owner))
     }
 
     fn make_node(&self, path: &Path, kind: EntryKind, mode: u32, _: u64, owner: Option<Owner>) -> Result<()> {
@@ -431,7 +431,7 @@ impl Backend for ObjectBackend {
     }
 
     fn remove_directory(&self, path: &Path) -> Result<()> {
-        self.remove_folder(path)
+        self.remove_marker(path)
     }
 
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {

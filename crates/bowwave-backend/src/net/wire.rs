@@ -245,7 +245,8 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
         (_, "KeyTooLongError") => kind(ErrorKind::NameTooLong, "the key is too long"),
         (_, "NoSuchBucket" | "ContainerNotFound") => kind(ErrorKind::NotFound, "no such bucket"),
         (_, "NoSuchUpload") => kind(ErrorKind::NotFound, "the upload is gone: aborted, or too old"),
-        (_, "InvalidAccessKeyId") => kind(
+        // The second one is versitygw's, with status 404.
+        (_, "InvalidAccessKeyId" | "XAdminUserNotFound") => kind(
             ErrorKind::Unauthenticated,
             "the store does not know this access key; check it and --endpoint",
         ),

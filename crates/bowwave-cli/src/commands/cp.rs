@@ -158,7 +158,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for (name, failure) in &tally.failures {
         let (name, text) = (output::plain(name), failure.to_string());
         let named = if text.contains(&name) { text } else { format!("{name}: {text}") };
-        // If nobody reads it, the exit code tells.
+        // The exit code tells, even if standard error is closed.
         let _unread = writeln!(std::io::stderr(), "bowwave: {named}");
     }
     let all = tally.files + tally.skipped + tally.failed;
@@ -196,7 +196,7 @@ fn copy(crew: &Crew<'_>, sources: Vec<Source>, destination: &Destination) -> Res
         let mut output = Output::stdout();
         let listed = thread::scope(|scope| {
             scope.spawn(move || tasks::walk(crew, sources, destination, &tasks));
-            // Moved, so that the walk ends if nobody reads the list.
+            // Moved, so that the walk ends when the receiver is dropped.
             queue.into_iter().try_for_each(|task| task.show(crew, destination, &mut output))
         });
         return output.finish(listed);
@@ -283,7 +283,7 @@ fn stopped(tally: &Tally, args: &Args) -> Failure {
         count => format!("; {count} incomplete and can be continued"),
     };
     let text = format!("interrupted: {} files are complete{resumes}; run it again{update}", tally.files);
-    // If nobody reads it, the exit code tells.
+    // The exit code tells, even if standard error is closed.
     let _unread = writeln!(std::io::stderr(), "bowwave: {text}");
     Failure::ended(INTERRUPTED)
 }

@@ -72,21 +72,29 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let root = store.stat("".as_ref()).map_err(|error| of_store(&error))?;
     let mut lines = Lines { args, output: Output::stdout(), rows: 0, flushed: Instant::now() };
     let mut refused = None;
+    // An index page has no exact sizes: each file is looked up where its size is shown.
+    let looks_up = (args.long || args.json) && !store.profile().lists_sizes;
     let listed = if root.kind == EntryKind::Directory {
         let mut ended = Ok(());
-        let walked = store.walk("".as_ref(), args.recursive, &mut |path, found| match found {
-            Ok(entry) => match lines.entry(path, &entry) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(failure) => {
-                    ended = Err(failure);
-                    ControlFlow::Break(())
+        let walked = store.walk("".as_ref(), args.recursive, &mut |path, found| {
+            let found = match found {
+                Ok(entry) if looks_up && entry.kind == EntryKind::File => store.stat(path),
+                found => found,
+            };
+            match found {
+                Ok(entry) => match lines.entry(path, &entry) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(failure) => {
+                        ended = Err(failure);
+                        ControlFlow::Break(())
+                    }
+                },
+                Err(error) => {
+                    let failure = of_store(&error);
+                    output::note(&failure);
+                    refused.get_or_insert(failure);
+                    ControlFlow::Continue(())
                 }
-            },
-            Err(error) => {
-                let failure = of_store(&error);
-                output::note(&failure);
-                refused.get_or_insert(failure);
-                ControlFlow::Continue(())
             }
         });
         let walked = walked.map_err(|error| match error.kind() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, unlinkat};
 
-/// A directory of sockets, checked: it belongs to one user, and nobody else has access.
+/// A directory of sockets that belongs to one user. Other users have no access; that was checked.
 #[derive(Debug)]
 pub(super) struct Place {
     handle: OwnedFd,

@@ -56,7 +56,7 @@ fn one_of<T>(list: &mut Vec<T>, of: usize) {
     }
 }
 
-/// A recording on its way to a file. Memory holds one run and not the file.
+/// A recording that is being written to a file. Memory holds one run and not the file.
 ///
 /// ```
 /// use bowwave_sim::record::{Recording, Run, Writer};

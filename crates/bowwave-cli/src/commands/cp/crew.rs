@@ -101,7 +101,7 @@ impl<'a> Crew<'a> {
 
     /// Uploads to `path` that were there before this command's own, the latest first.
     pub(super) fn uploads_of(&self, store: &dyn Backend, path: &Path) -> Vec<Upload> {
-        // Whoever may write may not always list; then nothing is continued.
+        // Credentials that can write cannot always list. Then nothing is continued.
         let all = self.uploads.get_or_init(|| store.stray_uploads().unwrap_or_default());
         let mut uploads: Vec<_> = all.iter().filter(|upload| upload.path == path).cloned().collect();
         uploads.sort_by_key(|upload| std::cmp::Reverse(upload.begun));

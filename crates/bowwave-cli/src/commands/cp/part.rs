@@ -1,4 +1,4 @@
-//! A file on its way to a file system: written beside its final name, and renamed when all of it is there.
+//! A file that is being downloaded: written beside its final name, and renamed when it is complete.
 //!
 //! ```text
 //!   .NAME.bowwave-part   | bytes of the file, with holes | header | range sum | range sum | …

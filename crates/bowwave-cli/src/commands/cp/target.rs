@@ -34,7 +34,7 @@ pub(super) enum Target {
     Stdout(Ordered),
 }
 
-/// An object on its way to a store.
+/// An object that is being uploaded.
 #[derive(Debug)]
 pub(super) struct Upload {
     store: Arc<dyn Backend>,

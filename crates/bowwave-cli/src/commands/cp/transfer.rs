@@ -84,7 +84,7 @@ struct Transfer<'a> {
     failure: Option<Failure>,
 }
 
-/// A range of the file on its way.
+/// A range of the file in flight.
 struct Range<'a> {
     offset: u64,
     /// What has arrived of it.
