@@ -168,6 +168,27 @@ fn chmod_and_touch_outlive_the_mount() {
     assert!(!mount.end().contains("error"));
 }
 
+/// versitygw serves files that another program created in its directory without an ETag.
+#[test]
+fn chmod_and_touch_of_an_object_without_an_etag_outlive_the_mount() {
+    let _alone = one_at_a_time();
+    let Some(bucket) = Bucket::new("meta-direct") else { return };
+    let at = bucket.place.at();
+    for name in ["run.sh", "dated"] {
+        fs::write(bucket.place.store().join("bucket").join(name), name).expect("written");
+    }
+    let mount = bucket.mount(&[]);
+    does("chmod 755 run.sh; touch -d '2005-05-05 05:05:05.5 UTC' dated", &at);
+    let said = mount.end();
+    assert!(!said.contains("error"), "{said}");
+    let mount = bucket.mount(&[]);
+    assert_eq!(attributes(&at.join("run.sh")).0, 0o755);
+    assert_eq!(attributes(&at.join("dated")).1, 1_115_269_505_500_000_000);
+    let read: Vec<_> = ["run.sh", "dated"].map(|name| fs::read(at.join(name)).expect("there")).into();
+    assert_eq!(read, [b"run.sh".as_slice(), b"dated"]);
+    mount.end();
+}
+
 #[test]
 fn copies_of_cp_tar_and_rsync_have_the_attributes_of_their_sources() {
     let _alone = one_at_a_time();

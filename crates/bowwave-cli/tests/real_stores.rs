@@ -151,6 +151,29 @@ fn objects_without_an_etag_are_read_and_copied() {
     assert!(status.success() && !said.contains("error"), "{said}");
 }
 
+/// versitygw lists an empty directory of its file system in the parent, and nothing in the directory itself.
+#[test]
+fn an_empty_directory_without_a_marker_is_found_and_copied() {
+    let Some(bench) = Bench::new("unmarked", "versitygw") else { return };
+    bench.write("bucket/dir/a", b"hello\n");
+    fs::create_dir_all(bench.place.store().join("bucket/dir/empty")).expect("created");
+    let server = InstalledServer::versitygw(&bench.place.store()).expect("it starts");
+    let mut mount = signed();
+    mount.args(["mount", "s3://bucket"]).arg(bench.place.at());
+    mount.args(["--endpoint", &endpoint(&server), "--allow-http"]);
+    let mounted = Served::of(&mut mount, &bench.place.at());
+    let script =
+        "find . | sort && cp -r dir copy && diff -r dir copy && rmdir dir/empty && test ! -e dir/empty";
+    let output = Command::new("sh").args(["-ec", script]).current_dir(bench.place.at()).output();
+    let output = output.expect("sh is there");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), ".\n./dir\n./dir/a\n./dir/empty\n");
+    let (status, said) = mounted.unmount();
+    assert!(status.success() && !said.contains("error"), "{said}");
+    assert!(!bench.place.store().join("bucket/dir/empty").exists());
+}
+
 #[test]
 fn an_object_without_an_etag_is_refused_where_a_version_is_required() {
     let Some(bench) = Bench::new("required", "versitygw") else { return };

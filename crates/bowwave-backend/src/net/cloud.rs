@@ -24,7 +24,7 @@ use super::listing::{self, ListedPart, ListedUpload};
 use super::meta::Meta;
 use super::stat_ahead::StatAhead;
 use super::wire::{Outgoing, Wire, encoded, explained, foreign};
-use super::xml;
+use super::{validator, xml};
 use crate::{Error, ErrorKind, Result};
 
 /// A bucket that can be written.
@@ -367,9 +367,7 @@ impl Cloud {
             (COPY_SOURCE, format!("{}/{}", self.bucket, encoded(source.key.as_ref(), true))),
             (COPY_SOURCE_RANGE, format!("bytes={}-{}", range.start, range.end - 1)),
         ];
-        if let Some(etag) = source.version.strong() {
-            headers.push((COPY_SOURCE_IF_MATCH, etag.to_owned()));
-        }
+        headers.extend(copy_condition(&source.version));
         self.persist_upload(|| async {
             let query = [("partNumber", number.as_str()), ("uploadId", id)];
             let request =
@@ -500,12 +498,10 @@ impl Cloud {
         ];
         headers.extend(replaced.iter().cloned());
         let plain = headers.len();
+        headers.extend(copy_condition(&from.version));
         if let Some(etag) = from.version.strong() {
-            // On the source, which all servers know, and on what is overwritten, which only some do.
-            headers.push((COPY_SOURCE_IF_MATCH, etag.to_owned()));
+            // All servers know conditions on the source. Only some know conditions on the object that is overwritten.
             headers.push((http::header::IF_MATCH, etag.to_owned()));
-        } else if let Some(modified) = &from.version.modified {
-            headers.push((COPY_SOURCE_IF_UNMODIFIED_SINCE, modified.clone()));
         }
         let copied = self.copy_itself(key, from.size, &headers).await;
         let copied = match copied {
@@ -670,6 +666,17 @@ const COPY_RATE: u64 = 16 << 20;
 const UPLOAD_PAGES_MAX: usize = 10_000;
 /// Most parts of an upload.
 const PARTS_MAX: usize = 50_000;
+/// The header that makes a copy fail if its source is not this version any more.
+fn copy_condition(source: &Validators) -> Option<Header> {
+    let (condition, value) = validator::condition(source)?;
+    let name = if condition == http::header::IF_MATCH {
+        COPY_SOURCE_IF_MATCH
+    } else {
+        COPY_SOURCE_IF_UNMODIFIED_SINCE
+    };
+    Some((name, value))
+}
+
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const COPY_SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");

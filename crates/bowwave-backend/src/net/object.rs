@@ -79,7 +79,8 @@ impl ObjectBackend {
     /// What stands at `path`.
     pub(super) fn standing(&self, path: &Path) -> Result<Standing> {
         let (key, place) = self.key(path)?;
-        let (cloud, is_bucket) = (Arc::clone(&self.cloud), key.as_ref().is_empty());
+        let (cloud, is_bucket, key_text) =
+            (Arc::clone(&self.cloud), key.as_ref().is_empty(), key.to_string());
         let prefix = if is_bucket { String::new() } else { format!("{key}/") };
         let marker = prefix.clone();
         let looked = runtime::wait(async move {
@@ -101,11 +102,21 @@ impl ObjectBackend {
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
         // An empty bucket is there all the same.
         if !(is_bucket || has_some) {
-            return Ok(Standing::Nothing);
+            let is_listed = self.cloud.ahead.has_directory(&key_text) && self.lists_prefix(&key_text)?;
+            return Ok(if is_listed { Standing::Directory { marked: false } } else { Standing::Nothing });
         }
         // In order of bytes a marker comes before all that is in the directory.
         let marked = page.objects.first().is_some_and(|first| first.key == marker);
         Ok(Standing::Directory { marked })
+    }
+
+    /// Whether the parent's listing has the directory `key`. Gateways to file systems list an empty directory there, and
+    /// neither a marker nor anything else in it.
+    fn lists_prefix(&self, key: &str) -> Result<bool> {
+        let (cloud, pages) = (Arc::clone(&self.cloud), Pages::below(key, true, 0));
+        let page = runtime::wait(async move { cloud.page(&pages, None).await })?;
+        let page = self.cloud.parse(&page)?;
+        Ok(page.prefixes.iter().any(|prefix| prefix.strip_suffix('/') == Some(key)))
     }
 
     /// The object at `path`, looked up with those that a listing names behind it; `None` where nothing is looked up ahead.
@@ -356,11 +367,13 @@ impl Backend for ObjectBackend {
                 Standing::Directory { .. } | Standing::Nothing => {}
             }
         }
-        if partial {
-            let files = names.values().filter(|entry| entry.kind == EntryKind::File);
-            let key = |entry: &Entry| entry.name.to_str().map(|name| format!("{prefix}{name}"));
-            self.cloud.ahead.listed(files.filter_map(key).collect());
-        }
+        let keys = |kind| {
+            let names = names.values().filter(move |entry| entry.kind == kind);
+            names.filter_map(|entry| Some(format!("{prefix}{}", entry.name.to_str()?)))
+        };
+        // Only stored attributes need lookups of files ahead.
+        let files = if partial { keys(EntryKind::File).collect() } else { Vec::new() };
+        self.cloud.ahead.listed(files, keys(EntryKind::Directory));
         Ok(names.into_values().collect())
     }
 

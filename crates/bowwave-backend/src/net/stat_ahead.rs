@@ -4,7 +4,7 @@
 //! that a listing names next are looked up with the one that a program asks for: none at first, then 2, 4 and so on up to
 //! [`WINDOW_MAX`], as long as the program keeps to the order of the listing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ struct State {
     keys: Vec<String>,
     /// The file that a program in order looks up next.
     next: usize,
+    /// Keys of its directories, without the slash.
+    directories: HashSet<String>,
     /// Files to look up ahead with it.
     window: usize,
     found: HashMap<String, (Meta, Instant)>,
@@ -30,11 +32,17 @@ struct State {
 }
 
 impl StatAhead {
-    /// A directory was listed; it has these files.
-    pub(super) fn listed(&self, mut keys: Vec<String>) {
+    /// A directory was listed. It has these files, in order, and these directories.
+    pub(super) fn listed(&self, mut keys: Vec<String>, directories: impl Iterator<Item = String>) {
         keys.truncate(KEYS_MAX);
+        let directories = directories.take(KEYS_MAX).collect();
         let mut state = self.lock();
-        *state = State { keys, changes: state.changes, ..State::default() };
+        *state = State { keys, directories, changes: state.changes, ..State::default() };
+    }
+
+    /// Whether the last listing has this directory.
+    pub(super) fn has_directory(&self, key: &str) -> bool {
+        self.lock().directories.contains(key)
     }
 
     /// Something in the bucket is changed: what was looked up before may be out of date.
@@ -88,11 +96,13 @@ impl StatAhead {
 pub(super) const WINDOW_MAX: usize = 32;
 /// How long a lookup ahead is good for: as long as the kernel trusts one by default.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Most files of a directory that are remembered. The rest of a larger one is looked up one by one.
+/// Most files and most directories that are remembered of a listing. The rest of a larger one is looked up one by one.
 const KEYS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     #[test]
@@ -100,7 +110,7 @@ mod tests {
         let ahead = StatAhead::default();
         let keys: Vec<String> = (0..100).map(|number| format!("d/{number:02}")).collect();
         assert!(ahead.plan("d/00").0.is_empty());
-        ahead.listed(keys.clone());
+        ahead.listed(keys.clone(), iter::empty());
         assert_eq!(ahead.plan("d/00").0, [""; 0]);
         assert_eq!(ahead.plan("d/01").0, keys[2..4]);
         assert_eq!(ahead.plan("d/02").0, keys[3..7]);

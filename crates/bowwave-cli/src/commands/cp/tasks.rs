@@ -212,11 +212,16 @@ impl Walk<'_> {
             return;
         }
         let Some(store) = &self.tree.store else { return };
-        match store.make_directory(&directory, 0, None) {
-            Err(error) if error.kind() != ErrorKind::Exists => {
-                self.crew.failed(self.tree.place(&directory), setup::of_store(&error));
+        let created = match store.make_directory(&directory, 0, None) {
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+            // Its parent begins to exist with the first file that is copied into it, and none is complete yet.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.crew.make_directories(store.as_ref(), &directory)
             }
-            _ => {}
+            created => created,
+        };
+        if let Err(error) = created {
+            self.crew.failed(self.tree.place(&directory), setup::of_store(&error));
         }
     }
 }
