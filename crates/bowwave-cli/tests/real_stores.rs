@@ -253,6 +253,34 @@ fn files_of_a_web_directory_without_an_index_are_opened_by_name() {
 }
 
 #[test]
+fn a_directory_without_a_listing_is_not_called_a_matter_of_credentials() {
+    let Some(bench) = Bench::new("forbidden", "nginx") else { return };
+    bench.write("dir/a", b"hello\n");
+    let server = InstalledServer::nginx(&bench.place.store(), "").expect("it starts");
+    let (url, at) = (format!("{}dir/", server.url()), bench.place.at());
+    let mount = bowwave().args(["mount", "--daemon", &url]).arg(&at).output().expect("it starts");
+    let said = String::from_utf8_lossy(&mount.stderr).into_owned();
+    assert!(mount.status.success(), "{said}");
+    let listed = bowwave().args(["ls", &url]).output().expect("it starts");
+    let refused = String::from_utf8_lossy(&listed.stderr).into_owned();
+    let read = fs::read(at.join("a"));
+    run(bowwave().arg("umount").arg(&at));
+    assert_eq!(read.expect("opened by name"), b"hello\n");
+    assert!(listed.status.code() == Some(1), "{refused}");
+    for said in [said, refused] {
+        assert!(
+            said.contains(&format!("{url}: the server shows no listing of this directory (403")),
+            "{said}"
+        );
+        assert!(
+            said.contains("by name") && said.contains("--no-index") && said.contains("autoindex on"),
+            "{said}"
+        );
+        assert!(!said.contains("credentials"), "{said}");
+    }
+}
+
+#[test]
 fn a_prefix_that_does_not_exist_yet_is_mounted_and_filled() {
     let Some(bench) = Bench::new("prefix", "versitygw") else { return };
     fs::create_dir(bench.place.store().join("bucket")).expect("writable");
