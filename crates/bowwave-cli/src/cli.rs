@@ -17,6 +17,12 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+
+    /// Print all options
+    ///
+    /// Commands whose `--help` leaves options out have an option of this name that help shows.
+    #[arg(long, global = true, hide = true, action = clap::ArgAction::HelpLong)]
+    help_all: Option<bool>,
 }
 
 /// What `--version` prints behind the name, followed by the parts of the kernel.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use clap::CommandFactory as _;
 use common::{bowwave, failure, run};
 
 #[test]
@@ -51,6 +52,23 @@ fn help_of_commands_with_many_options_is_at_most_60_lines_and_help_all_has_the_r
         assert!(short.contains("--help-all") && !short.contains("--hedge"), "{short}");
         assert!(all.contains("--hedge <PERCENT>") && all.contains("--set <KEY=VALUE>"), "{all}");
     }
+}
+
+#[test]
+fn every_command_prints_all_options_with_help_all() {
+    let top = run(bowwave().arg("--help-all"));
+    assert_eq!(top, run(bowwave().arg("--help")));
+    let cli = bowwave_cli::cli::Cli::command();
+    for command in cli.get_subcommands() {
+        let name = command.get_name();
+        let all = run(bowwave().args([name, "--help-all"]));
+        assert!(all.contains("Usage: bowwave ") && all.contains("Examples:\n  bowwave "), "{name}: {all}");
+        // Commands with one length of help print the same.
+        if !["mount", "read", "run"].contains(&name) {
+            assert_eq!(all, run(bowwave().args([name, "--help"])), "{name}");
+        }
+    }
+    assert!(run(bowwave().args(["ctl", "/mnt", "set", "--help-all"])).contains("Usage: bowwave ctl "));
 }
 
 #[test]

@@ -213,3 +213,11 @@ fn files_of_a_web_server_are_listed_with_their_exact_sizes() {
     assert!(listed.lines().any(|line| line.contains("1234567 ") && line.ends_with(" sub/large")), "{listed}");
     assert!(!listed.lines().any(|line| line.contains(" - sub/large")), "{listed}");
 }
+
+#[test]
+fn long_json_is_the_same_as_json() {
+    let place = Place::new("ls-long-json");
+    fs::write(place.store().join("a"), b"abc").expect("writable");
+    let list = |options: &[&str]| run(bowwave().arg("ls").args(options).arg(place.store()));
+    assert_eq!(list(&["-l", "--json"]), list(&["--json"]));
+}

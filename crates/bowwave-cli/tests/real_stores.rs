@@ -276,6 +276,80 @@ fn files_of_a_web_directory_without_an_index_are_opened_by_name() {
 }
 
 #[test]
+fn a_directory_without_a_listing_is_not_called_a_matter_of_credentials() {
+    let Some(bench) = Bench::new("forbidden", "nginx") else { return };
+    bench.write("dir/a", b"hello\n");
+    let server = InstalledServer::nginx(&bench.place.store(), "").expect("it starts");
+    let (url, at) = (format!("{}dir/", server.url()), bench.place.at());
+    let mount = bowwave().args(["mount", "--daemon", &url]).arg(&at).output().expect("it starts");
+    let said = String::from_utf8_lossy(&mount.stderr).into_owned();
+    assert!(mount.status.success(), "{said}");
+    let listed = bowwave().args(["ls", &url]).output().expect("it starts");
+    let refused = String::from_utf8_lossy(&listed.stderr).into_owned();
+    let read = fs::read(at.join("a"));
+    run(bowwave().arg("umount").arg(&at));
+    assert_eq!(read.expect("opened by name"), b"hello\n");
+    assert!(listed.status.code() == Some(1), "{refused}");
+    for said in [said, refused] {
+        assert!(
+            said.contains(&format!("{url}: the server shows no listing of this directory (403")),
+            "{said}"
+        );
+        assert!(
+            said.contains("by name") && said.contains("--no-index") && said.contains("autoindex on"),
+            "{said}"
+        );
+        assert!(!said.contains("credentials"), "{said}");
+    }
+}
+
+#[test]
+fn copies_of_a_web_directory_can_be_written_and_removed_while_the_mount_cannot() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(bench) = Bench::new("modes", "nginx") else { return };
+    bench.write("dir/a", b"hello\n");
+    let server = InstalledServer::nginx(&bench.place.store(), "autoindex on;").expect("it starts");
+    let (at, copy) = (bench.place.at(), bench.place.root().join("copy"));
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
+    let mounted = Served::start(&server.url(), &at, &[]);
+    bench.shell("cp", &["-rp".as_ref(), at.join("dir").as_ref(), copy.as_ref()]);
+    assert_eq!((mode(&copy), mode(&copy.join("a"))), (0o755, 0o644));
+    let refusals = [
+        fs::write(at.join("dir/a"), b"x"),
+        fs::write(at.join("dir/new"), b"x"),
+        fs::remove_file(at.join("dir/a")),
+        fs::create_dir(at.join("dir/new")),
+        fs::set_permissions(at.join("dir/a"), fs::Permissions::from_mode(0o600)),
+    ];
+    mounted.unmount();
+    for refused in refusals {
+        assert_eq!(refused.expect_err("read-only").kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    }
+    let mounted = Served::start(&server.url(), &at, &["--file-mode", "440", "--dir-mode", "550"]);
+    let shown = (mode(&at.join("dir")), mode(&at.join("dir/a")));
+    mounted.unmount();
+    assert_eq!(shown, (0o550, 0o440));
+}
+
+#[test]
+fn a_web_directory_of_run_has_the_time_at_which_the_program_started() {
+    let Some(bench) = Bench::new("times", "nginx") else { return };
+    bench.write("dir/a", b"hello\n");
+    let server = InstalledServer::nginx(&bench.place.store(), "autoindex on;").expect("it starts");
+    let map = format!("{}=/web-times", server.url());
+    let script = "stat -c '%Y %a' /web-times/dir; sleep 1.1; stat -c '%Y %a' /web-times/dir; stat -c %a /web-times/dir/a";
+    let now = || SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    let before = now();
+    let shown = run(bowwave().args(["run", "--map", &map, "--", "sh", "-c", script]));
+    let lines: Vec<_> = shown.lines().collect();
+    assert_eq!(lines[0], lines[1], "all processes show the same time");
+    let (time, mode) = lines[0].split_once(' ').expect("two fields");
+    let time: u64 = time.parse().expect("a number");
+    assert!((before..=now()).contains(&time), "{shown}");
+    assert_eq!((mode, lines[2]), ("755", "644"));
+}
+
+#[test]
 fn a_prefix_that_does_not_exist_yet_is_mounted_and_filled() {
     let Some(bench) = Bench::new("prefix", "versitygw") else { return };
     fs::create_dir(bench.place.store().join("bucket")).expect("writable");

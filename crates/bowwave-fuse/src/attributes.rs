@@ -57,17 +57,18 @@ impl Defaults {
         }
     }
 
-    /// A file system's permissions as they are. Those of other stores without set-user-id and sticky bits, and without
-    /// write where nothing can be written; everyone may read where the store has none.
+    /// A file system's permissions as they are; those of other stores without set-user-id and sticky bits.
+    ///
+    /// A mount that cannot be written has the same write bits: it refuses changes with EROFS, and copies of its files
+    /// can be changed and removed.
     fn permissions(&self, entry: &Entry) -> u16 {
-        let writable = if self.writable { 0o777 } else { 0o555 };
         let mode = match (entry.kind, entry.mode) {
             (EntryKind::Link, None) => 0o777,
             (_, Some(mode)) if entry.unix.is_some() => mode & 0o7777,
             (EntryKind::Link, Some(_)) => 0o777,
-            (_, Some(mode)) => mode & writable,
-            (EntryKind::Directory, None) => self.dir_mode & writable,
-            (_, None) => self.file_mode & writable,
+            (_, Some(mode)) => mode & 0o777,
+            (EntryKind::Directory, None) => self.dir_mode,
+            (_, None) => self.file_mode,
         };
         u16::try_from(mode).expect("twelve bits")
     }
@@ -148,16 +149,16 @@ mod tests {
     };
 
     #[test]
-    fn nothing_of_a_read_only_object_store_is_writable_and_blocks_are_of_512_bytes() {
+    fn a_read_only_object_store_has_plain_permissions_and_blocks_of_512_bytes() {
         let entry = |kind, mode, size| Entry { size, mode, ..Entry::new("x", kind) };
         let shown = |entry: &Entry| {
             let attr = READ_ONLY.attributes(9, entry);
             (attr.perm, attr.size, attr.blocks)
         };
-        assert_eq!(shown(&entry(EntryKind::File, None, 513)), (0o444, 513, 2));
-        assert_eq!(shown(&entry(EntryKind::File, Some(0o104_755), 0)), (0o555, 0, 0));
-        assert_eq!(shown(&entry(EntryKind::File, Some(0o600), 512)), (0o400, 512, 1));
-        assert_eq!(shown(&entry(EntryKind::Directory, None, 77)), (0o555, 0, 0));
+        assert_eq!(shown(&entry(EntryKind::File, None, 513)), (0o644, 513, 2));
+        assert_eq!(shown(&entry(EntryKind::File, Some(0o104_755), 0)), (0o755, 0, 0));
+        assert_eq!(shown(&entry(EntryKind::File, Some(0o600), 512)), (0o600, 512, 1));
+        assert_eq!(shown(&entry(EntryKind::Directory, None, 77)), (0o755, 0, 0));
         let writable = Defaults { writable: true, ..READ_ONLY };
         assert_eq!(writable.attributes(9, &entry(EntryKind::File, None, 0)).perm, 0o644);
         assert_eq!(writable.attributes(9, &entry(EntryKind::Directory, None, 0)).perm, 0o755);

@@ -51,9 +51,9 @@ pub struct MountOptions {
     pub uid: Option<u32>,
     /// Group to show for everything. Default: the store's, or where it has none the mounting user's.
     pub gid: Option<u32>,
-    /// Permission bits of files whose store has none. Default: 0644; 0444 where nothing can be written.
+    /// Permission bits of files whose store has none. Default: 0644.
     pub file_mode: Option<u32>,
-    /// Permission bits of directories whose store has none. Default: 0755; 0555 where nothing can be written.
+    /// Permission bits of directories whose store has none. Default: 0755.
     pub dir_mode: Option<u32>,
     /// What becomes of modes, owners and times that programs set. Default: [`Metadata::Refuse`].
     pub metadata: Metadata,

@@ -194,7 +194,7 @@ fn attributes_are_sensible() {
     let _mount = memory.mount(&dir);
     let file = fs::metadata(dir.path().join("4097")).expect("there");
     let folder = fs::metadata(dir.path().join("a")).expect("there");
-    assert_eq!((file.permissions().mode() & 0o7777, folder.permissions().mode() & 0o7777), (0o444, 0o555));
+    assert_eq!((file.permissions().mode() & 0o7777, folder.permissions().mode() & 0o7777), (0o644, 0o755));
     assert_eq!(
         (file.uid(), file.gid()),
         (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())

@@ -6,22 +6,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bowwave_engine::{Entry, EntryKind};
 use libc::{stat, statx, statx_timestamp};
 
-use crate::setup::Place;
+use crate::setup::{Place, setup};
 
-/// The entry's attributes. Nothing can be written, so nobody may.
+/// The entry's attributes, as a mount shows them: writes fail with EROFS, and copies of files can be changed and removed.
+/// An entry without a time has the time at which `bowwave run` started, the same in all processes.
 pub(crate) fn of_entry(place: &Place, entry: &Entry) -> stat {
     let mut shown = zeroed();
     let (kind, bits) = match entry.kind {
-        EntryKind::Directory => (libc::S_IFDIR, 0o555),
+        EntryKind::Directory => (libc::S_IFDIR, 0o755),
         EntryKind::Link => (libc::S_IFLNK, 0o777),
-        EntryKind::Fifo => (libc::S_IFIFO, 0o444),
-        EntryKind::Socket => (libc::S_IFSOCK, 0o444),
-        EntryKind::CharDevice => (libc::S_IFCHR, 0o444),
-        EntryKind::BlockDevice => (libc::S_IFBLK, 0o444),
-        EntryKind::File => (libc::S_IFREG, 0o444),
+        EntryKind::Fifo => (libc::S_IFIFO, 0o644),
+        EntryKind::Socket => (libc::S_IFSOCK, 0o644),
+        EntryKind::CharDevice => (libc::S_IFCHR, 0o644),
+        EntryKind::BlockDevice => (libc::S_IFBLK, 0o644),
+        EntryKind::File => (libc::S_IFREG, 0o644),
     };
-    let bits =
-        entry.mode.filter(|_| entry.kind != EntryKind::Link).map_or(bits, |mode| mode & 0o7777 & !0o222);
+    let bits = entry.mode.filter(|_| entry.kind != EntryKind::Link).map_or(bits, |mode| mode & 0o7777);
     shown.st_mode = kind | bits;
     shown.st_dev = DEVICE + place.map as u64;
     shown.st_ino = number(place);
@@ -32,7 +32,7 @@ pub(crate) fn of_entry(place: &Place, entry: &Entry) -> stat {
     shown.st_size = i64::try_from(entry.size).unwrap_or(i64::MAX);
     shown.st_blksize = BLOCK;
     shown.st_blocks = i64::try_from(entry.size.div_ceil(512)).unwrap_or(i64::MAX);
-    let modified = time(entry.modified.unwrap_or(UNIX_EPOCH));
+    let modified = time(entry.modified.unwrap_or_else(|| UNIX_EPOCH + setup().started));
     let of_unix = |pick: fn(&bowwave_engine::backend::Unix) -> SystemTime| {
         entry.unix.as_ref().map_or(modified, |unix| time(pick(unix)))
     };

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use bowwave_engine::Settings;
 use bowwave_interpose::say;
@@ -16,6 +17,8 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     /// Where to leave counters at the end.
     pub(crate) report: Option<PathBuf>,
+    /// When `bowwave run` started, since 1970.
+    pub(crate) started: Duration,
 }
 
 /// A store, and which paths are its.
@@ -39,6 +42,7 @@ pub(crate) struct Place {
 pub(crate) const MAPS: &str = "BOWWAVE_RUN_MAPS";
 pub(crate) const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";
 pub(crate) const REPORT: &str = "BOWWAVE_RUN_REPORT";
+pub(crate) const STARTED: &str = "BOWWAVE_RUN_STARTED";
 
 /// Read once; a process that changes its environment later changes it for its children.
 pub(crate) fn setup() -> &'static Setup {
@@ -49,7 +53,14 @@ pub(crate) fn setup() -> &'static Setup {
             say(&format_args!("{OPTIONS}: {error}; going on without them"));
             Settings::default()
         });
-        Setup { maps: parse(&text(MAPS)), settings, report: env::var_os(REPORT).map(PathBuf::from) }
+        // Seconds that no date can hold are as good as none.
+        let started = text(STARTED).parse().map_or(0, |seconds: u32| seconds.into());
+        Setup {
+            maps: parse(&text(MAPS)),
+            settings,
+            report: env::var_os(REPORT).map(PathBuf::from),
+            started: Duration::from_secs(started),
+        }
     })
 }
 

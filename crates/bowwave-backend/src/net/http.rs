@@ -287,7 +287,17 @@ async fn index_page(client: &Client, url: &Url, place: &str) -> Result<Option<In
         return Ok(None);
     }
     if let Some(error) = status_error(place, incoming.status(), incoming.headers()) {
-        return Err(error);
+        // Plain servers answer so for each directory that they do not list. A server that wants credentials answers 401.
+        return Err(match incoming.status() {
+            StatusCode::FORBIDDEN => Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{place}: the server shows no listing of this directory (403 Forbidden); open files by name, with \
+                     --no-index to request no listing (`autoindex on` in nginx provides one)"
+                ),
+            ),
+            _ => error,
+        });
     }
     let kind = text(incoming.headers(), CONTENT_TYPE).unwrap_or_default();
     let body = incoming.collect(LIST_PAGE_BYTES_MAX).await?;

@@ -43,7 +43,7 @@ pub struct Args {
     human: bool,
 
     /// Print a JSON array of objects with `path`, `kind`, `size`, `modified` and `etag`
-    #[arg(long, conflicts_with_all = ["long", "human"])]
+    #[arg(long, conflicts_with = "human")]
     json: bool,
 
     #[command(flatten)]

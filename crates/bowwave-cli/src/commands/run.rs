@@ -18,6 +18,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::SystemTime;
 
 use bowwave_core::Policy;
 use bowwave_engine::Settings;
@@ -101,7 +102,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         libraries.push(swap::LIBRARY);
     }
     if !maps.is_empty() {
+        let started = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
         command.env(OPTIONS, settings.to_string()).env(MAPS, Map::lines(&maps)?);
+        command.env(STARTED, started.to_string());
         libraries.push(LIBRARY);
     }
     command.env("LD_PRELOAD", preload(&libraries)?);
@@ -281,6 +284,7 @@ const LIBRARY: Library =
 const MAPS: &str = "BOWWAVE_RUN_MAPS";
 const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";
 const REPORT: &str = "BOWWAVE_RUN_REPORT";
+const STARTED: &str = "BOWWAVE_RUN_STARTED";
 
 #[cfg(test)]
 mod tests {
