@@ -67,8 +67,7 @@ impl ObjectBackend {
             return Err(exists(&place));
         }
         let above = parent(path);
-        // A prefix needs no marker of its own: one that nothing has yet begins to exist with this.
-        if !above.as_os_str().is_empty() && matches!(self.standing(above)?, Standing::Object(_)) {
+        if !above.as_os_str().is_empty() && self.look(above)?.is_some() {
             return Err(path::not_a_directory(&self.url, above));
         }
         self.mark(&key, self.headers(stored, EntryKind::Directory))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::meta::Meta;
 
-/// The directory that was listed last.
+/// The directory that was listed last, and directories in earlier listings.
 #[derive(Debug, Default)]
 pub(super) struct StatAhead {
     state: Mutex<State>,
@@ -22,7 +22,7 @@ struct State {
     keys: Vec<String>,
     /// The file that a program in order looks up next.
     next: usize,
-    /// Keys of its directories, without the slash.
+    /// Keys of directories that listings have shown, without the slash.
     directories: HashSet<String>,
     /// Files to look up ahead with it.
     window: usize,
@@ -35,12 +35,16 @@ impl StatAhead {
     /// A directory was listed. It has these files, in order, and these directories.
     pub(super) fn listed(&self, mut keys: Vec<String>, directories: impl Iterator<Item = String>) {
         keys.truncate(KEYS_MAX);
-        let directories = directories.take(KEYS_MAX).collect();
         let mut state = self.lock();
-        *state = State { keys, directories, changes: state.changes, ..State::default() };
+        let mut known = std::mem::take(&mut state.directories);
+        if known.len() >= KEYS_MAX {
+            known.clear();
+        }
+        known.extend(directories.take(KEYS_MAX));
+        *state = State { keys, directories: known, changes: state.changes, ..State::default() };
     }
 
-    /// Whether the last listing has this directory.
+    /// Whether a listing has shown this directory.
     pub(super) fn has_directory(&self, key: &str) -> bool {
         self.lock().directories.contains(key)
     }
