@@ -90,7 +90,7 @@ pub use net::traffic::NetworkStats;
 pub use part_memory::PartMemory;
 pub use pattern::PatternBackend;
 pub use process::forked;
-pub use units::{parse_duration, parse_rate, parse_size};
+pub use units::{parse_duration, parse_rate, parse_size, size_text};
 pub use url::{Options, local_path, open_url, redacted};
 pub use wait::{
     Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,

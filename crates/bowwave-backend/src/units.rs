@@ -17,6 +17,14 @@ pub fn parse_size(text: &str) -> Option<u64> {
     scaled(number, scale)
 }
 
+/// A size as [`parse_size`] reads it, in the largest unit of 1024 that leaves a whole number: `64MiB`, `1000B`.
+#[must_use]
+pub fn size_text(bytes: u64) -> String {
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
+    let whole = units.into_iter().find(|&(unit, _)| bytes >= unit && bytes.is_multiple_of(unit));
+    whole.map_or_else(|| "0".to_owned(), |(unit, name)| format!("{}{name}", bytes / unit))
+}
+
 /// Reads a rate in bytes a second: a size, with or without `/s`.
 #[must_use]
 pub fn parse_rate(text: &str) -> Option<u64> {
@@ -93,6 +101,10 @@ mod tests {
             [("0", 0), ("3000000000", 3_000_000_000), ("4k", 4096), ("1.5GiB", 1_610_612_736), ("7B", 7)];
         for (text, bytes) in sizes {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for (bytes, text) in [(0, "0"), (7, "7B"), (64 << 20, "64MiB"), (3 << 29, "1536MiB"), (1025, "1025B")]
+        {
+            assert_eq!((size_text(bytes).as_str(), parse_size(text)), (text, Some(bytes)));
         }
         for text in ["", "B", "1.2.3", "1XiB", "-1", "99999999999999999999", "20000000TiB"] {
             assert_eq!(parse_size(text), None, "{text}");

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +159,9 @@ fn hide(text: &str, url: &str) -> String {
 }
 
 fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
+    if is_host_and_port(url) && !Path::new(url).exists() {
+        return Err(invalid(format!("{url}: no such path; for a web server write http://{url}")));
+    }
     let Some((scheme, rest)) = scheme(url) else {
         return file(PathBuf::from(url), options);
     };
@@ -180,6 +183,13 @@ fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     }
 }
 
+/// Whether `url` is a web server without its scheme: `localhost:8000`, `127.0.0.1:80/dir`.
+fn is_host_and_port(url: &str) -> bool {
+    let Some((host, rest)) = url.split_once(':') else { return false };
+    let port = rest.split('/').next().unwrap_or_default();
+    !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
+}
+
 /// Splits `scheme:rest`. A path may hold a colon, but not before its first slash, unless it begins with `./`.
 fn scheme(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once(':')?;
@@ -191,7 +201,7 @@ fn scheme(url: &str) -> Option<(&str, &str)> {
 
 fn file(path: PathBuf, options: &Options) -> Result<Arc<dyn Backend>> {
     if path.as_os_str().is_empty() {
-        return Err(invalid(format!("the URL is empty; name a file, a folder or a store ({SCHEMES})")));
+        return Err(invalid(format!("the URL is empty; name a file, a directory or a store ({SCHEMES})")));
     }
     Ok(Arc::new(FileBackend::open(path, options.file_io, options.direct, options.connections)?))
 }
@@ -326,6 +336,8 @@ mod tests {
             ("", ErrorKind::InvalidUrl, "empty"),
             ("/no/such/file", ErrorKind::NotFound, "/no/such/file"),
             ("file://host/x", ErrorKind::InvalidUrl, "file:///"),
+            ("localhost:8000/dir", ErrorKind::InvalidUrl, "write http://localhost:8000/dir"),
+            ("127.0.0.1:80", ErrorKind::InvalidUrl, "write http://127.0.0.1:80"),
             ("emulate:floppy/1KiB", ErrorKind::InvalidUrl, "known: hdd, lustre, nvme, s3, ssd"),
             ("emulate:s3,speed=9/1KiB", ErrorKind::InvalidUrl, "known: bandwidth"),
             ("emulate:hdd,latency=9ms/1KiB", ErrorKind::InvalidUrl, "known: deadline"),

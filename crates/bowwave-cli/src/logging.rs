@@ -40,6 +40,11 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
+    /// Whether only errors are told.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Starts the log of a mount; a sentence on where it is, if that is not standard error.
     ///
     /// # Errors
@@ -54,7 +59,7 @@ impl LogArgs {
             Some(path) => (Sink::file(path)?, Some(format!("its log is {}", path.display()))),
             None if daemon => match Sink::system() {
                 Some((sink, place)) => (sink, Some(format!("its log is in {place}"))),
-                None => (Sink::Stderr, Some("it has no log (--log-file PATH writes one)".to_owned())),
+                None => (Sink::Stderr, Some("without a log (--log-file PATH writes one)".to_owned())),
             },
             None => (Sink::Stderr, None),
         };

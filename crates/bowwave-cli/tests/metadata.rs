@@ -525,8 +525,8 @@ fn owners_and_modes_of_web_servers_are_those_of_the_command_line() {
     let options = ["--uid", "12", "--gid", "34", "--file-mode", "640", "--dir-mode", "750"];
     let mount = Mounted::new(&url, &place.at(), &options);
     let (mode, _, uid, gid) = attributes(&place.at().join("a.bin"));
-    assert_eq!((mode, uid, gid), (0o440, 12, 34), "without the bits for writing");
-    assert_eq!(attributes(&place.at()).0, 0o550);
+    assert_eq!((mode, uid, gid), (0o640, 12, 34));
+    assert_eq!(attributes(&place.at()).0, 0o750);
     mount.end();
     for (options, why) in [
         (&["--metadata", "store"][..], "only S3 can store modes"),

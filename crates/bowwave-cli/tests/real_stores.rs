@@ -495,7 +495,8 @@ fn a_server_without_ranges_is_read_whole() {
     bench.write("big", &bytes(20_000_001));
     let (store, at) = (bench.place.store(), bench.place.at());
     let server = InstalledServer::python(&store).expect("it starts");
-    let note = "the server does not support range requests: files of up to 67108864 bytes (--no-range-max) are read whole";
+    let note =
+        "the server does not support range requests: files of up to 64MiB (--no-range-max) are read whole";
     let daemon =
         plain().args(["mount", "--daemon", &server.url()]).arg(&at).output().expect("bowwave starts");
     let said = String::from_utf8_lossy(&daemon.stderr).into_owned();

@@ -157,7 +157,7 @@ fn ctl_changes_what_can_be_changed_and_says_of_the_rest_that_it_cannot() {
     let mounted = Mounted::new("ctl", Some(url), &options);
     let get = |key: &str| run(&mut mounted.ctl(&["get", key]));
     let requests = || mounted.status()["counters"]["requests"].as_u64().expect("a count");
-    assert_eq!((get("range_bytes"), get("page_size")), ("2MiB\n".to_owned(), "4096\n".to_owned()));
+    assert_eq!((get("range_bytes"), get("page_size")), ("2MiB\n".to_owned(), "4KiB\n".to_owned()));
     run(&mut mounted.ctl(&["set", "ra_pages", "64KiB"]));
     assert_eq!(get("ra_pages"), "16\n");
     fs::read(mounted.place.at().join("8388608")).expect("readable");
@@ -167,6 +167,7 @@ fn ctl_changes_what_can_be_changed_and_says_of_the_rest_that_it_cannot() {
     let large = requests() - small;
     assert!(large < small, "{small} requests with windows of 64 KiB, {large} with 2 MiB");
     run(&mut mounted.ctl(&["set", "dirty_limit", "4MiB"]));
+    assert_eq!(run(&mut mounted.ctl(&["get", "dirty_limit"])), "4MiB\n");
     assert_eq!(mounted.status()["dirty_limit"], 4 << 20);
     run(&mut mounted.ctl(&["set", "dirty_expire", "5s"]));
     run(&mut mounted.ctl(&["set", "log", "warn,store=debug"]));

@@ -146,8 +146,10 @@ impl Options {
         if self.ra_pages > 0 && u64::from(frames) < u64::from(self.ra_pages) + u64::from(reserve(frames)) + 1
         {
             return Err(Error::Options(format!(
-                "a cache of {cache_bytes} bytes is smaller than one readahead window of {window} bytes ({} pages of {}) \
+                "a cache of {} is smaller than one readahead window of {} ({} pages of {}) \
                  with its bookkeeping and a reserve for demand; give a larger cache or fewer ra_pages",
+                bowwave_backend::size_text(cache_bytes),
+                bowwave_backend::size_text(window),
                 self.ra_pages,
                 page_size.bytes()
             )));

@@ -92,13 +92,13 @@ impl HttpBackend {
                 persist(client.limits.retry, &client.traffic, &place, || lacks_ranges(&client, &url, &place))
                     .await
             })?;
-            let most = self.wholes.file_bytes_max;
+            let most = crate::size_text(self.wholes.file_bytes_max);
             match lacks {
                 None => {}
                 Some(false) => break,
                 Some(true) => {
                     return Ok(Some(format!(
-                        "{}: the server does not support range requests: files of up to {most} bytes (--no-range-max) are \
+                        "{}: the server does not support range requests: files of up to {most} (--no-range-max) are \
                          read whole",
                         self.url
                     )));

@@ -183,8 +183,10 @@ impl Version {
         let most = self.unranged().map_or(0, |unranged| unranged.wholes.file_bytes_max);
         if size > most {
             let message = format!(
-                "{place}: the server does not support range requests, and {size} bytes are too many to read at once \
-                 (--no-range-max {most}); raise it, copy the file here first, or use another server"
+                "{place}: the server does not support range requests, and {} is too large to be read at once \
+                 (--no-range-max {}); raise it, copy the file here first, or use another server",
+                crate::size_text(size),
+                crate::size_text(most)
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }

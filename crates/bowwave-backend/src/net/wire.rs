@@ -237,21 +237,22 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
     let said = said.map_or_else(String::new, |said| format!(" ({})", one_line(&said)));
     let kind = |kind, what: &str| Error::new(kind, format!("{place}: {what}{said}"));
     let plain = status_error(place, status, headers);
+    let exactly = |kind, what: &str| Error::new(kind, format!("{place}: {what}"));
     let explained = match (status.as_u16(), code.trim()) {
         (412, _) => kind(ErrorKind::Exists, "the condition does not hold"),
         (409, _) => kind(ErrorKind::Busy, "another writer is at it, too").retryable(true),
         (_, "SlowDown" | "ServerBusy") => kind(ErrorKind::Throttled, "the store asks to slow down"),
         (_, "EntityTooLarge") => kind(ErrorKind::TooLarge, "too large for this store"),
         (_, "KeyTooLongError") => kind(ErrorKind::NameTooLong, "the key is too long"),
-        (_, "NoSuchBucket" | "ContainerNotFound") => kind(ErrorKind::NotFound, "no such bucket"),
+        (_, "NoSuchBucket" | "ContainerNotFound") => exactly(ErrorKind::NotFound, "no such bucket"),
         (_, "NoSuchUpload") => kind(ErrorKind::NotFound, "the upload is gone: aborted, or too old"),
         // The second one is versitygw's, with status 404.
-        (_, "InvalidAccessKeyId" | "XAdminUserNotFound") => kind(
+        (_, "InvalidAccessKeyId" | "XAdminUserNotFound") => exactly(
             ErrorKind::Unauthenticated,
             "the store does not know this access key; check it and --endpoint",
         ),
         (_, "SignatureDoesNotMatch" | "AuthenticationFailed") => {
-            kind(ErrorKind::Unauthenticated, "the secret does not fit the access key; check both")
+            exactly(ErrorKind::Unauthenticated, "the secret does not fit the access key; check both")
         }
         (_, "AccessDenied") => {
             let what = "access denied: these credentials, or their absence, do not allow it";
@@ -263,7 +264,7 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
             let what = format!("the bucket is in another region; use --region {region}");
             kind(ErrorKind::Invalid, &what)
         }
-        (_, "ExpiredToken") => kind(ErrorKind::Unauthenticated, "the session token has expired"),
+        (_, "ExpiredToken") => exactly(ErrorKind::Unauthenticated, "the session token has expired"),
         _ => match &plain {
             Some(error) => Error::new(error.kind(), format!("{error}{said}")).retryable(error.is_retryable()),
             None => kind(ErrorKind::Protocol, "the store refuses the request"),

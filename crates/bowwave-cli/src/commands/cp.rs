@@ -264,7 +264,10 @@ fn done(tally: &Tally, elapsed: Duration) -> String {
     if tally.bytes_resumed > 0 {
         text += &format!(" ({} of them before)", size(tally.bytes_resumed));
     }
-    text += &format!(", {}", rate(tally.bytes - tally.bytes_resumed, elapsed));
+    let moved = tally.bytes - tally.bytes_resumed;
+    if moved > 0 {
+        text += &format!(", {}", rate(moved, elapsed));
+    }
     if tally.skipped > 0 {
         text += &format!("; skipped {}", files(tally.skipped));
     }

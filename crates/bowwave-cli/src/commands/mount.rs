@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use bowwave_backend::size_text;
 use bowwave_core::Policy;
 use bowwave_fuse::{KernelCache, Mount, MountOptions, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -131,7 +132,7 @@ pub struct Args {
 /// If the store cannot be opened, or nothing can be mounted there: before anything is mounted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.daemon && !args.tell_ready {
-        return background::start(&args.url, &args.dir);
+        return background::start(args);
     }
     background::hide(&args.url)?;
     let log = args.log.start(args.daemon)?;
@@ -239,15 +240,15 @@ impl Args {
         let store = &options.store;
         let fixed = vec![
             ("policy", self.policy.name().to_owned()),
-            ("cache", auto(options.cache_bytes.map(|bytes| bytes.to_string()))),
-            ("page_size", options.page_bytes.to_string()),
+            ("cache", auto(options.cache_bytes.map(size_text))),
+            ("page_size", size_text(options.page_bytes)),
             ("threads", self.threads.to_string()),
             ("ttl", values::duration_text(self.ttl)),
             ("write_out_timeout", values::duration_text(self.write_out_timeout)),
             ("connections", auto(store.connections.map(|count| count.to_string()))),
             ("timeout", values::duration_text(store.timeout)),
             ("deadline", auto(store.deadline.map(values::duration_text))),
-            ("min_rate", store.least_rate.to_string()),
+            ("min_rate", size_text(store.least_rate)),
             ("list_max", store.list_entries_max.to_string()),
             ("retries", options.retries.to_string()),
             ("hedge", options.hedge_percent.to_string()),

@@ -10,10 +10,9 @@ mod swap;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -24,6 +23,7 @@ use bowwave_core::Policy;
 use bowwave_engine::Settings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tempfile::TempPath;
 
 use self::library::Library;
 use crate::help::HelpArgs;
@@ -132,8 +132,8 @@ fn check(settings: &Settings, maps: &[Map]) -> Result<(), Failure> {
 
 /// Runs the program beside us, and prints the counters of its processes.
 fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
-    let report = Report::new()?;
-    command.env(REPORT, &report.0);
+    let report = report()?;
+    command.env(REPORT, &report);
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
     let mut child = command.spawn().map_err(|error| cannot_run(Path::new(command.get_program()), &error))?;
@@ -156,7 +156,7 @@ fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
     handle.close();
     // One that could not be started listens to nothing.
     let _nothing = listener.map(thread::JoinHandle::join);
-    stats::print(&report.0, json)?;
+    stats::print(&report, json)?;
     match (ended.code(), ended.signal()) {
         (Some(0), _) => Ok(()),
         (Some(code), _) => Err(Failure::ended(u8::try_from(code).unwrap_or(1))),
@@ -169,23 +169,14 @@ fn cannot_run(program: &Path, error: &io::Error) -> Failure {
         .with_code(program::NOT_EXECUTABLE)
 }
 
-/// A file that processes leave their counters in; it goes with this.
-struct Report(PathBuf);
-
-impl Report {
-    fn new() -> Result<Self, Failure> {
-        let path = env::temp_dir().join(format!("bowwave-run-{}", std::process::id()));
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        made.map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        // A leftover takes a few hundred bytes.
-        let _left = fs::remove_file(&self.0);
-    }
+/// A file for the counters of processes. It is removed when this is dropped.
+fn report() -> Result<TempPath, Failure> {
+    let created = tempfile::Builder::new().prefix("bowwave-run-").tempfile();
+    let failed = |error| {
+        let place = env::temp_dir();
+        Failure::failed(format_args!("cannot create a file in {}: {error}", place.display()))
+    };
+    Ok(created.map_err(failed)?.into_temp_path())
 }
 
 /// A store, and the paths that are its.

@@ -53,7 +53,7 @@ impl Quota {
         let place = format!("disk cache {}", path.display());
         let told = |error: io::Error| Error::from_os(&place, &error);
         if bytes < BYTES_MIN {
-            let message = format!("a disk cache of {bytes} bytes: it needs at least 64MiB");
+            let message = format!("a disk cache of {}: it needs at least 64MiB", crate::size_text(bytes));
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let directory = Directory::open(path)?;

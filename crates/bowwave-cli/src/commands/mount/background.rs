@@ -11,16 +11,17 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::Args;
 use crate::{Failure, output};
 
 /// Starts this command again in the background, and returns when its mount is ready, or with its failure.
 ///
 /// A URL that may hold a secret goes there by the environment: arguments are for everybody to see, for as long as the
 /// mount lives.
-pub(super) fn start(url: &str, dir: &Path) -> Result<(), Failure> {
+pub(super) fn start(args: &Args) -> Result<(), Failure> {
+    let url = &args.url;
     let failed =
         |error: io::Error| Failure::failed(format_args!("cannot start the mount's process: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
@@ -45,11 +46,13 @@ pub(super) fn start(url: &str, dir: &Path) -> Result<(), Failure> {
         }
     }
     if let Some(access) = line.trim_end().strip_prefix(READY) {
-        let dir = dir.display();
-        output::note(format_args!(
-            "mounted at {dir}, {access}, by process {}; end it with 'bowwave umount {dir}'",
-            child.id()
-        ));
+        let dir = args.dir.display();
+        if !args.log.is_quiet() {
+            output::note(format_args!(
+                "mounted at {dir}, {access}, by process {}; end it with 'bowwave umount {dir}'",
+                child.id()
+            ));
+        }
         return Ok(());
     }
     let mut said = String::new();
@@ -85,7 +88,7 @@ fn without(argument: OsString, url: &str) -> OsString {
 }
 
 /// The URL to mount.
-pub(super) fn url(args: &super::Args) -> String {
+pub(super) fn url(args: &Args) -> String {
     match std::env::var(URL_VARIABLE) {
         Ok(url) if args.url == BY_ENVIRONMENT => url,
         _ => args.url.clone(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use bowwave_backend::size_text;
 use bowwave_core::Policy;
 use bowwave_engine::Tuning;
 use clap::CommandFactory as _;
@@ -74,8 +75,8 @@ impl Subject for Mounted {
         let tuning = self.opened.engine.tuning();
         let live = [
             ("ra_pages", tuning.ra_pages.to_string()),
-            ("dirty_limit", tuning.dirty_bytes.to_string()),
-            ("dirty_background", tuning.dirty_background_bytes.to_string()),
+            ("dirty_limit", size_text(tuning.dirty_bytes)),
+            ("dirty_background", size_text(tuning.dirty_background_bytes)),
             ("dirty_expire", values::duration_text(tuning.dirty_expire)),
             ("log", logging::levels()),
         ];

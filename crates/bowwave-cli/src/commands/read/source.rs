@@ -35,7 +35,6 @@ pub(super) struct Source<'a> {
     /// Path of the store's root in the file system, for the kernel.
     root: PathBuf,
     maps: Mutex<HashMap<PathBuf, Arc<Map>>>,
-    cautioned: Once,
 }
 
 #[derive(Debug)]
@@ -82,7 +81,7 @@ impl<'a> Source<'a> {
             return Err(Failure::usage(format_args!("{url}: the kernel can map only files that it has"))
                 .try_this("a path, or --mmap without =kernel"));
         }
-        Ok(Self { store, mapper, root, maps: Mutex::default(), cautioned: Once::new() })
+        Ok(Self { store, mapper, root, maps: Mutex::default() })
     }
 
     /// Says once what the store cannot promise of its files' versions.
@@ -90,7 +89,9 @@ impl<'a> Source<'a> {
         if let Some(why) = file.identity().weakness().filter(|_| self.store.network().is_some()) {
             let place =
                 if path.as_os_str().is_empty() { self.store.url() } else { path.to_str().unwrap_or("") };
-            self.cautioned.call_once(|| {
+            // Once for the command: each policy of `--compare` has a source of its own.
+            static CAUTIONED: Once = Once::new();
+            CAUTIONED.call_once(|| {
                 output::note(format_args!(
                     "{place}: the store gives {why} (--require-version refuses such files)"
                 ));

@@ -63,7 +63,8 @@ fn about(rows: &[&Row], default: &str) -> Option<String> {
     let worst = *rows.iter().max_by(by)?;
     let Some(times) = times(measure, best, worst) else {
         return (rows.len() > 1).then(|| {
-            format!("all {} runs do as well; {} costs least", rows.len(), name(cheapest(rows), rows))
+            let (all, least) = (rows.len(), name(cheapest(rows), rows));
+            format!("all {all} runs tie, {}; {least} costs least", measure.say(best))
         });
     };
     let tied = |with: &Row| -> Vec<String> {
@@ -138,14 +139,16 @@ fn more_cache(rows: &[&Row], measure: Measure) -> Option<String> {
 }
 
 impl Measure {
-    /// Time, if the runs differ in it; else how long readers wait, as when a trace sets the pace; else what is missed.
+    /// Time, if the runs differ in it. Else latency, as when a trace sets the pace. Misses count where nothing takes time.
     fn of(rows: &[&Row]) -> Self {
         let differs = |measure: Self| {
             let values = || rows.iter().map(|row| measure.value(row));
             let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
             most > least * THE_SAME
         };
-        [Self::Seconds, Self::Latency].into_iter().find(|&measure| differs(measure)).unwrap_or(Self::Misses)
+        let timed = rows.iter().any(|row| row.latency_ns.max > 0);
+        let tie = if timed { Self::Seconds } else { Self::Misses };
+        [Self::Seconds, Self::Latency].into_iter().find(|&measure| differs(measure)).unwrap_or(tie)
     }
 
     fn value(self, row: &Row) -> f64 {
@@ -270,7 +273,7 @@ mod tests {
         );
         rows[1].misses = 0;
         rows[1].requests = 1;
-        assert_eq!(advice(&rows, "none"), ["hdd: all 2 runs do as well; none costs least"]);
+        assert_eq!(advice(&rows, "none"), ["hdd: all 2 runs tie, 0 misses; none costs least"]);
         assert_eq!(advice(&rows[..1], "none"), [""; 0]);
     }
 }
