@@ -34,6 +34,20 @@ def hole(rng, name, near):
     return (1, "evict", name, offset, rng.choice((1, PAGE, PAGE, 2 * PAGE, 16 * PAGE + 1, 200 * PAGE, 0)))
 
 
+def advised(seed, rows):
+    """The rows of a trace with advice, announced ranges, writes and `fsync` between them; the same seed gives the same rows."""
+    rng = random.Random(f"advised {seed}")
+    result = []
+    for pid, op, name, offset, length in rows:
+        if rng.random() < 0.1:
+            near = max(offset + rng.randint(-20, 100) * PAGE, 0)
+            extra = rng.choice(("willneed", "plan", "random", "sequential", "dontneed", "write", "fsync", "store"))
+            result.append((pid, extra, name, 0 if extra == "fsync" else near,
+                           0 if extra == "fsync" else rng.choice((0, 1, PAGE, 30 * PAGE, 300 * PAGE))))
+        result.append((pid, op, name, offset, length))
+    return result
+
+
 def start(rng, pages):
     return 0 if rng.random() < 0.4 else rng.randrange(pages) * PAGE
 
