@@ -1,11 +1,10 @@
 //! Repeatable chance: numbers that depend on a seed and a count alone.
 
+use bowwave_core::{MIX_STEP, mix};
+
 /// A 64-bit number for the `count`th draw with `seed` (splitmix64).
 pub(crate) fn draw(seed: u64, count: u64) -> u64 {
-    let mut z = seed.wrapping_add(count.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix(seed.wrapping_add(count.wrapping_add(1).wrapping_mul(MIX_STEP)))
 }
 
 /// The same, in [0, 1).

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowwave_core::{MIX_STEP, mix};
+
 use crate::generate::{Made, Source};
 use crate::{Backend, Entry, EntryKind, Error, ErrorKind, Identity, Object, Profile, ReadBuf, Result};
 use crate::{path, units};
@@ -134,10 +136,7 @@ pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
 
 /// Eight bytes of a pattern: splitmix64 of the position in the seed's sequence.
 fn word(seed: u64, index: u64) -> u64 {
-    let mut z = seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix(seed ^ index.wrapping_mul(MIX_STEP))
 }
 
 fn identity(full: &Path, size: u64) -> Identity {

@@ -50,6 +50,7 @@ pub mod check;
 mod config;
 mod event;
 mod id;
+mod mix;
 pub mod network;
 mod page;
 pub mod readahead;
@@ -65,6 +66,7 @@ pub use cache::{Cache, Observer, TooManyRanges, Violation};
 pub use config::{Config, ConfigError, Eviction};
 pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, Trigger, Urgency};
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
+pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use readahead::{
     Access, Account, Clusters, Detector, FillReport, LinuxConfig, LustreStat, Plan, Plans, Policy, Pressure,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowwave_backend::{Backend, Error as StoreError, ErrorKind, open_url};
-use bowwave_core::{FillError, FillId, FrameId, PageSize, WriteOutId};
+use bowwave_core::{FillError, FillId, FrameId, MIX_STEP, PageSize, WriteOutId, mix};
 
 use crate::budget::Budget;
 use crate::entry::FileEntry;
@@ -238,12 +238,9 @@ impl Inner {
         self.next_uid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number in 0..1 (SplitMix64).
+    /// A number for the jitter of retries (SplitMix64).
     pub(crate) fn random(&self) -> u64 {
-        let state = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        mix(self.chance.fetch_add(MIX_STEP, Ordering::Relaxed))
     }
 
     /// Lends a shard more frames if it is short and there are some.

@@ -16,6 +16,8 @@ use object_store::{
     Attribute, AttributeValue, Attributes, Error as StoreError, ObjectStore, PutMode, PutOptions, PutPayload,
 };
 
+use percent_encoding::utf8_percent_encode;
+
 use super::attributes::Header;
 use super::call;
 use super::checksum::{self, Checksums};
@@ -23,7 +25,7 @@ use super::errors::store_error;
 use super::listing::{self, ListedPart, ListedUpload};
 use super::meta::Meta;
 use super::stat_ahead::StatAhead;
-use super::wire::{Outgoing, Wire, encoded, explained, foreign};
+use super::wire::{Outgoing, PATH, Wire, explained, foreign};
 use super::{validator, xml};
 use crate::{Error, ErrorKind, Result};
 
@@ -364,7 +366,7 @@ impl Cloud {
     ) -> Result<Part> {
         let number = (index + 1).to_string();
         let mut headers = vec![
-            (COPY_SOURCE, format!("{}/{}", self.bucket, encoded(source.key.as_ref(), true))),
+            (COPY_SOURCE, format!("{}/{}", self.bucket, utf8_percent_encode(source.key.as_ref(), PATH))),
             (COPY_SOURCE_RANGE, format!("bytes={}-{}", range.start, range.end - 1)),
         ];
         headers.extend(copy_condition(&source.version));
@@ -467,7 +469,7 @@ impl Cloud {
         exclusive: bool,
         replaced: &[Header],
     ) -> Result<()> {
-        let source = format!("{}/{}", self.bucket, encoded(from.key.as_ref(), true));
+        let source = format!("{}/{}", self.bucket, utf8_percent_encode(from.key.as_ref(), PATH));
         let mut headers = match self.kind {
             Kind::Amazon => vec![(COPY_SOURCE, source)],
             Kind::Google => vec![(GOOGLE_COPY_SOURCE, source)],
@@ -493,7 +495,7 @@ impl Cloud {
     pub(super) async fn copy_onto_itself(&self, from: &Meta, place: &str, replaced: &[Header]) -> Result<()> {
         let key = from.key.as_ref();
         let mut headers = vec![
-            (COPY_SOURCE, format!("{}/{}", self.bucket, encoded(key, true))),
+            (COPY_SOURCE, format!("{}/{}", self.bucket, utf8_percent_encode(key, PATH))),
             (METADATA_DIRECTIVE, "REPLACE".to_owned()),
         ];
         headers.extend(replaced.iter().cloned());

@@ -15,6 +15,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RANGE,
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use percent_encoding::{percent_decode_str, percent_encode};
 use reqwest::Url;
 
 use super::call::persist;
@@ -29,7 +30,7 @@ use super::redirect::{self, REDIRECTS_MAX};
 use super::runtime::{self, Gate};
 use super::validator::{ContentRange, text, validators};
 use super::whole::{Unranged, Wholes};
-use crate::url::percent_decoded;
+use super::wire::PATH;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, Options, Profile, Result, path,
 };
@@ -77,7 +78,7 @@ impl HttpBackend {
             if !url.path().ends_with('/') {
                 return Err(path::not_a_directory(&self.url, Path::new("")));
             }
-            let full = format!("{}{}", url.path(), encoded(path));
+            let full = format!("{}{}", url.path(), percent_encode(path.as_os_str().as_encoded_bytes(), PATH));
             url.set_path(&full);
         }
         Ok((url, path::place(&self.url, path)))
@@ -411,7 +412,7 @@ pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String
         }
     }
     if !user.is_empty() || password.is_some() {
-        let plain = |text: &str| percent_decoded(text);
+        let plain = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
         let pair = [plain(&user), b":".to_vec(), plain(password.as_deref().unwrap_or_default())].concat();
         if let Ok(mut value) = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(pair))) {
             value.set_sensitive(true);
@@ -419,20 +420,6 @@ pub(super) fn request(method: &Method, url: &Url, headers: &[(HeaderName, String
         }
     }
     request
-}
-
-/// A path as it stands in a URL: all but letters, digits and `-._~` escaped, bytes that are no UTF-8 too.
-fn encoded(path: &Path) -> String {
-    let mut text = String::new();
-    for &byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                text.push(char::from(byte))
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
 }
 
 /// A URL without user, password, query and fragment: these may hold secrets.

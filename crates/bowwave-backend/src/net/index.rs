@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStringExt as _;
 
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{StartTag, Token, Tokenizer};
+use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
-use crate::url::percent_decoded;
 use crate::{Entry, EntryKind};
 
 /// Why a page is not listed.
@@ -64,7 +64,7 @@ impl Found {
 }
 
 fn html(page: &[u8], url: &Url, found: &mut Found) -> Result<(), Refused> {
-    let directory = percent_decoded(url.path());
+    let directory: Vec<u8> = percent_decode_str(url.path()).collect();
     let mut emitter = DefaultEmitter::<()>::default();
     // What a script or a style sheet has between its tags is no element.
     emitter.naively_switch_states(true);
@@ -124,7 +124,7 @@ fn child(tag: &StartTag<()>, url: &Url, directory: &[u8]) -> Option<(Vec<u8>, bo
         return None;
     }
     // An escaped slash is one level down like any other: the file that it belongs to cannot be named.
-    let name = percent_decoded(to.path()).strip_prefix(directory)?.to_vec();
+    let name = percent_decode_str(to.path()).collect::<Vec<u8>>().strip_prefix(directory)?.to_vec();
     let is_directory = name.ends_with(b"/");
     Some((name, is_directory))
 }

@@ -12,6 +12,7 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::{AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::GcpCredentialProvider;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::client::{one_line, redirected, status_error, transport_error};
 use super::exchange::{Client, Incoming};
@@ -152,10 +153,14 @@ impl Wire {
     }
 
     fn request(&self, place: &str, request: Outgoing<'_>) -> Result<HttpRequest> {
-        let mut url = format!("{}/{}", self.base, encoded(request.key, true));
+        let mut url = format!("{}/{}", self.base, utf8_percent_encode(request.key, PATH));
         for (index, (name, value)) in request.query.iter().enumerate() {
             let mark = if index == 0 { '?' } else { '&' };
-            url.push_str(&format!("{mark}{}={}", encoded(name, false), encoded(value, false)));
+            url.push_str(&format!(
+                "{mark}{}={}",
+                utf8_percent_encode(name, QUERY),
+                utf8_percent_encode(value, QUERY)
+            ));
         }
         let len = request.body.len();
         let mut built = HttpRequest::new(HttpRequestBody::from(Bytes::from(request.body)));
@@ -200,7 +205,7 @@ impl Wire {
     /// The URL of an object for a request that names it as its source: with a shared access signature, where Azure wants one.
     pub(super) async fn source_url(&self, key: &str) -> Result<String> {
         let place = self.place_of(key);
-        let mut url: reqwest::Url = format!("{}/{}", self.base, encoded(key, true))
+        let mut url: reqwest::Url = format!("{}/{}", self.base, utf8_percent_encode(key, PATH))
             .parse()
             .map_err(|_| invalid(&place, "the key makes no URL"))?;
         if let Signer::Azure { credentials, .. } = &self.signer {
@@ -280,15 +285,8 @@ fn invalid(place: &str, what: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("{place}: cannot be requested: {what}"))
 }
 
-/// `text` with all but the letters, digits and marks that every server accepts as `%XX`; slashes stay in keys.
-pub(super) fn encoded(text: &str, key: bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            b'/' if key => out.push('/'),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
+/// Bytes of a query that are escaped: all but those that every server accepts.
+pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Bytes of a path or key that are escaped.
+pub(super) const PATH: &AsciiSet = &QUERY.remove(b'/');

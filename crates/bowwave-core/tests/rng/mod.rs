@@ -1,16 +1,16 @@
 //! The random numbers of this crate's tests, from a seed: SplitMix64. The crate itself has none, and imports nothing.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use bowwave_core::{MIX_STEP, mix};
+
 /// A stream of random numbers.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
     /// Any 64-bit number.
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.0 = self.0.wrapping_add(MIX_STEP);
+        mix(self.0)
     }
 
     /// Below `bound`; 0 if that is 0.

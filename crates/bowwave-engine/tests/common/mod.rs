@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bowwave_core::{MIX_STEP, mix};
 use bowwave_engine::{Engine, Options, Store};
 
 /// A folder that goes when it is dropped.
@@ -69,10 +70,8 @@ impl Random {
 
     /// Below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound.max(1)
+        self.0 = self.0.wrapping_add(MIX_STEP);
+        mix(self.0) % bound.max(1)
     }
 
     /// So many bytes.

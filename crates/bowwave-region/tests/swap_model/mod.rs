@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use bowwave_core::{MIX_STEP, mix};
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, Spill, Swap, SwapOptions, SwapRegion};
 
@@ -18,18 +19,11 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// SplitMix64: a good mixing of a counter.
-fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ (value >> 31)
-}
-
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.0 = self.0.wrapping_add(MIX_STEP);
         mix(self.0)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use bowwave_core::{MIX_STEP, mix};
 use md5::{Digest as _, Md5};
 
 /// Keys and sizes at the start. Each directory is for one kind of call, so that tests find names no cache knows.
@@ -43,9 +44,7 @@ pub(super) const OBJECTS: &[(&str, usize)] = &[
 /// The bytes of an object in a version: no 8 bytes of it are like those of another key, place or version.
 #[must_use]
 pub fn content(key: &str, version: u64, size: usize) -> Vec<u8> {
-    let seed = key
-        .bytes()
-        .fold(version.wrapping_mul(0x9E37_79B9_7F4A_7C15), |seed, byte| mixed(seed ^ u64::from(byte)));
+    let seed = key.bytes().fold(version.wrapping_mul(MIX_STEP), |seed, byte| mixed(seed ^ u64::from(byte)));
     let mut bytes = Vec::with_capacity(size + 8);
     let mut word = 0;
     while bytes.len() < size {
@@ -56,12 +55,9 @@ pub fn content(key: &str, version: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// The finalizer of SplitMix64.
+/// A number of SplitMix64.
 fn mixed(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
+    mix(word.wrapping_add(MIX_STEP))
 }
 
 /// An object as it is now.

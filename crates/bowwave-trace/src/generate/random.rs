@@ -1,5 +1,7 @@
 //! Random numbers that depend on a seed alone.
 
+use bowwave_core::{MIX_STEP, mix};
+
 /// SplitMix64 (Steele, Lea, Flood 2014): a counter through a mixing function. Every seed gives a good sequence of 2^64
 /// numbers, the same everywhere.
 #[derive(Clone, Debug)]
@@ -23,7 +25,7 @@ impl Random {
 
     /// Any number, each as likely.
     pub fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.state = self.state.wrapping_add(MIX_STEP);
         mix(self.state)
     }
 
@@ -48,13 +50,6 @@ impl Random {
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
-}
-
-/// The finisher of SplitMix64: a bijection without visible pattern.
-pub(super) fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]

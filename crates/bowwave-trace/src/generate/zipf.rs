@@ -1,6 +1,8 @@
 //! Zipf's law, drawn exactly and without tables, and a permutation to scatter its ranks.
 
-use super::random::{Random, mix};
+use bowwave_core::mix;
+
+use super::random::Random;
 
 /// Draws ranks from 0 with probabilities proportional to `(rank + 1)^-exponent`.
 ///
