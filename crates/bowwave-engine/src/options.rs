@@ -275,7 +275,7 @@ mod tests {
         assert!(knobs("fifo=3").starts_with("scheduler: there is no knob `fifo`; there are"));
         assert!(knobs("batch=0").starts_with("scheduler: batch = 0: must be"));
         let small = Options { cache_bytes: Some(64 << 10), ..Options::default() };
-        assert!(refusal(small).starts_with("a cache of 65536 bytes is smaller than one readahead window"));
+        assert!(refusal(small).starts_with("a cache of 64KiB is smaller than one readahead window"));
     }
 
     #[test]
