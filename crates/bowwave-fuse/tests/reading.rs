@@ -316,7 +316,7 @@ fn ordinary_programs_work() {
     };
     assert_eq!(run("find", &[".", "-type", "f"]).lines().count(), 2 * SIZES.len());
     assert_eq!(run("du", &["-sb", "--apparent-size", "a/b"]).split('\t').next(), Some("1012289"));
-    assert!(run("ls", &["-lR", "."]).contains("-r--r--r--"));
+    assert!(run("ls", &["-lR", "."]).contains("-rw-r--r--"));
     assert!(run("wc", &["-c", "1000000"]).starts_with("1000000 "));
     run("cmp", &["4096", "4096"]);
 }
