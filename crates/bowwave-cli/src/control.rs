@@ -1,23 +1,26 @@
-//! The control channel: a socket for each mount, by which `bowwave status` and `bowwave ctl` ask its process.
+//! The control channel: a socket for each mount, by which `bowwave status`, `ctl` and `umount` ask its process.
 //!
 //! ```text
-//!   bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄──asks──  bowwave status, bowwave ctl DIR
-//!      server.rs                        place.rs: 0700, 0600                              client.rs
+//!   bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄──asks──  bowwave status, ctl, umount
+//!      server.rs                        place.rs: 0700, 0600                              client.rs, ending.rs
 //! ```
 //!
-//! One request a connection, a line of JSON each way. Both sides check the other's user.
+//! One request a connection, a line of JSON each way; [`Request::End`] gets a second line at the end of the mount. Both
+//! sides check the other's user.
 
 mod client;
+mod ending;
 mod place;
 mod server;
 
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 pub use client::{Mount, State, ask, mount_at, mounts};
+pub use ending::{End, Ended};
 pub use server::{Server, Subject};
 
 /// The directory that sockets of this user's mounts are in, created if need be.
@@ -48,6 +51,11 @@ pub enum Request {
         /// The new value.
         value: String,
     },
+    /// Keep the connection until the mount has ended, and report then what was lost.
+    End {
+        /// Major and minor number of the device that the client takes the mount for.
+        device: (u32, u32),
+    },
 }
 
 /// A setting of a mount.
@@ -66,20 +74,25 @@ pub struct Setting {
 }
 
 /// Reads a line of at most `bytes_max` bytes within `PATIENCE`, however slowly the other side sends it.
-fn read_line(mut stream: &UnixStream, bytes_max: usize) -> io::Result<String> {
+fn read_line(stream: &mut BufReader<UnixStream>, bytes_max: usize) -> io::Result<String> {
     let deadline = Instant::now() + PATIENCE;
     let mut line = Vec::new();
-    let mut buffer = [0; 4096];
     while !line.ends_with(b"\n") {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut buffer)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => line.extend_from_slice(&buffer[..count]),
-        }
+        stream.get_ref().set_read_timeout(Some(left))?;
+        let read = match stream.fill_buf() {
+            Ok([]) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        // Behind the end of the line the next one may begin.
+        let count = read.iter().position(|&byte| byte == b'\n').map_or(read.len(), |end| end + 1);
+        line.extend_from_slice(&read[..count]);
+        stream.consume(count);
         if line.len() > bytes_max {
             return Err(io::Error::other(format!("more than {bytes_max} bytes")));
         }

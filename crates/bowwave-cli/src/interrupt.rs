@@ -47,6 +47,9 @@ impl Interrupt {
     }
 }
 
+/// Exit code after Ctrl-C, as shells have it.
+pub const INTERRUPTED: u8 = 130;
+
 fn refused(error: std::io::Error) -> Failure {
     Failure::failed(format_args!("cannot listen for signals: {error}"))
 }

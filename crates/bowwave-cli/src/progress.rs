@@ -39,6 +39,12 @@ impl Progress {
         Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} runs {eta}")
     }
 
+    /// Work of another process, which does not say how far it is.
+    #[must_use]
+    pub fn waiting(what: &'static str) -> Self {
+        Self::new(what, None, "{msg} {elapsed}")
+    }
+
     fn new(what: &'static str, total: Option<u64>, template: &'static str) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let style =

@@ -145,6 +145,59 @@ fn killed(command: &mut Command, url: &str, to: &Path, size: usize, wire: &Wire)
     assert!(!to.exists(), "no incomplete file has the final name");
 }
 
+/// A large object in a gateway, a slow wire to the gateway, and a file to copy the object to.
+struct Download {
+    wire: Wire,
+    server: InstalledServer,
+    size: usize,
+    to: PathBuf,
+    place: Place,
+}
+
+impl Download {
+    /// `None`, with the reason printed, without a gateway.
+    fn new(name: &str, size: usize) -> Option<Self> {
+        let place = Place::new(name);
+        let server = gateway(&place)?;
+        let (wire, to) = (Wire::to(&server.url()), place.at().join("file"));
+        let download = Self { wire, server, size, to, place };
+        download.publish(1);
+        Some(download)
+    }
+
+    /// Publishes a version of the object.
+    fn publish(&self, seed: u8) {
+        let source = self.place.at().join("source");
+        fs::write(&source, bytes(self.size, seed)).expect("written");
+        run(cp(&self.server.url()).arg(&source).arg(LARGE));
+    }
+
+    /// Starts a copy; see [`begun`].
+    fn begin(&self) -> Child {
+        begun(&mut cp(&self.wire.url()), LARGE, &self.to, self.size, &self.wire)
+    }
+
+    /// Starts a copy and kills it; see [`killed`].
+    fn kill(&self) {
+        killed(&mut cp(&self.wire.url()), LARGE, &self.to, self.size, &self.wire);
+    }
+
+    /// A copy from an endpoint, the server's or the wire's.
+    fn copy(&self, endpoint: &str) -> Command {
+        let mut command = cp(endpoint);
+        command.arg(LARGE).arg(&self.to);
+        command
+    }
+
+    /// The file is a version of the object.
+    fn assert_is(&self, seed: u8) {
+        assert!(fs::read(&self.to).expect("copied") == bytes(self.size, seed));
+    }
+}
+
+/// The object of a [`Download`].
+const LARGE: &str = "s3://bucket/large";
+
 #[test]
 fn a_tree_copied_to_versitygw_and_back_is_the_same_tree() {
     let place = Place::new("copy-tree");
@@ -177,100 +230,71 @@ fn a_tree_copied_to_versitygw_and_back_is_the_same_tree() {
 
 #[test]
 fn a_killed_download_continues_and_requests_only_what_is_missing() {
-    let place = Place::new("copy-killed");
-    let Some(server) = gateway(&place) else { return };
     let size = 6 * CHUNK + 1000;
-    let (source, to) = (place.at().join("source"), place.at().join("file"));
-    fs::write(&source, bytes(size, 1)).expect("written");
-    run(cp(&server.url()).arg(&source).arg("s3://bucket/large"));
-    let wire = Wire::to(&server.url());
-    killed(&mut cp(&wire.url()), "s3://bucket/large", &to, size, &wire);
-    wire.settle();
-    let before = wire.received();
-    let copied = summary(cp(&wire.url()).arg("s3://bucket/large").arg(&to));
-    let received = wire.received() - before;
+    let Some(download) = Download::new("copy-killed", size) else { return };
+    download.kill();
+    download.wire.settle();
+    let before = download.wire.received();
+    let copied = summary(&mut download.copy(&download.wire.url()));
+    let received = download.wire.received() - before;
     let kept = copied["bytes_resumed"].as_u64().expect("a number");
     assert!(kept >= 2 * CHUNK as u64, "{copied}");
     assert!(received < size as u64 - kept + (1 << 20), "{received} bytes of {size} came, {kept} were there");
-    assert!(fs::read(&to).expect("copied") == bytes(size, 1));
-    assert_eq!(names(&place.at()), ["file", "source"]);
+    download.assert_is(1);
+    assert_eq!(names(&download.place.at()), ["file", "source"]);
 }
 
 #[test]
 fn an_object_that_changed_since_the_interruption_is_copied_anew() {
-    let place = Place::new("copy-changed");
-    let Some(server) = gateway(&place) else { return };
-    let size = 6 * CHUNK;
-    let (source, to) = (place.at().join("source"), place.at().join("file"));
-    fs::write(&source, bytes(size, 1)).expect("written");
-    run(cp(&server.url()).arg(&source).arg("s3://bucket/large"));
-    let wire = Wire::to(&server.url());
-    killed(&mut cp(&wire.url()), "s3://bucket/large", &to, size, &wire);
-    fs::write(&source, bytes(size, 2)).expect("written");
-    run(cp(&server.url()).arg(&source).arg("s3://bucket/large"));
-    let output = output_with_input(cp(&wire.url()).arg("s3://bucket/large").arg(&to), b"");
+    let Some(download) = Download::new("copy-changed", 6 * CHUNK) else { return };
+    download.kill();
+    download.publish(2);
+    let output = output_with_input(&mut download.copy(&download.wire.url()), b"");
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("has changed since its copy was interrupted"), "{}", said(&output));
-    assert!(fs::read(&to).expect("copied") == bytes(size, 2));
+    download.assert_is(2);
 }
 
 #[test]
 fn a_damaged_range_of_an_incomplete_copy_is_copied_again() {
-    let place = Place::new("copy-damaged");
-    let Some(server) = gateway(&place) else { return };
-    let size = 6 * CHUNK;
-    let (source, to) = (place.at().join("source"), place.at().join("file"));
-    fs::write(&source, bytes(size, 1)).expect("written");
-    run(cp(&server.url()).arg(&source).arg("s3://bucket/large"));
-    let wire = Wire::to(&server.url());
-    killed(&mut cp(&wire.url()), "s3://bucket/large", &to, size, &wire);
-    let log = fs::read(part(&to)).expect("there").split_off(size);
+    let Some(download) = Download::new("copy-damaged", 6 * CHUNK) else { return };
+    download.kill();
+    let part = part(&download.to);
+    let log = fs::read(&part).expect("there").split_off(download.size);
     let first = String::from_utf8(log).expect("text").lines().nth(1).expect("a range").to_owned();
     let index: u64 = first.split(' ').next().expect("an index").parse().expect("a number");
-    let file = File::options().write(true).open(part(&to)).expect("there");
+    let file = File::options().write(true).open(part).expect("there");
     file.write_all_at(b"!", index * CHUNK as u64 + 5).expect("written");
-    run(cp(&server.url()).arg("s3://bucket/large").arg(&to));
-    assert!(fs::read(&to).expect("copied") == bytes(size, 1));
+    run(&mut download.copy(&download.server.url()));
+    download.assert_is(1);
 }
 
 #[test]
 fn ctrl_c_ends_with_130_and_leaves_what_can_be_continued() {
-    let place = Place::new("copy-interrupt");
-    let Some(server) = gateway(&place) else { return };
-    let size = 6 * CHUNK;
-    let (source, to) = (place.at().join("source"), place.at().join("file"));
-    fs::write(&source, bytes(size, 1)).expect("written");
-    run(cp(&server.url()).arg(&source).arg("s3://bucket/large"));
-    let wire = Wire::to(&server.url());
-    let child = begun(&mut cp(&wire.url()), "s3://bucket/large", &to, size, &wire);
+    let Some(download) = Download::new("copy-interrupt", 6 * CHUNK) else { return };
+    let child = download.begin();
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
         .expect("it runs");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     assert!(said(&output).contains("1 incomplete and can be continued"), "{}", said(&output));
-    assert_eq!(names(&place.at()), [".file.bowwave-part", "source"]);
-    wire.limit(0);
-    let copied = summary(cp(&wire.url()).arg("s3://bucket/large").arg(&to));
+    assert_eq!(names(&download.place.at()), [".file.bowwave-part", "source"]);
+    download.wire.limit(0);
+    let copied = summary(&mut download.copy(&download.wire.url()));
     assert!(copied["bytes_resumed"].as_u64() >= Some(2 * CHUNK as u64), "{copied}");
-    assert!(fs::read(&to).expect("copied") == bytes(size, 1));
+    download.assert_is(1);
 }
 
 #[test]
 fn a_second_command_for_the_same_file_is_refused_while_the_first_copies() {
-    let place = Place::new("copy-twice");
-    let Some(server) = gateway(&place) else { return };
-    let size = 6 * CHUNK;
-    let (source, to) = (place.at().join("source"), place.at().join("file"));
-    fs::write(&source, bytes(size, 1)).expect("written");
-    run(cp(&server.url()).arg(&source).arg("s3://bucket/large"));
-    let wire = Wire::to(&server.url());
-    let child = begun(&mut cp(&wire.url()), "s3://bucket/large", &to, size, &wire);
-    let (code, line) = failure(cp(&server.url()).arg("s3://bucket/large").arg(&to));
+    let Some(download) = Download::new("copy-twice", 6 * CHUNK) else { return };
+    let child = download.begin();
+    let (code, line) = failure(&mut download.copy(&download.server.url()));
     assert!(code == 1 && line.contains("another command copies to it"), "{line}");
-    wire.limit(0);
+    download.wire.limit(0);
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", said(&output));
-    assert!(fs::read(&to).expect("copied") == bytes(size, 1));
+    download.assert_is(1);
 }
 
 #[test]

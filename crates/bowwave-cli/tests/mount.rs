@@ -180,7 +180,7 @@ fn ctrl_c_ends_a_mount_that_is_in_use() {
     let served = Served::start(&folder, &[]);
     let file = fs::File::open(folder.at().join("large")).expect("a file of the mount");
     let (code, line) = failure(&mut umount(&folder.at()));
-    assert!(code == 1 && line.contains("somebody uses the mount"), "{line}");
+    assert!(code == 1 && line.contains("a program uses the mount"), "{line}");
     served.signal("INT");
     let (status, ..) = served.end();
     assert!(status.success() && !folder.is_mounted());

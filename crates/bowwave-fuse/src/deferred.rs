@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_engine::backend::{Entry, SetAttributes, SetTime};
+use bowwave_engine::backend::{Entry, Error, SetAttributes, SetTime};
 
 use crate::operations::Operations;
 use crate::tree::Tree;
@@ -28,6 +28,10 @@ pub(crate) struct Deferred {
 #[derive(Debug, Default)]
 struct State {
     waiting: BTreeMap<PathBuf, (SetAttributes, Instant)>,
+    /// Attributes that the store refused, by path, with its last error; at most [`LOST_MAX`] paths.
+    lost: BTreeMap<PathBuf, (SetAttributes, Error)>,
+    /// Further refusals.
+    others: u64,
     is_over: bool,
 }
 
@@ -40,8 +44,7 @@ impl Deferred {
         let operations = Arc::clone(operations);
         let run = move || {
             while operations.deferred.wait() {
-                // The listener has heard of errors.
-                let _told_to_the_log = operations.tell_all_attributes(DELAY);
+                operations.tell_all_attributes(DELAY);
             }
         };
         thread::Builder::new().name("bowwave-attributes".to_owned()).spawn(run).map(drop)
@@ -63,10 +66,7 @@ impl Deferred {
             .waiting
             .entry(path.to_owned())
             .or_insert_with(|| (SetAttributes::default(), Instant::now()));
-        all.mode = changes.mode.or(all.mode);
-        all.uid = changes.uid.or(all.uid);
-        all.gid = changes.gid.or(all.gid);
-        all.modified = changes.modified.or(all.modified);
+        *all = merged(all, &changes);
         drop(state);
         self.changed.notify_all();
     }
@@ -76,17 +76,58 @@ impl Deferred {
         self.lock().waiting.get(path).map(|(attributes, _)| *attributes)
     }
 
-    /// The store was told `attributes`, or cannot be; there may be others by now.
-    pub(crate) fn told(&self, path: &Path, attributes: &SetAttributes) {
+    /// The store has stored `attributes`, or there is nothing at `path`. Programs may have set other attributes by now.
+    pub(crate) fn stored(&self, path: &Path, attributes: &SetAttributes) {
         let mut state = self.lock();
-        if state.waiting.get(path).is_some_and(|(now, _)| now == attributes) {
-            state.waiting.remove(path);
+        state.settle(path, attributes);
+        if let Some((lost, _)) = state.lost.get_mut(path) {
+            *lost = without(lost, attributes);
+            if lost.is_empty() {
+                state.lost.remove(path);
+            }
         }
     }
 
-    /// As [`get`](Self::get), and waits no more.
-    pub(crate) fn take(&self, path: &Path) -> Option<SetAttributes> {
-        self.lock().waiting.remove(path).map(|(attributes, _)| attributes)
+    /// The store has refused `attributes`, which are not tried again. The end of the mount reports them.
+    pub(crate) fn refused(&self, path: &Path, attributes: &SetAttributes, error: &Error) {
+        let mut state = self.lock();
+        state.settle(path, attributes);
+        if let Some((lost, last)) = state.lost.get_mut(path) {
+            (*lost, *last) = (merged(lost, attributes), error.clone());
+        } else if state.lost.len() < LOST_MAX {
+            state.lost.insert(path.to_owned(), (*attributes, error.clone()));
+        } else {
+            state.others += 1;
+        }
+    }
+
+    /// The refused attributes in one message, which names the first path; `None` if all are stored.
+    pub(crate) fn losses(&self) -> Option<String> {
+        let state = self.lock();
+        let (path, (_, error)) = state.lost.first_key_value()?;
+        let path = path.display();
+        Some(match state.lost.len() as u64 - 1 + state.others {
+            0 => format!("the mode, owner or time of {path} is not stored: {error}"),
+            more => format!("modes, owners or times of {path} and {more} more files are not stored: {error}"),
+        })
+    }
+
+    /// `path` is removed: its attributes wait no more, and are not lost.
+    pub(crate) fn removed(&self, path: &Path) {
+        let mut state = self.lock();
+        state.waiting.remove(path);
+        state.lost.remove(path);
+    }
+
+    /// `old` is now `new`, with the attributes that waited.
+    pub(crate) fn renamed(&self, old: &Path, new: &Path) {
+        let mut state = self.lock();
+        state.waiting.remove(old);
+        state.waiting.remove(new);
+        state.lost.remove(new);
+        if let Some(lost) = state.lost.remove(old) {
+            state.lost.insert(new.to_owned(), lost);
+        }
     }
 
     /// The bytes were changed: a time that was set before is not that of the last change.
@@ -96,6 +137,12 @@ impl Deferred {
             attributes.modified = None;
             if attributes.is_empty() {
                 state.waiting.remove(path);
+            }
+        }
+        if let Some((lost, _)) = state.lost.get_mut(path) {
+            lost.modified = None;
+            if lost.is_empty() {
+                state.lost.remove(path);
             }
         }
     }
@@ -156,6 +203,77 @@ impl Deferred {
     }
 }
 
+impl State {
+    /// `attributes` of `path` wait no more, unless programs have set others meanwhile.
+    fn settle(&mut self, path: &Path, attributes: &SetAttributes) {
+        if self.waiting.get(path).is_some_and(|(now, _)| now == attributes) {
+            self.waiting.remove(path);
+        }
+    }
+}
+
+/// `earlier` attributes, changed by `later` ones.
+fn merged(earlier: &SetAttributes, later: &SetAttributes) -> SetAttributes {
+    SetAttributes {
+        mode: later.mode.or(earlier.mode),
+        uid: later.uid.or(earlier.uid),
+        gid: later.gid.or(earlier.gid),
+        accessed: later.accessed.or(earlier.accessed),
+        modified: later.modified.or(earlier.modified),
+    }
+}
+
+/// The attributes of `all` that `others` does not set.
+fn without(all: &SetAttributes, others: &SetAttributes) -> SetAttributes {
+    SetAttributes {
+        mode: all.mode.filter(|_| others.mode.is_none()),
+        uid: all.uid.filter(|_| others.uid.is_none()),
+        gid: all.gid.filter(|_| others.gid.is_none()),
+        accessed: all.accessed.filter(|_| others.accessed.is_none()),
+        modified: all.modified.filter(|_| others.modified.is_none()),
+    }
+}
+
+/// Paths whose refused attributes are known; each takes some 300 bytes.
+const LOST_MAX: usize = 1000;
+
 /// How long attributes wait for more. Longer than the time between two calls of one program, and than its rename; shorter than
 /// a user needs to look from another machine.
 const DELAY: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowwave_engine::backend::ErrorKind;
+
+    #[test]
+    fn refused_attributes_are_lost_until_later_ones_are_stored() {
+        let deferred = Deferred::default();
+        let mode = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let owner = SetAttributes { uid: Some(7), ..SetAttributes::default() };
+        let refuse = |path: &str, attributes: &SetAttributes| {
+            deferred.refused(
+                path.as_ref(),
+                attributes,
+                &Error::new(ErrorKind::PermissionDenied, "it is sealed"),
+            );
+        };
+        assert_eq!(deferred.losses(), None);
+        refuse("a", &mode(0o600));
+        refuse("a", &owner);
+        let one = "the mode, owner or time of a is not stored: it is sealed";
+        assert_eq!(deferred.losses().as_deref(), Some(one));
+        deferred.stored("a".as_ref(), &mode(0o640));
+        assert_eq!(deferred.losses().as_deref(), Some(one), "the owner is not stored");
+        deferred.renamed("a".as_ref(), "b".as_ref());
+        refuse("c", &owner);
+        let two = "modes, owners or times of b and 1 more files are not stored: it is sealed";
+        assert_eq!(deferred.losses().as_deref(), Some(two));
+        deferred.removed("c".as_ref());
+        deferred.stored("b".as_ref(), &owner);
+        assert_eq!(deferred.losses(), None);
+        (0..2 * LOST_MAX).for_each(|number| refuse(&number.to_string(), &owner));
+        let many = deferred.losses().expect("refused");
+        assert!(many.contains(&format!("and {} more", 2 * LOST_MAX - 1)), "{many}");
+    }
+}

@@ -15,6 +15,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::checks::{FS_TYPE, fusermount, helper, no_allow_other, open_device};
 use crate::error::{Error, Result};
+use crate::mount_table::CONNECTIONS;
 
 /// Mounts at `point` and gives the connection to the kernel.
 pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
@@ -164,7 +165,7 @@ fn unmount_as_user(point: &Path, force: Force) -> Result<Unmounted> {
 /// Makes requests in flight fail. Where the control file system is not mounted, the forced unmount does it, or
 /// the end of the process.
 fn abort((_, minor): (u32, u32)) {
-    let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+    let _ = fs::write(format!("{CONNECTIONS}/{minor}/abort"), "1");
 }
 
 /// Sets the kernel's readahead window for a mount and gives what it is now, in bytes; `None` if it cannot be read.

@@ -21,7 +21,7 @@ use crate::filesystem::Requests;
 use crate::finish::Finish;
 use crate::lanes::Lanes;
 use crate::layout::Layout;
-use crate::mount_table;
+use crate::mount_table::{self, Mounted};
 use crate::operations::Operations;
 use crate::options::MountOptions;
 use crate::tree::Tree;
@@ -117,6 +117,12 @@ impl Mount {
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.unmounter.point
+    }
+
+    /// Major and minor number of its device, as in the kernel's table of mounts.
+    #[must_use]
+    pub fn device(&self) -> (u32, u32) {
+        self.unmounter.device
     }
 
     /// The kernel's readahead window for this mount in bytes, as it turned out; `None` if it cannot be read.
@@ -258,11 +264,11 @@ impl Unmounter {
     }
 }
 
-/// Unmounts the bowwave mount at `dir`, alive or dead, for example one of another process.
+/// The bowwave mount at `dir`, alive or dead, for example one of another process.
 ///
 /// # Errors
-/// If there is none, if somebody uses it, or if this user may not.
-pub fn unmount(dir: &Path) -> Result<()> {
+/// If there is none.
+pub fn mounted_at(dir: &Path) -> Result<Mounted> {
     let shown = dir.display();
     let of = |error: io::Error| Error::new(format!("{shown}: {error}"));
     let point = mount_table::absolute(dir).map_err(of)?;
@@ -275,13 +281,36 @@ pub fn unmount(dir: &Path) -> Result<()> {
         let fs_type = entry.fs_type.display();
         return Err(Error::new(format!("{shown}: not a bowwave mount ({fs_type}): use `umount {shown}`")));
     }
-    match device::unmount(&point, entry.device, Force::IfIdle)? {
-        Unmounted::Done => Ok(()),
-        Unmounted::Busy => Err(Error::new(format!(
-            "{shown}: somebody uses the mount: end it (`fuser -vm {shown}` lists them), or detach it with \
-             `fusermount3 -uz {shown}`"
-        ))),
+    Ok(entry.into())
+}
+
+impl Mounted {
+    /// Unmounts it. Returns whether its file system is still mounted: at another directory, or in another mount namespace,
+    /// such as that of a container. Without the kernel's control file system, other namespaces are not seen.
+    ///
+    /// If it is not, its process ends, and may store first what programs wrote.
+    ///
+    /// # Errors
+    /// If a program uses the mount, or if this user may not unmount it.
+    pub fn unmount(&self) -> Result<bool> {
+        let shown = self.point.display();
+        let before = self.marks();
+        match device::unmount(&self.point, self.device, Force::IfIdle)? {
+            Unmounted::Done => Ok(self.marks().iter().any(|mark| before.contains(mark))),
+            Unmounted::Busy => Err(Error::new(format!(
+                "{shown}: a program uses the mount: end it (`fuser -vm {shown}` lists them), or detach the \
+                 mount with `fusermount3 -uz {shown}`"
+            ))),
+        }
     }
+}
+
+/// Unmounts the bowwave mount at `dir`, alive or dead, for example one of another process.
+///
+/// # Errors
+/// As [`mounted_at`] and [`Mounted::unmount`].
+pub fn unmount(dir: &Path) -> Result<()> {
+    mounted_at(dir)?.unmount().map(drop)
 }
 
 /// Tells those who wait that the session has ended.

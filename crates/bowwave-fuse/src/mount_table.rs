@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::checks::is_ours;
@@ -34,7 +35,47 @@ pub struct Mounted {
     pub source: String,
     /// The user that mounted it.
     pub user: u32,
+    /// Major and minor number of its device, which no other file system has while it is mounted.
+    pub device: (u32, u32),
+    /// Its number in the table.
+    id: u64,
 }
+
+impl Mounted {
+    /// Marks of the file system that outlive this mount of it: the numbers of its mounts at other directories, and the inode
+    /// of its control directory, which exists while any mount namespace has a mount of it. Device numbers are reused at
+    /// once; while the file system is mounted, these numbers are not.
+    pub(crate) fn marks(&self) -> Vec<Mark> {
+        let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let entries = table.split(|&byte| byte == b'\n').filter_map(parse);
+        let others = entries.filter(|entry| entry.device == self.device && entry.id != self.id);
+        let control = fs::metadata(format!("{CONNECTIONS}/{}", self.device.1));
+        let control = control.ok().map(|found| Mark::Control(found.ino()));
+        others.map(|entry| Mark::Mount(entry.id)).chain(control).collect()
+    }
+}
+
+/// See [`Mounted::marks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Mount(u64),
+    Control(u64),
+}
+
+impl From<MountEntry> for Mounted {
+    fn from(entry: MountEntry) -> Self {
+        Self {
+            point: entry.point,
+            source: entry.source.to_string_lossy().into_owned(),
+            user: entry.user.unwrap_or(0),
+            device: entry.device,
+            id: entry.id,
+        }
+    }
+}
+
+/// Where the kernel's control file system has a directory for each connection, by the minor number of its device.
+pub(crate) const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// The bowwave mounts of all users that this process sees.
 ///
@@ -43,12 +84,7 @@ pub struct Mounted {
 pub fn mounts() -> io::Result<Vec<Mounted>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let entries = table.split(|&byte| byte == b'\n').filter_map(parse);
-    let mounted = |entry: MountEntry| Mounted {
-        point: entry.point,
-        source: entry.source.to_string_lossy().into_owned(),
-        user: entry.user.unwrap_or(0),
-    };
-    Ok(entries.filter(|entry| is_ours(&entry.fs_type)).map(mounted).collect())
+    Ok(entries.filter(|entry| is_ours(&entry.fs_type)).map(Mounted::from).collect())
 }
 
 /// The topmost mount at `point`, which must be absolute and without links.

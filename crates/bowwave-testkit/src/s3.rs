@@ -196,10 +196,13 @@ impl Service<Request<Incoming>> for Keys {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let answer: Self::Future = if reads && uri.query().is_none() && self.is_folder(uri.path()) {
             Box::pin(ready(Ok(plain(StatusCode::NOT_FOUND, ""))))
-        } else if matches!(trouble, None | Some(S3Trouble::AnswerLost)) {
+        } else if matches!(trouble, None | Some(S3Trouble::AnswerLost | S3Trouble::Late(_))) {
             // To its end, whatever becomes of the client: what it asked for is done, or not, and not half.
             let (call, busy) = (Service::call(&self.inner, request), self.busy.upgrade());
             let task = tokio::spawn(async move {
+                if let Some(S3Trouble::Late(time)) = trouble {
+                    tokio::time::sleep(time).await;
+                }
                 let answer = call.await;
                 drop(busy);
                 answer

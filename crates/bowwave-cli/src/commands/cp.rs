@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::Failure;
-use crate::interrupt::{Interrupt, Second};
+use crate::interrupt::{INTERRUPTED, Interrupt, Second};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::setup::{StoreArgs, size};
@@ -297,5 +297,3 @@ const QUEUE_MAX: usize = 1024;
 const SHOW_EVERY: Duration = Duration::from_millis(50);
 /// Time between two lines where there is no terminal.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// Exit code after Ctrl-C, as shells have it.
-const INTERRUPTED: u8 = 130;

@@ -171,7 +171,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let monitor = Monitor::start(Arc::clone(&opened), Arc::clone(&calls));
     let server = control::Server::start(Arc::new(args.subject(&opened, calls, &mount)));
     if let Err(error) = &server {
-        log::warn!(target: logging::CONTROL, "'bowwave status' and 'bowwave ctl' cannot reach this mount: {error}");
+        log::warn!(target: logging::CONTROL, "'bowwave status', 'ctl' and 'umount' cannot ask this mount: {error}");
     }
     let access = access(&mount, args);
     let dir = mount.point().display();
@@ -185,14 +185,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         output::note(format_args!("{mounted}; end it with Ctrl-C or 'bowwave umount {dir}'"));
     }
-    let ended = mount.wait().map_err(Failure::failed);
-    let unmounted = listener.outcome();
-    drop((server, monitor));
+    let outcome = listener.outcome(&mount);
+    drop(monitor);
     if log.is_some() {
-        match ended.as_ref().and(unmounted.as_ref()) {
+        match &outcome {
             Ok(()) => log::info!(target: logging::MOUNT, "{dir} is unmounted"),
             Err(failure) => log::error!(target: logging::MOUNT, "{dir} has ended: {failure}"),
         }
+    }
+    if let Ok(server) = server {
+        server.end(outcome.as_ref().map(drop).map_err(ToString::to_string));
     }
     drop(mount);
     if args.stats_on_exit {
@@ -200,7 +202,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let printed = stats::print(&mut output, &opened, args.json);
         output.finish(printed)?;
     }
-    ended.and(unmounted)
+    outcome
 }
 
 /// Catches signals: from here on the first one must not end the process with the mount left behind. Should the unmount hang,
@@ -257,6 +259,7 @@ impl Args {
             opened: Arc::clone(opened),
             calls,
             dir: mount.point().to_owned(),
+            device: mount.device(),
             policy: self.policy,
             read_only: mount.is_read_only(),
             started: (Instant::now(), SystemTime::now()),
@@ -301,9 +304,11 @@ impl Listener {
         Ok(Self { handle, thread: thread.map_err(refused)? })
     }
 
-    /// What became of it, once the mount has ended.
-    fn outcome(self) -> Result<(), Failure> {
+    /// Waits for the end of the mount. Returns its failure, else the failure of an unmount that a signal began.
+    fn outcome(self, mount: &Mount) -> Result<(), Failure> {
+        let ended = mount.wait().map_err(Failure::failed);
         self.handle.close();
-        self.thread.join().unwrap_or_else(|_| Err(Failure::failed("the unmount broke down")))
+        let unmounted = self.thread.join();
+        ended.and_then(|()| unmounted.unwrap_or_else(|_| Err(Failure::failed("the unmount broke down"))))
     }
 }

@@ -2,25 +2,69 @@
 
 use std::path::PathBuf;
 
-use crate::Failure;
+use crate::control::{End, Ended};
+use crate::interrupt::{INTERRUPTED, Interrupt, Second};
+use crate::progress::Progress;
+use crate::{Failure, output};
 
 /// Arguments of `bowwave umount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The mount must not be in use. If the process that served it has died, this clears what it left behind.
+No program may use the mount. If its process has died, this removes the mount.
+
+Returns when all that programs wrote is in the store and the mount's process has ended. Exits with 1 if bytes, modes, \
+owners or times were lost, and names them, or if the process ended without a report. Ctrl-C ends the wait: the process \
+continues to store what programs wrote. There is no wait for a mount without a control channel that this user may ask \
+('bowwave status' shows it as silent); its log has the outcome.
 
 Examples:
-  bowwave umount /mnt/data")]
+  bowwave umount /mnt/data
+  bowwave umount /mnt/data && aws s3 ls s3://bucket/prefix/")]
 pub struct Args {
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
-/// Unmounts.
+/// Unmounts, and waits for the end of the mount's process.
 ///
 /// # Errors
-/// If there is no bowwave mount, if somebody uses it, or if this user may not.
+/// If there is no bowwave mount, if a program uses it, or if this user may not unmount it. If what programs wrote was
+/// lost, or may be.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    bowwave_fuse::unmount(&args.dir).map_err(Failure::failed)
+    let mount = bowwave_fuse::mounted_at(&args.dir).map_err(Failure::failed)?;
+    let dir = mount.point.display();
+    let end = End::of(&mount);
+    let interrupt = Interrupt::watch(Second::Kills)?;
+    let is_still_mounted = mount.unmount().map_err(Failure::failed)?;
+    let Some(end) = end else { return Ok(()) };
+    let process = end.process();
+    if is_still_mounted {
+        output::note(format_args!(
+            "{dir} is unmounted; process {process} continues, because another directory or a container has the \
+             same mount"
+        ));
+        return Ok(());
+    }
+    let mut progress = Progress::waiting("waiting until all that was written is in the store");
+    let ended = end.wait(|| {
+        progress.at(0);
+        !interrupt.is_set()
+    });
+    drop(progress);
+    let log = "the log of 'bowwave mount'";
+    match ended {
+        Ended::Stored => Ok(()),
+        Ended::Failed(message) => Err(Failure::failed(format_args!("{dir}: {message}"))),
+        Ended::Unknown => Err(Failure::failed(format_args!(
+            "{dir} is unmounted, but process {process} of the mount ended without a report: what programs wrote last \
+             may be lost"
+        ))
+        .try_this(log)),
+        Ended::Running => Err(Failure::failed(format_args!(
+            "interrupted: {dir} is unmounted, and process {process} continues to store what programs wrote"
+        ))
+        .try_this(format_args!("{log} for the outcome"))
+        .with_code(INTERRUPTED)),
+    }
 }

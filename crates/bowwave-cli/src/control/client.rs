@@ -1,7 +1,7 @@
 //! The side of `status` and `ctl`: which mounts there are, and what their processes say.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -122,6 +122,11 @@ pub fn ask(dir: &Path, request: &Request) -> Result<Value, Failure> {
 
 /// Asks at a socket; the response, or the refusal.
 fn ask_at(place: &Place, name: &str, request: &Request) -> io::Result<Result<Value, String>> {
+    response(&mut send(place, name, request)?)
+}
+
+/// Sends a request to a socket.
+pub(super) fn send(place: &Place, name: &str, request: &Request) -> io::Result<BufReader<UnixStream>> {
     let mut stream = match UnixStream::connect(place.path(name)) {
         // Its process has ended without removing it.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -138,7 +143,12 @@ fn ask_at(place: &Place, name: &str, request: &Request) -> io::Result<Result<Val
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    let mut response: Value = serde_json::from_str(&read_line(&stream, RESPONSE_BYTES_MAX)?)?;
+    Ok(BufReader::new(stream))
+}
+
+/// The next response, or the refusal.
+pub(super) fn response(stream: &mut BufReader<UnixStream>) -> io::Result<Result<Value, String>> {
+    let mut response: Value = serde_json::from_str(&read_line(stream, RESPONSE_BYTES_MAX)?)?;
     Ok(match response["error"].take() {
         Value::String(refusal) => Err(refusal),
         _ => Ok(response["ok"].take()),

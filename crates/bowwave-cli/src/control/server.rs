@@ -1,14 +1,16 @@
 //! The side of a mount.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use log::debug;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use serde_json::{Value, json};
 
 use super::place::{Place, own_user};
@@ -17,6 +19,9 @@ use crate::logging::CONTROL;
 
 /// What a mount tells of itself, and lets be changed.
 pub trait Subject: Send + Sync {
+    /// Major and minor number of its device.
+    fn device(&self) -> (u32, u32);
+
     /// What it serves, how, and how that goes.
     fn status(&self) -> Value;
 
@@ -37,8 +42,12 @@ pub struct Server {
     name: String,
     listener: Arc<UnixListener>,
     ended: Arc<AtomicBool>,
+    waiting: Waiting,
     thread: Option<JoinHandle<()>>,
 }
+
+/// Clients that wait for the end of the mount.
+type Waiting = Arc<Mutex<Vec<UnixStream>>>;
 
 impl Server {
     /// Listens for this user and root.
@@ -54,15 +63,37 @@ impl Server {
         };
         let listener = Arc::new(listener);
         let ended = Arc::new(AtomicBool::new(false));
+        let waiting = Waiting::default();
         let thread = thread::Builder::new().name("control".to_owned()).spawn({
             let (listener, ended) = (Arc::clone(&listener), Arc::clone(&ended));
-            move || serve(&listener, &ended, &*subject)
+            let waiting = Arc::clone(&waiting);
+            move || serve(&listener, &ended, &*subject, &waiting)
         })?;
-        Ok(Self { place, name, listener, ended, thread: Some(thread) })
+        Ok(Self { place, name, listener, ended, waiting, thread: Some(thread) })
     }
-}
 
-impl Server {
+    /// Ends the channel, and reports to the clients that wait for the end of the mount how it went.
+    pub fn end(mut self, outcome: Result<(), String>) {
+        self.stop();
+        for stream in self.waiting.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = send(&stream, outcome.clone().map(|()| Value::Null)) {
+                debug!(target: CONTROL, "a client was not told of the end: {error}");
+            }
+            // The process closes it: the client waits for that.
+            std::mem::forget(stream);
+        }
+    }
+
+    fn stop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        self.place.leave(&self.name);
+        // Wakes the thread that accepts.
+        let _ends_it = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+
     fn listen(name: &str) -> io::Result<(Place, UnixListener)> {
         let place = Place::own()?;
         // Of a process that had this number.
@@ -76,21 +107,17 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
-        self.place.leave(&self.name);
-        // Wakes the thread that accepts.
-        let _ends_it = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+        if self.thread.is_some() {
+            self.stop();
         }
     }
 }
 
-fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject) {
+fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject, waiting: &Waiting) {
     while !ended.load(Ordering::Acquire) {
         match listener.accept() {
             Ok((stream, _)) if !ended.load(Ordering::Acquire) => {
-                if let Err(error) = answer(stream, subject) {
+                if let Err(error) = answer(stream, subject, waiting) {
                     debug!(target: CONTROL, "a request was not answered: {error}");
                 }
             }
@@ -102,23 +129,45 @@ fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject) {
 }
 
 /// Answers one request. One client at a time, none for longer than two times `PATIENCE` and a few bytes.
-fn answer(stream: UnixStream, subject: &dyn Subject) -> io::Result<()> {
+fn answer(stream: UnixStream, subject: &dyn Subject, waiting: &Waiting) -> io::Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
     if peer != own_user() && peer != 0 {
         return Err(io::Error::other(format!("user {peer} may not ask")));
     }
     stream.set_write_timeout(Some(PATIENCE))?;
-    let response = match serde_json::from_str(&read_line(&stream, REQUEST_BYTES_MAX)?) {
-        Ok(request) => respond(&request, subject),
-        Err(error) => Err(format!("not a request: {error}")),
-    };
+    let mut stream = BufReader::new(stream);
+    match serde_json::from_str(&read_line(&mut stream, REQUEST_BYTES_MAX)?) {
+        Ok(Request::End { device }) if device == subject.device() => await_end(stream.into_inner(), waiting),
+        Ok(request) => send(stream.get_ref(), respond(&request, subject)),
+        Err(error) => send(stream.get_ref(), Err(format!("not a request: {error}"))),
+    }
+}
+
+/// Keeps the connection of a client that waits for the end of the mount.
+fn await_end(stream: UnixStream, waiting: &Waiting) -> io::Result<()> {
+    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.retain(is_connected);
+    if waiting.len() == WAITING_MAX {
+        return send(&stream, Err(format!("{WAITING_MAX} clients wait for the end of the mount already")));
+    }
+    send(&stream, Ok(Value::Null))?;
+    waiting.push(stream);
+    Ok(())
+}
+
+/// Whether the client still waits: one whose unmount has failed closes its connection.
+fn is_connected(stream: &UnixStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(rustix::net::recv(stream, &mut [0], flags), Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
+}
+
+/// Sends a response, or a refusal, as one line.
+fn send(mut stream: &UnixStream, response: Result<Value, String>) -> io::Result<()> {
     let response = match response {
         Ok(value) => json!({ "ok": value }),
         Err(refusal) => json!({ "error": refusal }),
     };
-    let mut text = response.to_string();
-    text.push('\n');
-    (&stream).write_all(text.as_bytes())
+    stream.write_all(format!("{response}\n").as_bytes())
 }
 
 fn respond(request: &Request, subject: &dyn Subject) -> Result<Value, String> {
@@ -144,5 +193,9 @@ fn respond(request: &Request, subject: &dyn Subject) -> Result<Value, String> {
             log::info!(target: CONTROL, "{key} is now {}", find(key)?.value);
             Ok(json!(find(key)?))
         }
+        Request::End { .. } => Err("this process serves another mount".to_owned()),
     }
 }
+
+/// Clients that wait for the end of the mount at once; each takes a descriptor.
+const WAITING_MAX: usize = 16;

@@ -58,10 +58,17 @@ impl Served {
         self.child.wait().expect("it ends");
     }
 
-    /// Unmounts as a user does, waits for its end; exit status and what it said.
-    pub(crate) fn unmount(mut self) -> (ExitStatus, String) {
+    /// Unmounts as a user does, waits for its end; exit status and what it said. `umount` has the same status.
+    pub(crate) fn unmount(self) -> (ExitStatus, String) {
         let asked = bowwave().arg("umount").arg(&self.at).output().expect("bowwave starts");
-        assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+        let (status, said) = self.end();
+        let stderr = String::from_utf8_lossy(&asked.stderr);
+        assert_eq!(asked.status.success(), status.success(), "umount: {stderr}, mount: {said}");
+        (status, said)
+    }
+
+    /// Waits for the end of its process; exit status and what it said.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().expect("it ends");
         self.reader.take().expect("not yet joined").join().expect("it only reads");
         (status, self.said())

@@ -176,9 +176,12 @@ impl<T: Tree> Operations<T> {
         let told = match tree.set_attributes(place, &changes) {
             // Removed meanwhile, by others.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            told => told.map_err(|error| self.fail(path, &error)),
+            told => told,
         };
-        self.deferred.told(path, &changes);
+        match &told {
+            Ok(()) => self.deferred.stored(path, &changes),
+            Err(error) => self.deferred.refused(path, &changes, error),
+        }
         self.note_change();
         if let Some(inode) = self.inodes.at(path)
             && let Ok(entry) = self.layout.stat(path)
@@ -186,17 +189,15 @@ impl<T: Tree> Operations<T> {
             // It is another version by now, with the same bytes.
             self.inodes.settle(inode, entry, self.inodes.changes(inode));
         }
-        told
+        told.map_err(|error| self.fail(path, &error))
     }
 
-    /// Tells the store all attributes that programs have set, `longer` ago; the first error.
-    pub(crate) fn tell_all_attributes(&self, longer: Duration) -> Result<(), Errno> {
-        let mut first = Ok(());
+    /// Tells the store all attributes that programs have set, `longer` ago.
+    pub(crate) fn tell_all_attributes(&self, longer: Duration) {
         for path in self.deferred.since(longer) {
-            let told = self.tell_attributes(&path);
-            first = first.and(told);
+            // The listener has heard of errors, and the end of the mount reports them.
+            let _refused = self.tell_attributes(&path);
         }
-        first
     }
 
     /// Changes what is shown of something that was removed and lives on for who holds it, such as an open FIFO.

@@ -287,14 +287,13 @@ impl<T: Tree> Operations<T> {
     pub(crate) fn sync_all(&self) -> crate::Result<()> {
         self.end_closed();
         self.deferred.end();
-        let told = self.tell_all_attributes(Duration::ZERO);
+        self.tell_all_attributes(Duration::ZERO);
         let synced = self.layout.tree().sync();
         self.abandon_open();
-        synced.map_err(|error| {
-            let message = format!("not all that was written has reached the store: {error}");
-            crate::Error::new(message)
-        })?;
-        told.map_err(|_| crate::Error::new("not all modes, owners and times that programs set are stored"))
+        let unsynced =
+            synced.err().map(|error| format!("not all that was written has reached the store: {error}"));
+        let losses: Vec<_> = unsynced.into_iter().chain(self.deferred.losses()).collect();
+        if losses.is_empty() { Ok(()) } else { Err(crate::Error::new(losses.join("; "))) }
     }
 
     fn writer(&self, handle: u64) -> Result<Arc<OpenHandle<T::File>>, Errno> {

@@ -158,7 +158,7 @@ impl<T: Tree> Operations<T> {
         let removed = self.layout.names().and_then(|tree| remove(tree, &path));
         self.unless_gone(going, &path, removed)?;
         self.inodes.removed(parent, name);
-        self.deferred.take(&path);
+        self.deferred.removed(&path);
         self.note_change();
         Ok(())
     }
@@ -181,8 +181,7 @@ impl<T: Tree> Operations<T> {
             _ => tree.rename(&old, &new, how),
         });
         self.unless_gone(going, &old, renamed)?;
-        self.deferred.take(&old);
-        self.deferred.take(&new);
+        self.deferred.renamed(&old, &new);
         drop(one_at_a_time);
         match how {
             Rename::Exchange => self.inodes.exchanged(from, to),

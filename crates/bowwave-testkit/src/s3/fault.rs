@@ -1,6 +1,7 @@
 //! What the S3 server does wrong when it is told to.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// One thing to go wrong.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ pub enum S3Trouble {
     AnswerLost,
     /// Answered 200 with an error in the body, as S3 does for slow copies and completions; nothing is done.
     ErrorInBody,
+    /// It is done after this time.
+    Late(Duration),
 }
 
 /// Faults to come, and the requests that came.

@@ -23,6 +23,7 @@ pub(super) struct Mounted {
     pub(super) opened: Arc<Opened>,
     pub(super) calls: Arc<Calls>,
     pub(super) dir: PathBuf,
+    pub(super) device: (u32, u32),
     pub(super) policy: Policy,
     pub(super) read_only: bool,
     pub(super) started: (Instant, SystemTime),
@@ -32,6 +33,10 @@ pub(super) struct Mounted {
 }
 
 impl Subject for Mounted {
+    fn device(&self) -> (u32, u32) {
+        self.device
+    }
+
     fn status(&self) -> Value {
         let Opened { engine, store, .. } = &*self.opened;
         let stats = engine.stats();
