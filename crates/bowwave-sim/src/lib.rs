@@ -12,7 +12,6 @@
 //! [`network`] drives the state machines of remote stores' clients, against servers that fail, lie and replace objects.
 
 pub mod block;
-pub mod device;
 pub mod fast;
 pub mod faults;
 pub mod machine;
@@ -21,10 +20,11 @@ pub mod oracle;
 pub mod parallel;
 pub mod plan;
 pub mod queue;
-pub mod random;
 pub mod record;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod swap;
 pub mod sweep;
+
+pub use bowwave_device as device;

@@ -75,8 +75,9 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-core", &[]),
     ("bowwave-trace", &["bowwave-core"]),
+    ("bowwave-device", &["bowwave-core"]),
     ("bowwave-backend", &["bowwave-core"]),
-    ("bowwave-sim", &["bowwave-core", "bowwave-trace"]),
+    ("bowwave-sim", &["bowwave-core", "bowwave-device", "bowwave-trace"]),
     ("bowwave-engine", &["bowwave-core", "bowwave-backend", "bowwave-trace"]),
     ("bowwave-fuse", &["bowwave-engine"]),
     ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
