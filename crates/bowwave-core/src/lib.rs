@@ -72,6 +72,8 @@ pub use readahead::{
     Access, Account, Clusters, Detector, FillReport, LinuxConfig, LustreStat, Plan, Plans, Policy, Pressure,
     RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
 };
+#[cfg(feature = "ablation")]
+pub use readahead::{Tuning, set_tuning};
 pub use request::{Fault, Part, Pattern, Request};
 pub use stats::Stats;
 pub use time::Instant;

@@ -21,6 +21,8 @@ mod testbed;
 pub mod thrashing;
 mod tiotest;
 
+#[cfg(feature = "ablation")]
+pub use beyond::{Measured, Variant, ablate};
 pub use figure::{Bar, Figure, Pair};
 
 use bowwave_core::{ConfigError, Violation};
