@@ -59,10 +59,12 @@ mod emulate;
 mod entry;
 mod error;
 mod file;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(all(any(test, feature = "fuzzing"), feature = "s3"))]
 pub mod fuzzing;
 mod generate;
 mod memory;
+#[cfg(feature = "http")]
+#[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "bounds and checksums of object stores"))]
 mod net;
 mod part_memory;
 mod path;
@@ -79,19 +81,19 @@ mod write_buf;
 pub use backend::{Backend, FoundEntry, Object, ReadSink};
 pub use buf::ReadBuf;
 pub use emulate::{Device, Disk, Emulate};
-pub use entry::{Entry, EntryKind, Identity, Profile, Unix};
+pub use entry::{Entry, EntryKind, Identity, NetworkStats, Profile, Unix};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{FileBackend, FileIo, io_uring};
 pub use memory::MemoryBackend;
-pub use net::credentials::Credentials;
+#[cfg(feature = "http")]
 pub use net::http::HttpBackend;
+#[cfg(feature = "s3")]
 pub use net::object::ObjectBackend;
-pub use net::traffic::NetworkStats;
 pub use part_memory::PartMemory;
 pub use pattern::PatternBackend;
 pub use process::forked;
 pub use units::{parse_duration, parse_rate, parse_size, size_text};
-pub use url::{Options, local_path, open_url, redacted};
+pub use url::{Credentials, Options, local_path, open_url, redacted};
 pub use wait::{
     Heard, read_exact, read_once, start_read, start_read_here, start_write, write_exact, write_once,
 };
