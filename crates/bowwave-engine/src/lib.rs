@@ -19,7 +19,6 @@ mod files;
 mod hedge;
 mod journal;
 mod lease;
-mod lock;
 mod mapped;
 mod memory;
 mod options;
@@ -46,8 +45,6 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use file::File;
 pub use journal::Journal;
-#[cfg(feature = "model")]
-pub use lock::TriedLock;
 pub use mapped::{Around, MappedFile};
 pub use memory::available_memory;
 pub use options::{Options, Tuning};

@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something was not done.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The engine or the store says no; the kind tells whether to try again.
     Engine(bowwave_engine::Error),
