@@ -61,3 +61,10 @@ impl From<bowwave_backend::Error> for Error {
         Self::Store(error)
     }
 }
+
+/// Writes a line to standard error: for failures without a caller, in programs that have set up no logger. The
+/// signal that follows, or the wait, tells the user nothing.
+#[allow(clippy::print_stderr, reason = "there is no caller to return an error to")]
+pub(crate) fn report(message: fmt::Arguments<'_>) {
+    eprintln!("{message}");
+}
