@@ -314,8 +314,8 @@ impl StoreArgs {
 #[must_use]
 pub fn of_engine(error: &bowwave_engine::Error) -> Failure {
     match error {
-        bowwave_engine::Error::Options(_) => Failure::usage(error),
         bowwave_engine::Error::Store(error) => of_store(error),
+        _ => Failure::usage(error),
     }
 }
 

@@ -105,6 +105,7 @@ impl From<DiskStats> for DiskCounters {
             bytes_dropped,
             damaged,
             errors,
+            ..
         } = stats;
         Self {
             hits,
