@@ -348,6 +348,17 @@ fn an_eviction_alone_is_judged_by_its_misses() {
 }
 
 #[test]
+fn a_binary_trace_replays_from_standard_input_as_from_its_file() {
+    let file = folder("binary-stdin").join("trace.bwt");
+    run(bowwave().args(["generate", "interleaved", "--rows", "500", "-o"]).arg(&file));
+    let options = ["--policy", "none,ondemand", "--device", "hdd", "--json"];
+    let from_file = run(bowwave().arg("replay").arg(&file).args(options));
+    assert_eq!(rows(&from_file).len(), 2, "{from_file}");
+    let bytes = fs::read(&file).expect("just written");
+    assert_eq!(run_with_input(bowwave().args(["replay", "-"]).args(options), &bytes), from_file);
+}
+
+#[test]
 fn standard_input_csv_and_a_saved_run_serve_too() {
     let folder = folder("forms");
     let log = fs::read(sample("job2.iolog")).expect("the sample");

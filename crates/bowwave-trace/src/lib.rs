@@ -25,6 +25,7 @@
 //! The crate knows no pages and no policy, keeps no index and does not sort: rows come in the order of the file.
 
 pub mod binary;
+mod bytes;
 mod csv;
 mod error;
 pub mod generate;
@@ -32,6 +33,7 @@ pub mod import;
 pub mod oracle_general;
 mod reader;
 mod record;
+mod words;
 mod writer;
 
 pub use error::{Error, ErrorKind, Result};

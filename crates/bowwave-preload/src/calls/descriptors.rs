@@ -122,22 +122,8 @@ unsafe fn control(fd: c_int, command: c_int, argument: c_long, open: Arc<Open>) 
     }
 }
 
-macro_rules! controls {
-    ($($name:ident)*) => {$(
-        /// Does something with a descriptor.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: c_long) -> c_int {
-            match table::get(fd) {
-                // SAFETY: as the caller says.
-                Some(open) => unsafe { control(fd, command, argument, open) },
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name(fd, command, argument) },
-            }
-        }
-    )*};
+interpose! {
+    /// Does something with a descriptor.
+    fn [fcntl fcntl64] (fd: c_int, command: c_int, argument: c_long) -> c_int,
+        table::get(fd) => |open| control(fd, command, argument, open);
 }
-
-controls! { fcntl fcntl64 }

@@ -16,7 +16,7 @@ use crate::errno::{Errno, Result, of_engine, served};
 use crate::live::Open;
 use crate::service::service;
 use crate::setup::Place;
-use crate::{real, table};
+use crate::table;
 
 /// An open folder: what the program has a pointer to, and never looks into.
 pub(super) struct Folder {
@@ -106,126 +106,48 @@ fn entry(name: &[u8], number: u64, kind: u8) -> dirent {
     entry
 }
 
-/// Opens a folder.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
-    // SAFETY: as the caller says.
-    let Some(place) = (unsafe { place(libc::AT_FDCWD, path) }) else {
-        // SAFETY: as the caller says.
-        return unsafe { real::opendir(path) };
-    };
-    served(|| {
-        let fd = open_place(&place, libc::O_DIRECTORY | libc::O_CLOEXEC)?;
-        let open = table::get(fd).ok_or(Errno(libc::EBADF))?;
-        Ok(self::open(fd, open))
-    })
+fn open_at(place: &Place) -> Result<*mut DIR> {
+    let fd = open_place(place, libc::O_DIRECTORY | libc::O_CLOEXEC)?;
+    let open = table::get(fd).ok_or(Errno(libc::EBADF))?;
+    Ok(self::open(fd, open))
 }
 
-/// The folder that a descriptor stands for.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
-    let Some(open) = table::get(fd) else {
-        // SAFETY: as the caller says.
-        return unsafe { real::fdopendir(fd) };
-    };
-    served(|| if open.live()?.is_folder() { Ok(self::open(fd, open)) } else { Err(Errno(libc::ENOTDIR)) })
+fn open_descriptor(fd: c_int, open: Arc<Open>) -> Result<*mut DIR> {
+    if open.live()?.is_folder() { Ok(self::open(fd, open)) } else { Err(Errno(libc::ENOTDIR)) }
 }
 
-macro_rules! reads {
-    ($($name:ident)*) => {$(
-        /// The next entry.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(folder: *mut DIR) -> *mut dirent {
-            match with(folder, |folder| served(|| folder.next())) {
-                Some(entry) => entry,
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name(folder) },
-            }
-        }
-    )*};
-}
-
-reads! { readdir readdir64 }
-
-/// Closes a folder.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn closedir(folder: *mut DIR) -> c_int {
-    let ours = if COUNT.load(Ordering::Acquire) == 0 { None } else { lock().remove(&(folder as usize)) };
-    match ours {
-        Some(folder) => {
-            COUNT.fetch_sub(1, Ordering::AcqRel);
-            // SAFETY: the folder's own.
-            unsafe { descriptors::close(folder.fd) }
-        }
-        // SAFETY: as the caller says.
-        None => unsafe { real::closedir(folder) },
+/// Takes a directory out of the table, if it is ours.
+fn remove(folder: *mut DIR) -> Option<Box<Folder>> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return None;
     }
+    let removed = lock().remove(&(folder as usize));
+    COUNT.fetch_sub(usize::from(removed.is_some()), Ordering::AcqRel);
+    removed
 }
 
-/// Begins anew.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rewinddir(folder: *mut DIR) {
-    let begun = with(folder, |folder| {
-        folder.entries = None;
-        folder.next = 0;
-    });
-    if begun.is_none() {
-        // SAFETY: as the caller says.
-        unsafe { real::rewinddir(folder) };
-    }
-}
-
-/// Where in a folder.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn telldir(folder: *mut DIR) -> c_long {
-    match with(folder, |folder| folder.next) {
-        Some(at) => at as c_long,
-        // SAFETY: as the caller says.
-        None => unsafe { real::telldir(folder) },
-    }
-}
-
-/// Goes on from where `telldir` said.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn seekdir(folder: *mut DIR, at: c_long) {
-    if with(folder, |folder| folder.next = usize::try_from(at).unwrap_or(0)).is_none() {
-        // SAFETY: as the caller says.
-        unsafe { real::seekdir(folder, at) };
-    }
-}
-
-/// The descriptor of a folder.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dirfd(folder: *mut DIR) -> c_int {
-    match with(folder, |folder| folder.fd) {
-        Some(fd) => fd,
-        // SAFETY: as the caller says.
-        None => unsafe { real::dirfd(folder) },
-    }
+interpose! {
+    /// Opens a directory.
+    fn [opendir] (path: *const c_char) -> *mut DIR,
+        place(libc::AT_FDCWD, path) => |place| served(|| open_at(&place));
+    /// The directory that a descriptor stands for.
+    fn [fdopendir] (fd: c_int) -> *mut DIR, table::get(fd) => |open| served(|| open_descriptor(fd, open));
+    /// The next entry.
+    fn [readdir readdir64] (folder: *mut DIR) -> *mut dirent,
+        with(folder, |folder| served(|| folder.next())) => |entry| entry;
+    /// Closes a directory.
+    fn [closedir] (folder: *mut DIR) -> c_int,
+        remove(folder) => |folder| descriptors::close(folder.fd);
+    /// Begins again with the first entry, of a new listing.
+    fn [rewinddir] (folder: *mut DIR) -> (),
+        with(folder, |folder| (folder.entries, folder.next) = (None, 0)) => |done| done;
+    /// The place of the next entry.
+    fn [telldir] (folder: *mut DIR) -> c_long, with(folder, |folder| folder.next) => |at| at as c_long;
+    /// Continues at a place that `telldir` gave.
+    fn [seekdir] (folder: *mut DIR, at: c_long) -> (),
+        with(folder, |folder| folder.next = usize::try_from(at).unwrap_or(0)) => |done| done;
+    /// The descriptor of a directory.
+    fn [dirfd] (folder: *mut DIR) -> c_int, with(folder, |folder| folder.fd) => |fd| fd;
 }
 
 /// Longest name, in bytes.

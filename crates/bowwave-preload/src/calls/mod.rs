@@ -5,6 +5,38 @@
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
 #![allow(unsafe_code, reason = "functions that C calls, with pointers that C gives")]
 
+/// Defines functions by the names and types of the C library: `ours => |it| work` does `work` with what `ours` finds;
+/// where that is nothing, the next function of the name is called.
+macro_rules! interpose {
+    ($(
+        #[$doc:meta]
+        fn [$($name:ident)*] $arguments:tt -> $result:ty, $ours:expr => |$it:pat_param| $work:expr;
+    )*) => {
+        $($(interpose! { @one #[$doc] $name $arguments $result, $ours, $it, $work })*)*
+    };
+    (@one
+        #[$doc:meta]
+        $name:ident ($($argument:ident: $kind:ty),* $(,)?)
+        $result:ty, $ours:expr, $it:pat_param, $work:expr
+    ) => {
+        #[$doc]
+        ///
+        /// # Safety
+        /// As for the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            bowwave_interpose::next_in_line! { fn next($($argument: $kind),*) -> $result = $name; }
+            // SAFETY: the arguments are what the C library's function takes.
+            unsafe {
+                match $ours {
+                    Some($it) => $work,
+                    None => next($($argument),*),
+                }
+            }
+        }
+    };
+}
+
 mod descriptors;
 mod folders;
 mod look;

@@ -167,7 +167,7 @@ impl Lab {
         if std::mem::take(&mut self.mounted)
             && let Err(error) = unmount(self.mount_point(), UnmountFlags::DETACH)
         {
-            crate::output::note(format_args!("cannot unmount {}: {error}", self.mount_point().display()));
+            note!("cannot unmount {}: {error}", self.mount_point().display());
         }
     }
 }
@@ -183,7 +183,7 @@ impl Drop for Lab {
             if let Err(error) = fs::remove_dir(&dir)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                crate::output::note(format_args!("{} is left behind: {error}", dir.display()));
+                note!("{} is left behind: {error}", dir.display());
             }
         }
     }

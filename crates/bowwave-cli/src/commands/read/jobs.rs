@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bowwave_engine::{EntryKind, Store};
 
 use super::pattern::{Pattern, Shape, Span};
-use crate::{Failure, setup};
+use crate::Failure;
 
 /// A part of a file for one thread to read through a handle of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub(super) struct Share {
 
 /// The jobs of a store: parts of its file, or its files in turn.
 pub(super) fn jobs(store: &Store, share: Share) -> Result<Vec<Job>, Failure> {
-    let root = store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
+    let root = store.stat(Path::new(""))?;
     let files = match root.kind {
         EntryKind::Directory => files(store)?,
         _ => vec![(PathBuf::new(), root.size)],
     };
     if files.is_empty() {
-        return Err(Failure::failed(format_args!("{}: there is no file to read", store.url()))
+        return Err(failed!("{}: there is no file to read", store.url())
             .try_this("the URL of a file, or of a folder with files"));
     }
     let jobs = share.out(files);
@@ -110,13 +110,13 @@ fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
     let lists_sizes = store.profile().lists_sizes;
     while let Some(folder) = folders.pop() {
         let mut below = Vec::new();
-        for entry in store.list(&folder).map_err(|error| setup::of_engine(&error))? {
+        for entry in store.list(&folder)? {
             let path = folder.join(&entry.name);
             match entry.kind {
                 EntryKind::Directory => below.push(path),
                 EntryKind::File if lists_sizes => found.push((path, entry.size)),
                 EntryKind::File => {
-                    let size = store.stat(&path).map_err(|error| setup::of_engine(&error))?.size;
+                    let size = store.stat(&path)?.size;
                     found.push((path, size));
                 }
                 // What a link names is read where it stands, if at all.
@@ -124,8 +124,9 @@ fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::CharDevice | EntryKind::BlockDevice => {}
             }
             if found.len() + folders.len() > FILES_MAX {
-                return Err(Failure::failed(format_args!("{}: more than {FILES_MAX} files", store.url()))
-                    .try_this("a folder further down"));
+                return Err(
+                    failed!("{}: more than {FILES_MAX} files", store.url()).try_this("a folder further down")
+                );
             }
         }
         folders.extend(below.into_iter().rev());

@@ -13,9 +13,6 @@ pub(super) struct KernelMap(Mmap);
 
 impl KernelMap {
     /// Maps a file for reading.
-    ///
-    /// # Errors
-    /// As the system says.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         // SAFETY: as for all maps of files, others could change the bytes under us. They are plain `u8`s that are looked at once;

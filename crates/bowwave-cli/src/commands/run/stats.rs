@@ -96,8 +96,7 @@ impl Counters {
 
 /// Prints the sums on standard error: standard output is the program's.
 pub(super) fn print(report: &Path, json: bool) -> Result<(), Failure> {
-    let failed =
-        |error: &dyn std::fmt::Display| Failure::failed(format_args!("cannot read the counters: {error}"));
+    let failed = |error: &dyn std::fmt::Display| failed!("cannot read the counters: {error}");
     let counters = Counters::parse(&fs::read_to_string(report).map_err(|error| failed(&error))?);
     let text = if json {
         serde_json::to_string(&counters).map_err(|error| failed(&error))?
