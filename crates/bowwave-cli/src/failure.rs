@@ -40,7 +40,7 @@ enum Kind {
     Usage,
     /// The command was right and could not be done, which has an exit code of its own.
     Coded(u8),
-    /// Nobody reads our output any more.
+    /// The reader of our output has closed it.
     Unread,
     /// A program that we ran has ended so, and said why.
     Ended(u8),
@@ -57,7 +57,7 @@ impl Failure {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// The reader of our output has gone: no error, and nobody to tell.
+    /// The reader of our output has closed it: no error.
     pub(crate) fn unread() -> Self {
         Self { kind: Kind::Unread, ..Self::failed("standard output is closed") }
     }
@@ -112,7 +112,7 @@ impl Failure {
             Kind::Ended(code) => return ExitCode::from(code),
             Kind::Failed | Kind::Usage | Kind::Coded(_) => {}
         }
-        // If nobody listens there, the exit code still tells.
+        // With standard error closed, the exit code still tells.
         let _nobody_listens = writeln!(io::stderr(), "bowwave: error: {self}");
         ExitCode::from(match self.kind {
             Kind::Usage => 2,

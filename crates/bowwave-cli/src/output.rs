@@ -1,4 +1,4 @@
-//! Standard output is data: written through one buffer, and left quietly when nobody reads it any more.
+//! Standard output is data: written through one buffer, and left quietly when its reader closes it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -95,7 +95,7 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     result.map_err(|error| written_error(&error))
 }
 
-/// The failure for an error of writing to standard output: none if its reader has gone.
+/// The failure for an error of writing to standard output; [`Failure::unread`] if the reader has closed it.
 pub(crate) fn written_error(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::unread(),
@@ -115,8 +115,8 @@ pub(crate) fn is_binary_form(path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Writes a file beside the one at `path` and puts it in its place when it is whole, so that nobody reads half a trace and
-/// no map of the old one is cut short.
+/// Writes a file beside the one at `path` and renames it when it is complete: no reader sees half a trace, and no
+/// map of the old file is cut short.
 pub(crate) fn into_file<T>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<T, Failure>,
@@ -141,6 +141,6 @@ pub(crate) fn plain(text: &str) -> String {
 
 /// Says something on standard error that is neither data nor an error.
 pub(crate) fn note(text: impl std::fmt::Display) {
-    // If nobody listens there, nothing is lost.
+    // A closed standard error loses nothing.
     let _nobody_listens = writeln!(io::stderr(), "bowwave: note: {text}");
 }

@@ -24,13 +24,13 @@ pub(crate) struct Requests {
     pub(crate) waiting_mean: f64,
     /// Fills and write-outs that became part of a request that waited.
     pub(crate) merged: u64,
-    /// Of those that nobody waited for, how many someone came to wait for before they were sent.
+    /// Speculative requests that became demand requests before they were sent.
     pub(crate) promoted: u64,
     /// Fills that were dropped before they were sent.
     pub(crate) cancelled: u64,
     /// Requests sent past their deadlines.
     pub(crate) late: u64,
-    /// Reads that were asked for again because they were late, and of these, how many came before the first try.
+    /// Late reads that were sent a second time, and how many second responses came first.
     pub(crate) hedges: u64,
     /// See `hedges`.
     pub(crate) hedges_won: u64,

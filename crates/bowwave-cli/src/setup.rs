@@ -152,7 +152,7 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// The same behind a kernel that reads so many bytes around a fault of a mapped page.
+    /// The same behind a kernel that reads `fault_bytes` around a fault of a mapped page.
     pub(crate) fn behind_a_kernel(self, fault_bytes: u64) -> Self {
         Self { fault_bytes, ..self }
     }

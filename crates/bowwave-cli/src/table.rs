@@ -66,7 +66,7 @@ pub(crate) enum Keep {
     Below,
 }
 
-/// A table in the width that was asked for.
+/// A table in the requested width.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fitted {
     /// The lines.

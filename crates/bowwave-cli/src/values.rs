@@ -65,7 +65,7 @@ pub(crate) fn window_pages(text: &str) -> Result<u32, String> {
 
 /// Largest window in pages.
 const WINDOW_PAGES_MAX: u32 = 1 << 20;
-/// Largest window in bytes: so many pages of 4 KiB.
+/// Largest window in bytes: [`WINDOW_PAGES_MAX`] pages of 4 KiB.
 const WINDOW_BYTES_MAX: u64 = 4 << 30;
 
 /// A time: `30ms`, `1.5s`.

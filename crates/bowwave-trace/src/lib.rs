@@ -1,4 +1,4 @@
-//! Access logs: who touched which bytes of which file, and when.
+//! Access logs: which process touched which bytes of which file, and when.
 //!
 //! ```text
 //!   time_ns,pid,op,file,offset,length        one header, then one access a row

@@ -7,7 +7,7 @@ use crate::words::{texts, words};
 pub struct Record {
     /// When it happened, in nanoseconds of the tracer's clock.
     pub time_ns: u64,
-    /// Who did it: the process, or whatever tells one reader from another.
+    /// The process, or another number that tells readers apart.
     pub pid: u64,
     /// What was done.
     pub op: Op,

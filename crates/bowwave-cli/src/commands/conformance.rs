@@ -169,7 +169,7 @@ fn list(output: &mut Output) -> Result<(), Failure> {
     output.line(table.to_string().trim_end())
 }
 
-/// Plays every pattern asked for.
+/// Plays every selected pattern.
 fn compare(args: &KernelArgs, interrupt: &Interrupt) -> Result<Vec<Verdict>, Stop> {
     let mut lab = Lab::build(&args.dir)?;
     let mut verdicts = Vec::new();

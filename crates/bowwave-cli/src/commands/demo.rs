@@ -47,10 +47,10 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// Who reads ahead.
+/// Which component reads ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readahead {
-    /// Nobody.
+    /// None.
     Off,
     /// The kernel, as for any file system.
     Kernel,

@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (args.write, args.shown.stores_attributes()),
     )?);
     let metadata = args.shown.metadata_of(&opened)?;
-    // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
+    // A slow store is probed while Ctrl-C still simply ends the process; the mount probes it again.
     if let Some(note) = opened.store.probe()? {
         background::note(args.tell_ready, &note)?;
     }

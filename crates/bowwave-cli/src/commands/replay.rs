@@ -1,4 +1,4 @@
-//! `bowwave replay`: a trace or a plan in virtual time, under every policy, device, cache and window that is asked for.
+//! `bowwave replay`: a trace or a plan in virtual time, under every requested policy, device, cache and window.
 
 mod advice;
 mod input;
@@ -161,7 +161,7 @@ fn writes() -> impl TypedValueParser<Value = Writes> {
     values::one_of([("left-out", Writes::LeftOut), ("as-reads", Writes::AsReads)])
 }
 
-/// Replays, writes the files that were asked for, and prints the rows and the advice.
+/// Replays, writes the requested files, and prints the rows and the advice.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(args)?;
     let mut axes = input.axes();

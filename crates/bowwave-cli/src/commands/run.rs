@@ -148,7 +148,7 @@ fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
     });
     let ended = child.wait().map_err(|error| failed!("cannot wait for the program: {error}"))?;
     handle.close();
-    // One that could not be started listens to nothing.
+    // Without the thread there is nothing to join.
     let _nothing = listener.map(thread::JoinHandle::join);
     stats::print(&report, json)?;
     match (ended.code(), ended.signal()) {

@@ -92,8 +92,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Aborts the upload, if so asked. One that has ended by itself in the meantime is as good as aborted; not every server says so by
-/// the same error, so the list tells.
+/// Aborts the upload, if `asked`. An upload that has ended by itself in the meantime counts as aborted. Servers
+/// report that by different errors, so the list tells.
 fn abort(backend: &dyn Backend, upload: &Upload, asked: bool) -> Result<(), Failure> {
     let Some(Err(error)) = asked.then(|| backend.abort_upload(upload)) else { return Ok(()) };
     let list = || backend.stray_uploads().map_err(Failure::from);

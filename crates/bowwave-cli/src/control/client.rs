@@ -73,7 +73,7 @@ pub(crate) fn mount_at(dir: &Path) -> Result<Mount, Failure> {
     let shown = dir.display();
     let of = |error: io::Error| failed!("{shown}: {error}");
     let mut mounts = mounts()?;
-    // As it was given, if that is a mount: one that hangs could not be resolved.
+    // As it was given, if that is a mount: a hung mount cannot be resolved.
     let mut point: PathBuf = std::path::absolute(dir).map_err(of)?.components().collect();
     if !mounts.iter().any(|mount| mount.point == point) {
         point = bowwave_fuse::absolute(dir).map_err(of)?;

@@ -26,7 +26,7 @@ fn of_place(place: &Place, follow: bool) -> Result<Stat> {
 fn of_open(open: &Open) -> Result<Stat> {
     let live = open.live()?;
     let mut shown = of_entry(&open.place, &live.entry);
-    if !live.is_folder() {
+    if !live.is_directory() {
         shown.st_size = i64::try_from(live.size()).unwrap_or(i64::MAX);
     }
     Ok(shown)
@@ -46,18 +46,18 @@ unsafe fn put<T>(into: *mut T, found: Result<T>) -> Result<c_int> {
     Ok(0)
 }
 
-/// Gives the descriptor itself with `AT_EMPTY_PATH`, if it is ours, else the place that `folder` and `path` name.
+/// Gives the descriptor itself with `AT_EMPTY_PATH`, if it is ours, else the place that `directory` and `path` name.
 ///
 /// # Safety
 /// NULL, or a string that ends with a zero byte.
-unsafe fn named(folder: c_int, path: *const c_char, flags: c_int) -> Option<Result<Stat>> {
+unsafe fn named(directory: c_int, path: *const c_char, flags: c_int) -> Option<Result<Stat>> {
     // SAFETY: as the caller says.
     let is_empty = path.is_null() || unsafe { *path } == 0;
     if is_empty && flags & libc::AT_EMPTY_PATH != 0 {
-        return table::get(folder).map(|open| served_stat(|| of_open(&open)));
+        return table::get(directory).map(|open| served_stat(|| of_open(&open)));
     }
     // SAFETY: as the caller says.
-    let place = unsafe { place(folder, path) }?;
+    let place = unsafe { place(directory, path) }?;
     Some(served_stat(|| of_place(&place, flags & libc::AT_SYMLINK_NOFOLLOW == 0)))
 }
 
@@ -134,30 +134,30 @@ interpose! {
     fn [__fxstat __fxstat64] (version: c_int, fd: c_int, into: *mut Stat) -> c_int,
         table::get(fd) => |open| served(|| put(into, of_open(&open)));
     /// The attributes of a path below an open directory.
-    fn [fstatat fstatat64] (folder: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int,
-        named(folder, path, flags) => |found| served(|| put(into, found));
+    fn [fstatat fstatat64] (directory: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int,
+        named(directory, path, flags) => |found| served(|| put(into, found));
     /// `fstatat` of programs linked with glibc before 2.33.
     fn [__fxstatat __fxstatat64] (
-        version: c_int, folder: c_int, path: *const c_char, into: *mut Stat, flags: c_int
+        version: c_int, directory: c_int, path: *const c_char, into: *mut Stat, flags: c_int
     ) -> c_int,
-        named(folder, path, flags) => |found| served(|| put(into, found));
+        named(directory, path, flags) => |found| served(|| put(into, found));
     /// The attributes of a path, or of an open file.
     fn [statx] (
-        folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx
+        directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx
     ) -> c_int,
-        named(folder, path, flags) => |found| served(|| put(into, found.map(|found| extended(&found))));
+        named(directory, path, flags) => |found| served(|| put(into, found.map(|found| extended(&found))));
     /// Whether a path may be used.
     fn [access euidaccess eaccess] (path: *const c_char, mode: c_int) -> c_int,
         place(AT_FDCWD, path) => |place| served(|| may(&place, mode));
     /// Whether a path below an open directory may be used.
-    fn [faccessat] (folder: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int,
-        place(folder, path) => |place| served(|| may(&place, mode));
+    fn [faccessat] (directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int,
+        place(directory, path) => |place| served(|| may(&place, mode));
     /// The target of a link.
     fn [readlink] (path: *const c_char, buf: *mut c_char, len: size_t) -> ssize_t,
         place(AT_FDCWD, path) => |place| served(|| read_link(&place, buf, len));
     /// The target of a link below an open directory.
-    fn [readlinkat] (folder: c_int, path: *const c_char, buf: *mut c_char, len: size_t) -> ssize_t,
-        place(folder, path) => |place| served(|| read_link(&place, buf, len));
+    fn [readlinkat] (directory: c_int, path: *const c_char, buf: *mut c_char, len: size_t) -> ssize_t,
+        place(directory, path) => |place| served(|| read_link(&place, buf, len));
     /// The path without links and dots.
     fn [realpath] (path: *const c_char, into: *mut c_char) -> *mut c_char,
         place(AT_FDCWD, path) => |place| served(|| real_path(&place, into));

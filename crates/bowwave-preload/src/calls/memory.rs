@@ -36,7 +36,7 @@ fn map(
     if len == 0 || !offset.is_multiple_of(PAGE as u64) {
         return Err(Errno(libc::EINVAL));
     }
-    if open.live()?.is_folder() {
+    if open.live()?.is_directory() {
         return Err(Errno(libc::ENODEV));
     }
     let writable = prot & libc::PROT_WRITE != 0;

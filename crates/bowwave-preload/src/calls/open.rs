@@ -21,14 +21,14 @@ pub(super) fn open_place(place: &Place, flags: c_int) -> Result<c_int> {
         Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => return Err(Errno(libc::EROFS)),
         found => found?,
     };
-    let is_folder = entry.kind == EntryKind::Directory;
+    let is_directory = entry.kind == EntryKind::Directory;
     let refusal = if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
         Some(libc::EEXIST)
-    } else if is_folder && (writes || flags & libc::O_CREAT != 0) {
+    } else if is_directory && (writes || flags & libc::O_CREAT != 0) {
         Some(libc::EISDIR)
     } else if writes {
         Some(libc::EROFS)
-    } else if flags & libc::O_DIRECTORY != 0 && !is_folder {
+    } else if flags & libc::O_DIRECTORY != 0 && !is_directory {
         Some(libc::ENOTDIR)
     } else {
         None
@@ -46,14 +46,14 @@ interpose! {
     fn [open open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
         place(AT_FDCWD, path) => |place| served(|| open_place(&place, flags));
     /// Opens a file below an open directory.
-    fn [openat openat64] (folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-        place(folder, path) => |place| served(|| open_place(&place, flags));
+    fn [openat openat64] (directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+        place(directory, path) => |place| served(|| open_place(&place, flags));
     /// `open` of fortified programs.
     fn [__open_2 __open64_2] (path: *const c_char, flags: c_int) -> c_int,
         place(AT_FDCWD, path) => |place| served(|| open_place(&place, flags));
     /// `openat` of fortified programs.
-    fn [__openat_2 __openat64_2] (folder: c_int, path: *const c_char, flags: c_int) -> c_int,
-        place(folder, path) => |place| served(|| open_place(&place, flags));
+    fn [__openat_2 __openat64_2] (directory: c_int, path: *const c_char, flags: c_int) -> c_int,
+        place(directory, path) => |place| served(|| open_place(&place, flags));
     /// Creates a file: refused.
     fn [creat creat64] (path: *const c_char, mode: mode_t) -> c_int,
         place(AT_FDCWD, path) => |place|

@@ -1,7 +1,7 @@
 //! `fopen` and its kin: streams of the C library over our descriptors.
 //!
-//! The C library reads its own streams by calls of its own, which nobody can take its place in; a stream with functions for
-//! reading, seeking and closing is its way to have that done elsewhere.
+//! The C library reads its own streams by internal calls, which cannot be interposed. A stream of `fopencookie` has
+//! functions for reading, seeking and closing instead.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -112,7 +112,7 @@ unsafe fn open_stream(place: &Place, mode: *const c_char) -> *mut FILE {
         let stream = stream(fd);
         if stream.is_null() {
             let cause = errno();
-            // SAFETY: made just now, and nobody knows it.
+            // SAFETY: opened just now, and not handed out.
             unsafe { descriptors::close(fd) };
             return Err(Errno(cause));
         }
@@ -158,7 +158,7 @@ pub(crate) fn take_standard_input() {
     let before = errno();
     let stream = stream(0);
     if !stream.is_null() {
-        // SAFETY: before the program has begun, so nobody reads it yet.
+        // SAFETY: before the program has begun, so no thread reads it yet.
         unsafe { stdin = stream };
     }
     set_errno(before);

@@ -8,8 +8,8 @@
 //! [`Record`]s in the order of the file. It holds one line at a time, whatever the size of the trace; for strace also the
 //! open descriptors of the traced processes.
 //!
-//! What is wrong with an input is one error with its line, or its record in binary formats. What can be mended without
-//! guessing is mended and counted: see [`Repair`].
+//! What is wrong with an input is one error with its line, or its record in binary formats. What can be repaired without
+//! guessing is repaired and counted: see [`Repair`].
 //!
 //! ```
 //! use std::io::Cursor;
@@ -116,13 +116,6 @@ pub enum TracefsEvents {
 
 /// Bytes of a row in the binary form.
 const BINARY_ROW_BYTES: u64 = 24;
-
-/// Version of a format that has two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Two,
-    Three,
-}
 
 /// Makes records of lines.
 trait Parse {
@@ -307,7 +300,7 @@ impl Import {
         self.format
     }
 
-    /// What was mended or left out so far; all of it once the trace has ended.
+    /// What was repaired or left out so far; all of it once the trace has ended.
     #[must_use]
     pub fn repairs(&self) -> &Repairs {
         &self.batch.repairs
@@ -388,7 +381,7 @@ fn next_line(
     outcome.map_err(Wrong::Fault)
 }
 
-/// Takes the next record in; false at the end of the input. A last one that is cut off is left out, if others came before.
+/// Takes the next record in; false at the end of the input. A truncated last record is left out, if others came before.
 fn next_record(records: &mut Records<Bytes>, batch: &mut Batch) -> std::result::Result<bool, Wrong> {
     match records.next_record(batch) {
         Err(RecordError::CutShort) if records.count > 0 => {

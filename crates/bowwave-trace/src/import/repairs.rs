@@ -1,11 +1,11 @@
-//! What an importer mended or left out, counted.
+//! What an importer repaired or left out, counted.
 
 use std::fmt;
 
 use crate::words::texts;
 
 texts! {
-    /// Something in a foreign trace that an importer mends or leaves out instead of giving up.
+    /// Something in a foreign trace that an importer repairs or leaves out instead of failing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Repair,
     /// What was done, for people; a count follows.

@@ -9,6 +9,7 @@ use bowwave_backend::{
 };
 
 use super::super::ls::name_of;
+use super::target::place;
 use crate::Failure;
 
 /// A source.
@@ -168,10 +169,7 @@ impl Tree {
 
     /// A path of the store, for messages.
     pub(super) fn place(&self, path: &Path) -> String {
-        match path.as_os_str().is_empty() {
-            true => self.url.clone(),
-            false => format!("{}/{}", self.url.trim_end_matches('/'), path.display()),
-        }
+        place(&self.url, path)
     }
 }
 

@@ -290,7 +290,7 @@ impl Upload {
     }
 
     fn place(&self) -> String {
-        place(self.store.as_ref(), &self.path)
+        place(self.store.url(), &self.path)
     }
 }
 
@@ -333,11 +333,12 @@ impl Ordered {
     }
 }
 
-/// A path of a store, for messages.
-pub(super) fn place(store: &dyn Backend, path: &Path) -> String {
-    match path.as_os_str().is_empty() {
-        true => store.url().to_owned(),
-        false => format!("{}/{}", store.url().trim_end_matches('/'), path.display()),
+/// A path of the store at `url`, for messages.
+pub(super) fn place(url: &str, path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        url.to_owned()
+    } else {
+        format!("{}/{}", url.trim_end_matches('/'), path.display())
     }
 }
 

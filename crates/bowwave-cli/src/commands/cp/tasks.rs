@@ -34,7 +34,7 @@ impl Task {
     pub(super) fn label(&self) -> String {
         match &self.from {
             From::Stdin => "standard input".to_owned(),
-            From::Store { store, path, .. } => place(store.as_ref(), path),
+            From::Store { store, path, .. } => place(store.url(), path),
         }
     }
 
@@ -135,7 +135,7 @@ impl Walk<'_> {
             match found {
                 Ok(entry) => self.found(path, entry),
                 Err(error) => {
-                    self.crew.failed(place(store.as_ref(), path), Failure::from(error));
+                    self.crew.failed(place(store.url(), path), Failure::from(error));
                     ControlFlow::Continue(())
                 }
             }
@@ -152,7 +152,7 @@ impl Walk<'_> {
     }
 
     fn found(&mut self, path: &Path, entry: Entry) -> ControlFlow<()> {
-        let label = || place(self.store.as_ref(), path);
+        let label = || place(self.store.url(), path);
         if !is_inside(path) {
             self.crew.failed(label(), Failure::failed("the name leads out of the directory"));
             return ControlFlow::Continue(());

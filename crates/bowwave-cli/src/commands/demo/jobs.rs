@@ -29,7 +29,7 @@ pub(super) struct Job {
 enum Order {
     /// From front to back, in reads of 128 KiB, as `cat` and `md5sum` do.
     Sequential,
-    /// So many reads of 4 KiB, anywhere.
+    /// This many reads of 4 KiB, anywhere.
     Random(u64),
 }
 

@@ -81,7 +81,7 @@ impl Drop for Mounted {
     }
 }
 
-/// An empty directory that nobody else has.
+/// An empty directory of this process.
 fn new_directory() -> Result<PathBuf, Failure> {
     let base = std::env::temp_dir();
     for number in 0..1000 {

@@ -17,7 +17,7 @@ pub(super) struct Lines<'a> {
     json: bool,
 }
 
-/// A decision as `--json` prints it; a contract with whoever reads it.
+/// A decision as `--json` prints it; a contract with its readers.
 #[derive(Serialize)]
 struct Line<'a> {
     access: u64,
@@ -32,7 +32,7 @@ struct Line<'a> {
     async_size: u64,
     submitted: &'a [[u64; 2]],
     mark: Option<u64>,
-    /// Of policies with detectors: how well each has foretold the reads so far, from 0 to [`Scores::MAX`].
+    /// Of policies with detectors: how well each has predicted the reads so far, from 0 to [`Scores::MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
     detectors: Option<BTreeMap<&'static str, u8>>,
 }

@@ -60,7 +60,7 @@ struct Line<'a> {
     pages: Vec<(u64, &'a str, u64)>,
 }
 
-/// The pager and who its regions are.
+/// The pager, and the process and file of each of its regions.
 struct Explainer {
     pager: Pager,
     region_pages: u64,

@@ -3,7 +3,7 @@
 //! ```text
 //!   bowwave mount -d …  ──starts──►  bowwave mount --tell-ready -d …
 //!         ▲  waits                        │ opens, mounts
-//!         ├──── "ready" on stdout ────────┤ then leaves session, terminal and folder
+//!         ├──── "ready" on stdout ────────┤ then leaves session, terminal, directory
 //!         └──── or exit code, stderr ─────┘
 //! ```
 
@@ -111,8 +111,7 @@ pub(super) fn note(tell_ready: bool, note: &str) -> Result<(), Failure> {
         .map_err(|error| failed!("cannot write to standard output: {error}"))
 }
 
-/// Leaves the terminal and the folder we were started from, and tells who started us that the mount is ready, and what can
-/// be done in it.
+/// Leaves the terminal and the current directory, and tells the parent that the mount is ready, with its `access`.
 pub(super) fn detach(access: &str) -> Result<(), Failure> {
     let failed = |error: io::Error| failed!("cannot go to the background: {error}");
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;

@@ -56,7 +56,7 @@ impl Share {
         };
         let total: u64 = files.iter().map(|file| file.1).fold(0, u64::saturating_add);
         let mut left = self.size.unwrap_or_else(|| if sampling { sample.min(total) } else { u64::MAX });
-        // Files of a folder go to one thread each; a lone file is cut up.
+        // Files of a directory go to one thread each; a lone file is cut up.
         let parts = if files.len() == 1 { self.threads } else { 1 };
         let count = files.len() as u64;
         let mut jobs = Vec::new();
@@ -103,7 +103,7 @@ impl Share {
     }
 }
 
-/// The files of a folder and of those below, with their sizes, in the order of their names.
+/// The files in a directory and below it, with their sizes, in the order of their names.
 fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];

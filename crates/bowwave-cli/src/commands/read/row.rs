@@ -70,7 +70,7 @@ pub(super) struct Row {
 /// What is told of mapped files. Pages are the machine's where they are touched, else the cache's.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct MapRow {
-    /// Who maps.
+    /// What maps them.
     pub(super) by: &'static str,
     /// Pages touched, each time that it was.
     pub(super) touches: u64,

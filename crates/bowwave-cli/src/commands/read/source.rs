@@ -11,12 +11,13 @@ use bowwave_engine::{File, Store};
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, MapOptions, Region, RegionStats};
 use hdrhistogram::Histogram;
+use memmap2::Mmap;
 
-use super::kernel::{KernelMap, faults_of_thread};
+use super::kernel::{self, faults_of_thread};
 use super::pattern::Access;
 use crate::Failure;
 
-/// Who maps what is read.
+/// What maps the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Mapper {
     /// This process: any store
@@ -48,22 +49,16 @@ pub(super) struct Source<'a> {
 }
 
 #[derive(Debug)]
-enum Map {
+pub(super) enum Map {
     Region(Region),
-    Kernel(KernelMap),
+    Kernel(Mmap),
 }
 
 /// What a thread reads a file with.
 #[derive(Debug)]
 pub(super) enum Reader {
     Calls { file: File, buffer: Vec<u8> },
-    Map(MapReader),
-}
-
-/// A mapped file as one thread touches it.
-#[derive(Debug)]
-pub(super) struct MapReader {
-    map: Arc<Map>,
+    Map(Arc<Map>),
 }
 
 /// How long reads took.
@@ -116,7 +111,7 @@ impl<'a> Source<'a> {
         };
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(map) = maps.get(path) {
-            return Ok(Reader::Map(MapReader { map: Arc::clone(map) }));
+            return Ok(Reader::Map(Arc::clone(map)));
         }
         let map = Arc::new(match mapper {
             Mapper::Region => self.region(path, Delivery::Message)?,
@@ -124,7 +119,7 @@ impl<'a> Source<'a> {
             Mapper::Kernel => Map::Kernel(self.kernel_map(path)?),
         });
         maps.insert(path.to_owned(), Arc::clone(&map));
-        Ok(Reader::Map(MapReader { map }))
+        Ok(Reader::Map(map))
     }
 
     fn region(&self, path: &Path, delivery: Delivery) -> Result<Map, Failure> {
@@ -133,10 +128,10 @@ impl<'a> Source<'a> {
         Ok(Map::Region(region))
     }
 
-    fn kernel_map(&self, path: &Path) -> Result<KernelMap, Failure> {
+    fn kernel_map(&self, path: &Path) -> Result<Mmap, Failure> {
         // Joining an empty path would add a slash.
         let path = if path.as_os_str().is_empty() { self.root.clone() } else { self.root.join(path) };
-        KernelMap::open(&path).map_err(|error| failed!("cannot map {}: {error}", path.display()))
+        kernel::map(&path).map_err(|error| failed!("cannot map {}: {error}", path.display()))
     }
 
     /// What regions have done so far; nothing if there are none.
@@ -184,10 +179,10 @@ impl Reader {
     }
 }
 
-impl MapReader {
+impl Map {
     /// Touches each page of the bytes once, as a program would that reads them in order.
     fn touch(&self, offset: u64, len: u64, meter: &mut Meter) -> &[u8] {
-        let bytes = self.map.bytes();
+        let bytes = self.bytes();
         let end = offset.saturating_add(len).min(bytes.len() as u64);
         let bytes = &bytes[offset.min(end) as usize..end as usize];
         let mut at = 0;
@@ -201,13 +196,11 @@ impl MapReader {
         }
         bytes
     }
-}
 
-impl Map {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Region(region) => region.as_slice(),
-            Self::Kernel(map) => map.bytes(),
+            Self::Kernel(map) => map,
         }
     }
 }

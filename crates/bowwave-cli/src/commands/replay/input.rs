@@ -102,7 +102,7 @@ impl Input {
         }
     }
 
-    /// Refuses an oracle that was asked for by name where there can be none.
+    /// Refuses an oracle that is requested by name where there can be none.
     pub(super) fn can_have(&self, oracle: Oracle, file_size: Option<u64>) -> Result<(), Failure> {
         match self {
             Self::Plan(_) if oracle == Oracle::Yes => Err(Failure::usage(

@@ -150,7 +150,7 @@ fn directories() -> impl Iterator<Item = PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let named = move |name: &str| env::var_os(name).and_then(absolute);
     let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
-    // The last one is in memory, and gone when the user logs out.
+    // The last one is in memory, and is removed when the user logs out.
     [cache, named("XDG_RUNTIME_DIR")].into_iter().flatten().map(|directory| directory.join("bowwave"))
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// The program's file, looked for as shells do; one that could not be served is refused.
+/// The program's file, searched as shells do; a program that cannot be served is refused.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let found = if name.as_bytes().contains(&b'/') {
         is_program(Path::new(name)).then(|| PathBuf::from(name))

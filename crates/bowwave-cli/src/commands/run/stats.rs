@@ -25,7 +25,7 @@ impl Counters {
         let mut all = Self::default();
         let mut processes = BTreeSet::new();
         for line in text.lines() {
-            // One that has files and memory of us leaves two lines.
+            // A process with maps and swapped memory leaves two lines.
             processes.insert(line.split_whitespace().next());
             let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
             for (name, count) in pairs.filter(|(name, _)| *name != "pid") {
@@ -103,7 +103,7 @@ pub(super) fn print(report: &Path, json: bool) -> Result<(), Failure> {
     } else {
         counters.table().to_string()
     };
-    // If nobody listens there, nothing is lost.
+    // A closed standard error loses nothing.
     let _nobody_listens = writeln!(io::stderr(), "{}", text.trim_end());
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 pub(super) const PAGE: PageSize = PageSize::KIB_4;
 /// Most pages of a row, as without a scheduler.
 const ROW_PAGES_MAX: u64 = 1 << 20;
-/// Files begin at multiples of so many pages, as in a replay.
+/// Files begin at multiples of this many pages, as in a replay.
 const FILE_PAGES_ALIGNMENT: u64 = 256;
 /// Most pages of all files: beyond 2^62 bytes addresses have no room.
 const DEVICE_PAGES_MAX: u64 = 1 << (62 - PAGE.shift());

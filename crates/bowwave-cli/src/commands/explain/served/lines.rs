@@ -17,7 +17,7 @@ pub(super) struct Lines<'a> {
     layout: &'a Layout,
 }
 
-/// A dispatch as `--json` prints it; a contract with whoever reads it.
+/// A dispatch as `--json` prints it; a contract with its readers.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ns: u64,

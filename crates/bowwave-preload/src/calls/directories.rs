@@ -18,8 +18,8 @@ use crate::service::service;
 use crate::setup::Place;
 use crate::table;
 
-/// An open folder: what the program has a pointer to, and never looks into.
-pub(super) struct Folder {
+/// An open directory, which the program has an opaque pointer to.
+pub(super) struct Directory {
     fd: c_int,
     open: Arc<Open>,
     /// Read when first wanted, and again after a rewind.
@@ -28,35 +28,35 @@ pub(super) struct Folder {
 }
 
 /// Those of ours, by address.
-static FOLDERS: Mutex<BTreeMap<usize, Box<Folder>>> = Mutex::new(BTreeMap::new());
+static DIRECTORIES: Mutex<BTreeMap<usize, Box<Directory>>> = Mutex::new(BTreeMap::new());
 /// How many there are: without any, nothing takes the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// All folders, locked.
-pub(super) type Guard = MutexGuard<'static, BTreeMap<usize, Box<Folder>>>;
+/// All directories, locked.
+pub(super) type Guard = MutexGuard<'static, BTreeMap<usize, Box<Directory>>>;
 
 pub(super) fn lock() -> Guard {
-    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+    DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What to do with a folder, if it is ours.
-fn with<T>(folder: *mut DIR, work: impl FnOnce(&mut Folder) -> T) -> Option<T> {
+/// Does `work` with a directory, if it is ours.
+fn with<T>(directory: *mut DIR, work: impl FnOnce(&mut Directory) -> T) -> Option<T> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
-    lock().get_mut(&(folder as usize)).map(|folder| work(folder))
+    lock().get_mut(&(directory as usize)).map(|directory| work(directory))
 }
 
 fn open(fd: c_int, open: Arc<Open>) -> *mut DIR {
-    let folder = Box::new(Folder { fd, open, entries: None, next: 0 });
-    let address = &raw const *folder as usize;
-    let mut folders = lock();
-    folders.insert(address, folder);
-    COUNT.store(folders.len(), Ordering::Release);
+    let directory = Box::new(Directory { fd, open, entries: None, next: 0 });
+    let address = &raw const *directory as usize;
+    let mut directories = lock();
+    directories.insert(address, directory);
+    COUNT.store(directories.len(), Ordering::Release);
     address as *mut DIR
 }
 
-impl Folder {
+impl Directory {
     fn next(&mut self) -> Result<*mut dirent> {
         if self.entries.is_none() {
             self.entries = Some(list(&self.open.place)?);
@@ -68,7 +68,7 @@ impl Folder {
     }
 }
 
-/// The folder's entries, itself and its parent first.
+/// The directory's entries, itself and its parent first.
 fn list(place: &Place) -> Result<Vec<dirent>> {
     let store = service()?.store(place.map)?;
     let listed = store.list(&place.path).map_err(|error| of_engine(&error))?;
@@ -113,15 +113,15 @@ fn open_at(place: &Place) -> Result<*mut DIR> {
 }
 
 fn open_descriptor(fd: c_int, open: Arc<Open>) -> Result<*mut DIR> {
-    if open.live()?.is_folder() { Ok(self::open(fd, open)) } else { Err(Errno(libc::ENOTDIR)) }
+    if open.live()?.is_directory() { Ok(self::open(fd, open)) } else { Err(Errno(libc::ENOTDIR)) }
 }
 
 /// Takes a directory out of the table, if it is ours.
-fn remove(folder: *mut DIR) -> Option<Box<Folder>> {
+fn remove(directory: *mut DIR) -> Option<Box<Directory>> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let removed = lock().remove(&(folder as usize));
+    let removed = lock().remove(&(directory as usize));
     COUNT.fetch_sub(usize::from(removed.is_some()), Ordering::AcqRel);
     removed
 }
@@ -133,21 +133,21 @@ interpose! {
     /// The directory that a descriptor stands for.
     fn [fdopendir] (fd: c_int) -> *mut DIR, table::get(fd) => |open| served(|| open_descriptor(fd, open));
     /// The next entry.
-    fn [readdir readdir64] (folder: *mut DIR) -> *mut dirent,
-        with(folder, |folder| served(|| folder.next())) => |entry| entry;
+    fn [readdir readdir64] (directory: *mut DIR) -> *mut dirent,
+        with(directory, |directory| served(|| directory.next())) => |entry| entry;
     /// Closes a directory.
-    fn [closedir] (folder: *mut DIR) -> c_int,
-        remove(folder) => |folder| descriptors::close(folder.fd);
+    fn [closedir] (directory: *mut DIR) -> c_int,
+        remove(directory) => |directory| descriptors::close(directory.fd);
     /// Begins again with the first entry, of a new listing.
-    fn [rewinddir] (folder: *mut DIR) -> (),
-        with(folder, |folder| (folder.entries, folder.next) = (None, 0)) => |done| done;
+    fn [rewinddir] (directory: *mut DIR) -> (),
+        with(directory, |directory| (directory.entries, directory.next) = (None, 0)) => |done| done;
     /// The place of the next entry.
-    fn [telldir] (folder: *mut DIR) -> c_long, with(folder, |folder| folder.next) => |at| at as c_long;
+    fn [telldir] (directory: *mut DIR) -> c_long, with(directory, |directory| directory.next) => |at| at as c_long;
     /// Continues at a place that `telldir` gave.
-    fn [seekdir] (folder: *mut DIR, at: c_long) -> (),
-        with(folder, |folder| folder.next = usize::try_from(at).unwrap_or(0)) => |done| done;
+    fn [seekdir] (directory: *mut DIR, at: c_long) -> (),
+        with(directory, |directory| directory.next = usize::try_from(at).unwrap_or(0)) => |done| done;
     /// The descriptor of a directory.
-    fn [dirfd] (folder: *mut DIR) -> c_int, with(folder, |folder| folder.fd) => |fd| fd;
+    fn [dirfd] (directory: *mut DIR) -> c_int, with(directory, |directory| directory.fd) => |fd| fd;
 }
 
 /// Longest name, in bytes.
