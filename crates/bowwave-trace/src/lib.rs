@@ -3,6 +3,7 @@
 //! [`binary`] is the binary form, [`generate`] generates traces, [`import`] reads the logs of other tools.
 
 pub mod binary;
+mod bytes;
 mod csv;
 mod error;
 pub mod generate;
@@ -10,6 +11,7 @@ pub mod import;
 pub mod oracle_general;
 mod reader;
 mod record;
+mod words;
 mod writer;
 
 pub use error::{Error, ErrorKind, Result};
