@@ -3,7 +3,6 @@
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use bowwave_trace::binary::Trace;
