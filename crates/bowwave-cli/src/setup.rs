@@ -307,8 +307,8 @@ impl StoreArgs {
 impl From<bowwave_engine::Error> for Failure {
     fn from(error: bowwave_engine::Error) -> Self {
         match error {
-            bowwave_engine::Error::Options(_) => Self::usage(error),
             bowwave_engine::Error::Store(error) => error.into(),
+            _ => Self::usage(error),
         }
     }
 }

@@ -263,12 +263,8 @@ impl View<'_> {
 /// What all regions of this process have seen.
 pub(crate) fn counters() -> RegionStats {
     let past = |which: usize| PAST[which].load(Ordering::Relaxed);
-    let mut all = RegionStats {
-        faults: past(0),
-        pages_mapped: past(1),
-        pages_poisoned: past(2),
-        ..RegionStats::default()
-    };
+    let mut all = RegionStats::default();
+    (all.faults, all.pages_mapped, all.pages_poisoned) = (past(0), past(1), past(2));
     for region in lock().values().filter_map(|map| map.region.as_ref()) {
         let stats = region.stats();
         all.faults += stats.faults;

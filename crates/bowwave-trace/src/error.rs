@@ -33,6 +33,7 @@ pub(crate) enum Place {
 
 /// What sort of thing is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The input could not be read at all.
     Io,
