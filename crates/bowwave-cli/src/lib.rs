@@ -1,4 +1,4 @@
-//! The `bowwave` command: one file a subcommand under [`commands`], and what they share.
+//! The `bowwave` command: one file a subcommand under `commands`, and what they share.
 //!
 //! ```text
 //!   arguments -> cli::Cli -> commands::NAME::run(args) -> Result<(), Failure> -> exit code

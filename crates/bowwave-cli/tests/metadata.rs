@@ -404,7 +404,7 @@ fn a_small_file_costs_at_most_three_requests_to_read_and_ten_to_create() {
         let mount = counted(&place, &server, &["--ttl", "1min"]);
         let before = server.requests().len();
         does(script, place.root());
-        mount.unmount();
+        end(mount);
         let requests = server.requests().split_off(before);
         let of = |method: &str, list: bool| {
             let matches =
