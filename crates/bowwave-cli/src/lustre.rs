@@ -8,7 +8,7 @@ use bowwave_core::{LustreStat, Stats};
 #[must_use]
 pub fn counters(stats: &Stats) -> BTreeMap<&'static str, u64> {
     let mut counters: BTreeMap<_, _> =
-        LustreStat::ALL.into_iter().map(|stat| (stat.name(), stats.lustre(stat))).collect();
+        LustreStat::ALL.into_iter().map(|stat| (stat.name(), stat.of(stats))).collect();
     if counters.values().all(|&count| count == 0) {
         return BTreeMap::new();
     }
@@ -36,9 +36,9 @@ mod tests {
     fn they_bear_lustres_names_and_other_policies_have_none() {
         let mut stats = Stats { pages_wasted: 2, pages_thrashed: 1, ..Stats::default() };
         assert!(counters(&stats).is_empty());
-        stats.lustre[LustreStat::MmapRangeRead as usize] = 5;
+        stats.events[LustreStat::MmapRangeRead as usize] = 5;
         let before = stats;
-        stats.lustre[LustreStat::MmapRangeRead as usize] = 7;
+        stats.events[LustreStat::MmapRangeRead as usize] = 7;
         assert_eq!(counters(&stats)["mmap range read"], 7);
         assert_eq!(counters(&stats)["read but discarded"], 3);
         assert_eq!((moved(&before, &stats)["mmap range read"], moved(&before, &stats)["misses"]), (2, 0));

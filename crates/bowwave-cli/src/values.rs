@@ -102,8 +102,8 @@ pub fn duration_text(time: Duration) -> String {
 
 /// A readahead policy, by name.
 pub fn policy() -> impl TypedValueParser<Value = Policy> {
-    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
-        .map(|name| name.parse().expect("the names are those of the policies"))
+    PossibleValuesParser::new(bowwave_baselines::names())
+        .map(|name| bowwave_baselines::policy(&name).expect("the names are those of the policies"))
 }
 
 /// What `explain` explains.
@@ -119,7 +119,7 @@ pub enum Explained {
 pub fn explained() -> impl TypedValueParser<Value = Explained> {
     let swap = SwapPolicy::ALL.into_iter().filter(|&policy| policy != SwapPolicy::None);
     let swap: Vec<_> = swap.map(|policy| (policy.name(), Explained::Swap(policy))).collect();
-    let files = Policy::ALL.map(|policy| (policy.name(), Explained::Files(policy)));
+    let files = bowwave_baselines::ALL.map(|policy| (policy.name(), Explained::Files(policy)));
     let all: Vec<_> = files.into_iter().chain(swap).collect();
     PossibleValuesParser::new(all.iter().map(|&(name, _)| name)).map(move |name| {
         let known = all.iter().find(|(known, _)| *known == name);

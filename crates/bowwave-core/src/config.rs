@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::page::PageSize;
-use crate::readahead::{LinuxConfig, Policy, RangeConfig, StreamConfig};
+use crate::readahead::{Policy, RangeConfig, StreamConfig};
 use crate::write::WriteBackConfig;
 
 /// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
@@ -23,8 +23,6 @@ pub struct Config {
     pub fill_pages_max: u32,
     /// The readahead policy of handles opened from now on.
     pub policy: Policy,
-    /// The finer points of [`Policy::Linux`].
-    pub linux: LinuxConfig,
     /// The finer points of [`Policy::Range`].
     pub range: RangeConfig,
     /// The finer points of [`Policy::Stream`].
@@ -71,7 +69,7 @@ impl Config {
     /// The first field that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let (range, write_back) = (&self.range, &self.write_back);
-        let checks: [(&str, u64, bool, &str); 12] = [
+        let checks: [(&str, u64, bool, &str); 11] = [
             ("frames", self.frames.into(), (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
             ("reserve_frames", self.reserve_frames.into(), self.reserve_frames < self.frames, "below frames"),
             (
@@ -79,12 +77,6 @@ impl Config {
                 self.ra_pages.into(),
                 (1..=1 << 20).contains(&self.ra_pages),
                 "from 1 to 1048576 pages",
-            ),
-            (
-                "linux.folio_order_max",
-                self.linux.folio_order_max.into(),
-                self.linux.folio_order_max <= 20,
-                "at most 20 (2^20 pages)",
             ),
             at_least_1("fill_pages_max", self.fill_pages_max),
             (
@@ -136,7 +128,6 @@ impl Default for Config {
             ra_pages: 32,
             fill_pages_max: u32::MAX,
             policy: Policy::OnDemand,
-            linux: LinuxConfig::default(),
             range: RangeConfig::default(),
             stream: StreamConfig::default(),
             eviction: Eviction::TwoList,

@@ -69,8 +69,8 @@ pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use readahead::{
-    Access, Account, Clusters, Detector, FillReport, LinuxConfig, LustreStat, Plan, Plans, Policy, Pressure,
-    RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
+    Access, Account, Asked, Clusters, Detector, FileMemory, FillReport, LustreStat, Plan, Plans, Policy,
+    PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
 };
 pub use request::{Fault, Part, Pattern, Request};
 pub use stats::Stats;

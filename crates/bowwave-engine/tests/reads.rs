@@ -50,7 +50,7 @@ fn every_size_and_offset_reads_right() {
 
 #[test]
 fn sixteen_readers_with_a_cache_far_smaller_than_the_data() {
-    for policy in Policy::ALL {
+    for policy in bowwave_baselines::ALL {
         let engine = engine(Options { policy, ..small() });
         let store = engine.store("pattern:/").expect("a scheme of ours");
         thread::scope(|scope| {

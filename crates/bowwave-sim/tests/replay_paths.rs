@@ -52,7 +52,7 @@ fn without_time_the_fast_replay_and_the_machine_count_the_same() {
     for pattern in patterns() {
         for op in [Op::Read, Op::Load] {
             let workload = workload(pattern.clone(), 4096, op);
-            for policy in Policy::ALL {
+            for policy in bowwave_baselines::ALL {
                 for (cache_bytes, eviction) in [
                     (None, Eviction::TwoList),
                     (Some(1 << 20), Eviction::Lru),

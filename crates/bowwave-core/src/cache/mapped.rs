@@ -6,11 +6,13 @@
 
 use alloc::vec::Vec;
 
-use super::Cache;
 use super::frames::{Flag, State};
-use crate::event::Action;
+use super::read::Walk;
+use super::{Cache, Handle};
+use crate::event::{Action, Trigger};
 use crate::id::{FileId, HandleId};
 use crate::page::{PageCount, PageIndex, PageRange};
+use crate::request::Part;
 
 /// Mapped pages that reclaim has unmapped at a time: enough that the call costs little for each, few enough that those
 /// in use come back soon.
@@ -24,7 +26,7 @@ impl Cache {
     /// If `file` is not open, or something of it is cached.
     pub fn place_file(&mut self, file: FileId) {
         assert!(self.table.pages_of(file).next().is_none(), "file {} has pages without places", file.0);
-        self.file_mut(file).placed = true;
+        self.file_mut(file).memory.placed = true;
     }
 
     /// The pages to map when `page` is touched: up to date, not mapped, without a lookahead mark, side by side, within
@@ -68,11 +70,13 @@ impl Cache {
     /// # Panics
     /// If `handle` is not open.
     pub fn mapped(&mut self, handle: HandleId, page: PageIndex, range: PageRange) {
-        let entry = self.handles[handle.0 as usize].as_mut().expect("the driver names open handles only");
-        let file = entry.file;
-        let of_file = self.files[file.0 as usize].as_mut().expect("a handle's file is open");
-        if let Some(policy) = entry.policy.as_mut().or(of_file.policy.as_mut()) {
-            policy.on_mapped(handle, PageRange { start: page, end: range.end.max(page) });
+        let Handle { file, asked, .. } = *self.handle(handle);
+        if asked.mapped {
+            let request = PageRange { start: page, end: range.end.max(page) };
+            let nothing = PageRange { start: page, end: page };
+            let walk = Walk::new(Part::whole(handle, request.into()), self.handle(handle), nothing);
+            let (access, view, policy) = self.question(&walk, page, Trigger::Mapped);
+            let _no_plans = policy.on_access(access, view);
         }
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };

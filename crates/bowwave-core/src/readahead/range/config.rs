@@ -1,5 +1,7 @@
 //! What can be set, and what is counted.
 
+use crate::stats::Stats;
+
 /// The finer points of [`Policy::Range`](crate::Policy::Range). Bytes are rounded down to pages, but to no less than one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeConfig {
@@ -72,18 +74,8 @@ pub enum LustreStat {
     MmapRangeRead,
 }
 
-impl RangeConfig {
-    /// The same for a file whose pages a driver maps.
-    pub(crate) fn of_placed(self) -> Self {
-        match self.clusters {
-            Clusters::Suited => Self { clusters: Clusters::Learned, ..self },
-            _ => self,
-        }
-    }
-}
-
 impl LustreStat {
-    /// Every counter, in the order of [`Stats::lustre`](crate::Stats::lustre).
+    /// Every counter, in the order of [`Stats::events`](crate::Stats::events).
     pub const ALL: [Self; 11] = [
         Self::Hits,
         Self::Misses,
@@ -97,6 +89,12 @@ impl LustreStat {
         Self::FailedToFastRead,
         Self::MmapRangeRead,
     ];
+
+    /// How often the event happened, while `range` was the policy.
+    #[must_use]
+    pub fn of(self, stats: &Stats) -> u64 {
+        stats.events[self as usize]
+    }
 
     /// Lustre's name of it.
     #[must_use]
