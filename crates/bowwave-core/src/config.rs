@@ -33,19 +33,21 @@ pub struct Config {
     pub write_back: WriteBackConfig,
 }
 
-/// Which page gives way when frames are used up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Eviction {
-    /// As Linux does it: an inactive list, an active list for pages touched twice, and shadows of evicted pages that bring
-    /// back straight to the active list what went too soon.
-    #[default]
-    TwoList,
-    /// As Linux 2.6.20: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
-    /// the active list to the inactive as the lengths of the lists are to each other. Pages touched twice are protected
-    /// for a while only: what the readahead documents of 2007 were measured on.
-    Scan,
-    /// The page that was used or came least recently. A yardstick: one scan of a file empties it of everything else.
-    Lru,
+named_enum! {
+    /// Which page gives way when frames are used up.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Eviction {
+        /// As Linux does it: an inactive list, an active list for pages touched twice, and shadows of evicted pages that bring
+        /// back straight to the active list what went too soon.
+        #[default]
+        TwoList = "linux",
+        /// As Linux 2.6.20: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
+        /// the active list to the inactive as the lengths of the lists are to each other. Pages touched twice are protected
+        /// for a while only: what the readahead documents of 2007 were measured on.
+        Scan = "linux-2.6",
+        /// The page that was used or came least recently. A yardstick: one scan of a file empties it of everything else.
+        Lru = "lru",
+    }
 }
 
 /// A field of [`Config`] that is out of bounds.
@@ -132,21 +134,6 @@ impl Default for Config {
             stream: StreamConfig::default(),
             eviction: Eviction::TwoList,
             write_back: WriteBackConfig::default(),
-        }
-    }
-}
-
-impl Eviction {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::TwoList, Self::Scan, Self::Lru];
-
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TwoList => "linux",
-            Self::Scan => "linux-2.6",
-            Self::Lru => "lru",
         }
     }
 }

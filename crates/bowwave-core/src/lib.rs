@@ -45,6 +45,29 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+/// Declares an enum whose values have names in reports and on command lines.
+macro_rules! named_enum {
+    ($(#[$meta:meta])* pub enum $Enum:ident { $($(#[$about:meta])* $Value:ident = $name:literal,)* }) => {
+        $(#[$meta])*
+        pub enum $Enum {
+            $($(#[$about])* $Value,)*
+        }
+
+        impl $Enum {
+            /// Every value, in order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$Value),*];
+
+            /// The name in reports and on command lines.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Value => $name,)*
+                }
+            }
+        }
+    };
+}
+
 mod cache;
 pub mod check;
 mod config;

@@ -6,12 +6,10 @@
 //! | `frames` | what holds a page, and the active and inactive lists |
 //! | `hit` | a read that finds all there, for drivers that are done with it at once |
 //! | `read` | a demand read: hit, or walk page by page, decide, wait |
-//! | `fault` | a touch of a mapped page |
-//! | `mapped` | pages that programs have mapped: where they lie, which to map, and when to take them away |
+//! | `mapped` | faults of mapped pages: where pages lie, which to map, and when to unmap them |
 //! | `plan` | from a policy's plan to fills |
 //! | `instant` | a read whose device takes no time |
-//! | `fill` | the end of a fill: wake, or fail |
-//! | `feedback` | what policies of files are told of their readahead, and pages that they are done with |
+//! | `fill` | the end of a fill: wake or fail, tell the policy; pages that readers are done with |
 //! | `reclaim` | room: eviction, shadows, grants |
 //! | `advise` | what users say about ranges; invalidation |
 //! | `itinerary` | the ranges that a reader says it will go through |
@@ -23,8 +21,6 @@
 
 mod advise;
 mod check;
-mod fault;
-mod feedback;
 mod fill;
 mod frames;
 mod hit;

@@ -244,51 +244,53 @@ pub struct Plans {
     noted: u16,
 }
 
-/// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// First read at the start of a file: it may be read whole.
-    Initial,
-    /// A read larger than the largest window, out of sequence.
-    Oversize,
-    /// A small read out of sequence: as is.
-    Random,
-    /// The reader reached the lookahead index of the last window.
-    Lookahead,
-    /// The reader reached the end of the last window (its mark was passed over or deferred).
-    Readahead,
-    /// Not in order after the last read, but enough cached pages lie before it: one of several streams.
-    Context,
-    /// A mapped page faulted: the pages around it.
-    Around,
-    /// A sequential read missed: a new window.
-    Miss,
-    /// A mark of a window that this state does not know: an interleaved stream.
-    Interleaved,
-    /// The window ahead of the one that the reader is in (2.6.20).
-    Ahead,
-    /// The accessed page itself, because the decision before left it out or there is no readahead.
-    Demand,
-    /// Async readahead on a congested device: dropped, and comes back as a sync one (paper 3.2).
-    Deferred,
-    /// The user asked for exactly this.
-    Forced,
-    /// Reads at an even distance: the pages at that distance that come next (Lustre).
-    Stride,
-    /// A mapped page missed among touches close to each other: as many pages around it as they lay apart (003).
-    Range,
-    /// The second read of a small file: all of it (Lustre).
-    WholeFile,
-    /// Reads that come nearer to the file's start: the pages before them.
-    Backward,
-    /// The jumps between reads repeat: where the next one will lead.
-    Jumps,
-    /// The first read of the last pages of a file, where many formats have their index: those pages.
-    Tail,
-    /// A page that was read ahead has gone before its reader came: no more than what survives is read ahead from here.
-    Thrash,
-    /// The reader has said that it will read this.
-    Planned,
+named_enum! {
+    /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        /// First read at the start of a file: it may be read whole.
+        Initial = "initial",
+        /// A read larger than the largest window, out of sequence.
+        Oversize = "oversize",
+        /// A small read out of sequence: as is.
+        Random = "random",
+        /// The reader reached the lookahead index of the last window.
+        Lookahead = "lookahead",
+        /// The reader reached the end of the last window (its mark was passed over or deferred).
+        Readahead = "readahead",
+        /// Not in order after the last read, but enough cached pages lie before it: one of several streams.
+        Context = "context",
+        /// A mapped page faulted: the pages around it.
+        Around = "around",
+        /// A sequential read missed: a new window.
+        Miss = "miss",
+        /// A mark of a window that this state does not know: an interleaved stream.
+        Interleaved = "interleaved",
+        /// The window ahead of the one that the reader is in (2.6.20).
+        Ahead = "ahead",
+        /// The accessed page itself, because the decision before left it out or there is no readahead.
+        Demand = "demand",
+        /// Async readahead on a congested device: dropped, and comes back as a sync one (paper 3.2).
+        Deferred = "deferred",
+        /// The user asked for exactly this.
+        Forced = "forced",
+        /// Reads at an even distance: the pages at that distance that come next (Lustre).
+        Stride = "stride",
+        /// A mapped page missed among touches close to each other: as many pages around it as they lay apart (003).
+        Range = "range",
+        /// The second read of a small file: all of it (Lustre).
+        WholeFile = "whole_file",
+        /// Reads that come nearer to the file's start: the pages before them.
+        Backward = "backward",
+        /// The jumps between reads repeat: where the next one will lead.
+        Jumps = "jumps",
+        /// The first read of the last pages of a file, where many formats have their index: those pages.
+        Tail = "tail",
+        /// A page that was read ahead has gone before its reader came: no more than what survives is read ahead from here.
+        Thrash = "thrash",
+        /// The reader has said that it will read this.
+        Planned = "plan",
+    }
 }
 
 /// A readahead policy. Policies of one name are equal.
@@ -493,61 +495,6 @@ impl Window {
     pub fn mark(self) -> Option<PageIndex> {
         let ahead = self.async_size.0.min(self.size.0);
         (ahead > 0).then(|| self.start + PageCount(self.size.0 - ahead))
-    }
-}
-
-impl Reason {
-    /// Every reason, in the order of [`Stats::decisions`](crate::Stats::decisions).
-    pub const ALL: [Self; 21] = [
-        Self::Initial,
-        Self::Oversize,
-        Self::Random,
-        Self::Lookahead,
-        Self::Readahead,
-        Self::Context,
-        Self::Around,
-        Self::Miss,
-        Self::Interleaved,
-        Self::Ahead,
-        Self::Demand,
-        Self::Deferred,
-        Self::Forced,
-        Self::Stride,
-        Self::Range,
-        Self::WholeFile,
-        Self::Backward,
-        Self::Jumps,
-        Self::Tail,
-        Self::Thrash,
-        Self::Planned,
-    ];
-
-    /// The name that `explain` prints.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Initial => "initial",
-            Self::Oversize => "oversize",
-            Self::Random => "random",
-            Self::Lookahead => "lookahead",
-            Self::Readahead => "readahead",
-            Self::Context => "context",
-            Self::Around => "around",
-            Self::Miss => "miss",
-            Self::Interleaved => "interleaved",
-            Self::Ahead => "ahead",
-            Self::Demand => "demand",
-            Self::Deferred => "deferred",
-            Self::Forced => "forced",
-            Self::Stride => "stride",
-            Self::Range => "range",
-            Self::WholeFile => "whole_file",
-            Self::Backward => "backward",
-            Self::Jumps => "jumps",
-            Self::Tail => "tail",
-            Self::Thrash => "thrash",
-            Self::Planned => "plan",
-        }
     }
 }
 

@@ -2,48 +2,30 @@
 
 use core::fmt;
 
-/// What looks for a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Detector {
-    /// The next read begins where the last one ended, or a little behind.
-    Sequential,
-    /// The next read ends where the last one began.
-    Backward,
-    /// The next run begins as far from the last one as that from the one before.
-    Stride,
-    /// The next run is at least as long as the last ones were.
-    Cluster,
-    /// The jumps between runs repeat.
-    Jumps,
-    /// All of a small file is wanted.
-    Whole,
-    /// More of the last pages of the file is wanted.
-    Tail,
+named_enum! {
+    /// What looks for a pattern.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Detector {
+        /// The next read begins where the last one ended, or a little behind.
+        Sequential = "sequential",
+        /// The next read ends where the last one began.
+        Backward = "backward",
+        /// The next run begins as far from the last one as that from the one before.
+        Stride = "stride",
+        /// The next run is at least as long as the last ones were.
+        Cluster = "cluster",
+        /// The jumps between runs repeat.
+        Jumps = "jumps",
+        /// All of a small file is wanted.
+        Whole = "whole",
+        /// More of the last pages of the file is wanted.
+        Tail = "tail",
+    }
 }
 
 /// A score of each detector, from 0, always wrong, to [`Scores::MAX`], always right lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scores([u8; Detector::ALL.len()]);
-
-impl Detector {
-    /// Every detector.
-    pub const ALL: [Self; 7] =
-        [Self::Sequential, Self::Backward, Self::Stride, Self::Cluster, Self::Jumps, Self::Whole, Self::Tail];
-
-    /// The name that `explain --json` prints.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Backward => "backward",
-            Self::Stride => "stride",
-            Self::Cluster => "cluster",
-            Self::Jumps => "jumps",
-            Self::Whole => "whole",
-            Self::Tail => "tail",
-        }
-    }
-}
 
 impl Scores {
     /// The best score.
