@@ -9,7 +9,7 @@ use bowwave_core::{
 };
 
 /// The policy: `Config { policy: DOUBLING, .. }` turns it on.
-pub const DOUBLING: Policy = Policy::Other(&Doubling);
+pub(crate) const DOUBLING: Policy = Policy::Other(&Doubling);
 
 #[derive(Debug)]
 struct Doubling;
