@@ -65,6 +65,7 @@ lint:
 	$(CARGO) xtask tidy
 	! command -v cargo-deny >/dev/null || cargo-deny --locked check --hide-inclusion-graph licenses bans sources
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) clippy --locked -p bowwave-sim --features ablation --bench ablation --quiet -- -D warnings
 
 bench:
 	@tools/setup.sh build fuse python programs

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use bowwave_core::{LustreStat, Stats};
 
 /// Lustre's counters, as in `llite.*.read_ahead_stats`; nothing if none has counted, as under any other policy.
-#[must_use]
-pub fn counters(stats: &Stats) -> BTreeMap<&'static str, u64> {
+pub(crate) fn counters(stats: &Stats) -> BTreeMap<&'static str, u64> {
     let mut counters: BTreeMap<_, _> =
         LustreStat::ALL.into_iter().map(|stat| (stat.name(), stat.of(stats))).collect();
     if counters.values().all(|&count| count == 0) {
@@ -18,8 +17,7 @@ pub fn counters(stats: &Stats) -> BTreeMap<&'static str, u64> {
 }
 
 /// How they moved.
-#[must_use]
-pub fn moved(before: &Stats, after: &Stats) -> BTreeMap<&'static str, u64> {
+pub(crate) fn moved(before: &Stats, after: &Stats) -> BTreeMap<&'static str, u64> {
     let before = counters(before);
     let mut moved = counters(after);
     for (name, count) in &mut moved {
@@ -34,7 +32,8 @@ mod tests {
 
     #[test]
     fn they_bear_lustres_names_and_other_policies_have_none() {
-        let mut stats = Stats { pages_wasted: 2, pages_thrashed: 1, ..Stats::default() };
+        let mut stats = Stats::default();
+        (stats.pages_wasted, stats.pages_thrashed) = (2, 1);
         assert!(counters(&stats).is_empty());
         stats.events[LustreStat::MmapRangeRead as usize] = 5;
         let before = stats;

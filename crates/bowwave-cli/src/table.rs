@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Columns of a line where standard output is no terminal.
-pub const WIDTH: usize = 100;
+pub(crate) const WIDTH: usize = 100;
 
 /// Columns of words are wrapped to this width before another column is left out.
 const WORDS: usize = 24;
@@ -31,14 +31,14 @@ const GAP: usize = 2;
 /// assert_eq!(table.fit(20).left_out, ["p99"]);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Table {
+pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
 /// The head of a column, and what becomes of the column where space is short.
 #[derive(Debug, Clone)]
-pub struct Column {
+pub(crate) struct Column {
     head: String,
     align: Align,
     keep: Keep,
@@ -46,7 +46,7 @@ pub struct Column {
 
 /// To which side the cells of a column lean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub(crate) enum Align {
     /// Words, which may be wrapped.
     Left,
     /// Numbers.
@@ -55,7 +55,7 @@ pub enum Align {
 
 /// What becomes of a column where a table does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// It stays.
     Always,
     /// It is left out if all its cells are the same, `-` aside.
@@ -66,33 +66,32 @@ pub enum Keep {
     Below,
 }
 
-/// A table in the width that was asked for.
+/// A table in the requested width.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fitted {
+pub(crate) struct Fitted {
     /// The lines.
-    pub text: String,
+    pub(crate) text: String,
     /// Heads of the columns that were left out; with their value, if it is the same in all rows.
-    pub left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Table {
     /// A table with these columns.
-    pub fn new(columns: impl IntoIterator<Item = impl Into<Column>>) -> Self {
+    pub(crate) fn new(columns: impl IntoIterator<Item = impl Into<Column>>) -> Self {
         let columns: Vec<Column> = columns.into_iter().map(Into::into).collect();
         let head = columns.iter().map(|column| column.head.clone()).collect();
         Self { columns, rows: vec![head] }
     }
 
     /// Appends a row; cells past the last column are dropped, missing ones are empty.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         let mut cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }
 
     /// The table in lines of at most `width` columns, unless the numbers that must stay are wider.
-    #[must_use]
-    pub fn fit(&self, width: usize) -> Fitted {
+    pub(crate) fn fit(&self, width: usize) -> Fitted {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let mut left_out = Vec::new();
         let natural: Vec<usize> = shown.iter().map(|&column| self.natural(column)).collect();

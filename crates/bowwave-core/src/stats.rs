@@ -6,6 +6,7 @@ use crate::readahead::Reason;
 
 /// What a cache, or one file of it, has done so far. Pages unless said otherwise; all only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Reads.
     pub reads: u64,

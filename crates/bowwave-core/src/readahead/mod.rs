@@ -14,6 +14,8 @@ pub use none::NoReadahead;
 pub use on_demand::{OnDemand, Variant};
 pub use range::{Clusters, LustreStat, Range, RangeConfig};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
+#[cfg(feature = "ablation")]
+pub use stream::{Tuning, set_tuning};
 pub use stride::Stride;
 
 use alloc::boxed::Box;

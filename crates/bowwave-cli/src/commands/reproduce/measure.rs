@@ -13,9 +13,6 @@ pub(super) const OF: &str = "overheads";
 const ROUNDS: usize = 41;
 
 /// Adds a row for each workload: nanoseconds a page of either algorithm.
-///
-/// # Errors
-/// If the cache refuses its configuration.
 pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     for workload in Workload::ALL {
         let ours = nanoseconds(workload)?;
