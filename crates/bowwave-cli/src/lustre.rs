@@ -7,7 +7,7 @@ use bowwave_core::{LustreStat, Stats};
 /// Lustre's counters, as in `llite.*.read_ahead_stats`; nothing if none has counted, as under any other policy.
 pub(crate) fn counters(stats: &Stats) -> BTreeMap<&'static str, u64> {
     let mut counters: BTreeMap<_, _> =
-        LustreStat::ALL.into_iter().map(|stat| (stat.name(), stats.lustre(stat))).collect();
+        LustreStat::ALL.into_iter().map(|stat| (stat.name(), stat.of(stats))).collect();
     if counters.values().all(|&count| count == 0) {
         return BTreeMap::new();
     }
@@ -35,9 +35,9 @@ mod tests {
         let mut stats = Stats::default();
         (stats.pages_wasted, stats.pages_thrashed) = (2, 1);
         assert!(counters(&stats).is_empty());
-        stats.lustre[LustreStat::MmapRangeRead as usize] = 5;
+        stats.events[LustreStat::MmapRangeRead as usize] = 5;
         let before = stats;
-        stats.lustre[LustreStat::MmapRangeRead as usize] = 7;
+        stats.events[LustreStat::MmapRangeRead as usize] = 7;
         assert_eq!(counters(&stats)["mmap range read"], 7);
         assert_eq!(counters(&stats)["read but discarded"], 3);
         assert_eq!((moved(&before, &stats)["mmap range read"], moved(&before, &stats)["misses"]), (2, 0));

@@ -97,7 +97,7 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
 
 /// A readahead policy, by name.
 pub(crate) fn policy() -> impl TypedValueParser<Value = Policy> {
-    one_of(Policy::ALL.map(|policy| (policy.name(), policy)))
+    one_of(bowwave_baselines::ALL.map(|policy| (policy.name(), policy)))
 }
 
 /// What `explain` explains.
@@ -112,7 +112,7 @@ pub(crate) enum Explained {
 /// A readahead policy of files or of swap, by name.
 pub(crate) fn explained() -> impl TypedValueParser<Value = Explained> {
     let swap = SwapPolicy::ALL.into_iter().filter(|&policy| policy != SwapPolicy::None);
-    let files = Policy::ALL.into_iter().map(|policy| (policy.name(), Explained::Files(policy)));
+    let files = bowwave_baselines::ALL.into_iter().map(|policy| (policy.name(), Explained::Files(policy)));
     one_of(files.chain(swap.map(|policy| (policy.name(), Explained::Swap(policy)))))
 }
 

@@ -8,7 +8,6 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bowwave_core::Policy;
 use browser::Browser;
 use common::{bowwave, directory, failure, output_with_input, run, run_with_input};
 use serde_json::{Value, json};
@@ -80,7 +79,7 @@ fn all_policies_come_with_what_none_of_them_can_beat() {
         ["--policy", "all", "--device", "hdd,nvme,s3,lustre", "--cache", "64KiB,unlimited", "--json"];
     let text = run(bowwave().arg("replay").arg(sample("grep.strace")).args(command));
     let rows = rows(&text);
-    let policies = Policy::ALL.len();
+    let policies = bowwave_baselines::ALL.len();
     assert_eq!(rows.len(), 4 * 2 * (policies + 1));
     for group in rows.chunks(policies + 1) {
         let (oracle, runs) = group.split_last().expect("not empty");
@@ -420,7 +419,7 @@ fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
             .args(["--policy", "all", "--device", "hdd,nvme,s3"])
             .arg("--html")
             .arg(&page));
-        assert_eq!(table.lines().count(), 1 + 3 * (Policy::ALL.len() + 1), "{table}");
+        assert_eq!(table.lines().count(), 1 + 3 * (bowwave_baselines::ALL.len() + 1), "{table}");
         let mut browser = match Browser::start(&folder.join("profile")) {
             Ok(browser) => browser,
             Err(reason) => return println!("skipped: {reason}"),
@@ -450,10 +449,10 @@ fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
         // The oracle of each device.
         assert_eq!(
             (&seen["bars"], &seen["oracles"]),
-            (&json!(3 * (Policy::ALL.len() + 1)), &json!(3)),
+            (&json!(3 * (bowwave_baselines::ALL.len() + 1)), &json!(3)),
             "{log}: {seen}"
         );
-        assert_eq!(seen["rows"], json!(3 * Policy::ALL.len()), "{log}: {seen}");
+        assert_eq!(seen["rows"], json!(3 * bowwave_baselines::ALL.len()), "{log}: {seen}");
     }
 }
 

@@ -14,6 +14,29 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+/// Declares an enum whose values have names in reports and on command lines.
+macro_rules! named_enum {
+    ($(#[$meta:meta])* pub enum $Enum:ident { $($(#[$about:meta])* $Value:ident = $name:literal,)* }) => {
+        $(#[$meta])*
+        pub enum $Enum {
+            $($(#[$about])* $Value,)*
+        }
+
+        impl $Enum {
+            /// Every value, in order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$Value),*];
+
+            /// The name in reports and on command lines.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Value => $name,)*
+                }
+            }
+        }
+    };
+}
+
 mod cache;
 pub mod check;
 mod config;
@@ -38,8 +61,8 @@ pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use readahead::{
-    Access, Account, Clusters, Detector, FillReport, LinuxConfig, LustreStat, Plan, Plans, Policy, Pressure,
-    RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
+    Access, Account, Asked, Clusters, Detector, FileMemory, FillReport, LustreStat, Plan, Plans, Policy,
+    PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
 };
 #[cfg(feature = "ablation")]
 pub use readahead::{Tuning, set_tuning};

@@ -2,7 +2,7 @@
 
 use core::ops::AddAssign;
 
-use crate::readahead::{LustreStat, Reason};
+use crate::readahead::Reason;
 
 /// What a cache, or one file of it, has done so far. Pages unless said otherwise; all only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,11 +69,14 @@ pub struct Stats {
     pub lookups_more: u64,
     /// Decisions by reason, in the order of [`Reason::ALL`].
     pub decisions: [u64; Reason::ALL.len()],
-    /// What Lustre counts (not pages, but events), in the order of [`LustreStat::ALL`]; policy `range` only.
-    pub lustre: [u64; LustreStat::ALL.len()],
+    /// Events that the policy counts ([`Plans::note`](crate::Plans::note)), by their numbers.
+    pub events: [u64; Self::EVENTS],
 }
 
 impl Stats {
+    /// Most kinds of events that a policy counts.
+    pub const EVENTS: usize = 16;
+
     /// Pages were there, of as many reads.
     pub(crate) fn count_hits(&mut self, reads: u64, pages: u64) {
         self.reads += reads;
@@ -85,12 +88,6 @@ impl Stats {
     #[must_use]
     pub fn decided(&self, reason: Reason) -> u64 {
         self.decisions[reason as usize]
-    }
-
-    /// How often something happened that Lustre counts.
-    #[must_use]
-    pub fn lustre(&self, stat: LustreStat) -> u64 {
-        self.lustre[stat as usize]
     }
 
     /// Page-cache look-ups that Linux would have made for the same reads and decisions, with the same policy:
@@ -143,7 +140,7 @@ impl AddAssign for Stats {
         for (mine, theirs) in self.decisions.iter_mut().zip(other.decisions) {
             *mine += theirs;
         }
-        for (mine, theirs) in self.lustre.iter_mut().zip(other.lustre) {
+        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
             *mine += theirs;
         }
     }

@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::thread;
 
-use bowwave_core::LinuxConfig;
+use bowwave_baselines::LinuxConfig;
 
 use crate::Failure;
 use crate::interrupt::{Interrupt, Second};

@@ -1,9 +1,9 @@
 //! What readers do to a policy that is by itself, without a cache: the accesses are those that its own plans lead to.
 
-use bowwave_core::{Access, PageIndex, PageRange, Plan, Trigger};
+use bowwave_core::{Access, PageIndex, PageRange, Plans, Trigger};
 
 /// Asks the policy.
-pub(crate) type Decide<'a> = dyn FnMut(Access) -> Plan + 'a;
+pub(crate) type Decide<'a> = dyn FnMut(Access) -> Plans + 'a;
 
 /// Pages of the largest window.
 pub(crate) const WINDOW: u64 = 32;
@@ -60,6 +60,6 @@ fn access(page: u64, prev: Option<u64>, trigger: Trigger) -> Access {
     Access::read(PageRange::new(page, page + 1), prev.map(PageIndex), trigger)
 }
 
-fn marked(plan: Plan, otherwise: u64) -> u64 {
-    plan.mark.map_or(otherwise, |mark| mark.0)
+fn marked(plans: Plans, otherwise: u64) -> u64 {
+    plans.iter().next().and_then(|plan| plan.mark).map_or(otherwise, |mark| mark.0)
 }

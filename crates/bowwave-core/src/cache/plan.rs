@@ -91,7 +91,7 @@ impl Cache {
             stats.lookups_more += plan.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
         let asked_at = page;
-        let placed = self.file(file).placed;
+        let placed = self.file(file).memory.placed;
         let asked =
             Flags::NONE.with(Flag::Placed, placed).with(Flag::Once, plan.once).with(Flag::Kept, plan.kept);
         let ahead = asked.with(Flag::Unused, true).with(Flag::Planned, plan.reason == Reason::Planned);

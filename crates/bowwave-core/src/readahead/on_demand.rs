@@ -17,9 +17,7 @@
 //!
 //! Consequence of the second row: reading every second page is random to the paper's figure and ramps up in the patch.
 
-use alloc::boxed::Box;
-
-use super::{Access, Plan, Readahead, Reason, View};
+use super::{Access, Plan, Plans, Readahead, Reason, View};
 use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex};
 use crate::window::{initial_size, next_size};
@@ -46,11 +44,7 @@ pub enum Variant {
 }
 
 impl Readahead for OnDemand {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(*self)
-    }
-
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
+    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans {
         let plan = match self.variant {
             Variant::Paper => self.paper(&access, view.ra_pages),
             Variant::Patch => self.patch(&access, view.ra_pages),
@@ -60,7 +54,7 @@ impl Readahead for OnDemand {
             self.readahead_index = plan.window.range().end;
             self.lookahead_index = plan.window.mark().unwrap_or(self.readahead_index);
         }
-        plan
+        plan.into()
     }
 }
 
@@ -169,7 +163,7 @@ mod tests {
         let view = View::of_nothing(32);
         let request = PageRange::new(request.0, request.1);
         let access = Access::read(request, prev.map(PageIndex), trigger);
-        policy.on_access(access, view)
+        *policy.on_access(access, view).iter().next().expect("one window")
     }
 
     #[test]

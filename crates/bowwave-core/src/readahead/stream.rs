@@ -97,7 +97,6 @@ pub use scores::{Detector, Scores};
 #[cfg(feature = "ablation")]
 pub use tuning::{Tuning, set_tuning};
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use self::entry::{Entry, Join, Way};
@@ -106,7 +105,7 @@ use self::pace::Pace;
 use self::runs::{Foretold, Runs};
 use self::table::Table;
 use self::tuning::tuning;
-use super::{Access, FillReport, Plan, Readahead, Reason, View};
+use super::{Access, FillReport, Plan, Plans, Readahead, Reason, View};
 use crate::event::Trigger;
 use crate::id::HandleId;
 use crate::page::{PageIndex, PageRange};
@@ -149,11 +148,11 @@ struct Wanted {
 }
 
 impl Readahead for Stream {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(self.clone())
-    }
-
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
+    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans {
+        if access.trigger == Trigger::Mapped {
+            self.mapped(access.handle, access.request);
+            return Plans::default();
+        }
         self.more.clear();
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
         self.asked = PageRange::new(access.page.0, end);
@@ -166,16 +165,21 @@ impl Readahead for Stream {
             mapped: access.mapped.is_some(),
         };
         if access.mapped == Some(Pattern::Random) {
-            return wanted.alone();
+            return wanted.alone().into();
         }
         self.table.read_by(access.handle);
         self.pace.look(access.now, view.account.consumed, view.pressure);
         self.follow_hits(&access);
         let plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),
-            Trigger::Mark | Trigger::Advice => self.marked(wanted, view),
+            _ => self.marked(wanted, view),
         };
-        Plan { scores: Some(self.scores), ..plan }
+        let scores = Some(self.scores);
+        let mut plans = Plans::from(Plan { scores, ..plan });
+        while let Some(plan) = self.more.pop() {
+            plans.push(Plan { scores, ..plan });
+        }
+        plans
     }
 
     fn on_fill(&mut self, report: &FillReport) {
@@ -190,8 +194,11 @@ impl Readahead for Stream {
             entry.waited |= report.waited_ns.is_some_and(|waited| waited > 0);
         }
     }
+}
 
-    fn on_mapped(&mut self, handle: HandleId, range: PageRange) {
+impl Stream {
+    /// A touch of the first page mapped the whole range.
+    fn mapped(&mut self, handle: HandleId, range: PageRange) {
         self.table.read_by(handle);
         let Some(last) = self.table.last() else { return };
         if matches!(last.way, Way::New | Way::Up) && (last.lo..last.edge).contains(&range.start.0) {
@@ -200,12 +207,6 @@ impl Readahead for Stream {
         }
     }
 
-    fn more(&mut self, _access: Access, _view: View<'_>) -> Option<Plan> {
-        self.more.pop().map(|plan| Plan { scores: Some(self.scores), ..plan })
-    }
-}
-
-impl Stream {
     /// The state of a file that nobody has read.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {

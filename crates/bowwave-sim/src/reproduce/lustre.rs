@@ -274,7 +274,7 @@ fn faults(
         max_us: row.latency_ns.max as f64 / 1e3,
         amplification: row.amplification,
         faults: machine.reads().0,
-        ranges: machine.cache().stats().lustre(LustreStat::MmapRangeRead),
+        ranges: LustreStat::MmapRangeRead.of(&machine.cache().stats()),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_core::{Detector, Scores, Trigger};
+use bowwave_core::{Detector, Scores};
 use bowwave_trace::Record;
 use serde::Serialize;
 
@@ -72,7 +72,7 @@ impl<'a> Lines<'a> {
             file: &record.file,
             page: decision.page.0,
             req_pages: decision.req_pages.0,
-            trigger: trigger_name(decision.trigger),
+            trigger: decision.trigger.name(),
             reason: decision.plan.reason.name(),
             start: window.start.0,
             size: window.size.0,
@@ -113,12 +113,4 @@ fn columns(cells: [&str; 9], submitted: &str, mark: &str, file: &str) -> String 
 
 fn detectors(scores: Scores) -> BTreeMap<&'static str, u8> {
     Detector::ALL.into_iter().map(|detector| (detector.name(), scores.of(detector))).collect()
-}
-
-fn trigger_name(trigger: Trigger) -> &'static str {
-    match trigger {
-        Trigger::Miss => "miss",
-        Trigger::Mark => "mark",
-        Trigger::Advice => "advice",
-    }
 }

@@ -78,7 +78,7 @@ impl Bench {
     }
 
     fn counted(&self, stat: LustreStat) -> u64 {
-        self.cache.stats().lustre(stat)
+        stat.of(&self.cache.stats())
     }
 }
 

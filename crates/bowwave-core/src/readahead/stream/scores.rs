@@ -4,48 +4,30 @@
 use super::tuning::{Tuning, tuning};
 use core::fmt;
 
-/// A detector of an access pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Detector {
-    /// The next read begins where the last one ended, or shortly after.
-    Sequential,
-    /// The next read ends where the last one began.
-    Backward,
-    /// Runs begin at an equal distance from each other.
-    Stride,
-    /// The next run is at least as long as the last ones were.
-    Cluster,
-    /// The offset deltas between runs repeat.
-    Jumps,
-    /// All of a small file is read.
-    Whole,
-    /// More of the last pages of the file is read.
-    Tail,
+named_enum! {
+    /// A detector of an access pattern.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Detector {
+        /// The next read begins where the last one ended, or shortly after.
+        Sequential = "sequential",
+        /// The next read ends where the last one began.
+        Backward = "backward",
+        /// Runs begin at an equal distance from each other.
+        Stride = "stride",
+        /// The next run is at least as long as the last ones were.
+        Cluster = "cluster",
+        /// The offset deltas between runs repeat.
+        Jumps = "jumps",
+        /// All of a small file is read.
+        Whole = "whole",
+        /// More of the last pages of the file is read.
+        Tail = "tail",
+    }
 }
 
 /// A score for each detector: from 0, wrong lately, to [`Scores::MAX`], right lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scores([u8; Detector::ALL.len()]);
-
-impl Detector {
-    /// Every detector.
-    pub const ALL: [Self; 7] =
-        [Self::Sequential, Self::Backward, Self::Stride, Self::Cluster, Self::Jumps, Self::Whole, Self::Tail];
-
-    /// The name that `explain --json` prints.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Backward => "backward",
-            Self::Stride => "stride",
-            Self::Cluster => "cluster",
-            Self::Jumps => "jumps",
-            Self::Whole => "whole",
-            Self::Tail => "tail",
-        }
-    }
-}
 
 impl Scores {
     /// The best score.

@@ -49,7 +49,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const STORE: &str = "s3-steady";
 /// 1 MiB.
 const RA_PAGES: u32 = 256;
-const POLICIES: [Policy; 5] = [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream];
+const POLICIES: [Policy; 5] =
+    [Policy::None, Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range, Policy::Stream];
 /// A call, a wake-up and a copy of a machine of today.
 const HOST: Host = Host { call_ns: 1_000, wait_ns: 5_000, copy_ns_a_kib: 100.0 };
 
