@@ -105,7 +105,7 @@ impl Run {
     }
 
     fn add(&mut self, reached: &mut Reached) {
-        let job = Job { number: self.added, start: self.rng.below(1024), failures: 0, due: self.now };
+        let job = Job { number: self.added, start: self.rng.below(256), failures: 0, due: self.now };
         self.added += 1;
         let urgency = if self.rng.chance(50) { Urgency::Demand } else { Urgency::Readahead };
         let request = request(job, urgency);
@@ -116,7 +116,8 @@ impl Run {
     }
 
     fn promote(&mut self, reached: &mut Reached) {
-        let Some((&number, &id)) = self.waiting.iter().next() else { return };
+        let Some(at) = self.rng.index(self.waiting.len()) else { return };
+        let Some((&number, &id)) = self.waiting.iter().nth(at) else { return };
         let (now, before) = (self.now, self.dispatcher.waiting());
         assert_eq!(self.dispatcher.payload_mut(id).map(|job| job.number), Some(number));
         let renamed = if self.rng.chance(50) {
