@@ -48,6 +48,7 @@ mod page;
 pub mod readahead;
 mod request;
 pub mod schedule;
+pub mod slab;
 mod stats;
 pub mod swap;
 mod time;

@@ -32,7 +32,6 @@ mod plan;
 mod planned;
 mod read;
 mod reclaim;
-mod slab;
 mod table;
 mod write;
 mod write_back;
@@ -53,10 +52,10 @@ use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::readahead::{Asked, FileMemory, Readahead};
 use crate::request::{Part, Pattern, Request};
+use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::time::Instant;
 use crate::write::WriteBackConfig;
-use slab::Slab;
 
 /// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
 ///
@@ -75,8 +74,8 @@ pub struct Cache {
     frames: Frames,
     files: Vec<Option<File>>,
     handles: Vec<Option<Handle>>,
-    fills: Slab<FillState>,
-    waits: Slab<Wait>,
+    fills: Slab<Option<FillState>>,
+    waits: Slab<Option<Wait>>,
     /// Reads that found too few frames, oldest first.
     starved: VecDeque<StarvedRead>,
     reclaim: reclaim::Reclaim,

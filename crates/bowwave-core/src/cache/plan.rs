@@ -209,7 +209,7 @@ impl Cache {
         // What is asked for again was asked for by readers.
         let ahead = if exact { 0 } else { unasked };
         self.ahead += ahead;
-        let id = self.fills.insert(FillState {
+        let id = self.fills.insert_keyed(FillState {
             file,
             range,
             ahead,

@@ -256,7 +256,7 @@ impl Cache {
             return false;
         }
         let frames = Vec::with_capacity(present.len());
-        let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
+        let wait = self.waits.insert_keyed(Wait { waiter, file, range, frames, pending: 0, error: None });
         self.walk(&mut walk, &mut present, &mut Waiting { wait, out });
         self.finish_wait(wait, out);
         true
