@@ -40,6 +40,7 @@ test: lint
 	$(CARGO) test --locked --workspace
 	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
+	tools/packages.sh
 	@tools/setup.sh cost
 	$(CARGO) xtask cost
 	@tools/setup.sh python fuzz verify programs power databases

@@ -1,16 +1,4 @@
-//! Readahead policies that exist to be compared with, built on the public port of `bowwave-core` alone.
-//!
-//! | policy | what it is |
-//! |---|---|
-//! | [`LEGACY`] | Linux 2.6.20, the baseline of the OLS'07 paper (002) |
-//! | [`ON_DEMAND_PATCH`] | on-demand readahead as in the patch (000), to the letter |
-//! | [`LINUX`] | today's Linux (6.18); [`linux`] sets it up otherwise |
-//! | [`RANGE_LITERAL`] | `range` with the ranges of document 003, to the letter |
-//!
-//! ```
-//! let config = bowwave_core::Config { policy: bowwave_baselines::LEGACY, ..Default::default() };
-//! assert_eq!(bowwave_baselines::policy("legacy"), Some(config.policy));
-//! ```
+#![doc = include_str!("../README.md")]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -32,7 +32,7 @@ pub const RETRIES_MAX: u32 = 5;
 /// Shorter pauses fail with the store; longer ones delay a page that the store has by then.
 const RETRY_PAUSE_NS: u64 = 1_000_000;
 
-/// The requests for one store, each with a payload of the driver. See the [module](self).
+/// The requests for one store, each with a payload of the driver.
 #[derive(Debug)]
 pub struct Dispatcher<T> {
     scheduler: Scheduler,
