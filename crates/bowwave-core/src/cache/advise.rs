@@ -48,7 +48,7 @@ impl Cache {
                 } else {
                     Plan::new(page, range.count().0, 0, Reason::Forced).into()
                 };
-                for &plan in plans.iter() {
+                for plan in plans.iter() {
                     self.carry_out(&mut walk, page, trigger, plan, out);
                 }
             }

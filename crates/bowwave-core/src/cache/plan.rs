@@ -74,12 +74,12 @@ impl Cache {
         walk: &mut Walk,
         page: PageIndex,
         trigger: Trigger,
-        plan: Plan,
+        plan: &Plan,
         sink: &mut impl Sink,
     ) {
         let Walk { handle, file, .. } = *walk;
         let req_pages = walk.request().end - page;
-        let mut decision = Decision { handle, file, page, req_pages, trigger, plan, mark: None };
+        let mut decision = Decision { handle, file, page, req_pages, trigger, plan: *plan, mark: None };
         let place = sink.begin(&decision);
         if let Some(done) = plan.done {
             self.let_go(file, done);

@@ -247,7 +247,7 @@ impl Cache {
         self.look_behind(walk.file, itinerary, position);
         let wanted = walk.request().end - page;
         let plan = Plan::new(page, wanted.0, 0, Reason::Planned);
-        self.carry_out(walk, page, Trigger::Miss, plan, sink);
+        self.carry_out(walk, page, Trigger::Miss, &plan, sink);
         let rest = itinerary.pages_from(position).map_or(0, |pages| pages.count().0);
         itinerary.begin_at(position + wanted.0.min(rest));
         self.go_on(itinerary, walk, page, Trigger::Miss, sink);
@@ -316,7 +316,7 @@ impl Cache {
                 itinerary.since_mark += missing;
             }
             itinerary.went(start, missing);
-            self.carry_out(walk, page, trigger, plan, sink);
+            self.carry_out(walk, page, trigger, &plan, sink);
         }
     }
 

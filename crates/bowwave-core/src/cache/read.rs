@@ -383,7 +383,7 @@ impl Cache {
             return frame;
         }
         let plan = Plan::new(page, 1, 0, Reason::Demand);
-        self.carry_out(walk, page, Trigger::Miss, plan, sink);
+        self.carry_out(walk, page, Trigger::Miss, &plan, sink);
         self.table
             .get(walk.file, page)
             .frame()
@@ -399,21 +399,22 @@ impl Cache {
         self.stats_mut(walk.file).policy_calls += u64::from(!asked.every_access);
         if trigger == Trigger::Mark && self.congested {
             let plan = Plan::new(page, 0, 0, Reason::Deferred);
-            self.carry_out(walk, page, trigger, plan, sink);
+            self.carry_out(walk, page, trigger, &plan, sink);
             return;
         }
         let random = pattern == Pattern::Random && !asked.every_access;
         if random && !asked.advice && walk.mapped.is_none() {
             if trigger == Trigger::Miss {
                 let plan = Plan::new(page, (walk.request().end - page).0, 0, Reason::Forced);
-                self.carry_out(walk, page, trigger, plan, sink);
+                self.carry_out(walk, page, trigger, &plan, sink);
             }
             return;
         }
         let (access, view, policy) = self.question(walk, page, trigger);
         let plans = policy.on_access(access, view);
         // Under random advice a fault reads its own window alone.
-        for &plan in plans.iter().take(if random { 1 } else { usize::MAX }) {
+        let (first, more) = plans.split();
+        for plan in first.into_iter().chain(if random { &[] } else { more }) {
             self.carry_out(walk, page, trigger, plan, sink);
         }
     }
@@ -427,10 +428,12 @@ impl Cache {
         let plans = policy.on_access(access, view);
         walk.next = plans.next;
         let trigger = if missing { Trigger::Miss } else { Trigger::Mark };
-        for &plan in plans.iter() {
+        for plan in plans.iter() {
             self.carry_out(walk, page, trigger, plan, sink);
         }
-        plans.count(&mut self.stats_mut(walk.file).events);
+        if plans.has_noted() {
+            plans.count(&mut self.stats_mut(walk.file).events);
+        }
     }
 
     /// What a policy is asked about a page, and the policy.

@@ -451,6 +451,7 @@ impl Plan {
 
 impl Plans {
     /// Adds a window behind the others.
+    #[inline]
     pub fn push(&mut self, plan: Plan) {
         match &self.first {
             None => self.first = Some(plan),
@@ -464,6 +465,18 @@ impl Plans {
         self.noted |= 1 << event;
     }
 
+    /// Whether an event was noted.
+    #[inline]
+    pub(crate) fn has_noted(&self) -> bool {
+        self.noted != 0
+    }
+
+    /// The first window, and those behind it.
+    #[inline]
+    pub(crate) fn split(&self) -> (Option<&Plan>, &[Plan]) {
+        (self.first.as_ref(), &self.more)
+    }
+
     /// Adds what was noted to the counters of a file.
     pub(crate) fn count(&self, events: &mut [u64; Stats::EVENTS]) {
         let mut noted = self.noted;
@@ -474,12 +487,14 @@ impl Plans {
     }
 
     /// The windows, in order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Plan> {
         self.first.iter().chain(&self.more)
     }
 }
 
 impl From<Plan> for Plans {
+    #[inline]
     fn from(plan: Plan) -> Self {
         Self { first: Some(plan), ..Self::default() }
     }

@@ -170,14 +170,14 @@ impl Readahead for Stream {
         self.table.read_by(access.handle);
         self.pace.look(access.now, view.account.consumed, view.pressure);
         self.follow_hits(&access);
-        let plan = match access.trigger {
+        let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),
             _ => self.marked(wanted, view),
         };
-        let scores = Some(self.scores);
-        let mut plans = Plans::from(Plan { scores, ..plan });
+        plan.scores = Some(self.scores);
+        let mut plans = Plans::from(plan);
         while let Some(plan) = self.more.pop() {
-            plans.push(Plan { scores, ..plan });
+            plans.push(Plan { scores: Some(self.scores), ..plan });
         }
         plans
     }
