@@ -82,10 +82,9 @@ enum Wait {
 }
 
 impl Readahead for Legacy {
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans {
-        let mut plans = Plans::default();
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
         if let Trigger::Lookup { .. } = access.trigger {
-            self.ask(access.page.0, access.req_pages(), view, &mut plans);
+            self.ask(access.page.0, access.req_pages(), view, plans);
             plans.next = PageIndex(self.prev_page.wrapping_add(1));
         } else {
             // The lookup left the page out: note the miss, and read the page alone.
@@ -94,7 +93,6 @@ impl Readahead for Legacy {
             self.cache_hit = 0;
             plans.push(Plan::new(access.page, 1, 0, Reason::Demand));
         }
-        plans
     }
 }
 
@@ -245,7 +243,8 @@ mod tests {
     fn ask(policy: &mut Legacy, page: u64, req: u64, view: View<'_>) -> (Vec<(Reason, u64, u64)>, u64) {
         let request = PageRange::new(page, page + req);
         let access = Access::read(request, None, Trigger::Lookup { missing: true, fresh: false });
-        let plans = policy.on_access(access, view);
+        let mut plans = Plans::default();
+        policy.on_access(access, view, &mut plans);
         (windows(&plans), plans.next.0)
     }
 
@@ -335,12 +334,14 @@ mod tests {
         let mut policy = Legacy::new();
         ask(&mut policy, 0, 4, free(32));
         let miss = Access { page: PageIndex(2), ..Access::read(PageRange::new(0, 4), None, Trigger::Miss) };
-        assert_eq!(windows(&policy.on_access(miss, free(32))), [(Reason::Demand, 2, 1)]);
+        let mut plans = Plans::default();
+        policy.on_access(miss, free(32), &mut plans);
+        assert_eq!(windows(&plans), [(Reason::Demand, 2, 1)]);
         assert_eq!(ask(&mut policy, 4, 4, free(32)).0, [(Reason::Ahead, 8, 6)]);
         assert_eq!(ask(&mut policy, 8, 4, free(32)).0, [(Reason::Ahead, 14, 12)]);
         let mut policy = Legacy::new();
         ask(&mut policy, 0, 1, free(32));
-        policy.on_access(miss, free(32));
+        policy.on_access(miss, free(32), &mut Plans::default());
         assert_eq!(ask(&mut policy, 1, 1, free(32)).0, [(Reason::Ahead, 4, 4)]);
     }
 

@@ -8,13 +8,15 @@ extern crate std;
 
 mod legacy;
 mod linux;
+mod patch;
 
 pub use legacy::Legacy;
 pub use linux::{Linux, LinuxConfig, linux};
+pub use patch::OnDemandPatch;
 
 use alloc::boxed::Box;
 
-use bowwave_core::readahead::{OnDemand, Range, Variant};
+use bowwave_core::readahead::Range;
 use bowwave_core::{Asked, Clusters, Config, FileMemory, Policy, PolicyKind, RangeConfig, Readahead};
 
 /// Linux 2.6.20.
@@ -75,10 +77,17 @@ impl PolicyKind for Published {
         }
     }
 
+    fn counters(&self) -> &'static [&'static str] {
+        match self {
+            Self::Legacy | Self::OnDemandPatch => &[],
+            Self::RangeLiteral => Range::COUNTERS,
+        }
+    }
+
     fn build(&self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead> {
         match self {
             Self::Legacy => Box::new(Legacy::new()),
-            Self::OnDemandPatch => Box::new(OnDemand::new(Variant::Patch)),
+            Self::OnDemandPatch => Box::new(OnDemandPatch::default()),
             Self::RangeLiteral => {
                 let range = RangeConfig { clusters: Clusters::Literal, ..config.range };
                 Box::new(Range::new(&Config { range, ..config.clone() }, file))

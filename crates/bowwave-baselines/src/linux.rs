@@ -92,14 +92,14 @@ pub struct Linux {
 }
 
 impl Readahead for Linux {
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans {
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
         let (page, req) = (access.page, access.req_pages());
         let plan = match (access.mapped, access.trigger) {
             (_, Trigger::Advice) => self.forced(page, req, view),
             (Some(pattern), Trigger::Found { in_flight }) => {
                 let counts = pattern != Pattern::Random && !in_flight;
                 self.mmap_miss = self.mmap_miss.saturating_sub(counts.into());
-                return Plans::default();
+                return;
             }
             // Random advice concerns misses only: marks from before still work.
             (None, Trigger::Mark) => self.mark_hit(&access, req, view),
@@ -109,7 +109,7 @@ impl Readahead for Linux {
             (Some(Pattern::Sequential), _) if access.random => self.forced(page, view.ra_pages, view),
             (Some(pattern), _) => self.faulted(&access, pattern, view),
         };
-        plan.into()
+        plans.push(plan);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant as Clock;
 
 use bowwave_core::{
     Access, Action, Cache, Config, FileId, FileMemory, HandleId, Instant, PageCount, PageIndex, PageRange,
-    Policy, Trigger, View, Waiter,
+    Plans, Policy, Trigger, View, Waiter,
 };
 
 const ROUNDS: usize = 31;
@@ -28,6 +28,7 @@ fn main() {
 /// The policy alone.
 fn plan(policy: Policy) {
     let mut state = policy.build(&Config::default(), &mut FileMemory::default());
+    let mut plans = Plans::default();
     report(&format!("plan {policy}"), |round| {
         for call in 0..CALLS {
             let page = PageIndex(round * CALLS + call * 3);
@@ -38,7 +39,9 @@ fn plan(policy: Policy) {
                 false => trigger,
             };
             let access = Access::read(request, Some(PageIndex(page.0 - page.0 % 2)), trigger);
-            black_box(state.on_access(black_box(access), View::of_nothing(32)));
+            plans.clear();
+            state.on_access(black_box(access), View::of_nothing(32), &mut plans);
+            black_box(&plans);
         }
     });
 }

@@ -33,7 +33,7 @@ struct Handle {
 
 impl Readahead for Handle {
     /// A miss reads the request and as much behind it; a mark reads a window of twice the size.
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans {
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
         let (start, request, reason) = match access.trigger {
             Trigger::Mark => (self.end, 0, Reason::Lookahead),
             _ => (access.page, access.req_pages(), Reason::Miss),
@@ -41,7 +41,7 @@ impl Readahead for Handle {
         let largest = view.ra_pages.max(request);
         self.size = if request > 0 { request * 2 } else { self.size * 2 }.min(largest);
         self.end = start + PageCount(self.size);
-        Plan::new(start, self.size, self.size - request, reason).into()
+        plans.push(Plan::new(start, self.size, self.size - request, reason));
     }
 }
 

@@ -26,6 +26,9 @@ macro_rules! named_enum {
             /// Every value, in order.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$Value),*];
 
+            /// The names of [`ALL`](Self::ALL).
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
+
             /// The name in reports and on command lines.
             #[must_use]
             pub const fn name(self) -> &'static str {
@@ -62,7 +65,7 @@ pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use readahead::{
-    Access, Account, Asked, Clusters, Detector, FileMemory, FillReport, LustreStat, Plan, Plans, Policy,
+    Access, Account, Asked, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans, Policy,
     PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
 };
 #[cfg(feature = "ablation")]

@@ -67,15 +67,20 @@ pub struct Stats {
     pub policy_calls: u64,
     /// Page-cache look-ups beyond the first of each page that reads asked for. See [`lookups`](Self::lookups).
     pub lookups_more: u64,
-    /// Decisions by reason, in the order of [`Reason::ALL`].
-    pub decisions: [u64; Reason::ALL.len()],
-    /// Events that the policy counts ([`Plans::note`](crate::Plans::note)), by their numbers.
-    pub events: [u64; Self::EVENTS],
+    pub(crate) decisions: [u64; Reason::ALL.len()],
+    pub(crate) counters: [u64; Self::COUNTERS],
 }
 
 impl Stats {
-    /// Most kinds of events that a policy counts.
-    pub const EVENTS: usize = 16;
+    /// Most counters of a policy.
+    pub const COUNTERS: usize = 16;
+
+    /// A counter of the policy ([`Plans::note`](crate::Plans::note)), by its place in
+    /// [`Policy::counters`](crate::Policy::counters); 0 if the policy has no such counter.
+    #[must_use]
+    pub fn counter(&self, number: usize) -> u64 {
+        self.counters.get(number).copied().unwrap_or(0)
+    }
 
     /// Pages were there, of as many reads.
     pub(crate) fn count_hits(&mut self, reads: u64, pages: u64) {
@@ -140,7 +145,7 @@ impl AddAssign for Stats {
         for (mine, theirs) in self.decisions.iter_mut().zip(other.decisions) {
             *mine += theirs;
         }
-        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+        for (mine, theirs) in self.counters.iter_mut().zip(other.counters) {
             *mine += theirs;
         }
     }

@@ -40,7 +40,7 @@ pub use ahead::AheadBudget;
 pub use bowwave_backend as backend;
 pub use bowwave_backend::{Entry, EntryKind, ErrorKind, Identity};
 pub use bowwave_core::schedule::{Algorithm, SchedulerStats};
-pub use bowwave_core::{Advice, LustreStat, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
+pub use bowwave_core::{Advice, PageSize, Pattern, Policy, RangeConfig, Stats, StreamConfig};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use file::File;

@@ -42,14 +42,17 @@ impl Cache {
                 let part = Part::whole(handle, range.into());
                 let mut walk = Walk::new(part, self.handle(handle), nothing);
                 let (page, trigger) = (range.start, Trigger::Advice);
-                let plans = if self.handle(handle).asked.advice {
-                    let (access, view, policy) = self.question(&walk, page, trigger);
-                    policy.on_access(access, view)
+                if self.handle(handle).asked.advice {
+                    let (access, view, policy, plans) = self.question(&walk, page, trigger);
+                    policy.on_access(access, view, plans);
+                    let list = plans.take_list();
+                    for plan in &list {
+                        self.carry_out(&mut walk, page, trigger, plan, out);
+                    }
+                    self.plans.give_back(list);
                 } else {
-                    Plan::new(page, range.count().0, 0, Reason::Forced).into()
-                };
-                for plan in plans.iter() {
-                    self.carry_out(&mut walk, page, trigger, plan, out);
+                    let plan = Plan::new(page, range.count().0, 0, Reason::Forced);
+                    self.carry_out(&mut walk, page, trigger, &plan, out);
                 }
             }
             Advice::DontNeed => {

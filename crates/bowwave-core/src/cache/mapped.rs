@@ -98,8 +98,8 @@ impl Cache {
             let request = PageRange { start: page, end: range.end.max(page) };
             let nothing = PageRange { start: page, end: page };
             let walk = Walk::new(Part::whole(handle, request.into()), self.handle(handle), nothing);
-            let (access, view, policy) = self.question(&walk, page, Trigger::Mapped);
-            let _no_plans = policy.on_access(access, view);
+            let (access, view, policy, plans) = self.question(&walk, page, Trigger::Mapped);
+            policy.on_access(access, view, plans);
         }
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };

@@ -50,7 +50,7 @@ use crate::config::{Config, ConfigError};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Asked, FileMemory, Readahead};
+use crate::readahead::{Asked, FileMemory, Plans, Readahead};
 use crate::request::{Part, Pattern, Request};
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -89,8 +89,10 @@ pub struct Cache {
     /// Most pages that may be on their way ahead of readers, and how many are.
     ahead_max: u64,
     ahead: u64,
-    /// Plans of readers that have something left to be read ahead.
-    plans: u32,
+    /// Itineraries with something left to read ahead.
+    itineraries: u32,
+    /// The plans of the last decision, kept for their memory.
+    plans: Plans,
     /// Lent to the walk of an instant read, kept for its memory.
     scratch: Option<Box<instant::Scratch>>,
 }
@@ -198,7 +200,8 @@ impl Cache {
             unmapped: Vec::new(),
             ahead_max: u64::MAX,
             ahead: 0,
-            plans: 0,
+            itineraries: 0,
+            plans: Plans::default(),
             scratch: None,
         })
     }

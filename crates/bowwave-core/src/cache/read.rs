@@ -10,7 +10,7 @@ use crate::config::Eviction;
 use crate::event::{Action, Decision, FillError, ReadOutcome, Trigger, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{Access, Account, Limits, Plan, Pressure, Readahead, Reason, View};
+use crate::readahead::{Access, Account, Limits, Plan, Plans, Pressure, Readahead, Reason, View};
 use crate::request::{Part, Pattern, Request};
 use crate::time::Instant;
 
@@ -343,8 +343,8 @@ impl Cache {
             let in_flight = self.frames.get(frame).state == State::InFlight;
             waits = in_flight && self.is_awaited_by_plan(walk, self.frames.fill_of(frame));
             if walk.mapped.is_some() && self.handle(walk.handle).asked.found {
-                let (access, view, policy) = self.question(walk, page, Trigger::Found { in_flight });
-                let _no_plans = policy.on_access(access, view);
+                let (access, view, policy, plans) = self.question(walk, page, Trigger::Found { in_flight });
+                policy.on_access(access, view, plans);
             }
             let stats = self.stats_mut(walk.file);
             if in_flight {
@@ -410,13 +410,15 @@ impl Cache {
             }
             return;
         }
-        let (access, view, policy) = self.question(walk, page, trigger);
-        let plans = policy.on_access(access, view);
+        let (access, view, policy, plans) = self.question(walk, page, trigger);
+        policy.on_access(access, view, plans);
+        let list = plans.take_list();
         // Under random advice a fault reads its own window alone.
-        let (first, more) = plans.split();
-        for plan in first.into_iter().chain(if random { &[] } else { more }) {
+        let most = if random { 1 } else { list.len() };
+        for plan in list.iter().take(most) {
             self.carry_out(walk, page, trigger, plan, sink);
         }
+        self.plans.give_back(list);
     }
 
     /// Asks a policy of every access before a page is looked up.
@@ -424,19 +426,22 @@ impl Cache {
         self.stats_mut(walk.file).policy_calls += 1;
         let frame = self.table.get(walk.file, page).frame();
         let fresh = frame.is_some_and(|frame| self.frames.get_mut(frame).take(Flag::Fresh));
-        let (access, view, policy) = self.question(walk, page, Trigger::Lookup { missing, fresh });
-        let plans = policy.on_access(access, view);
+        let (access, view, policy, plans) = self.question(walk, page, Trigger::Lookup { missing, fresh });
+        policy.on_access(access, view, plans);
         walk.next = plans.next;
+        let list = plans.take_list();
         let trigger = if missing { Trigger::Miss } else { Trigger::Mark };
-        for plan in plans.iter() {
+        for plan in &list {
             self.carry_out(walk, page, trigger, plan, sink);
         }
-        if plans.has_noted() {
-            plans.count(&mut self.stats_mut(walk.file).events);
+        self.plans.give_back(list);
+        if self.plans.has_noted() {
+            let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
+            self.plans.count(&mut file.stats.counters);
         }
     }
 
-    /// What a policy is asked about a page, and the policy.
+    /// What a policy is asked about a page, the policy, and where its plans go.
     // Inlined, so that the answer is not put together in memory and read back at once.
     #[inline(always)]
     pub(super) fn question(
@@ -444,7 +449,7 @@ impl Cache {
         walk: &Walk,
         page: PageIndex,
         trigger: Trigger,
-    ) -> (Access, View<'_>, &mut dyn Readahead) {
+    ) -> (Access, View<'_>, &mut dyn Readahead, &mut Plans) {
         let free = self.readahead_allowance(walk.demand_left);
         let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
         let (pages, account) = (file.pages, Account::of(&file.stats));
@@ -480,7 +485,9 @@ impl Cache {
         let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested);
         let view = view.with(account, pressure);
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
-        (access, view, &mut **policy.expect("a handle has a readahead state, or its file has"))
+        self.plans.clear();
+        let policy = &mut **policy.expect("a handle has a readahead state, or its file has");
+        (access, view, policy, &mut self.plans)
     }
 
     /// Hands a pinned frame to a waiting read, and makes the read wait for its fill if it has one.

@@ -1,8 +1,8 @@
 //! Readahead policies: given an access that missed or met a mark, plan what to read.
 //!
-//! A policy plans and does nothing. It sees an [`Access`] and a read-only [`View`] of the cache and returns a
-//! [`Plan`]; the cache skips resident pages, cuts at the end of the file, applies the budget and sets the mark. So a policy
-//! cannot break an invariant, only choose badly.
+//! A policy plans and does nothing. It sees an [`Access`] and a read-only [`View`] of the cache, and
+//! pushes [`Plan`]s. The cache skips resident pages, cuts windows at the end of the file, applies the
+//! budget and sets the marks. So a policy cannot break an invariant; it can only choose badly.
 
 mod none;
 mod on_demand;
@@ -11,8 +11,8 @@ mod stream;
 mod stride;
 
 pub use none::NoReadahead;
-pub use on_demand::{OnDemand, Variant};
-pub use range::{Clusters, LustreStat, Range, RangeConfig};
+pub use on_demand::{OnDemand, follows};
+pub use range::{Clusters, Range, RangeConfig, RangeEvent};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]
 pub use stream::{Tuning, set_tuning};
@@ -38,8 +38,9 @@ use crate::time::Instant;
 ///
 /// Derive `Clone`: a copied handle starts with a copy of its source's state.
 pub trait Readahead: CloneState + fmt::Debug + Send {
-    /// Plans the I/O for an access; [`Access::trigger`] says why the policy is asked.
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans;
+    /// Pushes the I/O for an access to `plans`, which is empty; [`Access::trigger`] says why the policy
+    /// is asked.
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans);
 
     /// A fill of the file has succeeded. Only policies with [`Asked::per_file`] are told.
     fn on_fill(&mut self, _report: &FillReport) {}
@@ -67,6 +68,11 @@ pub trait PolicyKind: fmt::Debug + Send + Sync {
     /// What the policy is asked about besides misses and marks.
     fn asked(&self) -> Asked {
         Asked::default()
+    }
+
+    /// Names of the policy's own counters, by the numbers it gives to [`Plans::note`].
+    fn counters(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// The state of a handle, or a file, that has read nothing.
@@ -209,36 +215,55 @@ pub struct Window {
 /// A window to read, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The window, before clipping to what is missing and exists.
+    /// The window, before the cache clips it to what is missing and exists.
     pub window: Window,
-    /// The page to mark, if it is new: the first of the asynchronous part, unless a policy knows better.
+    /// The page to mark, if it is new: the first of the asynchronous part, unless the policy knows
+    /// better.
     pub mark: Option<PageIndex>,
-    /// If not 0, every page of the window that lies a multiple of so many pages from `mark` is marked, too, and a request
-    /// begins with it.
-    pub mark_every: u64,
-    /// If not 0, a request begins with every page that lies a multiple of so many pages behind the window's start: several
-    /// at once, of which a reader needs to wait for one.
-    pub part_every: u64,
-    /// Which pages of the window, if not all.
-    pub stride: Option<Stride>,
     /// Why.
     pub reason: Reason,
-    /// Pages that readers are done with: among those read once they are the next to go.
-    pub done: Option<PageRange>,
-    /// Memory is short, and what is read ahead will be used once, by all one can tell: when its reader comes to a page,
-    /// the one before becomes the next to go.
-    pub once: bool,
-    /// The reader has used as much as is ahead of it: where memory is short, what is read ahead outlasts what was read.
-    pub kept: bool,
-    /// How well the policy's detectors have foretold what this file's readers did, if it has any.
-    pub scores: Option<Scores>,
+    pub(crate) hints: Hints,
+}
+
+/// How a window is requested and retained, beyond its pages and its mark ([`Plan::with`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// Only the pages of a stride are read.
+    Stride(Stride),
+    /// Each page whose distance from [`Plan::mark`] is a multiple of this many pages is marked, too,
+    /// and begins a request.
+    MarkEvery(u64),
+    /// A request begins every this many pages from the start of the window. Requests are served side
+    /// by side, and a reader waits for one of them.
+    SplitEvery(u64),
+    /// Readers are done with these pages: they are the next to be evicted.
+    DropBehind(PageRange),
+    /// Memory is short and the window will be read once: each page is evicted next as soon as its
+    /// reader comes to the following one.
+    ReadOnce,
+    /// Under memory pressure the window outlasts pages that were used.
+    Retain,
+}
+
+/// The hints of a plan, each at most once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hints {
+    pub(crate) stride: Option<Stride>,
+    /// 0 for none, as `split_every`.
+    pub(crate) mark_every: u64,
+    pub(crate) split_every: u64,
+    /// Empty for none.
+    pub(crate) drop_behind: PageRange,
+    pub(crate) read_once: bool,
+    pub(crate) retain: bool,
+    /// The state of stream's detectors, for `explain`.
+    pub(crate) scores: Option<Scores>,
 }
 
 /// What to read, in order: usually one window, sometimes none or several.
 #[derive(Clone, Debug, Default)]
 pub struct Plans {
-    first: Option<Plan>,
-    more: Vec<Plan>,
+    list: Vec<Plan>,
     /// With [`Asked::every_access`]: the page of this request to ask at next. A page at or before
     /// the accessed one, or outside the request, means not again.
     pub next: PageIndex,
@@ -412,34 +437,47 @@ impl Access {
 
 impl Plan {
     /// A plan to read `size` pages from `start`, the last `async_size` of them ahead of the reader.
+    #[inline]
     #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
-        Self {
-            window,
-            mark: window.mark(),
-            mark_every: 0,
-            part_every: 0,
-            stride: None,
-            reason,
-            done: None,
-            once: false,
-            kept: false,
-            scores: None,
+        Self { window, mark: window.mark(), reason, hints: Hints::default() }
+    }
+
+    /// The plan with a hint. A later hint of one kind replaces an earlier one.
+    #[must_use]
+    pub fn with(mut self, hint: Hint) -> Self {
+        let hints = &mut self.hints;
+        match hint {
+            Hint::Stride(stride) => hints.stride = Some(stride),
+            Hint::MarkEvery(pages) => hints.mark_every = pages,
+            Hint::SplitEvery(pages) => hints.split_every = pages,
+            Hint::DropBehind(pages) => hints.drop_behind = pages,
+            Hint::ReadOnce => hints.read_once = true,
+            Hint::Retain => hints.retain = true,
         }
+        self
+    }
+
+    /// How well the policy's detectors have predicted this file's reads, if it has any.
+    #[must_use]
+    pub fn scores(&self) -> Option<Scores> {
+        self.hints.scores
     }
 
     /// Whether a request begins with a page of the window, whatever lies before it.
     #[must_use]
     pub fn parts(&self, page: PageIndex) -> bool {
         let part = page.0.wrapping_sub(self.window.start.0);
-        self.marked_again(page) || self.part_every > 0 && part.is_multiple_of(self.part_every)
+        let every = self.hints.split_every;
+        self.marked_again(page) || every > 0 && part.is_multiple_of(every)
     }
 
     /// Whether a page bears one of the marks behind the first.
     fn marked_again(&self, page: PageIndex) -> bool {
         let past = self.mark.map(|mark| page.0.abs_diff(mark.0));
-        self.mark_every > 0 && past.is_some_and(|past| past.is_multiple_of(self.mark_every))
+        let every = self.hints.mark_every;
+        every > 0 && past.is_some_and(|past| past.is_multiple_of(every))
     }
 
     /// Whether a page of the window is to be marked, if it is new.
@@ -453,14 +491,29 @@ impl Plans {
     /// Adds a window behind the others.
     #[inline]
     pub fn push(&mut self, plan: Plan) {
-        match &self.first {
-            None => self.first = Some(plan),
-            Some(_) => self.more.push(plan),
-        }
+        self.list.push(plan);
     }
 
-    /// Counts an event of the policy's own, by its number below [`Stats::EVENTS`]. An event noted
-    /// twice in one call counts once.
+    /// Forgets everything but the memory of the list, for the next access.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.list.clear();
+        (self.next, self.noted) = (PageIndex(0), 0);
+    }
+
+    /// The list, to carry out while the cache changes; [`give_back`](Self::give_back) its memory.
+    #[inline]
+    pub(crate) fn take_list(&mut self) -> Vec<Plan> {
+        core::mem::take(&mut self.list)
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&mut self, list: Vec<Plan>) {
+        self.list = list;
+    }
+
+    /// Counts an event of the policy's own, by its place in [`PolicyKind::counters`], below
+    /// [`Stats::COUNTERS`]. An event noted twice in one call counts once.
     pub fn note(&mut self, event: u8) {
         self.noted |= 1 << event;
     }
@@ -471,17 +524,11 @@ impl Plans {
         self.noted != 0
     }
 
-    /// The first window, and those behind it.
-    #[inline]
-    pub(crate) fn split(&self) -> (Option<&Plan>, &[Plan]) {
-        (self.first.as_ref(), &self.more)
-    }
-
     /// Adds what was noted to the counters of a file.
-    pub(crate) fn count(&self, events: &mut [u64; Stats::EVENTS]) {
+    pub(crate) fn count(&self, counters: &mut [u64; Stats::COUNTERS]) {
         let mut noted = self.noted;
         while noted != 0 {
-            events[noted.trailing_zeros() as usize] += 1;
+            counters[noted.trailing_zeros() as usize] += 1;
             noted &= noted - 1;
         }
     }
@@ -489,14 +536,7 @@ impl Plans {
     /// The windows, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Plan> {
-        self.first.iter().chain(&self.more)
-    }
-}
-
-impl From<Plan> for Plans {
-    #[inline]
-    fn from(plan: Plan) -> Self {
-        Self { first: Some(plan), ..Self::default() }
+        self.list.iter()
     }
 }
 
@@ -508,6 +548,7 @@ impl Window {
     }
 
     /// Where the lookahead mark belongs.
+    #[inline]
     #[must_use]
     pub fn mark(self) -> Option<PageIndex> {
         let ahead = self.async_size.0.min(self.size.0);
@@ -524,7 +565,7 @@ impl Policy {
     pub fn build(self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead> {
         match self {
             Self::None => Box::new(NoReadahead),
-            Self::OnDemand => Box::new(OnDemand::new(Variant::Paper)),
+            Self::OnDemand => Box::new(OnDemand::new()),
             Self::Range => Box::new(Range::new(config, file)),
             Self::Stream => Box::new(Stream::new(config.stream)),
             Self::Other(kind) => kind.build(config, file),
@@ -539,6 +580,16 @@ impl Policy {
             Self::Range => Range::ASKED,
             Self::Stream => Asked { per_file: true, mapped: true, ..Asked::default() },
             Self::Other(kind) => kind.asked(),
+        }
+    }
+
+    /// Names of the policy's own counters, as [`Stats::counter`] counts them.
+    #[must_use]
+    pub fn counters(self) -> &'static [&'static str] {
+        match self {
+            Self::None | Self::OnDemand | Self::Stream => &[],
+            Self::Range => Range::COUNTERS,
+            Self::Other(kind) => kind.counters(),
         }
     }
 

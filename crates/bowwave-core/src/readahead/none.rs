@@ -10,8 +10,8 @@ use crate::event::Trigger;
 pub struct NoReadahead;
 
 impl Readahead for NoReadahead {
-    fn on_access(&mut self, access: Access, _view: View<'_>) -> Plans {
+    fn on_access(&mut self, access: Access, _view: View<'_>, plans: &mut Plans) {
         let size = if access.trigger == Trigger::Miss { access.req_pages() } else { 0 };
-        Plan::new(access.page, size, 0, Reason::Demand).into()
+        plans.push(Plan::new(access.page, size, 0, Reason::Demand));
     }
 }

@@ -37,13 +37,13 @@ mod state;
 mod tests;
 mod widths;
 
-pub use config::{Clusters, LustreStat, RangeConfig};
+pub use config::{Clusters, RangeConfig, RangeEvent};
 
 use alloc::sync::Arc;
 
 use self::state::State;
 use self::widths::FileWidths;
-use super::{Access, Asked, FileMemory, Plan, Plans, Readahead, Reason, View, Window};
+use super::{Access, Asked, FileMemory, Hint, Plan, Plans, Readahead, Reason, View, Window};
 use crate::config::Config;
 use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -68,19 +68,18 @@ struct Ahead {
 }
 
 impl Readahead for Range {
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans {
-        let mut plans = Plans::default();
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
         match access.trigger {
             Trigger::Lookup { missing, fresh } => {
                 plans.next = access.page + PageCount(1);
                 if access.page == access.request.start {
                     self.slow = false;
                     if access.mapped.is_none() {
-                        self.state.enter(access.request, view.file_pages, &mut plans);
+                        self.state.enter(access.request, view.file_pages, plans);
                     }
                 }
                 if missing || fresh {
-                    self.reached(&access, missing, view, &mut plans);
+                    self.reached(&access, missing, view, plans);
                 }
                 // What has ended counts from the next access on.
                 if let Some(pages) = self.state.ended.take() {
@@ -94,7 +93,6 @@ impl Readahead for Range {
                 plans.push(Plan::new(access.page, missing.into(), 0, Reason::Demand));
             }
         }
-        plans
     }
 }
 
@@ -102,6 +100,9 @@ impl Range {
     /// What this policy is asked about.
     pub const ASKED: Asked =
         Asked { per_file: false, every_access: true, advice: false, mapped: true, found: false };
+
+    /// The names of [`RangeEvent`].
+    pub const COUNTERS: &'static [&'static str] = &RangeEvent::NAMES;
 
     /// The state of a handle that has read nothing; it shares the widths of clusters in `file`.
     #[must_use]
@@ -115,7 +116,7 @@ impl Range {
     /// The reader comes to a page that is missing, or that was read ahead and not used so far.
     fn reached(&mut self, access: &Access, missing: bool, view: View<'_>, plans: &mut Plans) {
         let page = access.page;
-        plans.note(if missing { LustreStat::Misses } else { LustreStat::Hits } as u8);
+        plans.note(if missing { RangeEvent::Misses } else { RangeEvent::Hits } as u8);
         // A walking policy sees by this that the handle was advised to be read in no order.
         let random = match access.mapped {
             None => view.ra_pages == 0,
@@ -133,7 +134,7 @@ impl Range {
             if self.state.is_fast() || self.hand_over(view, plans) {
                 return;
             }
-            plans.note(LustreStat::FailedToFastRead as u8);
+            plans.note(RangeEvent::FailedToFastRead as u8);
         }
         self.slow = true;
         let before = self.state;
@@ -161,7 +162,7 @@ impl Range {
             state.next = start.saturating_add(count);
             state.handed_over = Some(start);
             if start < view.file_pages.0 {
-                plans.note(LustreStat::AsyncReadahead as u8);
+                plans.note(RangeEvent::AsyncReadahead as u8);
                 plans.push(Plan::new(PageIndex(start), count, 0, Reason::Ahead));
             }
         }
@@ -198,7 +199,7 @@ impl Range {
         };
         let mut pages = count(end);
         if pages == 0 {
-            plans.note(LustreStat::ZeroSizeWindow as u8);
+            plans.note(RangeEvent::ZeroSizeWindow as u8);
             return None;
         }
         let wanted_end = end;
@@ -211,7 +212,7 @@ impl Range {
         pages = pages.max(demanded);
         let granted = state.grant(pages, demanded, view);
         if granted < pages {
-            plans.note(LustreStat::HitMaxReadaheadIssue as u8);
+            plans.note(RangeEvent::HitMaxReadaheadIssue as u8);
         }
         if !around && !eof {
             let aligned = state.align(end);
@@ -225,9 +226,9 @@ impl Range {
         let last = stride.map_or(end, |stride| stride.trim(PageIndex(end)).0);
         let some = granted > 0 && count(end) > 0;
         if !some || last != wanted_end {
-            plans.note(LustreStat::FailedToReachEnd as u8);
+            plans.note(RangeEvent::FailedToReachEnd as u8);
         } else if eof {
-            plans.note(LustreStat::ReadaheadToEof as u8);
+            plans.note(RangeEvent::ReadaheadToEof as u8);
         }
         if !some {
             return None;
@@ -255,7 +256,8 @@ impl Range {
     fn plan(&self, start: u64, end: u64, reason: Reason) -> Plan {
         let window =
             Window { start: PageIndex(start), size: PageCount(end - start), async_size: PageCount(0) };
-        Plan { stride: self.state.stride(), mark: None, ..Plan::new(window.start, window.size.0, 0, reason) }
+        let plan = Plan::new(window.start, window.size.0, 0, reason);
+        self.state.stride().map_or(plan, |stride| plan.with(Hint::Stride(stride)))
     }
 }
 

@@ -148,10 +148,10 @@ struct Wanted {
 }
 
 impl Readahead for Stream {
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plans {
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
         if access.trigger == Trigger::Mapped {
             self.mapped(access.handle, access.request);
-            return Plans::default();
+            return;
         }
         self.more.clear();
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
@@ -165,7 +165,7 @@ impl Readahead for Stream {
             mapped: access.mapped.is_some(),
         };
         if access.mapped == Some(Pattern::Random) {
-            return wanted.alone().into();
+            return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);
         self.pace.look(access.now, view.account.consumed, view.pressure);
@@ -174,12 +174,12 @@ impl Readahead for Stream {
             Trigger::Miss => self.missed(&access, wanted, view),
             _ => self.marked(wanted, view),
         };
-        plan.scores = Some(self.scores);
-        let mut plans = Plans::from(plan);
-        while let Some(plan) = self.more.pop() {
-            plans.push(Plan { scores: Some(self.scores), ..plan });
+        plan.hints.scores = Some(self.scores);
+        plans.push(plan);
+        while let Some(mut plan) = self.more.pop() {
+            plan.hints.scores = Some(self.scores);
+            plans.push(plan);
         }
-        plans
     }
 
     fn on_fill(&mut self, report: &FillReport) {
@@ -345,8 +345,9 @@ impl Stream {
                 entry.consumed = entry.consumed.saturating_add(entry.hi - page.max(before).min(entry.hi));
                 entry.way = Way::Up;
                 let size = self.next_window(at, max);
-                let plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
-                Plan { done: self.done(at, before, page, view), ..plan }
+                let mut plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
+                plan.hints.drop_behind = self.done(at, before, page, view);
+                plan
             }
             Way::Down => {
                 entry.consumed = entry.consumed.saturating_add(read);
@@ -366,8 +367,9 @@ impl Stream {
     }
 
     /// The pages between where a stream was and `page`, if memory is short and nobody comes behind.
-    fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> Option<PageRange> {
-        (before < page && self.once(at, view)).then(|| PageRange::new(before, page))
+    fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> PageRange {
+        let done = before < page && self.once(at, view);
+        PageRange::new(if done { before } else { page }, page)
     }
 
     /// Whether memory is short for what is read ahead, and nobody comes behind this stream who would read its pages again.
@@ -409,8 +411,9 @@ impl Stream {
             if self.config.reader_ahead_pages > 0 && size <= end {
                 return Plan { reason: Reason::Initial, ..wanted.alone() };
             }
-            let plan = self.window_up(at, wanted, size, Reason::Initial, view);
-            return Plan { part_every: (max / tuning().step_windows).max(tuning().in_order), ..plan };
+            let mut plan = self.window_up(at, wanted, size, Reason::Initial, view);
+            plan.hints.split_every = (max / tuning().step_windows).max(tuning().in_order);
+            return plan;
         }
         if page >= file.saturating_sub(tuning().tail_pages)
             && file > max

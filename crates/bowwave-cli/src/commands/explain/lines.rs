@@ -79,7 +79,7 @@ impl<'a> Lines<'a> {
             async_size: window.async_size.0,
             submitted: &submitted,
             mark: decision.mark.map(|page| page.0),
-            detectors: decision.plan.scores.map(detectors),
+            detectors: decision.plan.scores().map(detectors),
         };
         if self.json { self.output.json_line(&line) } else { self.output.line(line.for_people()) }
     }

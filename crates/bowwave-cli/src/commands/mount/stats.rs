@@ -115,7 +115,7 @@ impl Counters {
         let (stats, store) = (opened.engine.stats(), Requests::of(&opened.engine));
         Self {
             cache: Counts::of_cache(&stats, &store),
-            lustre: lustre::counters(&stats.cache),
+            lustre: lustre::counters(opened.engine.options().policy, &stats.cache),
             store,
             network: opened.store.network().map(Counts::of_network),
             disk: opened.store.disk().map(Counts::of_disk),

@@ -129,7 +129,7 @@ impl Row {
             pages_thrashed: after.cache.pages_thrashed - before.cache.pages_thrashed,
             avg_io_bytes: bytes_fetched.checked_div(requests).unwrap_or(0),
             latency_ns: Latency::of(&outcome.times.waits),
-            lustre: lustre::moved(&before.cache, &after.cache),
+            lustre: lustre::moved(policy, &before.cache, &after.cache),
             map: outcome.mapped.map(|(before, after)| MapRow {
                 by,
                 touches: outcome.times.waits.len(),

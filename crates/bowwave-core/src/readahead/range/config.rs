@@ -50,7 +50,7 @@ named_enum! {
     /// What Lustre counts in `llite.*.read_ahead_stats`, where this cache can. Of the others, `read but discarded` is
     /// `pages_wasted + pages_thrashed` of [`Stats`](crate::Stats), and `readahead pages` its `pages_readahead`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum LustreStat {
+    pub enum RangeEvent {
         /// Pages that were read ahead when first used.
         Hits = "hits",
         /// Pages that were absent.
@@ -76,11 +76,11 @@ named_enum! {
     }
 }
 
-impl LustreStat {
+impl RangeEvent {
     /// How often the event happened, while `range` was the policy.
     #[must_use]
     pub fn of(self, stats: &Stats) -> u64 {
-        stats.events[self as usize]
+        stats.counter(self as usize)
     }
 }
 

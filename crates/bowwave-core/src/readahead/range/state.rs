@@ -1,6 +1,6 @@
 //! What a handle remembers: the last access, the window, the stride, the cluster of faults. Pages throughout.
 
-use super::config::{Clusters, LustreStat};
+use super::config::{Clusters, RangeEvent};
 use super::widths::{FileWidths, OwnWidths};
 use crate::config::Config;
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -161,7 +161,7 @@ impl State {
         }
         if mapped == Some(Pattern::Sequential) {
             if missing {
-                plans.note(LustreStat::MmapRangeRead as u8);
+                plans.note(RangeEvent::MmapRangeRead as u8);
                 self.window = self.range;
                 self.around = true;
             }
@@ -177,7 +177,7 @@ impl State {
                 && missing
                 && let Some(window) = self.learned_window(page, widths)
             {
-                plans.note(LustreStat::MmapRangeRead as u8);
+                plans.note(RangeEvent::MmapRangeRead as u8);
                 (self.around, self.ahead) = (true, true);
                 self.window = window;
                 return self.set(page, true, page);
@@ -188,7 +188,7 @@ impl State {
         }
         let inside = self.window_start <= page && page <= self.window_end();
         if missing && self.window > 0 && page < self.next && inside {
-            plans.note(LustreStat::MissInsideWindow as u8);
+            plans.note(RangeEvent::MissInsideWindow as u8);
             self.grows = false;
             let stride = self.stride().is_some_and(|stride| stride.contains(PageIndex(page)));
             self.reset(page);
@@ -208,7 +208,7 @@ impl State {
             self.window = 0;
             return self.set(page, false, page + 1);
         }
-        plans.note(LustreStat::MmapRangeRead as u8);
+        plans.note(RangeEvent::MmapRangeRead as u8);
         self.around = true;
         self.window = self.last_cluster.max(self.range_min);
         let start = page.saturating_sub(self.window / 2);
@@ -305,7 +305,7 @@ impl State {
         let mut found = false;
         let goes_on = self.goes_on(page, count);
         if !self.is_near(page, LOOSE_PAGES) {
-            plans.note(LustreStat::ReadpageNotConsecutive as u8);
+            plans.note(RangeEvent::ReadpageNotConsecutive as u8);
             if goes_on {
                 (self.in_order_pages, self.in_order_requests) = (0, 0);
                 self.stride_requests = self.stride_requests.saturating_add(1);

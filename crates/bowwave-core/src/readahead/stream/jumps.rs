@@ -111,7 +111,7 @@ impl Stream {
             let mut plan = Plan::new(PageIndex(from), pages, to - mark, Reason::Jumps);
             plan.mark = Some(PageIndex(mark));
             // Most of them come before they are waited for: fewer requests, then.
-            plan.part_every = tuning().longer * part(wanted.max);
+            plan.hints.split_every = tuning().longer * part(wanted.max);
             self.more.push(plan);
         }
         self.more.reverse();

@@ -105,8 +105,9 @@ impl Stream {
         };
         let at = self.close_gaps(at);
         let done = self.done(at, before, page, view);
-        let plan = self.window_up(at, wanted, size, reason, view);
-        Plan { done, ..plan }
+        let mut plan = self.window_up(at, wanted, size, reason, view);
+        plan.hints.drop_behind = done;
+        plan
     }
 
     /// From the wanted page on, as many pages as a run still has that goes on and of which nothing was foretold, if it is like the

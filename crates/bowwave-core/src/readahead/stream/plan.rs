@@ -3,7 +3,7 @@
 use super::tuning::tuning;
 use super::{Entry, Stream, Wanted, Way};
 use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Plan, Reason, Stride, View, Window};
+use crate::readahead::{Hints, Plan, Reason, Stride, View, Window};
 use crate::window::next_size;
 
 impl Wanted {
@@ -84,12 +84,12 @@ impl Stream {
             plan.window.async_size = PageCount(last - mark);
             plan.mark = Some(PageIndex(mark));
         }
-        plan.mark_every = entry.mark_every;
-        plan.once = self.once(at, view);
-        plan.kept = kept;
+        plan.hints.mark_every = entry.mark_every;
+        plan.hints.read_once = self.once(at, view);
+        plan.hints.retain = kept;
         if reason == Reason::Range {
             // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
-            plan.part_every = part(max);
+            plan.hints.split_every = part(max);
             plan.mark = trips.then_some(PageIndex(tripwire));
         }
         if apart {
@@ -123,8 +123,8 @@ impl Stream {
         if ahead > 0 {
             plan.window.async_size = PageCount(ahead);
             plan.mark = Some(PageIndex(from - 1));
-            plan.mark_every = every;
-            plan.kept = self.table.get(at).is_proven();
+            plan.hints.mark_every = every;
+            plan.hints.retain = self.table.get(at).is_proven();
         }
         plan
     }
@@ -180,18 +180,14 @@ impl Stream {
         let window =
             Window { start: PageIndex(first), size: PageCount(end - first), async_size: PageCount(0) };
         let every = self.table.get(at).step(wanted, view).div_ceil(block) * length;
-        Plan {
-            window,
-            mark: (ahead > 0).then_some(PageIndex(edge)),
+        let hints = Hints {
             mark_every: every,
-            part_every: 0,
             stride: Some(Stride { offset: PageIndex(lo % length), length, data: block }),
-            reason: Reason::Stride,
-            done: None,
-            once: false,
-            kept: consumed >= (outstanding + ahead).saturating_mul(block),
-            scores: None,
-        }
+            retain: consumed >= (outstanding + ahead).saturating_mul(block),
+            ..Hints::default()
+        };
+        let mark = (ahead > 0).then_some(PageIndex(edge));
+        Plan { window, mark, reason: Reason::Stride, hints }
     }
 
     /// All of a small file.
