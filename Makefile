@@ -40,6 +40,7 @@ test: lint
 	$(CARGO) test --locked --workspace
 	$(CARGO) test --locked --workspace --features bowwave-region/model --test model
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps --quiet
+	tools/packages.sh
 	@tools/setup.sh cost
 	$(CARGO) xtask cost
 	@tools/setup.sh python fuzz verify programs power databases
@@ -65,6 +66,7 @@ lint:
 	$(CARGO) xtask tidy
 	! command -v cargo-deny >/dev/null || cargo-deny --locked check --hide-inclusion-graph licenses bans sources
 	$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) clippy --locked -p bowwave-sim --features ablation --bench ablation --quiet -- -D warnings
 
 bench:
 	@tools/setup.sh build fuse python programs

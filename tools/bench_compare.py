@@ -19,6 +19,7 @@ done after the limit stops, and the row says so. The contenders, as far as they 
                make at the same time
     rclone     rclone mount, as it comes, but without checksums: objects that are made up have none
     s3fs       s3fs with 16 parts of 10 MB at once
+    mount-s3   mountpoint-s3 with its defaults
 
 `stream@160MiB` and the like have that much memory for pages, whatever --cache says.
 
@@ -148,6 +149,9 @@ def command_of(who, options, url, at, cache):
         remote = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": url, "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any"}
         return (["rclone", "mount", "bench:data", at, "--read-only", "--no-checksum", "--config", os.devnull],
                 {f"RCLONE_CONFIG_BENCH_{name}": value for name, value in remote.items()})
+    if who == "mount-s3":
+        return (["mount-s3", "data", at, "--endpoint-url", url, "--force-path-style", "--region", "us-east-1", "--read-only",
+                 "--foreground", "--no-log"], KEYS)
     settings = f"url={url},use_path_request_style,public_bucket=1,ro,parallel_count=16,multipart_size=10"
     return (["s3fs", "data", at, "-f", "-o", settings], {})
 
@@ -335,7 +339,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a reader may take (default 60)")
     parser.add_argument("--only", default=LETTERS, help="letters of the workloads")
-    parser.add_argument("--who", default="stream,ondemand,process,simulated,rclone,s3fs")
+    parser.add_argument("--who", default="stream,ondemand,process,simulated,rclone,s3fs,mount-s3")
     parser.add_argument("--library", dest="shared_object", default=os.path.join(target, "release", "libbowwave.so"))
     parser.add_argument("--mount-options", default="", help="more options of bowwave's mounts, as in '--ra-pages 512'")
     parser.add_argument("--ra-pages", type=int, default=256, help="window that is simulated (default 256, as bowwave chooses)")
@@ -348,7 +352,7 @@ def main():
     unknown = set(options.only) - set(BARS)
     if unknown:
         raise SystemExit(f"no such workload: {', '.join(sorted(unknown))}; there are a to l")
-    tools = {"rclone": "rclone", "s3fs": "s3fs", "process": options.shared_object}
+    tools = {"rclone": "rclone", "s3fs": "s3fs", "mount-s3": "mount-s3", "process": options.shared_object}
     there = lambda program: shutil.which(program) or os.path.exists(program)
     whos = [who for who in options.who.split(",") if there(tools.get(who.partition("@")[0], options.bowwave))]
     for who in options.who.split(","):

@@ -207,6 +207,7 @@ impl ReadBuf {
 
     /// Gives the memory up for good: whoever still writes to it may do so for ever, because the owner is never dropped.
     /// What is left is an empty buffer of the same owner.
+    #[cfg(feature = "io-uring")]
     pub(crate) fn lose(self) -> Self {
         std::mem::forget(Arc::clone(&self.owner));
         Self { segments: Vec::new(), len: 0, owner: self.owner }

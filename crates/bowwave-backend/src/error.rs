@@ -1,5 +1,6 @@
 //! What can go wrong in a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -13,6 +14,8 @@ pub struct Error {
     retryable: bool,
     retry_after: Option<Duration>,
     errno: Option<i32>,
+    /// What the operating system reported.
+    cause: Option<Arc<io::Error>>,
     message: String,
 }
 
@@ -84,7 +87,7 @@ impl Error {
                 | ErrorKind::Truncated
                 | ErrorKind::Corrupt
         );
-        Self { kind, retryable, retry_after: None, errno: None, message: message.into() }
+        Self { kind, retryable, retry_after: None, errno: None, cause: None, message: message.into() }
     }
 
     /// The error for what the operating system said about `place`: its kind, and the number itself.
@@ -97,7 +100,9 @@ impl Error {
             None if error.kind() == io::ErrorKind::InvalidInput => ErrorKind::Invalid,
             None => ErrorKind::Io,
         };
-        Self { errno: error.raw_os_error(), ..Self::new(kind, format!("{place}: {error}")) }
+        let errno = error.raw_os_error();
+        let cause = errno.map(|errno| Arc::new(io::Error::from_raw_os_error(errno)));
+        Self { errno, cause, ..Self::new(kind, format!("{place}: {error}")) }
     }
 
     /// The same error with the given answer to "may trying again help?".
@@ -170,7 +175,13 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+/// The cause is the error of the operating system, where there is one. Messages name all causes, also those of network
+/// libraries.
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
+    }
+}
 
 /// The kind of an error number of Linux.
 fn kind(errno: i32) -> ErrorKind {

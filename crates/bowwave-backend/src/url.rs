@@ -1,15 +1,46 @@
 //! From a URL to a store.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::{Backend, Credentials, Device, Emulate, Error, ErrorKind, FileBackend, FileIo, HttpBackend};
-use crate::{MemoryBackend, PatternBackend, Result};
+#[cfg(feature = "http")]
+use crate::HttpBackend;
+use crate::{Backend, Device, Emulate, Error, ErrorKind, FileBackend, FileIo, MemoryBackend};
+use crate::{PatternBackend, Result};
+
+/// Keys for S3, in place of those in the environment. Their memory is overwritten when they are dropped.
+#[derive(Clone)]
+pub struct Credentials {
+    /// Access key (`AWS_ACCESS_KEY_ID`).
+    pub access_key_id: String,
+    /// Its secret (`AWS_SECRET_ACCESS_KEY`).
+    pub secret_access_key: String,
+    /// Token of a temporary session (`AWS_SESSION_TOKEN`).
+    pub session_token: Option<String>,
+}
+
+impl Drop for Credentials {
+    fn drop(&mut self) {
+        self.access_key_id.zeroize();
+        self.secret_access_key.zeroize();
+        self.session_token.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Credentials {}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
+    }
+}
 
 /// How to open a store; the default suits most.
 #[derive(Debug, Clone)]
@@ -177,8 +208,15 @@ fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
         }
         "emulate" => emulate(url, rest, options),
         "disk" | "throttle" | "limit" | "fault" => crate::wrap::open(url, scheme, rest, options),
+        #[cfg(feature = "http")]
         "http" | "https" => Ok(Arc::new(HttpBackend::new(url, options)?)),
+        #[cfg(feature = "s3")]
         "s3" | "gs" | "az" => Ok(Arc::new(crate::net::open::open(url, scheme, rest, options)?)),
+        #[cfg(not(feature = "s3"))]
+        _ if matches!(scheme, "http" | "https" | "s3" | "gs" | "az") => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{url}: built without support for `{scheme}`; enable the feature `http` or `s3`"),
+        )),
         _ => {
             Err(invalid(format!("{url}: unknown scheme `{scheme}`; known: {SCHEMES} (begin a path with ./)")))
         }

@@ -176,6 +176,7 @@ impl WriteBuf {
 
     /// Gives the memory up for good: whoever still reads it may do so for ever, because the owner is never dropped. What
     /// is left is an empty buffer of the same owner.
+    #[cfg(feature = "io-uring")]
     pub(crate) fn lose(self) -> Self {
         Self(self.0.lose())
     }

@@ -55,9 +55,10 @@ impl Failure {
 impl From<bowwave_engine::Error> for Failure {
     fn from(error: bowwave_engine::Error) -> Self {
         let code = match &error {
-            bowwave_engine::Error::Options(_) => libc::EINVAL,
-            bowwave_engine::Error::Store(store) if store.kind() == ErrorKind::InvalidUrl => libc::EINVAL,
-            bowwave_engine::Error::Store(store) => store.program_errno(),
+            bowwave_engine::Error::Store(store) if store.kind() != ErrorKind::InvalidUrl => {
+                store.program_errno()
+            }
+            _ => libc::EINVAL,
         };
         Self { code, message: error.to_string() }
     }
@@ -69,7 +70,7 @@ impl From<Error> for Failure {
             Error::Engine(error) => return error.into(),
             Error::Store(ref error) => error.program_errno(),
             Error::System { ref error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
-            Error::Range(_) => libc::EINVAL,
+            _ => libc::EINVAL,
         };
         Self { code, message: error.to_string() }
     }

@@ -12,3 +12,8 @@ mod given;
 pub mod region;
 pub mod store;
 pub mod swap;
+
+/// The example of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

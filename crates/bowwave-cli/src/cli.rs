@@ -13,10 +13,10 @@ use crate::{Failure, commands, secrets};
     arg_required_else_help = true,
     max_term_width = 110
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 
     /// Print all options
     ///
@@ -36,7 +36,7 @@ const LONG_VERSION: &str = concat!(
 /// The subcommands, in the order in which help shows them.
 #[derive(Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
-pub enum Command {
+pub(crate) enum Command {
     /// See what readahead does for a slow store, on this machine and without network
     Demo(commands::demo::Args),
     /// Show a store as files
@@ -115,10 +115,7 @@ impl Command {
     }
 
     /// Carries the command out.
-    ///
-    /// # Errors
-    /// As the command says.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         if self.opens_stores() {
             secrets::protect();
         }

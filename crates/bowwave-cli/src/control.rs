@@ -19,22 +19,19 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub use client::{Mount, State, ask, mount_at, mounts};
-pub use ending::{End, Ended};
-pub use server::{Server, Subject};
+pub(crate) use client::{Mount, State, ask, mount_at, mounts};
+pub(crate) use ending::{End, Ended};
+pub(crate) use server::{Server, Subject};
 
 /// The directory that sockets of this user's mounts are in, created if need be.
-///
-/// # Errors
-/// Why none is suitable.
-pub fn place() -> io::Result<String> {
+pub(crate) fn place() -> io::Result<String> {
     place::Place::own().map(|place| place.shown.display().to_string())
 }
 
 /// What a mount is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
-pub enum Request {
+pub(crate) enum Request {
     /// What it serves, how, and how that goes.
     Status,
     /// All settings.
@@ -60,17 +57,17 @@ pub enum Request {
 
 /// A setting of a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// Its key.
-    pub key: String,
+    pub(crate) key: String,
     /// Its value now.
-    pub value: String,
+    pub(crate) value: String,
     /// Its value in a mount without options.
-    pub default: String,
+    pub(crate) default: String,
     /// Whether it can be changed while mounted.
-    pub live: bool,
+    pub(crate) live: bool,
     /// What it changes.
-    pub meaning: String,
+    pub(crate) meaning: String,
 }
 
 /// Reads a line of at most `bytes_max` bytes within `PATIENCE`, however slowly the other side sends it.

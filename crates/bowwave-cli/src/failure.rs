@@ -6,11 +6,27 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ErrorKind};
 
+use crate::output::plain;
 use crate::tunables;
+
+/// A [`Failure::failed`] with a formatted message.
+macro_rules! failed {
+    ($($message:tt)*) => { $crate::Failure::failed(format_args!($($message)*)) };
+}
+
+/// A [`Failure::usage`] with a formatted message.
+macro_rules! usage {
+    ($($message:tt)*) => { $crate::Failure::usage(format_args!($($message)*)) };
+}
+
+/// A formatted [`note`](crate::output::note) on standard error.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::output::note(format_args!($($text)*)) };
+}
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     kind: Kind,
     message: String,
     remedy: Option<String>,
@@ -24,7 +40,7 @@ enum Kind {
     Usage,
     /// The command was right and could not be done, which has an exit code of its own.
     Coded(u8),
-    /// Nobody reads our output any more.
+    /// The reader of our output has closed it.
     Unread,
     /// A program that we ran has ended so, and said why.
     Ended(u8),
@@ -32,45 +48,38 @@ enum Kind {
 
 impl Failure {
     /// Something went wrong while doing it: exit code 1. The message names the cause, without a full stop.
-    #[must_use]
-    pub fn failed(message: impl fmt::Display) -> Self {
+    pub(crate) fn failed(message: impl fmt::Display) -> Self {
         Self { kind: Kind::Failed, message: message.to_string(), remedy: None }
     }
 
     /// The command asks for something that does not exist or makes no sense: exit code 2.
-    #[must_use]
-    pub fn usage(message: impl fmt::Display) -> Self {
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// The reader of our output has gone: no error, and nobody to tell.
-    #[must_use]
-    pub fn unread() -> Self {
+    /// The reader of our output has closed it: no error.
+    pub(crate) fn unread() -> Self {
         Self { kind: Kind::Unread, ..Self::failed("standard output is closed") }
     }
 
     /// A program that was run for the user has ended with this exit code, and has said what there is to say.
-    #[must_use]
-    pub fn ended(code: u8) -> Self {
+    pub(crate) fn ended(code: u8) -> Self {
         Self { kind: Kind::Ended(code), ..Self::failed(format_args!("the program ended with {code}")) }
     }
 
     /// The same with another exit code.
-    #[must_use]
-    pub fn with_code(self, code: u8) -> Self {
+    pub(crate) fn with_code(self, code: u8) -> Self {
         Self { kind: Kind::Coded(code), ..self }
     }
 
     /// Adds what to try.
-    #[must_use]
-    pub fn try_this(mut self, remedy: impl fmt::Display) -> Self {
+    pub(crate) fn try_this(mut self, remedy: impl fmt::Display) -> Self {
         self.remedy = Some(remedy.to_string());
         self
     }
 
     /// What clap has to say about the arguments, in our one line.
-    #[must_use]
-    pub fn from_clap(error: &clap::Error) -> Self {
+    pub(crate) fn from_clap(error: &clap::Error) -> Self {
         let text = error.render().to_string();
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Self::usage("no command was given").try_this("bowwave --help");
@@ -97,14 +106,13 @@ impl Failure {
     }
 
     /// Says it on standard error; the exit code to end with.
-    #[must_use]
-    pub fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         match self.kind {
             Kind::Unread => return ExitCode::SUCCESS,
             Kind::Ended(code) => return ExitCode::from(code),
             Kind::Failed | Kind::Usage | Kind::Coded(_) => {}
         }
-        // If nobody listens there, the exit code still tells.
+        // With standard error closed, the exit code still tells.
         let _nobody_listens = writeln!(io::stderr(), "bowwave: error: {self}");
         ExitCode::from(match self.kind {
             Kind::Usage => 2,
@@ -117,14 +125,8 @@ impl Failure {
 /// One line: the message and what to try.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.message.clone();
-        if let Some(remedy) = &self.remedy {
-            text = format!("{text} (try {remedy})");
-        }
-        for letter in text.chars() {
-            if letter.is_control() { write!(f, "{}", letter.escape_debug())? } else { write!(f, "{letter}")? }
-        }
-        Ok(())
+        f.write_str(&plain(&self.message))?;
+        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, " (try {})", plain(remedy)))
     }
 }
 

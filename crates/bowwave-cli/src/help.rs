@@ -4,7 +4,7 @@
 ///
 /// For a command with `disable_help_flag`; its other options have `hide_short_help`.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub struct HelpArgs {
+pub(crate) struct HelpArgs {
     /// Print this help
     #[arg(long, short, action = clap::ArgAction::HelpShort)]
     help: Option<bool>,

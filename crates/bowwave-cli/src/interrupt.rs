@@ -10,13 +10,13 @@ use crate::Failure;
 
 /// Whether the user, or the system, has asked us to stop.
 #[derive(Debug, Clone)]
-pub struct Interrupt {
+pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
 /// What asking a second time does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Second {
+pub(crate) enum Second {
     /// It ends the process at once: for work that leaves nothing behind.
     Kills,
     /// Nothing more: for work that must clean up.
@@ -25,10 +25,7 @@ pub enum Second {
 
 impl Interrupt {
     /// Listens for Ctrl-C, SIGTERM and SIGHUP from now on.
-    ///
-    /// # Errors
-    /// If the system does not let us.
-    pub fn watch(second: Second) -> Result<Self, Failure> {
+    pub(crate) fn watch(second: Second) -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // Handlers run in this order: the first signal finds the flag down, the second finds it up.
@@ -41,15 +38,14 @@ impl Interrupt {
     }
 
     /// Whether to stop.
-    #[must_use]
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 }
 
 /// Exit code after Ctrl-C, as shells have it.
-pub const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 fn refused(error: std::io::Error) -> Failure {
-    Failure::failed(format_args!("cannot listen for signals: {error}"))
+    failed!("cannot listen for signals: {error}")
 }

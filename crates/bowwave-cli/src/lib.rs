@@ -1,4 +1,4 @@
-//! The `bowwave` command: one file a subcommand under [`commands`], and what they share.
+//! The `bowwave` command: one file a subcommand under `commands`, and what they share.
 //!
 //! ```text
 //!   arguments -> cli::Cli -> commands::NAME::run(args) -> Result<(), Failure> -> exit code
@@ -10,31 +10,34 @@
 //! cause and what to try; the exit code is 0 when done, 1 when it failed, 2 when the command was wrong; a reader of our
 //! output that goes away ends us quietly.
 
-pub mod cli;
-pub mod commands;
-pub mod control;
-pub mod failure;
-pub mod help;
-pub mod interrupt;
-pub mod logging;
-pub mod lustre;
-pub mod machine;
-pub mod mounted;
-pub mod output;
-pub mod progress;
-pub mod requests;
+// First, for its macros.
+#[macro_use]
+mod failure;
+
+mod cli;
+mod commands;
+mod control;
+mod help;
+mod interrupt;
+mod logging;
+mod lustre;
+mod machine;
+mod mounted;
+mod output;
+mod progress;
+mod requests;
 mod secrets;
-pub mod setup;
-pub mod table;
-pub mod tunables;
-pub mod values;
+mod setup;
+mod table;
+mod tunables;
+mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use failure::Failure;
+use failure::Failure;
 
 /// The libraries that `bowwave run` loads into programs, as files.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +46,11 @@ pub struct Libraries {
     pub preload: &'static [u8],
     /// `libbowwave_heap.so`, which gives memory.
     pub heap: &'static [u8],
+}
+
+/// The command line, for tests of its help.
+pub fn command() -> clap::Command {
+    <cli::Cli as clap::CommandFactory>::command()
 }
 
 /// Prints the version: with `--version`, the long form, also what the kernel has, which only then is looked at.

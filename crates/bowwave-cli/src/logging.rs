@@ -18,7 +18,7 @@ use crate::Failure;
 /// Where the log goes, and how much of it.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Log")]
-pub struct LogArgs {
+pub(crate) struct LogArgs {
     /// Append the log to this file; without it, to journald or syslog with --daemon, else to standard error
     #[arg(long, value_name = "PATH")]
     log_file: Option<PathBuf>,
@@ -41,15 +41,12 @@ pub struct LogArgs {
 
 impl LogArgs {
     /// Whether only errors are told.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
     /// Starts the log of a mount; a sentence on where it is, if that is not standard error.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
-    pub fn start(&self, daemon: bool) -> Result<Option<String>, Failure> {
+    pub(crate) fn start(&self, daemon: bool) -> Result<Option<String>, Failure> {
         let levels = match (self.verbose, self.quiet) {
             (true, _) => "debug",
             (_, true) => "error",
@@ -69,7 +66,7 @@ impl LogArgs {
 }
 
 /// Starts a log on standard error.
-pub fn to_stderr() {
+pub(crate) fn to_stderr() {
     start(Sink::Stderr, "info");
 }
 
@@ -81,15 +78,12 @@ fn start(sink: Sink, levels: &str) {
 }
 
 /// Also logs panics: without a terminal, standard error is lost.
-pub fn panics() {
+pub(crate) fn panics() {
     std::panic::set_hook(Box::new(|panic| log::error!(target: MOUNT, "a thread panicked: {panic}")));
 }
 
 /// Changes the levels of a log that has started.
-///
-/// # Errors
-/// What is wrong with the text.
-pub fn set_levels(text: &str) -> Result<(), String> {
+pub(crate) fn set_levels(text: &str) -> Result<(), String> {
     let levels = Levels::parse(text)?;
     if let Some(logger) = LOGGER.get() {
         log::set_max_level(levels.most());
@@ -99,8 +93,7 @@ pub fn set_levels(text: &str) -> Result<(), String> {
 }
 
 /// The levels as they were given last.
-#[must_use]
-pub fn levels() -> String {
+pub(crate) fn levels() -> String {
     LOGGER.get().map_or_else(String::new, |logger| {
         logger.levels.read().unwrap_or_else(PoisonError::into_inner).text.clone()
     })
@@ -113,15 +106,15 @@ fn spec(text: &str) -> Result<String, String> {
 /// The modules, which are the targets of the records.
 const MODULES: [&str; 5] = [MOUNT, CALLS, STORE, CACHE, CONTROL];
 /// Begin and end of a mount.
-pub const MOUNT: &str = "mount";
+pub(crate) const MOUNT: &str = "mount";
 /// Failed file system calls.
-pub const CALLS: &str = "calls";
+pub(crate) const CALLS: &str = "calls";
 /// What the store does.
-pub const STORE: &str = "store";
+pub(crate) const STORE: &str = "store";
 /// What the cache does.
-pub const CACHE: &str = "cache";
+pub(crate) const CACHE: &str = "cache";
 /// Requests of `ctl` and `status`.
-pub const CONTROL: &str = "control";
+pub(crate) const CONTROL: &str = "control";
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
@@ -194,9 +187,7 @@ impl Sink {
         let mut options = OpenOptions::new();
         let file =
             options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-        file.open(path)
-            .map(Sink::File)
-            .map_err(|error| Failure::failed(format_args!("--log-file {}: {error}", path.display())))
+        file.open(path).map(Sink::File).map_err(|error| failed!("--log-file {}: {error}", path.display()))
     }
 
     /// The log of the system, if there is one.

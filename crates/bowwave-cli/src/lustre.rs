@@ -1,14 +1,14 @@
-//! What the policy `range` counts, by Lustre's names.
+//! The counters of the policy `range`, by Lustre's names.
 
 use std::collections::BTreeMap;
 
-use bowwave_core::{LustreStat, Stats};
+use bowwave_core::{Policy, Stats};
 
-/// Lustre's counters, as in `llite.*.read_ahead_stats`; nothing if none has counted, as under any other policy.
-#[must_use]
-pub fn counters(stats: &Stats) -> BTreeMap<&'static str, u64> {
-    let mut counters: BTreeMap<_, _> =
-        LustreStat::ALL.into_iter().map(|stat| (stat.name(), stats.lustre(stat))).collect();
+/// Lustre's counters, as in `llite.*.read_ahead_stats`; empty under a policy without counters, or
+/// before the first event.
+pub(crate) fn counters(policy: Policy, stats: &Stats) -> BTreeMap<&'static str, u64> {
+    let names = policy.counters().iter().copied();
+    let mut counters: BTreeMap<_, _> = names.zip((0..).map(|number| stats.counter(number))).collect();
     if counters.values().all(|&count| count == 0) {
         return BTreeMap::new();
     }
@@ -17,11 +17,10 @@ pub fn counters(stats: &Stats) -> BTreeMap<&'static str, u64> {
     counters
 }
 
-/// How they moved.
-#[must_use]
-pub fn moved(before: &Stats, after: &Stats) -> BTreeMap<&'static str, u64> {
-    let before = counters(before);
-    let mut moved = counters(after);
+/// By how much the counters grew.
+pub(crate) fn moved(policy: Policy, before: &Stats, after: &Stats) -> BTreeMap<&'static str, u64> {
+    let before = counters(policy, before);
+    let mut moved = counters(policy, after);
     for (name, count) in &mut moved {
         *count -= before.get(name).copied().unwrap_or(0);
     }
@@ -30,17 +29,32 @@ pub fn moved(before: &Stats, after: &Stats) -> BTreeMap<&'static str, u64> {
 
 #[cfg(test)]
 mod tests {
+    use bowwave_core::{Cache, Config, FileId, HandleId, Instant, PageCount, PageRange};
+
     use super::*;
 
     #[test]
-    fn they_bear_lustres_names_and_other_policies_have_none() {
-        let mut stats = Stats { pages_wasted: 2, pages_thrashed: 1, ..Stats::default() };
-        assert!(counters(&stats).is_empty());
-        stats.lustre[LustreStat::MmapRangeRead as usize] = 5;
-        let before = stats;
-        stats.lustre[LustreStat::MmapRangeRead as usize] = 7;
-        assert_eq!(counters(&stats)["mmap range read"], 7);
-        assert_eq!(counters(&stats)["read but discarded"], 3);
-        assert_eq!((moved(&before, &stats)["mmap range read"], moved(&before, &stats)["misses"]), (2, 0));
+    fn range_counts_by_lustres_names_and_other_policies_count_nothing() {
+        let count = |policy| {
+            let mut cache = Cache::new(Config { policy, ..Config::default() }).unwrap();
+            cache.open_file(FileId(0), PageCount(5000));
+            cache.open_handle(HandleId(0), FileId(0));
+            let mut read = |page| {
+                let page = PageRange::new(page, page + 1);
+                cache.read_instant(Instant(0), HandleId(0), page, &mut ()).unwrap();
+                cache.stats()
+            };
+            let (nothing, before) = (Stats::default(), read(0));
+            let after = (1..100).map(&mut read).last().unwrap();
+            let total = counters(policy, &after);
+            assert_eq!(total, moved(policy, &nothing, &after));
+            let moved = moved(policy, &before, &after);
+            (moved, total, after)
+        };
+        let (moved, total, stats) = count(Policy::Range);
+        assert_eq!((moved["misses"], total["misses"]), (stats.misses - 1, stats.misses));
+        assert!(moved["hits"] > 0 && total["readahead pages"] == stats.pages_readahead);
+        let (moved, total, _) = count(Policy::Stream);
+        assert!(moved.is_empty() && total.is_empty());
     }
 }

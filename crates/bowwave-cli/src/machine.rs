@@ -10,19 +10,19 @@ use crate::{commands, setup};
 
 /// Something that bowwave needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Check {
+pub(crate) struct Check {
     /// Its name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Whether it is there.
-    pub ok: bool,
+    pub(crate) ok: bool,
     /// What was found, or is missing.
-    pub found: String,
+    pub(crate) found: String,
     /// What does not work without it.
-    pub without: &'static str,
+    pub(crate) without: &'static str,
     /// The command that provides it.
-    pub remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
     /// Whether no mount is possible without it.
-    pub needed_for_mount: bool,
+    pub(crate) needed_for_mount: bool,
 }
 
 impl Check {
@@ -42,8 +42,7 @@ impl Check {
 }
 
 /// All checks.
-#[must_use]
-pub fn checks() -> Vec<Check> {
+pub(crate) fn checks() -> Vec<Check> {
     let lacks = |lack: bowwave_fuse::Lack| (lack.cause.clone(), lack.command.to_owned());
     vec![
         Check::new("kernel", "mounts and io_uring", kernel()),
@@ -89,8 +88,7 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// The parts of the kernel that bowwave uses, in one line.
-#[must_use]
-pub fn kernel_parts() -> String {
+pub(crate) fn kernel_parts() -> String {
     let word = |is: bool| if is { "yes" } else { "no" };
     format!(
         "Linux {}, FUSE {}, io_uring {}, userfaultfd {}",

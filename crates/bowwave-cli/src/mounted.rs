@@ -11,9 +11,14 @@ use log::warn;
 
 use crate::logging::CALLS;
 
+/// Constants of libc, each with its name.
+macro_rules! named {
+    ($($name:ident)*) => { [$((libc::$name, stringify!($name))),*] };
+}
+
 /// The failed calls of a mount: logged, though a store that is down fails every call; and the last of them, for `status`.
 #[derive(Debug, Default)]
-pub struct Calls(Mutex<State>);
+pub(crate) struct Calls(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -27,23 +32,22 @@ struct State {
 
 /// Calls that failed on one file in the same way, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub(crate) struct Call {
     /// When the last one failed.
-    pub time: SystemTime,
+    pub(crate) time: SystemTime,
     /// The file's path in the mount.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// What the program got.
-    pub errno: i32,
+    pub(crate) errno: i32,
     /// The store's reason, of the last one.
-    pub reason: String,
+    pub(crate) reason: String,
     /// How many.
-    pub count: u64,
+    pub(crate) count: u64,
 }
 
 impl Calls {
     /// Hears of failed calls.
-    #[must_use]
-    pub fn listener(self: &Arc<Self>) -> Listener {
+    pub(crate) fn listener(self: &Arc<Self>) -> Listener {
         let calls = Arc::clone(self);
         Box::new(move |path: &Path, told: Told<'_>| match told {
             Told::Failed(error) => calls.failed(path, error),
@@ -56,14 +60,13 @@ impl Calls {
     }
 
     /// Calls that have failed, and the last of them, the latest one at the end.
-    #[must_use]
-    pub fn recent(&self) -> (u64, Vec<Call>) {
+    pub(crate) fn recent(&self) -> (u64, Vec<Call>) {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (state.failed, state.last.iter().cloned().collect())
     }
 
     /// Logs how many calls were counted in place of being logged, if that is due, or in any case.
-    pub fn flush(&self, now: bool) {
+    pub(crate) fn flush(&self, now: bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if now || state.since.is_some_and(|since| since.elapsed() >= WINDOW) {
             state.flush();
@@ -124,8 +127,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// The name of an error number.
-#[must_use]
-pub fn name(errno: i32) -> String {
+pub(crate) fn name(errno: i32) -> String {
     let known = NAMES.iter().find(|(number, _)| *number == errno);
     known.map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).to_owned())
 }
@@ -140,31 +142,11 @@ fn cut(mut reason: String) -> String {
     reason
 }
 
-/// Numbers that stores' errors become.
-const NAMES: [(i32, &str); 22] = [
-    (libc::EPERM, "EPERM"),
-    (libc::ENOENT, "ENOENT"),
-    (libc::EIO, "EIO"),
-    (libc::EACCES, "EACCES"),
-    (libc::EBUSY, "EBUSY"),
-    (libc::EEXIST, "EEXIST"),
-    (libc::EXDEV, "EXDEV"),
-    (libc::ENOTDIR, "ENOTDIR"),
-    (libc::EISDIR, "EISDIR"),
-    (libc::EINVAL, "EINVAL"),
-    (libc::EMFILE, "EMFILE"),
-    (libc::ENOMEM, "ENOMEM"),
-    (libc::EFBIG, "EFBIG"),
-    (libc::ENOSPC, "ENOSPC"),
-    (libc::EROFS, "EROFS"),
-    (libc::ENAMETOOLONG, "ENAMETOOLONG"),
-    (libc::ENOTEMPTY, "ENOTEMPTY"),
-    (libc::ENODATA, "ENODATA"),
-    (libc::EDQUOT, "EDQUOT"),
-    (libc::ENOTSUP, "ENOTSUP"),
-    (libc::ETIMEDOUT, "ETIMEDOUT"),
-    (libc::ESTALE, "ESTALE"),
-];
+/// Numbers that errors of stores become, with their names.
+const NAMES: [(i32, &str); 22] = named! {
+    EPERM ENOENT EIO EACCES EBUSY EEXIST EXDEV ENOTDIR EISDIR EINVAL EMFILE ENOMEM EFBIG ENOSPC EROFS
+    ENAMETOOLONG ENOTEMPTY ENODATA EDQUOT ENOTSUP ETIMEDOUT ESTALE
+};
 
 /// Different lines …
 const LINES_MAX: usize = 5;

@@ -1,4 +1,4 @@
-//! Standard output is data: written through one buffer, and left quietly when nobody reads it any more.
+//! Standard output is data: written through one buffer, and left quietly when its reader closes it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -12,31 +12,24 @@ use crate::table::{self, Fitted, Table};
 
 /// Buffered standard output. What was written before a failure is still shown: call [`Output::finish`] in any case.
 #[derive(Debug)]
-pub struct Output {
+pub(crate) struct Output {
     stdout: BufWriter<StdoutLock<'static>>,
 }
 
 impl Output {
     /// Standard output, locked for the rest of the command.
-    #[must_use]
-    pub fn stdout() -> Self {
+    pub(crate) fn stdout() -> Self {
         Self { stdout: BufWriter::with_capacity(64 << 10, io::stdout().lock()) }
     }
 
     /// Writes a line of text.
-    ///
-    /// # Errors
-    /// As [`written`] has it.
-    pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+    pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         written(writeln!(self.stdout, "{text}"))
     }
 
     /// Writes a table in the width of the terminal, or of [`table::WIDTH`] columns if standard output is none. Standard error
     /// says which columns were left out for it, and that `elsewhere` has them.
-    ///
-    /// # Errors
-    /// As [`written`] has it.
-    pub fn table(&mut self, table: &Table, elsewhere: &str) -> Result<(), Failure> {
+    pub(crate) fn table(&mut self, table: &Table, elsewhere: &str) -> Result<(), Failure> {
         let Fitted { text, left_out } = table.fit(width());
         self.line(text.trim_end())?;
         if !left_out.is_empty() {
@@ -47,19 +40,13 @@ impl Output {
     }
 
     /// Writes `value` as JSON on one line.
-    ///
-    /// # Errors
-    /// As [`written`] has it.
-    pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         written(serde_json::to_writer(&mut self.stdout, value).map_err(io::Error::from))?;
         written(self.stdout.write_all(b"\n"))
     }
 
     /// Writes `rows` as a JSON array, a row a line.
-    ///
-    /// # Errors
-    /// As [`written`] has it.
-    pub fn json_array(&mut self, rows: &[impl Serialize]) -> Result<(), Failure> {
+    pub(crate) fn json_array(&mut self, rows: &[impl Serialize]) -> Result<(), Failure> {
         let mut count = 0;
         for row in rows {
             self.json_row(count, row)?;
@@ -69,27 +56,18 @@ impl Output {
     }
 
     /// Writes one row of a JSON array that is written row by row: `rows` have been before it. [`Self::json_end`] ends the array.
-    ///
-    /// # Errors
-    /// As [`written`] has it.
-    pub fn json_row(&mut self, rows: u64, row: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json_row(&mut self, rows: u64, row: &impl Serialize) -> Result<(), Failure> {
         written(self.stdout.write_all(if rows == 0 { b"[" } else { b",\n " }))?;
         written(serde_json::to_writer(&mut self.stdout, row).map_err(io::Error::from))
     }
 
     /// Ends a JSON array of `rows` rows.
-    ///
-    /// # Errors
-    /// As [`written`] has it.
-    pub fn json_end(&mut self, rows: u64) -> Result<(), Failure> {
+    pub(crate) fn json_end(&mut self, rows: u64) -> Result<(), Failure> {
         written(self.stdout.write_all(if rows == 0 { b"[]\n" } else { b"]\n" }))
     }
 
     /// Flushes, and gives back the `outcome` of the command, or the failure to write its end.
-    ///
-    /// # Errors
-    /// That of `outcome`, else as [`written`] has it.
-    pub fn finish<T>(mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    pub(crate) fn finish<T>(mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         let flushed = written(self.stdout.flush());
         outcome.and_then(|value| flushed.map(|()| value))
     }
@@ -113,27 +91,20 @@ impl Write for Output {
 }
 
 /// The outcome of writing to standard output.
-///
-/// # Errors
-/// [`Failure::unread`] if the reader has gone, else what the system says.
-pub fn written(result: io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     result.map_err(|error| written_error(&error))
 }
 
-/// The failure for an error of writing to standard output: none if its reader has gone.
-#[must_use]
-pub fn written_error(error: &io::Error) -> Failure {
+/// The failure for an error of writing to standard output; [`Failure::unread`] if the reader has closed it.
+pub(crate) fn written_error(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::unread(),
-        _ => Failure::failed(format_args!("cannot write to standard output: {error}")),
+        _ => failed!("cannot write to standard output: {error}"),
     }
 }
 
 /// Whether a trace at `path` is to be in the binary form, as its ending says.
-///
-/// # Errors
-/// Usage, if it ends in neither `.csv` nor `.bwt`.
-pub fn is_binary_form(path: &Path) -> Result<bool, Failure> {
+pub(crate) fn is_binary_form(path: &Path) -> Result<bool, Failure> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some(binary::EXTENSION) => Ok(true),
         Some("csv") => Ok(false),
@@ -144,14 +115,13 @@ pub fn is_binary_form(path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Writes a file beside the one at `path` and puts it in its place when it is whole, so that nobody reads half a trace and
-/// no map of the old one is cut short.
-///
-/// # Errors
-/// That of `write`, else as the system says.
-pub fn into_file<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T, Failure>) -> Result<T, Failure> {
-    let refused =
-        |error: io::Error| Failure::failed(format_args!("cannot write {}: {error}", path.display()));
+/// Writes a file beside the one at `path` and renames it when it is complete: no reader sees half a trace, and no
+/// map of the old file is cut short.
+pub(crate) fn into_file<T>(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let refused = |error: io::Error| failed!("cannot write {}: {error}", path.display());
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
@@ -165,13 +135,12 @@ pub fn into_file<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T, Fail
 }
 
 /// A name from a store without what would drive a terminal.
-#[must_use]
-pub fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
 /// Says something on standard error that is neither data nor an error.
-pub fn note(text: impl std::fmt::Display) {
-    // If nobody listens there, nothing is lost.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    // A closed standard error loses nothing.
     let _nobody_listens = writeln!(io::stderr(), "bowwave: note: {text}");
 }

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How far the work is. Shows nothing if standard error is no terminal, and goes away when dropped.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     started: Instant,
     shown: bool,
@@ -18,8 +18,7 @@ pub struct Progress {
 
 impl Progress {
     /// Work of `total` bytes; `None` if the end is not known.
-    #[must_use]
-    pub fn bytes(what: &'static str, total: Option<u64>) -> Self {
+    pub(crate) fn bytes(what: &'static str, total: Option<u64>) -> Self {
         let template = match total {
             Some(_) => "{msg} {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
             None => "{msg} {spinner} {bytes} {binary_bytes_per_sec}",
@@ -28,20 +27,17 @@ impl Progress {
     }
 
     /// Work of `total` rows.
-    #[must_use]
-    pub fn rows(what: &'static str, total: u64) -> Self {
+    pub(crate) fn rows(what: &'static str, total: u64) -> Self {
         Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} rows {per_sec} {eta}")
     }
 
     /// Work of `total` runs.
-    #[must_use]
-    pub fn runs(what: &'static str, total: u64) -> Self {
+    pub(crate) fn runs(what: &'static str, total: u64) -> Self {
         Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} runs {eta}")
     }
 
     /// Work of another process, which does not say how far it is.
-    #[must_use]
-    pub fn waiting(what: &'static str) -> Self {
+    pub(crate) fn waiting(what: &'static str) -> Self {
         Self::new(what, None, "{msg} {elapsed}")
     }
 
@@ -57,20 +53,19 @@ impl Progress {
     }
 
     /// Sets the total, where it becomes known on the way.
-    pub fn total(&mut self, total: u64) {
+    pub(crate) fn total(&mut self, total: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(total);
         }
     }
 
     /// Whether there is a terminal to show a bar on.
-    #[must_use]
-    pub fn is_shown(&self) -> bool {
+    pub(crate) fn is_shown(&self) -> bool {
         self.bar.is_some()
     }
 
     /// Reports that `position` of the total is done. Cheap, but not free: call it every few hundred steps.
-    pub fn at(&mut self, position: u64) {
+    pub(crate) fn at(&mut self, position: u64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(position);
         if !self.shown && self.started.elapsed() >= PATIENCE {

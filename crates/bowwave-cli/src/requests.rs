@@ -11,47 +11,47 @@ use crate::values;
 
 /// How the scheduler before a store worked, and how long its requests waited and took.
 #[derive(Debug, Clone, Serialize)]
-pub struct Requests {
+pub(crate) struct Requests {
     /// The algorithm.
-    pub scheduler: &'static str,
+    pub(crate) scheduler: &'static str,
     /// Most requests at the store at once.
-    pub in_flight_max: u64,
+    pub(crate) in_flight_max: u64,
     /// Most requests that waited at once.
-    pub waiting_max: u64,
+    pub(crate) waiting_max: u64,
     /// Requests at the store, that one included, whenever one was sent.
-    pub in_flight_mean: f64,
+    pub(crate) in_flight_mean: f64,
     /// Requests that waited then.
-    pub waiting_mean: f64,
+    pub(crate) waiting_mean: f64,
     /// Fills and write-outs that became part of a request that waited.
-    pub merged: u64,
-    /// Of those that nobody waited for, how many someone came to wait for before they were sent.
-    pub promoted: u64,
+    pub(crate) merged: u64,
+    /// Speculative requests that became demand requests before they were sent.
+    pub(crate) promoted: u64,
     /// Fills that were dropped before they were sent.
-    pub cancelled: u64,
+    pub(crate) cancelled: u64,
     /// Requests sent past their deadlines.
-    pub late: u64,
-    /// Reads that were asked for again because they were late, and of these, how many came before the first try.
-    pub hedges: u64,
+    pub(crate) late: u64,
+    /// Late reads that were sent a second time, and how many second responses came first.
+    pub(crate) hedges: u64,
     /// See `hedges`.
-    pub hedges_won: u64,
+    pub(crate) hedges_won: u64,
     /// Requests by the reason for their turn.
-    pub reasons: BTreeMap<&'static str, u64>,
+    pub(crate) reasons: BTreeMap<&'static str, u64>,
     /// By work; only what there was.
-    pub latency_ns: BTreeMap<&'static str, Times>,
+    pub(crate) latency_ns: BTreeMap<&'static str, Times>,
 }
 
 /// Times of one kind of work.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Times {
+pub(crate) struct Times {
     /// Waiting to be sent.
-    pub queue: Quantiles,
+    pub(crate) queue: Quantiles,
     /// From then until the bytes were there, or written.
-    pub device: Quantiles,
+    pub(crate) device: Quantiles,
 }
 
 /// A distribution, in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Quantiles {
+pub(crate) struct Quantiles {
     count: u64,
     mean: u64,
     p50: u64,
@@ -63,30 +63,27 @@ pub struct Quantiles {
 
 /// Counters and times at one moment.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub(crate) struct Look {
     store: StoreStats,
     latencies: Latencies,
 }
 
 impl Look {
     /// At an engine now.
-    #[must_use]
-    pub fn at(engine: &Engine) -> Self {
+    pub(crate) fn at(engine: &Engine) -> Self {
         Self { store: engine.stats().store, latencies: engine.latencies() }
     }
 }
 
 impl Requests {
     /// Since the engine's beginning.
-    #[must_use]
-    pub fn of(engine: &Engine) -> Self {
+    pub(crate) fn of(engine: &Engine) -> Self {
         let Look { store, latencies } = Look::at(engine);
         Self::new(engine, &store, &StoreStats::default(), &latencies)
     }
 
     /// Since an earlier look at the same engine; what is the most there was is of all time.
-    #[must_use]
-    pub fn since(engine: &Engine, before: &Look) -> Self {
+    pub(crate) fn since(engine: &Engine, before: &Look) -> Self {
         let Look { store, latencies } = Look::at(engine);
         Self::new(engine, &store, &before.store, &latencies.since(&before.latencies))
     }
@@ -123,8 +120,7 @@ impl Requests {
     }
 
     /// The times for people: a row each for waiting and for taking; none if there were no requests.
-    #[must_use]
-    pub fn table(&self) -> Option<Table> {
+    pub(crate) fn table(&self) -> Option<Table> {
         let columns = ["mean", "p50", "p90", "p99", "p99.9", "max"].map(|name| (name, Align::Right));
         let head = [("requests", Align::Left), ("count", Align::Right)];
         let mut table = Table::new(head.into_iter().chain(columns));

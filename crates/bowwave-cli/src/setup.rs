@@ -13,7 +13,7 @@ use crate::{Failure, values};
 /// How stores are reached.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Store")]
-pub struct StoreArgs {
+pub(crate) struct StoreArgs {
     /// URL of the object store's server, in place of the cloud's own
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
@@ -89,7 +89,7 @@ pub struct StoreArgs {
 /// What is kept on a disk.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Disk")]
-pub struct DiskArgs {
+pub(crate) struct DiskArgs {
     /// Also write pages read from the store to this directory, for later processes
     ///
     /// Pages are known by version and have checksums; several processes may share the directory. It is created if it is
@@ -104,18 +104,15 @@ pub struct DiskArgs {
 
 impl DiskArgs {
     /// The URL of a store behind the disk cache that is wanted, if one is.
-    ///
-    /// # Errors
-    /// A folder that no URL can name.
     pub(crate) fn url(&self, url: &str) -> Result<String, Failure> {
         let Some(folder) = &self.disk_cache else { return Ok(url.to_owned()) };
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
         match folder.to_str().filter(|folder| !folder.contains([',', ':'])) {
             Some(folder) => Ok(format!("disk:folder={folder},size={}:{url}", self.disk_size)),
-            None => Err(Failure::usage(format_args!(
+            None => Err(usage!(
                 "--disk-cache {}: the name may hold no comma, no colon and nothing that is not UTF-8",
                 folder.display()
-            ))),
+            )),
         }
     }
 }
@@ -123,7 +120,7 @@ impl DiskArgs {
 /// How the cache works.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Cache")]
-pub struct CacheArgs {
+pub(crate) struct CacheArgs {
     /// Memory for pages and their metadata; without it, a quarter of the available memory
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     cache: Option<u64>,
@@ -155,9 +152,8 @@ pub struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// The same behind a kernel that reads so many bytes around a fault of a mapped page.
-    #[must_use]
-    pub fn behind_a_kernel(self, fault_bytes: u64) -> Self {
+    /// The same behind a kernel that reads `fault_bytes` around a fault of a mapped page.
+    pub(crate) fn behind_a_kernel(self, fault_bytes: u64) -> Self {
         Self { fault_bytes, ..self }
     }
 }
@@ -165,7 +161,7 @@ impl CacheArgs {
 /// What is written and not in the store yet.
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(next_help_heading = "Writing")]
-pub struct WriteArgs {
+pub(crate) struct WriteArgs {
     /// Dirty bytes from which on writers wait; without it, a fifth of the cache
     ///
     /// Never more than half of the cache. Linux's dirty_bytes.
@@ -198,30 +194,29 @@ impl WriteArgs {
 
 /// A store behind a fresh cache.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// The cache.
-    pub engine: Engine,
+    pub(crate) engine: Engine,
     /// The store, read through it.
-    pub store: Store,
+    pub(crate) store: Store,
     /// Whether `ra_pages` was chosen here.
-    pub chosen: bool,
+    pub(crate) chosen: bool,
 }
 
 impl Opened {
     /// Opens `url` behind a cache of its own.
-    ///
-    /// # Errors
-    /// As the store or the options have it.
-    pub fn new(url: &str, policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        url: &str,
+        policy: Policy,
+        cache: &CacheArgs,
+        store: &StoreArgs,
+    ) -> Result<Self, Failure> {
         let Settings { options, ra_pages } = settings(policy, cache, store);
         Self::over(open(url, &options)?, options, ra_pages)
     }
 
     /// The same, for writing, too; with `attributes`, the store keeps modes, owners and times of files where it can.
-    ///
-    /// # Errors
-    /// As the store or the options have it.
-    pub fn for_writing(
+    pub(crate) fn for_writing(
         url: &str,
         policy: Policy,
         (cache, store): (&CacheArgs, &StoreArgs),
@@ -237,19 +232,19 @@ impl Opened {
     }
 
     /// Puts a cache of its own before `backend`; `ra_pages` rules, or what suits the store.
-    ///
-    /// # Errors
-    /// As the options have it.
-    pub fn over(backend: Arc<dyn Backend>, options: Options, ra_pages: Option<u32>) -> Result<Self, Failure> {
+    pub(crate) fn over(
+        backend: Arc<dyn Backend>,
+        options: Options,
+        ra_pages: Option<u32>,
+    ) -> Result<Self, Failure> {
         let settings = Settings { options, ra_pages };
-        let engine = settings.engine([&backend.profile()]).map_err(|error| of_engine(&error))?;
+        let engine = settings.engine([&backend.profile()])?;
         let store = engine.store_of(backend);
         Ok(Self { engine, store, chosen: ra_pages.is_none() })
     }
 
     /// What was chosen for readahead, as a sentence.
-    #[must_use]
-    pub fn readahead(&self) -> String {
+    pub(crate) fn readahead(&self) -> String {
         let options = self.engine.options();
         let (pages, bytes) = (options.ra_pages, u64::from(options.ra_pages) * options.page_bytes);
         let why =
@@ -259,12 +254,11 @@ impl Opened {
 }
 
 fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>, Failure> {
-    bowwave_backend::open_url(url, &options.store).map_err(|error| of_store(&error))
+    bowwave_backend::open_url(url, &options.store).map_err(Failure::from)
 }
 
 /// What the command line says of an engine and its stores.
-#[must_use]
-pub fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Settings {
+pub(crate) fn settings(policy: Policy, cache: &CacheArgs, store: &StoreArgs) -> Settings {
     let tunables = cache.set.tunables();
     let options = Options {
         cache_bytes: cache.cache,
@@ -310,39 +304,46 @@ impl StoreArgs {
     }
 }
 
-/// A failure of the engine in the words of the command line.
-#[must_use]
-pub fn of_engine(error: &bowwave_engine::Error) -> Failure {
-    match error {
-        bowwave_engine::Error::Options(_) => Failure::usage(error),
-        bowwave_engine::Error::Store(error) => of_store(error),
+impl From<bowwave_engine::Error> for Failure {
+    fn from(error: bowwave_engine::Error) -> Self {
+        match error {
+            bowwave_engine::Error::Store(error) => error.into(),
+            _ => Self::usage(error),
+        }
     }
 }
 
-/// A failure of a store in the words of the command line.
-#[must_use]
-pub fn of_store(error: &bowwave_backend::Error) -> Failure {
-    let failure = Failure::failed(error);
-    match error.kind() {
-        ErrorKind::InvalidUrl => Failure::usage(error),
-        ErrorKind::NotFound => failure.try_this("a path or URL that exists"),
-        ErrorKind::PermissionDenied => failure.try_this("another user, or other credentials"),
-        ErrorKind::Unauthenticated => failure.try_this("credentials in the environment, or --anonymous"),
-        ErrorKind::TimedOut => failure.try_this("a longer --timeout or --deadline"),
-        ErrorKind::Corrupt => {
-            failure.try_this("again, or another network path; --no-verify reads it all the same")
+impl From<bowwave_backend::Error> for Failure {
+    fn from(error: bowwave_backend::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&bowwave_backend::Error> for Failure {
+    fn from(error: &bowwave_backend::Error) -> Self {
+        let failure = Self::failed(error);
+        match error.kind() {
+            ErrorKind::InvalidUrl => Self::usage(error),
+            ErrorKind::NotFound => failure.try_this("a path or URL that exists"),
+            ErrorKind::PermissionDenied => failure.try_this("another user, or other credentials"),
+            ErrorKind::Unauthenticated => failure.try_this("credentials in the environment, or --anonymous"),
+            ErrorKind::TimedOut => failure.try_this("a longer --timeout or --deadline"),
+            ErrorKind::Corrupt => {
+                failure.try_this("again, or another network path; --no-verify reads it all the same")
+            }
+            ErrorKind::Throttled => failure.try_this("fewer --connections, more --retries"),
+            ErrorKind::Unavailable | ErrorKind::Truncated => {
+                failure.try_this("again later, or more --retries")
+            }
+            ErrorKind::Protocol => failure.try_this("a server that keeps to HTTP ranges, or without a proxy"),
+            ErrorKind::Changed => failure.try_this("again, when nobody writes to it"),
+            _ => failure,
         }
-        ErrorKind::Throttled => failure.try_this("fewer --connections, more --retries"),
-        ErrorKind::Unavailable | ErrorKind::Truncated => failure.try_this("again later, or more --retries"),
-        ErrorKind::Protocol => failure.try_this("a server that keeps to HTTP ranges, or without a proxy"),
-        ErrorKind::Changed => failure.try_this("again, when nobody writes to it"),
-        _ => failure,
     }
 }
 
 /// Bytes as people read them: `16 MiB`, `1.5 GiB`.
-#[must_use]
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10) as usize;
     let scaled = bytes as f64 / (1u64 << (10 * unit)) as f64;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Columns of a line where standard output is no terminal.
-pub const WIDTH: usize = 100;
+pub(crate) const WIDTH: usize = 100;
 
 /// Columns of words are wrapped to this width before another column is left out.
 const WORDS: usize = 24;
@@ -15,30 +15,15 @@ const WORDS_MIN: usize = 10;
 const GAP: usize = 2;
 
 /// Rows under a head; numbers to the right, words to the left.
-///
-/// ```
-/// use bowwave_cli::table::{Align, Keep, Table};
-///
-/// let mut table = Table::new([
-///     ("policy", Align::Left, Keep::Always),
-///     ("seconds", Align::Right, Keep::Always),
-///     ("p99", Align::Right, Keep::Rank(1)),
-/// ]);
-/// table.row(["none", "12.10", "8 ms"]);
-/// table.row(["ondemand", "1.75", "1 ms"]);
-/// assert_eq!(table.to_string(), "policy    seconds   p99\nnone        12.10  8 ms\nondemand     1.75  1 ms\n");
-/// assert_eq!(table.fit(20).text, "policy    seconds\nnone        12.10\nondemand     1.75\n");
-/// assert_eq!(table.fit(20).left_out, ["p99"]);
-/// ```
 #[derive(Debug, Clone)]
-pub struct Table {
+pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
 /// The head of a column, and what becomes of the column where space is short.
 #[derive(Debug, Clone)]
-pub struct Column {
+pub(crate) struct Column {
     head: String,
     align: Align,
     keep: Keep,
@@ -46,7 +31,7 @@ pub struct Column {
 
 /// To which side the cells of a column lean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub(crate) enum Align {
     /// Words, which may be wrapped.
     Left,
     /// Numbers.
@@ -55,7 +40,7 @@ pub enum Align {
 
 /// What becomes of a column where a table does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// It stays.
     Always,
     /// It is left out if all its cells are the same, `-` aside.
@@ -66,33 +51,32 @@ pub enum Keep {
     Below,
 }
 
-/// A table in the width that was asked for.
+/// A table in the requested width.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fitted {
+pub(crate) struct Fitted {
     /// The lines.
-    pub text: String,
+    pub(crate) text: String,
     /// Heads of the columns that were left out; with their value, if it is the same in all rows.
-    pub left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Table {
     /// A table with these columns.
-    pub fn new(columns: impl IntoIterator<Item = impl Into<Column>>) -> Self {
+    pub(crate) fn new(columns: impl IntoIterator<Item = impl Into<Column>>) -> Self {
         let columns: Vec<Column> = columns.into_iter().map(Into::into).collect();
         let head = columns.iter().map(|column| column.head.clone()).collect();
         Self { columns, rows: vec![head] }
     }
 
     /// Appends a row; cells past the last column are dropped, missing ones are empty.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         let mut cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }
 
     /// The table in lines of at most `width` columns, unless the numbers that must stay are wider.
-    #[must_use]
-    pub fn fit(&self, width: usize) -> Fitted {
+    pub(crate) fn fit(&self, width: usize) -> Fitted {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let mut left_out = Vec::new();
         let natural: Vec<usize> = shown.iter().map(|&column| self.natural(column)).collect();
@@ -236,6 +220,23 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_of_low_rank_are_left_out_where_a_table_does_not_fit() {
+        let mut table = Table::new([
+            ("policy", Align::Left, Keep::Always),
+            ("seconds", Align::Right, Keep::Always),
+            ("p99", Align::Right, Keep::Rank(1)),
+        ]);
+        table.row(["none", "12.10", "8 ms"]);
+        table.row(["ondemand", "1.75", "1 ms"]);
+        assert_eq!(
+            table.to_string(),
+            "policy    seconds   p99\nnone        12.10  8 ms\nondemand     1.75  1 ms\n"
+        );
+        assert_eq!(table.fit(20).text, "policy    seconds\nnone        12.10\nondemand     1.75\n");
+        assert_eq!(table.fit(20).left_out, ["p99"]);
+    }
 
     #[test]
     fn rows_take_the_shape_of_the_head() {

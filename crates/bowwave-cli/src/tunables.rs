@@ -4,13 +4,14 @@
 
 use bowwave_core::Clusters;
 use bowwave_engine::RangeConfig;
+use clap::builder::TypedValueParser;
 use clap::{CommandFactory as _, Parser, ValueEnum};
 
 use crate::{Failure, values};
 
 /// The option that sets tunables.
 #[derive(Debug, Clone, clap::Args)]
-pub struct SetArgs {
+pub(crate) struct SetArgs {
     /// Set a tunable, such as range_clusters=learned; 'bowwave man mount' lists them all
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting, hide_short_help = true)]
     set: Vec<String>,
@@ -18,20 +19,14 @@ pub struct SetArgs {
 
 impl SetArgs {
     /// The tunables: the last setting of a key counts.
-    #[must_use]
-    pub fn tunables(&self) -> Tunables {
+    pub(crate) fn tunables(&self) -> Tunables {
         Tunables::of(&self.set).expect("each setting was parsed alone before")
     }
 
     /// Refuses tunables of the kernel in front of a mount, for commands that mount nothing.
-    ///
-    /// # Errors
-    /// Usage, with the key.
-    pub fn refuse_kernel(&self) -> Result<(), Failure> {
+    pub(crate) fn refuse_kernel(&self) -> Result<(), Failure> {
         match self.set.iter().find(|setting| setting.starts_with("kernel")) {
-            Some(setting) => {
-                Err(Failure::usage(format_args!("--set {setting}: only 'bowwave mount' has it")))
-            }
+            Some(setting) => Err(usage!("--set {setting}: only 'bowwave mount' has it")),
             None => Ok(()),
         }
     }
@@ -40,7 +35,7 @@ impl SetArgs {
 /// The tunables and their values.
 #[derive(Debug, Clone, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true, args_override_self = true)]
-pub struct Tunables {
+pub(crate) struct Tunables {
     /// Policy range: largest distance between page faults of one cluster, and the largest window around a fault; 0 for no clusters. Lustre's read_ahead_range_kb. From 64KiB to range_max
     #[arg(long = "range_bytes", value_name = "SIZE", default_value = "1MiB", value_parser = values::size)]
     range_bytes: u64,
@@ -54,8 +49,8 @@ pub struct Tunables {
     range_max: u64,
 
     /// Policy range: how clusters of page faults are read. literal: document 003 to the letter. mended: with its first page fetched and page 0 no sentinel. learned: also reads at the first fault of a cluster what the last clusters had. before: Lustre before document 003. suited: learned in files that are mapped into memory without a mount, else mended
-    #[arg(long = "range_clusters", value_enum, value_name = "HOW", default_value_t = RangeClusters::Suited)]
-    range_clusters: RangeClusters,
+    #[arg(long = "range_clusters", value_name = "HOW", default_value = "suited", value_parser = clusters())]
+    range_clusters: Clusters,
 
     /// Order of requests to the store. deadline: demand reads before speculative ones, which have a deadline of their own. deadline-literal: the patch of 2009 to the letter. deadline-rw: reads before writes, as Linux 2.6.29. noop: in order of arrival. Knobs follow a colon, as in deadline:starved=4,promotion=0
     #[arg(long = "scheduler", value_name = "NAME[:KNOBS]", default_value = "deadline", value_parser = values::scheduler)]
@@ -76,18 +71,17 @@ pub struct Tunables {
 
 /// A tunable as `ctl list` and the manual show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tunable {
+pub(crate) struct Tunable {
     /// Its key.
-    pub key: String,
+    pub(crate) key: String,
     /// The value that it has without `--set`.
-    pub default: String,
+    pub(crate) default: String,
     /// What it changes.
-    pub meaning: String,
+    pub(crate) meaning: String,
 }
 
 /// All tunables.
-#[must_use]
-pub fn all() -> Vec<Tunable> {
+pub(crate) fn all() -> Vec<Tunable> {
     let command = Tunables::command();
     let of = |argument: &clap::Arg| Tunable {
         key: argument.get_id().to_string(),
@@ -101,8 +95,7 @@ pub fn all() -> Vec<Tunable> {
 }
 
 /// Whether `key` names a tunable.
-#[must_use]
-pub fn is_key(key: &str) -> bool {
+pub(crate) fn is_key(key: &str) -> bool {
     all().iter().any(|tunable| tunable.key == key)
 }
 
@@ -117,13 +110,7 @@ impl Tunables {
             range_bytes: self.range_bytes,
             whole_bytes: self.range_whole,
             file_bytes_max: self.range_max,
-            clusters: match self.range_clusters {
-                RangeClusters::Suited => Clusters::Suited,
-                RangeClusters::Mended => Clusters::Mended,
-                RangeClusters::Learned => Clusters::Learned,
-                RangeClusters::Literal => Clusters::Literal,
-                RangeClusters::Before => Clusters::Before,
-            },
+            clusters: self.range_clusters,
             ..RangeConfig::default()
         }
     }
@@ -131,8 +118,7 @@ impl Tunables {
 
 impl SetArgs {
     /// Each tunable with its value.
-    #[must_use]
-    pub fn values(&self) -> Vec<(Tunable, String)> {
+    pub(crate) fn values(&self) -> Vec<(Tunable, String)> {
         let said = |key: &str| {
             let settings = self.set.iter().rev();
             settings.filter_map(|setting| setting.split_once('=')).find(|(said, _)| *said == key)
@@ -148,14 +134,15 @@ impl SetArgs {
     }
 }
 
-/// [`Clusters`] on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RangeClusters {
-    Suited,
-    Mended,
-    Learned,
-    Literal,
-    Before,
+/// What the policy range does about clusters of page faults.
+fn clusters() -> impl TypedValueParser<Value = Clusters> {
+    values::one_of([
+        ("suited", Clusters::Suited),
+        ("mended", Clusters::Mended),
+        ("learned", Clusters::Learned),
+        ("literal", Clusters::Literal),
+        ("before", Clusters::Before),
+    ])
 }
 
 /// What the kernel's page cache does.

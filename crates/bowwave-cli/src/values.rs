@@ -5,23 +5,17 @@ use std::time::Duration;
 use bowwave_core::Policy;
 use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
 use bowwave_core::swap::SwapPolicy;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// A size in bytes: `4096`, `64k`, `1MiB`, `2GB`.
 ///
 /// A lone `k`, `M`, `G` or `T` and `KiB` … `TiB` count in 1024s, `kB` … `TB` in 1000s.
-///
-/// # Errors
-/// What is wrong, for clap to put behind the option's name.
-pub fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     bowwave_backend::parse_size(text).ok_or_else(|| "not a size; write 4096, 64k, 1MiB or 2GB".to_owned())
 }
 
 /// A size in bytes that is not 0.
-///
-/// # Errors
-/// As [`size`], and for 0.
-pub fn positive_size(text: &str) -> Result<u64, String> {
+pub(crate) fn positive_size(text: &str) -> Result<u64, String> {
     match size(text)? {
         0 => Err("must be more than 0 bytes".to_owned()),
         bytes => Ok(bytes),
@@ -30,7 +24,7 @@ pub fn positive_size(text: &str) -> Result<u64, String> {
 
 /// The largest readahead window, in pages or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
+pub(crate) enum Window {
     /// A number of pages.
     Pages(u32),
     /// A size.
@@ -39,8 +33,7 @@ pub enum Window {
 
 impl Window {
     /// Its pages of `page_bytes`; a part of a page counts as one.
-    #[must_use]
-    pub fn pages(self, page_bytes: u64) -> u32 {
+    pub(crate) fn pages(self, page_bytes: u64) -> u32 {
         match self {
             Self::Pages(pages) => pages,
             Self::Bytes(bytes) => {
@@ -51,10 +44,7 @@ impl Window {
 }
 
 /// A readahead window: `256` pages or `1MiB`.
-///
-/// # Errors
-/// What is wrong, for clap to put behind the option's name.
-pub fn window(text: &str) -> Result<Window, String> {
+pub(crate) fn window(text: &str) -> Result<Window, String> {
     let wrong = || {
         format!(
             "not in 1..={WINDOW_PAGES_MAX} pages; write pages, as in 256, or a size up to 4GiB, as in 1MiB"
@@ -69,30 +59,23 @@ pub fn window(text: &str) -> Result<Window, String> {
 }
 
 /// As [`window`], in pages of 4 KiB, which traces and simulations have.
-///
-/// # Errors
-/// What is wrong, for clap to put behind the option's name.
-pub fn window_pages(text: &str) -> Result<u32, String> {
+pub(crate) fn window_pages(text: &str) -> Result<u32, String> {
     window(text).map(|window| window.pages(4096))
 }
 
 /// Largest window in pages.
 const WINDOW_PAGES_MAX: u32 = 1 << 20;
-/// Largest window in bytes: so many pages of 4 KiB.
+/// Largest window in bytes: [`WINDOW_PAGES_MAX`] pages of 4 KiB.
 const WINDOW_BYTES_MAX: u64 = 4 << 30;
 
 /// A time: `30ms`, `1.5s`.
-///
-/// # Errors
-/// What is wrong, for clap to put behind the option's name.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     bowwave_backend::parse_duration(text)
         .ok_or_else(|| "not a time of at most a day; write 500us, 30ms, 2s or 12h".to_owned())
 }
 
 /// A time as [`duration`] reads it: `30s`, `1500ms`.
-#[must_use]
-pub fn duration_text(time: Duration) -> String {
+pub(crate) fn duration_text(time: Duration) -> String {
     match time.as_nanos() {
         ns if ns % 1_000_000_000 == 0 => format!("{}s", ns / 1_000_000_000),
         ns if ns % 1_000_000 == 0 => format!("{}ms", ns / 1_000_000),
@@ -100,15 +83,26 @@ pub fn duration_text(time: Duration) -> String {
     }
 }
 
+/// One of these, by name.
+pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
+    choices: impl IntoIterator<Item = (impl Into<PossibleValue>, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let choices: Vec<(PossibleValue, T)> =
+        choices.into_iter().map(|(name, value)| (name.into(), value)).collect();
+    PossibleValuesParser::new(choices.iter().map(|(name, _)| name.clone())).map(move |name| {
+        let known = choices.iter().find(|(known, _)| known.get_name() == name);
+        known.expect("the parser takes no other name").1.clone()
+    })
+}
+
 /// A readahead policy, by name.
-pub fn policy() -> impl TypedValueParser<Value = Policy> {
-    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
-        .map(|name| name.parse().expect("the names are those of the policies"))
+pub(crate) fn policy() -> impl TypedValueParser<Value = Policy> {
+    one_of(bowwave_baselines::ALL.map(|policy| (policy.name(), policy)))
 }
 
 /// What `explain` explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Explained {
+pub(crate) enum Explained {
     /// Readahead of files.
     Files(Policy),
     /// Readahead of swapped memory.
@@ -116,39 +110,30 @@ pub enum Explained {
 }
 
 /// A readahead policy of files or of swap, by name.
-pub fn explained() -> impl TypedValueParser<Value = Explained> {
+pub(crate) fn explained() -> impl TypedValueParser<Value = Explained> {
     let swap = SwapPolicy::ALL.into_iter().filter(|&policy| policy != SwapPolicy::None);
-    let swap: Vec<_> = swap.map(|policy| (policy.name(), Explained::Swap(policy))).collect();
-    let files = Policy::ALL.map(|policy| (policy.name(), Explained::Files(policy)));
-    let all: Vec<_> = files.into_iter().chain(swap).collect();
-    PossibleValuesParser::new(all.iter().map(|&(name, _)| name)).map(move |name| {
-        let known = all.iter().find(|(known, _)| *known == name);
-        known.expect("the names are those of the policies").1
-    })
+    let files = bowwave_baselines::ALL.into_iter().map(|policy| (policy.name(), Explained::Files(policy)));
+    one_of(files.chain(swap.map(|policy| (policy.name(), Explained::Swap(policy)))))
 }
 
 /// A scheduler with knobs turned: `deadline`, `deadline:starved=4,batch=8`.
 #[derive(Debug, Clone)]
-pub struct Scheduler {
+pub(crate) struct Scheduler {
     /// Its name.
-    pub algorithm: Algorithm,
+    pub(crate) algorithm: Algorithm,
     /// What stands behind the colon.
-    pub knobs: Option<String>,
+    pub(crate) knobs: Option<String>,
 }
 
 /// A scheduler, by name, and its knobs.
-///
-/// # Errors
-/// What is wrong, for clap to put behind the option's name.
-pub fn scheduler(text: &str) -> Result<Scheduler, String> {
+pub(crate) fn scheduler(text: &str) -> Result<Scheduler, String> {
     let config: SchedulerConfig = text.parse().map_err(|error: KnobError| error.to_string())?;
     let knobs = text.split_once(':').map(|(_, knobs)| knobs.to_owned());
     Ok(Scheduler { algorithm: config.algorithm, knobs })
 }
 
 /// Nanoseconds, to three digits or so.
-#[must_use]
-pub fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..100_000 => format!("{:.1} us", ns as f64 / 1e3),

@@ -2,7 +2,6 @@
 
 mod common;
 
-use clap::CommandFactory as _;
 use common::{bowwave, failure, run};
 
 #[test]
@@ -58,7 +57,7 @@ fn help_of_commands_with_many_options_is_at_most_60_lines_and_help_all_has_the_r
 fn every_command_prints_all_options_with_help_all() {
     let top = run(bowwave().arg("--help-all"));
     assert_eq!(top, run(bowwave().arg("--help")));
-    let cli = bowwave_cli::cli::Cli::command();
+    let cli = bowwave_cli::command();
     for command in cli.get_subcommands() {
         let name = command.get_name();
         let all = run(bowwave().args([name, "--help-all"]));

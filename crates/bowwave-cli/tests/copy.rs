@@ -13,36 +13,18 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bowwave_testkit::hostile::{Dialect, HostileServer, Mode, content};
-use bowwave_testkit::{
-    InstalledServer, S3Fault, S3Server, S3Trouble, VERSITYGW_KEY, VERSITYGW_SECRET, program,
-};
+use bowwave_testkit::{InstalledServer, S3Fault, S3Server, S3Trouble, VERSITYGW_KEY, VERSITYGW_SECRET};
 use common::place::Place;
-use common::{bowwave, failure, output_with_input, run};
+use common::{bowwave, failure, gateway, is_installed, output_with_input, run, with_keys};
 use serde_json::Value;
 use wire::Wire;
 
 /// Bytes of a range of a copy.
 const CHUNK: usize = 8 << 20;
 
-/// Whether a server is installed here; says why not.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
-fn has(name: &str) -> bool {
-    program(name).inspect_err(|missing| println!("skipped: {missing}")).is_ok()
-}
-
-/// A gateway over the directory of `place`, with one bucket, `bucket`.
-fn gateway(place: &Place) -> Option<InstalledServer> {
-    fs::create_dir_all(place.store().join("bucket")).expect("the directory is ours");
-    has("versitygw").then(|| InstalledServer::versitygw(&place.store()).expect("it starts"))
-}
-
 /// `bowwave cp`, or another command, at an S3 endpoint.
 fn s3(command: &str, endpoint: &str, keys: (&str, &str)) -> Command {
-    let mut signed = bowwave();
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
-        signed.env_remove(name);
-    }
-    signed.env("AWS_ACCESS_KEY_ID", keys.0).env("AWS_SECRET_ACCESS_KEY", keys.1);
+    let mut signed = with_keys(keys);
     signed.args([command, "--endpoint", endpoint, "--allow-http", "--region", "us-east-1"]);
     signed
 }
@@ -300,7 +282,7 @@ fn a_second_command_for_the_same_file_is_refused_while_the_first_copies() {
 #[test]
 fn a_killed_download_from_nginx_continues() {
     let place = Place::new("copy-nginx");
-    if !has("nginx") {
+    if !is_installed("nginx") {
         return;
     }
     let size = 6 * CHUNK + 7;
@@ -327,7 +309,7 @@ fn a_killed_download_from_nginx_continues() {
 #[test]
 fn a_file_of_a_server_without_ranges_is_copied_or_the_message_names_the_cause() {
     let place = Place::new("copy-python");
-    if !has("python3") {
+    if !is_installed("python3") {
         return;
     }
     for (name, len) in [("small", 1000), ("large", 3 * CHUNK)] {

@@ -3,12 +3,11 @@
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use bowwave_trace::binary::Trace;
 use bowwave_trace::{Reader, Record};
-use common::{bowwave, failure, run};
+use common::{bowwave, directory, failure, run};
 
 fn generate(arguments: &[&str]) -> Command {
     let mut command = bowwave();
@@ -16,16 +15,9 @@ fn generate(arguments: &[&str]) -> Command {
     command
 }
 
-/// An empty folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("bowwave-generate-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a temporary folder");
-    folder
-}
-
 #[test]
 fn both_forms_hold_the_same_rows_the_same_on_every_run() {
-    let folder = folder("forms");
+    let folder = directory("generate-forms");
     for pattern in
         ["sequential", "random", "interleaved", "strided", "backward", "clustered", "zipf", "oltp", "phases"]
     {

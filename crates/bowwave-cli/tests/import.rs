@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{bowwave, failure, output_with_input, run, run_with_input};
+use common::{bowwave, directory, failure, output_with_input, run, run_with_input};
 
 fn sample(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../bowwave-trace/tests/samples").join(file)
@@ -13,14 +13,6 @@ fn sample(file: &str) -> PathBuf {
 
 fn expected(file: &str) -> String {
     fs::read_to_string(sample("expected").join(format!("{file}.csv"))).expect("what the sample gives")
-}
-
-/// A folder of this test's own, empty.
-fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("import-{test}"));
-    let _there_may_be_none = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder");
-    folder
 }
 
 #[test]
@@ -45,7 +37,7 @@ fn what_was_mended_is_counted_on_standard_error() {
 
 #[test]
 fn the_result_is_explained_as_any_trace_is() {
-    let trace = folder("explained").join("job.csv");
+    let trace = directory("import-explained").join("job.csv");
     let import = run(bowwave().arg("import").arg(sample("job2.iolog")).arg("-o").arg(&trace));
     assert_eq!(import, "");
     assert_eq!(fs::read_to_string(&trace).expect("the trace"), expected("job2.iolog"));
@@ -55,7 +47,7 @@ fn the_result_is_explained_as_any_trace_is() {
 
 #[test]
 fn the_binary_form_holds_the_same_rows() {
-    let folder = folder("binary");
+    let folder = directory("import-binary");
     let compact = folder.join("a.bwt");
     run(bowwave().arg("import").arg(sample("sqlite.strace")).arg("-o").arg(&compact));
     assert!(fs::read(&compact).expect("the trace").starts_with(b"\x89BWTRACE"));
@@ -78,7 +70,7 @@ fn options_choose_where_a_format_leaves_a_choice() {
 
 #[test]
 fn failures_name_the_place_and_leave_no_half_result() {
-    let folder = folder("failures");
+    let folder = directory("import-failures");
     let bad = folder.join("bad.csv");
     fs::write(&bad, "1,R,0,4096,5\n1,R,-4096,4096,6\n").expect("a file");
     let result = folder.join("result.csv");

@@ -10,32 +10,17 @@ use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
 use bowwave_testkit::hostile::{Dialect, HostileServer};
-use bowwave_testkit::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET, program};
+use bowwave_testkit::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET};
 use common::place::Place;
-use common::{bowwave, failure, output_with_input, run};
+use common::{bowwave, failure, gateway, output_with_input, run, with_keys};
 use serde_json::Value;
 use wire::Wire;
 
 /// `bowwave ls` at an S3 endpoint.
 fn ls(endpoint: &str) -> Command {
-    let mut signed = bowwave();
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
-        signed.env_remove(name);
-    }
-    signed.env("AWS_ACCESS_KEY_ID", VERSITYGW_KEY).env("AWS_SECRET_ACCESS_KEY", VERSITYGW_SECRET);
+    let mut signed = with_keys((VERSITYGW_KEY, VERSITYGW_SECRET));
     signed.args(["ls", "--endpoint", endpoint, "--allow-http", "--region", "us-east-1"]);
     signed
-}
-
-/// A gateway over the directory of `place`, with one bucket, `bucket`.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
-fn gateway(place: &Place) -> Option<InstalledServer> {
-    fs::create_dir_all(place.store().join("bucket/data/sub")).expect("the directory is ours");
-    if let Err(missing) = program("versitygw") {
-        println!("skipped: {missing}");
-        return None;
-    }
-    Some(InstalledServer::versitygw(&place.store()).expect("it starts"))
 }
 
 fn lines(text: &str) -> Vec<&str> {
@@ -47,6 +32,7 @@ fn a_bucket_of_versitygw_is_listed_with_sizes_and_times() {
     let place = Place::new("ls-bucket");
     let Some(server) = gateway(&place) else { return };
     let bucket = place.store().join("bucket");
+    fs::create_dir_all(bucket.join("data/sub")).expect("the directory is ours");
     fs::write(bucket.join("data/one"), b"1").expect("written");
     fs::write(bucket.join("data/two words"), vec![0; 1_500_000]).expect("written");
     fs::write(bucket.join("data/sub/three"), b"123").expect("written");

@@ -3,14 +3,13 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
-use common::{bowwave, can_mount, one_at_a_time};
+use common::served::Served;
+use common::{can_mount, one_at_a_time};
 
 #[test]
 fn memory_stays_within_the_cache_and_64_mib_under_64_readers_where_the_kernel_keeps_pages() {
@@ -97,7 +96,7 @@ fn backward(file: &File, _reader: usize) {
 /// A mount of a folder with a sparse file for each reader. Goes away with the test.
 struct Mounted {
     folder: PathBuf,
-    child: Child,
+    served: Served,
 }
 
 impl Mounted {
@@ -113,20 +112,10 @@ impl Mounted {
         let from = folder.join("from").display().to_string();
         // An object store that answers soon, for the test's sake; its windows and requests are those of any.
         let url = if far { format!("emulate:s3,latency=1ms,metadata=0:{from}") } else { from };
-        let mut child = bowwave()
-            .args(["mount", &url])
-            .arg(folder.join("at"))
-            .args(["--cache", &format!("{CACHE_MIB}MiB")])
-            .args(options)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("bowwave starts");
-        let mut line = String::new();
-        let stderr = child.stderr.take().expect("a pipe");
-        BufReader::new(stderr).read_line(&mut line).expect("UTF-8");
-        let mounted = Self { folder, child };
-        assert!(line.contains(" is mounted at "), "{line}");
-        mounted
+        let cache = format!("{CACHE_MIB}MiB");
+        let options = [&["--cache", &cache], options].concat();
+        let served = Served::start(&url, &folder.join("at"), &options);
+        Self { folder, served }
     }
 
     fn at(&self) -> PathBuf {
@@ -135,7 +124,7 @@ impl Mounted {
 
     /// What the kernel says of the process.
     fn status(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs")
+        fs::read_to_string(format!("/proc/{}/status", self.served.id())).expect("it runs")
     }
 
     /// The largest resident set that the process has had, code included.
@@ -149,8 +138,6 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _none_if_it_never_was = bowwave_fuse::unmount(&self.at());
-        let _ended_by_the_unmount = self.child.kill();
-        let _ended_by_the_unmount = self.child.wait();
         let _best_effort = fs::remove_dir_all(self.folder.join("from"));
         // Not with all that is below: if it were mounted still, that would be somebody's files.
         let _best_effort = fs::remove_dir(self.at()).and_then(|()| fs::remove_dir(&self.folder));

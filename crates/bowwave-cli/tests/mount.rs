@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::MutexGuard;
 use std::thread;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bowwave_testkit::HttpServer;
 use bowwave_testkit::hostile::{Dialect, Fault, HostileServer, Mode, Slow};
 use common::close::close;
-use common::{bowwave, can_mount, failure, one_at_a_time, run};
+use common::{bowwave, can_mount, failure, one_at_a_time, run, umount};
 use serde_json::Value;
 
 /// A folder with sources in `from`, and an empty `at` to mount at. Goes away with the test.
@@ -136,12 +136,6 @@ impl Drop for Served {
         let _may_have_ended = self.child.kill();
         let _may_have_ended = self.child.wait();
     }
-}
-
-fn umount(at: &Path) -> Command {
-    let mut command = bowwave();
-    command.arg("umount").arg(at);
-    command
 }
 
 #[test]

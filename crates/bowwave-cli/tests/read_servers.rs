@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::MutexGuard;
 
 use bowwave_testkit::{HttpServer, S3Server};
-use common::{bowwave, can_mount, failure, one_at_a_time, run};
+use common::{bowwave, can_mount, failure, one_at_a_time, run, with_keys};
 use serde_json::Value;
 
 /// SHA-256 of a million letters `a`.
@@ -43,13 +43,8 @@ impl Drop for Folder {
 
 /// A command with the server's keys and nothing of the machine's own.
 fn signed(command: &str, server: &S3Server) -> Command {
-    let mut signed = bowwave();
+    let mut signed = with_keys((S3Server::ACCESS_KEY_ID, S3Server::SECRET_ACCESS_KEY));
     signed.arg(command).args(["--endpoint", &server.endpoint(), "--region", "eu-west-1", "--allow-http"]);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
-        signed.env_remove(name);
-    }
-    signed.env("AWS_ACCESS_KEY_ID", S3Server::ACCESS_KEY_ID);
-    signed.env("AWS_SECRET_ACCESS_KEY", S3Server::SECRET_ACCESS_KEY);
     signed
 }
 

@@ -11,10 +11,10 @@ use std::sync::MutexGuard;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use bowwave_testkit::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET, program};
+use bowwave_testkit::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET};
 use common::place::Place;
 use common::served::Served;
-use common::{bowwave, can_mount, failure, one_at_a_time, run};
+use common::{bowwave, can_mount, failure, is_installed, one_at_a_time, run};
 
 /// A directory to serve and a place to mount it at. One test at a time has them.
 struct Bench {
@@ -24,13 +24,9 @@ struct Bench {
 
 impl Bench {
     /// `None`, with the reason printed, where nothing can be mounted or `server` is not installed.
-    #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
     fn new(name: &str, server: &str) -> Option<Self> {
-        if let Err(error) = program(server) {
-            println!("skipped: {error}");
-            return None;
-        }
-        can_mount().then(|| Self { _alone: one_at_a_time(), place: Place::new(&format!("real-{name}")) })
+        (is_installed(server) && can_mount())
+            .then(|| Self { _alone: one_at_a_time(), place: Place::new(&format!("real-{name}")) })
     }
 
     /// Writes a file below what is served, with its directories.

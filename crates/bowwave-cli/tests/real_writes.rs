@@ -8,28 +8,16 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use bowwave_testkit::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET, program};
+use bowwave_testkit::{InstalledServer, VERSITYGW_KEY, VERSITYGW_SECRET};
 use common::close::close;
 use common::place::Place;
 use common::served::Served;
-use common::{bowwave, can_mount};
-
-/// A gateway with one bucket, `bucket`, over the directory of `place`; `None`, with the reason printed, without a gateway.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
-fn gateway(place: &Place) -> Option<InstalledServer> {
-    if let Err(missing) = program("versitygw") {
-        println!("skipped: {missing}");
-        return None;
-    }
-    fs::create_dir_all(place.store().join("bucket")).expect("the directory is ours");
-    Some(InstalledServer::versitygw(&place.store()).expect("it starts"))
-}
+use common::{can_mount, gateway, with_keys};
 
 fn mount(server: &InstalledServer, at: &Path) -> Served {
-    let mut command = bowwave();
+    let mut command = with_keys((VERSITYGW_KEY, VERSITYGW_SECRET));
     command.args(["mount", "s3://bucket"]).arg(at).args(["--endpoint", &server.url(), "--allow-http"]);
     command.args(["--region", "us-east-1"]);
-    command.env("AWS_ACCESS_KEY_ID", VERSITYGW_KEY).env("AWS_SECRET_ACCESS_KEY", VERSITYGW_SECRET);
     Served::of(&mut command, at)
 }
 

@@ -8,9 +8,8 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bowwave_core::Policy;
 use browser::Browser;
-use common::{bowwave, failure, output_with_input, run, run_with_input};
+use common::{bowwave, directory, failure, output_with_input, run, run_with_input};
 use serde_json::{Value, json};
 
 /// What programs may rely on in a row.
@@ -40,14 +39,6 @@ fn sample(file: &str) -> PathBuf {
 
 fn plan(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../bowwave-sim/plans").join(file)
-}
-
-/// A folder of this test's own, empty.
-fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("replay-{test}"));
-    let _there_may_be_none = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder");
-    folder
 }
 
 fn rows(json: &str) -> Vec<Value> {
@@ -88,7 +79,7 @@ fn all_policies_come_with_what_none_of_them_can_beat() {
         ["--policy", "all", "--device", "hdd,nvme,s3,lustre", "--cache", "64KiB,unlimited", "--json"];
     let text = run(bowwave().arg("replay").arg(sample("grep.strace")).args(command));
     let rows = rows(&text);
-    let policies = Policy::ALL.len();
+    let policies = bowwave_baselines::ALL.len();
     assert_eq!(rows.len(), 4 * 2 * (policies + 1));
     for group in rows.chunks(policies + 1) {
         let (oracle, runs) = group.split_last().expect("not empty");
@@ -136,7 +127,7 @@ fn advice(command: &mut std::process::Command) -> Vec<String> {
 /// Without `--policy`, only `none` and `ondemand` ran, and the advice was `ondemand` where `stream` takes 1.5 s and it 366 s.
 #[test]
 fn replay_without_a_policy_runs_the_default_policy_and_the_oracle() {
-    let trace = interleaved(&folder("default"));
+    let trace = interleaved(&directory("replay-default"));
     let rows = rows(&run(bowwave().arg("replay").arg(&trace).arg("--json")));
     let policies: Vec<&str> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
     let default = bowwave_engine::Options::default().policy.name();
@@ -149,7 +140,7 @@ fn replay_without_a_policy_runs_the_default_policy_and_the_oracle() {
         assert!(!line.contains("was not run"), "{line}");
     }
     // A plan without policies of its own runs the same ones; it has no oracle.
-    let plan = folder("default-plan").join("plan.toml");
+    let plan = directory("replay-default-plan").join("plan.toml");
     fs::write(&plan, "[[readers]]\nreads = 64\n").expect("a plan");
     let planned: Vec<Value> =
         serde_json::from_str(&run(bowwave().arg("replay").arg(&plan).arg("--json"))).expect("rows");
@@ -159,7 +150,7 @@ fn replay_without_a_policy_runs_the_default_policy_and_the_oracle() {
 
 #[test]
 fn advice_names_the_default_policy_when_it_did_not_run() {
-    let trace = interleaved(&folder("left-out"));
+    let trace = interleaved(&directory("replay-left-out"));
     let said =
         advice(bowwave().arg("replay").arg(&trace).args(["--policy", "none,ondemand", "--device", "s3"]));
     let [line] = said.as_slice() else { panic!("{said:?}") };
@@ -178,7 +169,7 @@ fn advice_names_the_default_policy_when_it_did_not_run() {
 /// "range-literal takes 133 s" blamed one policy for a time that two others had to the digit.
 #[test]
 fn advice_names_every_policy_of_a_tie() {
-    let trace = interleaved(&folder("ties"));
+    let trace = interleaved(&directory("replay-ties"));
     let policies = "none,ondemand,ondemand-patch,range,range-literal,stream";
     let said = advice(bowwave().arg("replay").arg(&trace).args(["--policy", policies, "--device", "hdd"]));
     let [line] = said.as_slice() else { panic!("{said:?}") };
@@ -195,7 +186,7 @@ fn advice_names_every_policy_of_a_tie() {
 /// Requests that are cancelled before the device has them fetch nothing, and waste nothing.
 #[test]
 fn no_more_pages_are_used_or_wasted_than_were_fetched() {
-    let trace = interleaved(&folder("wasted"));
+    let trace = interleaved(&directory("replay-wasted"));
     let table =
         run(bowwave().arg("replay").arg(&trace).args(["--policy", "stream", "--device", "hdd", "--json"]));
     let row = &rows(&table)[0];
@@ -207,7 +198,7 @@ fn no_more_pages_are_used_or_wasted_than_were_fetched() {
 
 #[test]
 fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
-    let folder = folder("small");
+    let folder = directory("replay-small");
     let trace = interleaved(&folder);
     let (small, full, page) = (folder.join("run.json"), folder.join("full.json"), folder.join("run.html"));
     let command = ["--ra-pages", "32,256", "--cache", "16MiB,1GiB", "--policy", "none,ondemand"];
@@ -242,7 +233,7 @@ fn saved_runs_stay_small_and_full_ones_are_kept_on_demand() {
 
 #[test]
 fn saved_runs_have_the_oracle_of_each_device() {
-    let folder = folder("bounds");
+    let folder = directory("replay-bounds");
     let saved = folder.join("run.json");
     let rows = rows(&run(bowwave()
         .arg("replay")
@@ -259,7 +250,7 @@ fn saved_runs_have_the_oracle_of_each_device() {
 /// The table of a replay had 169 columns, that of `reproduce` 400.
 #[test]
 fn tables_fit_100_columns_however_wide_their_values_are() {
-    let folder = folder("wide");
+    let folder = directory("replay-wide");
     let trace = interleaved(&folder);
     let file = folder.join("data.bin");
     fs::write(&file, vec![7; 1 << 20]).expect("a file");
@@ -289,7 +280,7 @@ fn a_terminal_of_200_columns_shows_all_of_a_table() {
     if let Err(reason) = bowwave_testkit::program("script") {
         return println!("skipped: {reason}");
     }
-    let trace = interleaved(&folder("terminal"));
+    let trace = interleaved(&directory("replay-terminal"));
     let shown = |columns: u32| {
         let replay = format!("{} replay {} --device hdd", env!("CARGO_BIN_EXE_bowwave"), trace.display());
         let command = format!("stty cols {columns}; {replay} 2>/dev/null");
@@ -307,7 +298,7 @@ fn a_terminal_of_200_columns_shows_all_of_a_table() {
 /// time was drawn as busy for a fifth of it.
 #[test]
 fn samples_of_a_busy_device_are_busy_while_it_works_on_one_request() {
-    let folder = folder("busy");
+    let folder = directory("replay-busy");
     let (trace, saved) = (interleaved(&folder), folder.join("run.json"));
     let command = ["--policy", "stream", "--device", "hdd", "--save"];
     run(bowwave().arg("replay").arg(&trace).args(command).arg(&saved));
@@ -332,7 +323,7 @@ fn help_states_the_policies_that_run_by_default() {
 
 #[test]
 fn an_eviction_alone_is_judged_by_its_misses() {
-    let folder = folder("lru");
+    let folder = directory("replay-lru");
     let trace = folder.join("zipf.bwt");
     let spec = ["--rows", "20000", "--bs", "4KiB", "--file-size", "64MiB", "--seed", "1", "-o"];
     run(bowwave().args(["generate", "zipf"]).args(spec).arg(&trace));
@@ -348,8 +339,19 @@ fn an_eviction_alone_is_judged_by_its_misses() {
 }
 
 #[test]
+fn a_binary_trace_replays_from_standard_input_as_from_its_file() {
+    let file = directory("replay-binary-stdin").join("trace.bwt");
+    run(bowwave().args(["generate", "interleaved", "--rows", "500", "-o"]).arg(&file));
+    let options = ["--policy", "none,ondemand", "--device", "hdd", "--json"];
+    let from_file = run(bowwave().arg("replay").arg(&file).args(options));
+    assert_eq!(rows(&from_file).len(), 2, "{from_file}");
+    let bytes = fs::read(&file).expect("just written");
+    assert_eq!(run_with_input(bowwave().args(["replay", "-"]).args(options), &bytes), from_file);
+}
+
+#[test]
 fn standard_input_csv_and_a_saved_run_serve_too() {
-    let folder = folder("forms");
+    let folder = directory("replay-forms");
     let log = fs::read(sample("job2.iolog")).expect("the sample");
     let csv =
         run_with_input(bowwave().args(["replay", "-", "--csv", "--device", "hdd:rpm=5400,depth=1"]), &log);
@@ -408,7 +410,7 @@ fn the_plans_of_object_stores_hold_what_is_said_of_them() {
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
-    let folder = folder("path");
+    let folder = directory("replay-path");
     for log in ["grep.strace", "sqlite.strace", "python.strace", "job3.iolog"] {
         let page = folder.join(log).with_extension("html");
         let table = run(bowwave()
@@ -417,7 +419,7 @@ fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
             .args(["--policy", "all", "--device", "hdd,nvme,s3"])
             .arg("--html")
             .arg(&page));
-        assert_eq!(table.lines().count(), 1 + 3 * (Policy::ALL.len() + 1), "{table}");
+        assert_eq!(table.lines().count(), 1 + 3 * (bowwave_baselines::ALL.len() + 1), "{table}");
         let mut browser = match Browser::start(&folder.join("profile")) {
             Ok(browser) => browser,
             Err(reason) => return println!("skipped: {reason}"),
@@ -447,16 +449,16 @@ fn the_log_of_a_program_becomes_pictures_with_axes_units_and_a_sentence_each() {
         // The oracle of each device.
         assert_eq!(
             (&seen["bars"], &seen["oracles"]),
-            (&json!(3 * (Policy::ALL.len() + 1)), &json!(3)),
+            (&json!(3 * (bowwave_baselines::ALL.len() + 1)), &json!(3)),
             "{log}: {seen}"
         );
-        assert_eq!(seen["rows"], json!(3 * Policy::ALL.len()), "{log}: {seen}");
+        assert_eq!(seen["rows"], json!(3 * bowwave_baselines::ALL.len()), "{log}: {seen}");
     }
 }
 
 #[test]
 fn bad_files_are_one_line_with_their_place_and_exit_code_1() {
-    let folder = folder("bad");
+    let folder = directory("replay-bad");
     let head = "time_ns,pid,op,file,offset,length\n";
     let cases: [(&str, Vec<u8>, &str); 17] = [
         ("empty.csv", Vec::new(), "empty.csv:1: the file is empty"),
@@ -556,7 +558,7 @@ fn bad_usage_is_one_line_with_the_choice_there_is_and_exit_code_2() {
 
 #[test]
 fn the_commands_of_the_readme_and_the_guide_run() {
-    let folder = folder("guide");
+    let folder = directory("replay-guide");
     fs::copy(sample("grep.strace"), folder.join("app.strace")).expect("a log");
     for name in ["eight-readers.toml", "object-store.toml", "columns.csv"] {
         fs::copy(plan(name), folder.join(name)).expect("a plan");
@@ -584,7 +586,7 @@ fn the_commands_of_the_readme_and_the_guide_run() {
 
 #[test]
 fn schedulers_and_their_knobs_are_varied_as_devices_are() {
-    let plan = folder("schedulers").join("plan.toml");
+    let plan = directory("replay-schedulers").join("plan.toml");
     let text = "[sweep]\npolicies = [\"ondemand\"]\nschedulers = [\"clook\", \"deadline\"]\n\
                 [[readers]]\ncount = 8\nreads = 64\n\
                 [[readers]]\ncount = 8\nreads = 64\nread_bytes = 4096\npattern = \"random\"\nshare_file = true\n";
@@ -629,7 +631,7 @@ fn schedulers_and_their_knobs_are_varied_as_devices_are() {
 
 #[test]
 fn what_the_command_line_says_goes_before_what_a_plan_says() {
-    let plan = folder("overrides").join("plan.toml");
+    let plan = directory("replay-overrides").join("plan.toml");
     let text = "[sweep]\npolicies = [\"none\"]\nseeds = [5]\n[machine]\neviction = \"lru\"\n\
                 [[readers]]\nreads = 4\nfile_bytes = 65_536\nread_bytes = 8_192\n";
     fs::write(&plan, text).expect("a plan");

@@ -4,7 +4,6 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use bowwave_testkit::{S3Fault, S3Server, S3Trouble, program};
 use common::place::Place;
 use common::served::Served;
-use common::{bowwave, can_mount, failure, one_at_a_time, output_with_input, run};
+use common::{bowwave, can_mount, failure, one_at_a_time, output_with_input, run, umount};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A mount of an S3 server's bucket with one file, `file`.
@@ -76,12 +75,6 @@ impl Bucket {
         let _other = Served::of(&mut command, &at);
         fs::metadata(at.join("file")).expect("there").mode() & 0o777
     }
-}
-
-fn umount(at: &Path) -> Command {
-    let mut command = bowwave();
-    command.arg("umount").arg(at);
-    command
 }
 
 fn spawn(command: &mut Command) -> Child {

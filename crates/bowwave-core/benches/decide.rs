@@ -7,40 +7,41 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use bowwave_core::{
-    Access, Action, Cache, Config, FileId, HandleId, Instant, PageCount, PageIndex, PageRange, Plans, Policy,
-    Trigger, View, Waiter,
+    Access, Action, Cache, Config, FileId, FileMemory, HandleId, Instant, PageCount, PageIndex, PageRange,
+    Plans, Policy, Trigger, View, Waiter,
 };
 
 const ROUNDS: usize = 31;
 const CALLS: u64 = 100_000;
 
 fn main() {
-    for policy in Policy::ALL {
+    for policy in bowwave_baselines::ALL {
         plan(policy);
     }
     hits();
     walked_hits();
-    for policy in Policy::ALL {
+    for policy in bowwave_baselines::ALL {
         misses(policy);
     }
 }
 
 /// The policy alone.
 fn plan(policy: Policy) {
-    let mut state = policy.build(&Config::default());
+    let mut state = policy.build(&Config::default(), &mut FileMemory::default());
+    let mut plans = Plans::default();
     report(&format!("plan {policy}"), |round| {
         for call in 0..CALLS {
             let page = PageIndex(round * CALLS + call * 3);
             let request = PageRange::new(page.0, page.0 + 1);
             let trigger = if call % 4 == 0 { Trigger::Mark } else { Trigger::Miss };
+            let trigger = match policy.asked().every_access {
+                true => Trigger::Lookup { missing: trigger == Trigger::Miss, fresh: false },
+                false => trigger,
+            };
             let access = Access::read(request, Some(PageIndex(page.0 - page.0 % 2)), trigger);
-            if state.walks() {
-                let mut plans = Plans::default();
-                black_box(state.on_walk(black_box(access), View::of_nothing(32), &mut plans));
-                black_box(plans);
-            } else {
-                black_box(state.on_access(black_box(access), View::of_nothing(32)));
-            }
+            plans.clear();
+            state.on_access(black_box(access), View::of_nothing(32), &mut plans);
+            black_box(&plans);
         }
     });
 }
@@ -68,7 +69,7 @@ fn hits() {
 /// Reads of cached pages by a policy that is asked even then.
 fn walked_hits() {
     for pages in [1, 32] {
-        let mut cache = warm(Policy::Legacy);
+        let mut cache = warm(bowwave_baselines::LEGACY);
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         report(&format!("cached read and unpin, {pages} pages, legacy, a page"), |round| {
             for call in 0..CALLS / pages {

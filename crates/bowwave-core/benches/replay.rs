@@ -40,11 +40,11 @@ fn main() {
             });
         }
     }
-    for policy in [Policy::OnDemand, Policy::Legacy] {
+    for policy in [Policy::OnDemand, bowwave_baselines::LEGACY] {
         replay(&format!("unlimited, {policy}"), &trace, &|config| config.policy = policy);
     }
     let sequential: Vec<PageRange> = (0..4_000_000).map(single).collect();
-    for policy in [Policy::OnDemand, Policy::Legacy] {
+    for policy in [Policy::OnDemand, bowwave_baselines::LEGACY] {
         replay(&format!("sequential, 100000 frames, {policy}, page by page"), &sequential, &|config| {
             (config.frames, config.policy) = (100_000, policy);
         });

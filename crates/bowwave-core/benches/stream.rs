@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::LazyLock;
 use std::time::Instant as Clock;
 
-use bowwave_core::{Config, Policy, View};
+use bowwave_core::{Config, FileMemory, Plans, Policy, View};
 
 const ROUNDS: usize = 31;
 const CALLS: u64 = 200_000;
@@ -33,10 +33,13 @@ fn main() {
 fn report(what: &str, run: impl Fn(&mut patterns::Decide<'_>)) {
     let mut rounds: Vec<f64> = (0..ROUNDS)
         .map(|_| {
-            let mut policy = Policy::Stream.build(&Config::default());
+            let mut policy = Policy::Stream.build(&Config::default(), &mut FileMemory::default());
+            let mut plans = Plans::default();
             let start = nanoseconds_run();
             run(&mut |access| {
-                black_box(policy.on_access(black_box(access), View::of_nothing(patterns::WINDOW)))
+                plans.clear();
+                policy.on_access(black_box(access), View::of_nothing(patterns::WINDOW), &mut plans);
+                black_box(&plans).iter().next().and_then(|plan| plan.mark)
             });
             (nanoseconds_run() - start) / CALLS as f64
         })

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::page::PageSize;
-use crate::readahead::{LinuxConfig, Policy, RangeConfig, StreamConfig};
+use crate::readahead::{Policy, RangeConfig, StreamConfig};
 use crate::write::WriteBackConfig;
 
 /// How one [`Cache`](crate::Cache) is set up. Checked by [`Cache::new`](crate::Cache::new).
@@ -23,8 +23,6 @@ pub struct Config {
     pub fill_pages_max: u32,
     /// The readahead policy of handles opened from now on.
     pub policy: Policy,
-    /// The finer points of [`Policy::Linux`].
-    pub linux: LinuxConfig,
     /// The finer points of [`Policy::Range`].
     pub range: RangeConfig,
     /// The finer points of [`Policy::Stream`].
@@ -35,19 +33,21 @@ pub struct Config {
     pub write_back: WriteBackConfig,
 }
 
-/// Which page gives way when frames are used up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Eviction {
-    /// As Linux does it: an inactive list, an active list for pages touched twice, and shadows of evicted pages that bring
-    /// back straight to the active list what went too soon.
-    #[default]
-    TwoList,
-    /// As Linux 2.6.20: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
-    /// the active list to the inactive as the lengths of the lists are to each other. Pages touched twice are protected
-    /// for a while only: what the readahead documents of 2007 were measured on.
-    Scan,
-    /// The page that was used or came least recently. A yardstick: one scan of a file empties it of everything else.
-    Lru,
+named_enum! {
+    /// Which page gives way when frames are used up.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Eviction {
+        /// As Linux does it: an inactive list, an active list for pages touched twice, and shadows of evicted pages that bring
+        /// back straight to the active list what went too soon.
+        #[default]
+        TwoList = "linux",
+        /// As Linux 2.6.20: the same two lists, but no shadows, and with each page that it reclaims it moves as many from
+        /// the active list to the inactive as the lengths of the lists are to each other. Pages touched twice are protected
+        /// for a while only: what the readahead documents of 2007 were measured on.
+        Scan = "linux-2.6",
+        /// The page that was used or came least recently. A yardstick: one scan of a file empties it of everything else.
+        Lru = "lru",
+    }
 }
 
 /// A field of [`Config`] that is out of bounds.
@@ -71,7 +71,7 @@ impl Config {
     /// The first field that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let (range, write_back) = (&self.range, &self.write_back);
-        let checks: [(&str, u64, bool, &str); 12] = [
+        let checks: [(&str, u64, bool, &str); 11] = [
             ("frames", self.frames.into(), (1..=Self::UNLIMITED).contains(&self.frames), "from 1 to 2^30"),
             ("reserve_frames", self.reserve_frames.into(), self.reserve_frames < self.frames, "below frames"),
             (
@@ -79,12 +79,6 @@ impl Config {
                 self.ra_pages.into(),
                 (1..=1 << 20).contains(&self.ra_pages),
                 "from 1 to 1048576 pages",
-            ),
-            (
-                "linux.folio_order_max",
-                self.linux.folio_order_max.into(),
-                self.linux.folio_order_max <= 20,
-                "at most 20 (2^20 pages)",
             ),
             at_least_1("fill_pages_max", self.fill_pages_max),
             (
@@ -136,26 +130,10 @@ impl Default for Config {
             ra_pages: 32,
             fill_pages_max: u32::MAX,
             policy: Policy::OnDemand,
-            linux: LinuxConfig::default(),
             range: RangeConfig::default(),
             stream: StreamConfig::default(),
             eviction: Eviction::TwoList,
             write_back: WriteBackConfig::default(),
-        }
-    }
-}
-
-impl Eviction {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::TwoList, Self::Scan, Self::Lru];
-
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TwoList => "linux",
-            Self::Scan => "linux-2.6",
-            Self::Lru => "lru",
         }
     }
 }

@@ -327,6 +327,37 @@ pub enum Trigger {
     Mark,
     /// The user asked ([`Advice::WillNeed`]), or has named what it will read ([`Event::Follow`]).
     Advice,
+    /// The reader is about to look up a page, for policies with
+    /// [`Asked::every_access`](crate::Asked::every_access): the first page of a request, or the
+    /// one that [`Plans::next`](crate::Plans::next) named. Decisions report it as a miss or a mark.
+    Lookup {
+        /// The page is not there.
+        missing: bool,
+        /// An earlier plan, at another page, brought this page in, and no lookup has come to it.
+        fresh: bool,
+    },
+    /// A fault found its page, for policies with [`Asked::found`](crate::Asked::found). Plans are
+    /// ignored.
+    Found {
+        /// The page is still being read.
+        in_flight: bool,
+    },
+    /// A touch of the first page of the request mapped all of it, so later touches are not seen;
+    /// for policies with [`Asked::mapped`](crate::Asked::mapped). Plans are ignored.
+    Mapped,
+}
+
+impl Trigger {
+    /// The name in `explain`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Miss | Self::Lookup { missing: true, .. } => "miss",
+            Self::Mark | Self::Lookup { .. } => "mark",
+            Self::Advice => "advice",
+            Self::Found { .. } | Self::Mapped => "fault",
+        }
+    }
 }
 
 /// A decision of a readahead policy, and what became of it.

@@ -2,10 +2,11 @@
 
 use core::ops::AddAssign;
 
-use crate::readahead::{LustreStat, Reason};
+use crate::readahead::Reason;
 
 /// What a cache, or one file of it, has done so far. Pages unless said otherwise; all only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Reads.
     pub reads: u64,
@@ -66,13 +67,21 @@ pub struct Stats {
     pub policy_calls: u64,
     /// Page-cache look-ups beyond the first of each page that reads asked for. See [`lookups`](Self::lookups).
     pub lookups_more: u64,
-    /// Decisions by reason, in the order of [`Reason::ALL`].
-    pub decisions: [u64; Reason::ALL.len()],
-    /// What Lustre counts (not pages, but events), in the order of [`LustreStat::ALL`]; policy `range` only.
-    pub lustre: [u64; LustreStat::ALL.len()],
+    pub(crate) decisions: [u64; Reason::ALL.len()],
+    pub(crate) counters: [u64; Self::COUNTERS],
 }
 
 impl Stats {
+    /// Most counters of a policy.
+    pub const COUNTERS: usize = 16;
+
+    /// A counter of the policy ([`Plans::note`](crate::Plans::note)), by its place in
+    /// [`Policy::counters`](crate::Policy::counters); 0 if the policy has no such counter.
+    #[must_use]
+    pub fn counter(&self, number: usize) -> u64 {
+        self.counters.get(number).copied().unwrap_or(0)
+    }
+
     /// Pages were there, of as many reads.
     pub(crate) fn count_hits(&mut self, reads: u64, pages: u64) {
         self.reads += reads;
@@ -84,12 +93,6 @@ impl Stats {
     #[must_use]
     pub fn decided(&self, reason: Reason) -> u64 {
         self.decisions[reason as usize]
-    }
-
-    /// How often something happened that Lustre counts.
-    #[must_use]
-    pub fn lustre(&self, stat: LustreStat) -> u64 {
-        self.lustre[stat as usize]
     }
 
     /// Page-cache look-ups that Linux would have made for the same reads and decisions, with the same policy:
@@ -142,7 +145,7 @@ impl AddAssign for Stats {
         for (mine, theirs) in self.decisions.iter_mut().zip(other.decisions) {
             *mine += theirs;
         }
-        for (mine, theirs) in self.lustre.iter_mut().zip(other.lustre) {
+        for (mine, theirs) in self.counters.iter_mut().zip(other.counters) {
             *mine += theirs;
         }
     }

@@ -34,7 +34,7 @@ impl Run {
             reserve_frames: 16,
             ra_pages: 1 << rng.below(8),
             fill_pages_max: 64,
-            policy: Policy::ALL[seed as usize % Policy::ALL.len()],
+            policy: bowwave_baselines::ALL[seed as usize % bowwave_baselines::ALL.len()],
             ..Config::default()
         };
         let mut run = Self {

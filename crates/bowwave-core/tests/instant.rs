@@ -83,13 +83,13 @@ impl Run {
             reserve_frames: rng.below(u64::from(frames.min(40)) / 2) as u32,
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
-            policy: Policy::ALL[seed as usize % Policy::ALL.len()],
+            policy: bowwave_baselines::ALL[seed as usize % bowwave_baselines::ALL.len()],
             // Else every file here would be small.
             range: RangeConfig {
                 whole_bytes: if rng.chance(25) { 4 << 20 } else { 0 },
                 ..RangeConfig::default()
             },
-            eviction: Eviction::ALL[seed as usize / Policy::ALL.len() % Eviction::ALL.len()],
+            eviction: Eviction::ALL[seed as usize / bowwave_baselines::ALL.len() % Eviction::ALL.len()],
             ..Config::default()
         };
         let [mut slow, mut fast] = [(); 2].map(|()| Cache::new(config.clone()).expect("within bounds"));

@@ -45,7 +45,7 @@ impl Reader {
 
 #[test]
 fn a_read_page_by_page_decides_as_a_read_at_once() {
-    for policy in Policy::ALL {
+    for policy in bowwave_baselines::ALL {
         let (mut whole, mut parts) = (Reader::new(policy), Reader::new(policy));
         let mut seed = 1u64;
         let mut draw = |below: u64| {

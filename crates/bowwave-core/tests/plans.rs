@@ -416,7 +416,7 @@ fn a_plan_costs_readahead_of_others_in_the_file_nothing() {
 
 #[test]
 fn a_policy_that_is_asked_as_readers_walk_is_not_asked_where_the_plan_leads() {
-    for policy in [Policy::Legacy, Policy::Range] {
+    for policy in [bowwave_baselines::LEGACY, Policy::Range] {
         let mut far = Far::new(Config { ra_pages: 32, policy, ..Config::default() });
         let ranges = scattered(12, 300, 8);
         far.plan(0, &ranges);

@@ -6,11 +6,12 @@ mod rng;
 
 use std::collections::BTreeMap;
 
+use bowwave_baselines::LinuxConfig;
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
     Action, Advice, Cache, Clusters, Config, Event, Eviction, Fault, FileId, FillError, FillId, FrameId,
-    HandleId, Instant, LinuxConfig, PageCount, PageIndex, PageRange, Part, Pattern, Policy, RangeConfig,
-    Reason, Request, Waiter, WriteBackConfig,
+    HandleId, Instant, PageCount, PageIndex, PageRange, Part, Pattern, RangeConfig, Reason, Request, Waiter,
+    WriteBackConfig,
 };
 use rng::{Rng, seeds};
 
@@ -81,12 +82,15 @@ impl Run {
             ra_pages: 1 << rng.below(7),
             fill_pages_max: if rng.chance(50) { u32::MAX } else { 1 + rng.below(16) as u32 },
             eviction: if rng.chance(80) { Eviction::TwoList } else { Eviction::ALL[rng.below(3) as usize] },
-            policy: Policy::ALL[rng.below(Policy::ALL.len() as u64) as usize],
-            linux: LinuxConfig {
-                io_pages: rng.below(100) as u32,
-                align_end: rng.chance(50),
-                folio_order_max: rng.below(10) as u8,
-                mark_at_eof: rng.chance(50),
+            policy: {
+                let policy = bowwave_baselines::ALL[rng.below(bowwave_baselines::ALL.len() as u64) as usize];
+                let linux = LinuxConfig {
+                    io_pages: rng.below(100) as u32,
+                    align_end: rng.chance(50),
+                    folio_order_max: rng.below(10) as u8,
+                    mark_at_eof: rng.chance(50),
+                };
+                if policy == bowwave_baselines::LINUX { bowwave_baselines::linux(linux) } else { policy }
             },
             range: RangeConfig {
                 range_bytes: [0, 1 << 16, 1 << 17, 1 << 20][rng.below(4) as usize],

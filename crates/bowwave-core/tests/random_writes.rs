@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use bowwave_core::check::{ActionDigest, Checker};
 use bowwave_core::{
     Action, Base, Cache, Config, Event, FileId, FillError, FillId, FrameId, HandleId, Instant, PageCount,
-    PageIndex, PageRange, Policy, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut,
-    WriteOutcome,
+    PageIndex, PageRange, Stats, SyncFor, Target, Waiter, Write, WriteBackConfig, WriteOut, WriteOutcome,
 };
 use rng::{Rng, seeds};
 
@@ -94,7 +93,7 @@ impl Run {
             reserve_frames: rng.below(u64::from(frames) / 4) as u32,
             ra_pages: 1 << rng.below(5),
             fill_pages_max: 1 + rng.below(16) as u32,
-            policy: Policy::ALL[rng.below(Policy::ALL.len() as u64) as usize],
+            policy: bowwave_baselines::ALL[rng.below(bowwave_baselines::ALL.len() as u64) as usize],
             write_back: WriteBackConfig {
                 dirty_max,
                 background: rng.below(u64::from(dirty_max)) as u32,

@@ -1,7 +1,8 @@
-//! Models of storage devices as pure state machines: how long each request takes, given the requests before it.
+#![doc = include_str!("../README.md")]
 //!
-//! A device holds up to [`depth`](Device::depth) requests, works on them in an order of its own, and says when each
-//! ended. A queue with a [`QueueConfig`](queue::QueueConfig) stands before it and never gives it more.
+//! A device holds up to [`depth`](Device::depth) requests, orders them itself, and reports when each
+//! ended. A queue with a [`QueueConfig`](queue::QueueConfig) stands before it and never exceeds the depth.
+#![forbid(unsafe_code)]
 
 mod chance;
 mod flash;

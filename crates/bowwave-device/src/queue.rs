@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
+use bowwave_core::schedule::{Algorithm, CONGESTED_REQUESTS, KnobError, QUEUE_REQUESTS, SchedulerConfig};
 
 /// Knobs of a [`Queue`](super::Queue).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,9 +135,9 @@ impl Default for QueueConfig {
     fn default() -> Self {
         Self {
             elevator: Elevator::Clook,
-            requests_max: 128,
-            congested_on: 112,
-            congested_off: 112,
+            requests_max: QUEUE_REQUESTS,
+            congested_on: CONGESTED_REQUESTS,
+            congested_off: CONGESTED_REQUESTS,
             merge: true,
             fill_bytes_max: u64::MAX,
             spread_bytes_min: 0,

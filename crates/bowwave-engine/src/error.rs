@@ -9,6 +9,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error with one line that names cause and remedy.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// An option is out of bounds, or options do not fit together.
     Options(String),
@@ -36,7 +37,14 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Options(_) => None,
+            Self::Store(error) => Some(error),
+        }
+    }
+}
 
 /// The store's part of it, for interfaces that know stores only.
 impl From<Error> for bowwave_backend::Error {

@@ -1,8 +1,8 @@
-//! Requests on their way to a store: put in order by the core's scheduler, neighbours joined, no more at the device than it
-//! serves.
+//! Requests to a store: the core's dispatcher merges and orders them and bounds how many are in
+//! flight.
 //!
 //! ```text
-//!   fills, write-outs ──push──► Scheduler (merge, order, deadlines) ──pump──► request::send ──► store
+//!   fills, write-outs ──push──► Dispatcher (merge, order, depth) ──pump──► request::send ──► store
 //!             promote, cancel ──┘                                                └── ended ──► pump
 //! ```
 
@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bowwave_backend::Profile;
 use bowwave_core::network::RetryLimits;
-use bowwave_core::schedule::{self, DispatchId, Priority, RequestId, Scheduler};
+use bowwave_core::schedule::{self, CONGESTED_REQUESTS, DispatchId, Dispatcher, Priority, RequestId};
 use bowwave_core::{Instant, PageRange};
 
 pub(crate) use self::piece::{Demand, FillKey, Key, Piece, QueuedFill, QueuedWrite};
@@ -31,9 +31,6 @@ use crate::stats::{Latencies, StoreStats, Work};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::write_out::Rest;
-
-/// Requests that a queue holds before it counts as full, as Linux's `BLKDEV_MAX_RQ`; congested at 7/8 (paper 002, 3.2).
-const QUEUE_REQUESTS: u64 = 128;
 
 /// The queue of one store.
 #[derive(Debug)]
@@ -72,18 +69,13 @@ pub(crate) enum Parts {
 
 #[derive(Debug)]
 struct State {
-    scheduler: Scheduler,
-    /// What waits, by [`RequestId::slot`], and since when.
-    waiting: Vec<Option<(Piece, Instant)>>,
+    /// Requests, and when each was added.
+    dispatcher: Dispatcher<(Piece, Instant)>,
     ids: HashMap<Key, RequestId>,
     /// What is left of writes that the store ended early.
     rests: VecDeque<Rest>,
-    /// Requests so far that were to be merged with nothing.
-    loners: u64,
-    queued_pages: u64,
-    /// Of these, pages to be read.
+    /// Pages to be read that wait.
     queued_fill_pages: u64,
-    in_flight_pages: u64,
     stats: StoreStats,
     latencies: Latencies,
 }
@@ -92,14 +84,10 @@ impl Queue {
     pub(crate) fn new(url: &str, profile: &Profile, options: &Options) -> Self {
         let shape = Shape::new(profile, options);
         let state = State {
-            scheduler: shape.scheduler(),
-            waiting: Vec::new(),
+            dispatcher: shape.dispatcher(),
             ids: HashMap::new(),
             rests: VecDeque::new(),
-            loners: 0,
-            queued_pages: 0,
             queued_fill_pages: 0,
-            in_flight_pages: 0,
             stats: StoreStats::default(),
             latencies: Latencies::default(),
         };
@@ -134,39 +122,44 @@ impl Queue {
         }
         let urgency = piece.urgency();
         let now = clock::precise();
-        let object = if piece.is_left_over() { state.loner() } else { piece.entry().uid };
+        let (object, key, is_alone) = (piece.entry().uid, piece.key(), piece.is_left_over());
         let PageRange { start, end } = piece.range();
         let bytes = start.0 * self.page_bytes..end.0 * self.page_bytes;
         let Range { start, end } = self.shape.address(piece.entry(), bytes);
         let (direction, priority) = (piece.direction(), Priority::default());
         let request = schedule::Request { start, end, direction, object, urgency, priority };
-        let added = state.scheduler.add(now, request);
-        state.ids.insert(piece.key(), added.id);
-        state.keep(added.id, (piece, now));
-        let waiting = state.scheduler.waiting() as u64;
+        state.queued_fill_pages += piece.fill_pages();
+        let dispatcher = &mut state.dispatcher;
+        let added = if is_alone {
+            dispatcher.add_alone(now, request, (piece, now))
+        } else {
+            dispatcher.add(now, request, (piece, now))
+        };
+        state.ids.insert(key, added.id);
+        let waiting = state.dispatcher.waiting() as u64;
         state.stats.waiting_max = state.stats.waiting_max.max(waiting);
         self.note_congestion(&state);
     }
 
-    /// Someone waits for a fill or a write-out now: if it still waits itself, it goes before those that nobody waits for.
+    /// Makes a fill or a write-out a demand request, if it still waits: it then precedes the speculative ones.
     pub(crate) fn promote(&self, key: Key) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(&id) = state.ids.get(&key) else { return };
-        let (mut piece, since) = state.take(id);
+        let (piece, _) = state.dispatcher.payload_mut(id).expect("a request with a key waits");
         piece.set_demand();
         // Without promotion it keeps its place.
-        let id = self.shape.promote(&mut state.scheduler, id).unwrap_or(id);
-        state.ids.insert(key, id);
-        state.keep(id, (piece, since));
+        if let Some(id) = state.dispatcher.promote(clock::precise(), id) {
+            state.ids.insert(key, id);
+        }
     }
 
     /// Takes a fill out, if it still waits.
     pub(crate) fn cancel(&self, key: FillKey) -> Option<QueuedFill> {
         let mut state = self.lock();
         let id = *state.ids.get(&Key::Fill(key))?;
-        state.scheduler.cancel(id).expect("what is kept here waits");
-        let (piece, _) = state.take(id);
+        let ((piece, _), _) = state.dispatcher.cancel(id).expect("a request with a key waits");
+        state.forget(&piece);
         self.note_congestion(&state);
         match piece {
             Piece::Fill(fill) => Some(fill),
@@ -272,12 +265,11 @@ impl Queue {
         self.lock().stats.objects_lost += 1;
     }
 
-    /// A request for so many pages has ended.
-    pub(crate) fn ended(&self, id: DispatchId, pages: u64, tell: impl FnOnce(&mut StoreStats)) {
+    /// A request has ended.
+    pub(crate) fn ended(&self, id: DispatchId, tell: impl FnOnce(&mut StoreStats)) {
         let mut state = self.lock();
-        let known = state.scheduler.complete(clock::precise(), id);
+        let known = state.dispatcher.complete(clock::precise(), id);
         debug_assert!(known, "{id:?} ends once");
-        state.in_flight_pages -= pages;
         tell(&mut state.stats);
     }
 
@@ -310,12 +302,12 @@ impl Queue {
     /// Whether requests wait or are at the store.
     pub(crate) fn is_in_use(&self) -> bool {
         let state = self.lock();
-        state.scheduler.at_device() + state.scheduler.waiting() > 0
+        state.dispatcher.at_device() + state.dispatcher.waiting() > 0
     }
 
     pub(crate) fn stats(&self) -> StoreStats {
         let state = self.lock();
-        StoreStats { scheduler: *state.scheduler.stats(), ..state.stats }
+        StoreStats { scheduler: *state.dispatcher.stats(), ..state.stats }
     }
 
     pub(crate) fn latencies(&self) -> Latencies {
@@ -326,37 +318,31 @@ impl Queue {
     fn next_request(&self) -> Option<Batch> {
         let mut state = self.lock();
         let state = &mut *state;
-        if state.scheduler.at_device() >= self.shape.depth as usize {
-            return None;
-        }
-        let pending = (state.queued_pages + state.in_flight_pages) * self.page_bytes;
-        let now = clock::precise();
-        let dispatch = state.scheduler.dispatch_up_to(now, |request| self.shape.enough(request, pending))?;
-        let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
+        let (now, mut parts) = (clock::precise(), Vec::new());
+        let dispatch = state.dispatcher.next(now, &mut parts)?;
         let (mut fills, mut writes) = (Vec::new(), Vec::new());
-        for id in ids {
-            let (piece, since) = state.take(id);
+        for (piece, since) in parts {
+            state.forget(&piece);
             state.latencies.record_queue(piece.work(), now.0.saturating_sub(since.0));
-            state.in_flight_pages += piece.range().count().0;
             match piece {
                 Piece::Fill(fill) => fills.push(fill),
                 Piece::Write(write) => writes.push(write),
             }
         }
-        // Only what goes the same way is merged.
+        // Reads and writes do not merge.
         let parts = if writes.is_empty() { Parts::Fills(fills) } else { Parts::Writes(writes) };
         state.stats.requests += 1;
-        let at_device = state.scheduler.at_device() as u64;
+        let at_device = state.dispatcher.at_device() as u64;
         state.stats.in_flight_max = state.stats.in_flight_max.max(at_device);
         state.stats.in_flight_total += at_device;
-        state.stats.waiting_total += state.scheduler.waiting() as u64;
+        state.stats.waiting_total += state.dispatcher.waiting() as u64;
         self.note_congestion(state);
         Some(Batch { id: dispatch.id, sent: now, parts })
     }
 
     fn note_congestion(&self, state: &State) {
         let requests = self.shape.requests_of(state.queued_fill_pages * self.page_bytes);
-        self.congested.store(requests >= QUEUE_REQUESTS * 7 / 8, Ordering::Relaxed);
+        self.congested.store(requests >= CONGESTED_REQUESTS as u64, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -364,35 +350,10 @@ impl Queue {
     }
 }
 
-/// Pages of the fills of a request.
-pub(crate) fn pages_of(fills: &[QueuedFill]) -> u64 {
-    fills.iter().map(|fill| fill.range.count().0).sum()
-}
-
 impl State {
-    /// The number of an object that is no file's, for what merges with nothing.
-    fn loner(&mut self) -> u64 {
-        self.loners += 1;
-        u64::MAX - self.loners
-    }
-
-    fn keep(&mut self, id: RequestId, piece: (Piece, Instant)) {
-        let pages = piece.0.range().count().0;
-        self.queued_pages += pages;
-        self.queued_fill_pages += if matches!(piece.0, Piece::Fill(_)) { pages } else { 0 };
-        if self.waiting.len() <= id.slot() {
-            self.waiting.resize_with(id.slot() + 1, || None);
-        }
-        self.waiting[id.slot()] = Some(piece);
-    }
-
-    /// Forgets what waited under a name.
-    fn take(&mut self, id: RequestId) -> (Piece, Instant) {
-        let (piece, since) = self.waiting[id.slot()].take().expect("what waits is kept here");
+    /// A piece no longer waits.
+    fn forget(&mut self, piece: &Piece) {
         self.ids.remove(&piece.key());
-        let pages = piece.range().count().0;
-        self.queued_pages -= pages;
-        self.queued_fill_pages -= if matches!(piece, Piece::Fill(_)) { pages } else { 0 };
-        (piece, since)
+        self.queued_fill_pages -= piece.fill_pages();
     }
 }

@@ -13,7 +13,7 @@ use crate::engine::Inner;
 use crate::entry::FileEntry;
 use crate::hedge::Race;
 use crate::lease::{Lease, Loan};
-use crate::queue::{Batch, Parts, Piece, Queue, QueuedFill, pages_of};
+use crate::queue::{Batch, Parts, Piece, Queue, QueuedFill};
 use crate::shard::Effect;
 use crate::write_out;
 
@@ -29,8 +29,6 @@ struct Sink {
     loan: Loan,
     /// Fills not answered yet, in page order.
     parts: std::vec::IntoIter<QueuedFill>,
-    /// Pages of all fills.
-    pages: u64,
     /// Bytes of the buffer that belong to fills answered already.
     answered_bytes: usize,
     /// Bytes of the buffer that are final.
@@ -83,7 +81,6 @@ fn read(
         entry,
         object: object.clone(),
         loan,
-        pages: pages_of(&parts),
         parts: parts.into_iter(),
         answered_bytes: 0,
         final_bytes: 0,
@@ -226,7 +223,7 @@ impl Sink {
             None => 0,
         };
         let latency = clock::precise().0.saturating_sub(self.sent.0);
-        self.queue.ended(self.id, self.pages, |stats| {
+        self.queue.ended(self.id, |stats| {
             stats.requests_failed += u64::from(error.is_some() && !short);
             stats.requests_short += u64::from(short);
             stats.retries += retries;
@@ -270,7 +267,7 @@ impl Sink {
     fn end_lost(&mut self, outcome: Outcome) {
         let lost = std::mem::take(&mut self.parts).len() as u64;
         let failed = matches!(outcome, Outcome::Failed(_)) || lost > 0;
-        self.queue.ended(self.id, self.pages, |stats| {
+        self.queue.ended(self.id, |stats| {
             stats.requests_failed += u64::from(failed);
         });
         self.queue.pump(&self.engine);

@@ -104,7 +104,10 @@ impl Settings {
             "cache" => options.cache_bytes = Some(size()?),
             "page_size" => options.page_bytes = size()?,
             "ra_pages" => self.ra_pages = Some(count()?),
-            "policy" => options.policy = value.parse().map_err(|_| wrong("a readahead policy"))?,
+            "policy" => {
+                options.policy =
+                    bowwave_baselines::policy(value).ok_or_else(|| wrong("a readahead policy"))?;
+            }
             "ahead_max" => options.ahead_max = Some(AheadBudget::new(size_or_0()?)),
             "shards" => options.shards = Some(count()? as usize),
             "range_bytes" => options.range.range_bytes = size_or_0()?,

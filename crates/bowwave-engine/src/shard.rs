@@ -18,10 +18,10 @@ use crate::clock;
 use crate::entry::FileEntry;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
-use crate::lock::{Guard, OwnedLock};
 use crate::options::Options;
 use crate::queue::{Demand, FillKey, Key, Piece, QueuedFill};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::wait::{Outcome, Slot};
 pub(crate) use mapped::Touch;
 pub(crate) use write::Written;
@@ -31,7 +31,7 @@ pub(crate) use write::Written;
 pub(crate) struct Shard {
     number: usize,
     pub(crate) arena: Arc<Arena>,
-    state: OwnedLock<State>,
+    state: Mutex<State>,
     /// Pages accessed up to the last look at what memory here is worth, less half of what was recent then.
     accesses_seen: AtomicU64,
 }
@@ -113,7 +113,7 @@ impl Shard {
         let shard = Self {
             number,
             arena: Arc::new(Arena::new(frames_max, config.page_size, options.huge_pages)?),
-            state: OwnedLock::new(State {
+            state: Mutex::new(State {
                 cache,
                 now: Instant(0),
                 congested: false,
@@ -147,7 +147,7 @@ impl Shard {
     /// short enough to make under the lock; tells whether it has. If not, nothing has happened.
     #[inline]
     pub(crate) fn copy_hit(&self, handle: HandleId, request: Request, skip: usize, part: &mut [u8]) -> bool {
-        if part.len() > COPY_BYTES_MAX && (part.len() > COPY_BYTES_OWNER_MAX || !self.state.is_own()) {
+        if part.len() > COPY_BYTES_MAX {
             return false;
         }
         let mut state = self.lock();
@@ -399,9 +399,9 @@ impl Shard {
         recent as f64 / f64::from(frames.max(1))
     }
 
-    fn lock(&self) -> Guard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // A panic under the lock is a bug of ours; the counters may be off, but the table was never half changed by others.
-        self.state.lock()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Turns the actions at hand into effects that need no lock.
@@ -484,10 +484,8 @@ impl Shard {
     }
 }
 
-/// Most bytes copied under the lock: up to here to pin and unpin costs more than the others' wait.
+/// Maximum bytes copied under the lock. Up to here, pinning and unpinning costs more than other threads' wait.
 const COPY_BYTES_MAX: usize = 16 << 10;
-/// The same where nobody else comes; who comes after all waits no longer than some microseconds.
-const COPY_BYTES_OWNER_MAX: usize = 256 << 10;
 
 impl State {
     /// The time, which never runs back under the lock.

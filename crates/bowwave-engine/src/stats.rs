@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 
 /// What an engine has done so far, and how it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EngineStats {
     /// Reads, hits, fills, evictions: in pages, see [`Stats`].
     pub cache: Stats,
@@ -27,6 +28,7 @@ pub struct EngineStats {
 
 /// What was asked of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StoreStats {
     /// Requests sent, tries included.
     pub requests: u64,
@@ -102,6 +104,7 @@ pub enum Work {
 /// A fill or a write-out counts once, with each try that succeeded; those of one joint request count each by itself.
 /// Values are kept to 1 %.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Latencies {
     /// By work.
     kinds: [Times; Work::ALL.len()],

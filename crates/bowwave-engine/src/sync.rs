@@ -4,15 +4,12 @@
 use std::time::Instant;
 
 #[cfg(not(feature = "model"))]
-pub(crate) use std::{hint, sync::atomic, sync::*, thread, thread_local};
+pub(crate) use std::{sync::atomic, sync::*, thread, thread_local};
 
 #[cfg(feature = "model")]
-pub(crate) use shuttle::{hint, sync::atomic, sync::*, thread, thread_local};
+pub(crate) use shuttle::{sync::atomic, sync::*, thread, thread_local};
 #[cfg(feature = "model")]
 pub(crate) use std::sync::OnceLock;
-
-/// For what outlives a run of the model, and is there for all of them.
-pub(crate) use std::sync::Mutex as StaticMutex;
 
 /// How long until `due`; `None` if it has come. In the model it always has: what waits for a time there may happen at once,
 /// and so at any moment.

@@ -27,7 +27,6 @@ struct Sink {
     loan: Loan,
     /// Not answered, in page order.
     parts: Vec<QueuedWrite>,
-    pages: u64,
     /// Up to where the store has taken the bytes.
     offset: u64,
     /// Bytes that the store has taken so far.
@@ -82,7 +81,6 @@ pub(crate) fn send(
         entry,
         object: object.clone(),
         loan,
-        pages: parts.iter().map(|part| part.range.count().0).sum(),
         parts,
         offset,
         taken: 0,
@@ -189,7 +187,7 @@ impl Sink {
             self.engine.written_out(self.entry.shard, answers);
         }
         let latency = clock::precise().0.saturating_sub(self.sent.0);
-        self.queue.ended(self.id, self.pages, |stats| {
+        self.queue.ended(self.id, |stats| {
             stats.requests_failed += u64::from(failed);
             stats.retries += retries;
             stats.latency_ns_total += latency;

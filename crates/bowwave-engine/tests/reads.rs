@@ -7,6 +7,11 @@ use std::thread;
 use bowwave_backend::{MemoryBackend, pattern};
 use bowwave_engine::{Advice, Engine, ErrorKind, File, Options, Policy};
 
+/// A policy as another crate has it.
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../bowwave-core/examples/policy.rs"]
+mod policy;
+
 fn engine(options: Options) -> Engine {
     Engine::new(options).expect("valid options")
 }
@@ -50,7 +55,7 @@ fn every_size_and_offset_reads_right() {
 
 #[test]
 fn sixteen_readers_with_a_cache_far_smaller_than_the_data() {
-    for policy in Policy::ALL {
+    for policy in bowwave_baselines::ALL.into_iter().chain([policy::DOUBLING]) {
         let engine = engine(Options { policy, ..small() });
         let store = engine.store("pattern:/").expect("a scheme of ours");
         thread::scope(|scope| {

@@ -22,6 +22,8 @@ pub fn find(kept: &AtomicUsize, name: &CStr) -> usize {
 
 /// Declares functions, each of which calls the next one in line of its name, looked up when first called.
 ///
+/// `fn LOCAL(…) -> … = NAME;` declares one, the next in line of `NAME`, for the scope that it stands in.
+///
 /// With `look_up;` before them there is a function of that name, which looks all of them up.
 #[macro_export]
 macro_rules! next_in_line {
@@ -31,6 +33,20 @@ macro_rules! next_in_line {
         /// Looks all of them up: later that could wait for a lock of the dynamic linker's, whose holder may wait for us.
         pub(crate) fn look_up() {
             $($crate::find(&addresses::$name, names::$name);)*
+        }
+    };
+    (fn $local:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty = $name:ident;) => {
+        /// # Safety
+        /// As the C library's.
+        unsafe fn $local($($argument: $kind),*) -> $result {
+            static ADDRESS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+            const NAME: &str = concat!(stringify!($name), "\0");
+            let name = std::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()).expect("a name holds no zero");
+            // SAFETY: the C library's function of this name has this type.
+            let function: unsafe extern "C" fn($($kind),*) -> $result =
+                unsafe { std::mem::transmute($crate::find(&ADDRESS, name)) };
+            // SAFETY: as the caller says.
+            unsafe { function($($argument),*) }
         }
     };
     ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;)*) => {

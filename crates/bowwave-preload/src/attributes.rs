@@ -94,7 +94,7 @@ fn time(time: SystemTime) -> (i64, i64) {
     }
 }
 
-/// Device of the first map: one that no disk has.
+/// Device number of the first map, which no disk has.
 const DEVICE: u64 = 0xB0_0000;
 /// What programs should read at once.
 const BLOCK: i64 = 128 << 10;

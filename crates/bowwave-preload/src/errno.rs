@@ -66,16 +66,16 @@ pub(crate) fn set_errno(number: i32) {
 /// The number of an error of ours, whose text is said where the number says little.
 pub(crate) fn of_engine(error: &bowwave_engine::Error) -> Errno {
     match error {
-        bowwave_engine::Error::Options(_) => {
-            say(error);
-            Errno(libc::EINVAL)
-        }
         bowwave_engine::Error::Store(cause) => {
             let number = cause.program_errno();
             if matches!(number, libc::EIO | libc::ESTALE | libc::EACCES | libc::ETIMEDOUT | libc::ENOTSUP) {
                 say(error);
             }
             Errno(number)
+        }
+        _ => {
+            say(error);
+            Errno(libc::EINVAL)
         }
     }
 }
@@ -89,6 +89,6 @@ pub(crate) fn of_region(error: &bowwave_region::Error) -> Errno {
             say(error);
             Errno(cause.raw_os_error().unwrap_or(libc::EIO))
         }
-        bowwave_region::Error::Range(_) => Errno(libc::EINVAL),
+        _ => Errno(libc::EINVAL),
     }
 }

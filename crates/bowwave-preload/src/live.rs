@@ -1,4 +1,4 @@
-//! What a descriptor of ours stands for: an open file or folder of a store.
+//! What a descriptor of ours stands for: an open file or directory of a store.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use crate::errno::{Errno, Result, of_engine};
 use crate::service::service;
 use crate::setup::{Place, setup};
 
-/// An open file or folder, as descriptors share it that were duplicated.
+/// An open file or directory, which duplicated descriptors share.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) place: Place,
-    /// Which version of the object was opened; 0 for folders.
+    /// Which version of the object was opened; 0 for directories.
     version: u64,
     /// Opened again in a child, and after an exec, when first wanted.
     live: Mutex<Option<Arc<Live>>>,
@@ -26,7 +26,7 @@ pub(crate) struct Open {
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) entry: Entry,
-    /// None for folders.
+    /// None for directories.
     file: Option<File>,
 }
 
@@ -94,12 +94,12 @@ impl Live {
         Ok(Self { entry, file })
     }
 
-    /// The file; folders have none.
+    /// The file; directories have none.
     pub(crate) fn file(&self) -> Result<&File> {
         self.file.as_ref().ok_or(Errno(libc::EISDIR))
     }
 
-    pub(crate) fn is_folder(&self) -> bool {
+    pub(crate) fn is_directory(&self) -> bool {
         self.file.is_none()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   base          base + lead                                     end of the file        end
-//!    |-- to the engine's page --|----- what the program asked for ------|--- SIGBUS -----|
+//!    |-- to the engine's page --|----- requested by the program --------|--- SIGBUS -----|
 //!    |================= region ==========================================|   an empty file
 //! ```
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
@@ -46,7 +46,7 @@ pub(crate) struct Mapped {
 static MAPS: Mutex<BTreeMap<usize, Mapped>> = Mutex::new(BTreeMap::new());
 /// How many there are: without any, nothing takes the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Of regions that are gone: faults, pages mapped, pages poisoned.
+/// Of unmapped regions: faults, pages mapped, pages poisoned.
 static PAST: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 pub(crate) fn lock() -> MutexGuard<'static, BTreeMap<usize, Mapped>> {
@@ -91,7 +91,7 @@ pub(crate) fn map(open: &Arc<Open>, wish: Wish) -> Result<usize> {
         gone: Vec::new(),
     };
     let mapped = mapped.show().inspect_err(|_| {
-        // SAFETY: addresses that were taken above, which nobody has.
+        // SAFETY: addresses that were reserved above and not handed out.
         unsafe { real::munmap(base as *mut c_void, total) };
     })?;
     if wish.flags & libc::MAP_POPULATE != 0 {
@@ -104,7 +104,7 @@ pub(crate) fn map(open: &Arc<Open>, wish: Wish) -> Result<usize> {
     Ok(base + lead)
 }
 
-/// Address space that nobody else has.
+/// Reserves address space.
 fn take_addresses(wish: Wish, len: usize) -> Result<usize> {
     let fixed = wish.flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
     let at = if fixed == 0 { 0 } else { wish.at };
@@ -263,12 +263,8 @@ impl View<'_> {
 /// What all regions of this process have seen.
 pub(crate) fn counters() -> RegionStats {
     let past = |which: usize| PAST[which].load(Ordering::Relaxed);
-    let mut all = RegionStats {
-        faults: past(0),
-        pages_mapped: past(1),
-        pages_poisoned: past(2),
-        ..RegionStats::default()
-    };
+    let mut all = RegionStats::default();
+    (all.faults, all.pages_mapped, all.pages_poisoned) = (past(0), past(1), past(2));
     for region in lock().values().filter_map(|map| map.region.as_ref()) {
         let stats = region.stats();
         all.faults += stats.faults;

@@ -29,7 +29,7 @@ pub(crate) fn make(open: Arc<Open>, size: u64, close_on_exec: bool) -> Result<c_
         // SAFETY: a string that ends.
         check(unsafe { real::open64(path.as_ptr(), flags, 0) })
     });
-    // SAFETY: ours, and nobody else knows it.
+    // SAFETY: ours, and not handed out.
     unsafe { real::close(memory) };
     let fd = filled?;
     if table::put(fd, open) {
@@ -56,8 +56,8 @@ fn fill(memory: c_int, words: &[u8], size: u64) -> Result<()> {
 
 /// Takes up descriptors that this program was started with.
 pub(crate) fn take_up_inherited() {
-    let Ok(folder) = fs::read_dir("/proc/self/fd") else { return };
-    for entry in folder.flatten() {
+    let Ok(directory) = fs::read_dir("/proc/self/fd") else { return };
+    for entry in directory.flatten() {
         let is_ours =
             fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str().as_bytes().starts_with(LINK));
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());

@@ -21,7 +21,7 @@ pub(crate) fn begin_anew() {
 
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Writes the line, once, if this process has an engine and somebody wants to know.
+/// Writes the line, once, if this process has an engine and a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
     let Some(path) = &setup().report else { return };

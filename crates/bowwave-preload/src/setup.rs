@@ -29,7 +29,7 @@ pub(crate) struct Map {
     pub(crate) prefix: Vec<u8>,
 }
 
-/// A file or folder of a store.
+/// A file or directory of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     /// Number of the map.
@@ -71,19 +71,19 @@ fn parse(text: &str) -> Vec<Map> {
 }
 
 impl Setup {
-    /// The place of a path, if it is one of ours. `folder` is where a relative path begins, asked for when needed.
-    pub(crate) fn place(&self, path: &[u8], folder: impl FnOnce() -> Option<PathBuf>) -> Option<Place> {
+    /// The place of a path, if it is one of ours. `directory` is where a relative path begins, asked for when needed.
+    pub(crate) fn place(&self, path: &[u8], directory: impl FnOnce() -> Option<PathBuf>) -> Option<Place> {
         if self.maps.is_empty() || path.is_empty() {
             return None;
         }
         if let Some(place) = self.longest(path) {
             return Some(place);
         }
-        let whole = if path[0] == b'/' { PathBuf::new() } else { folder()? };
+        let whole = if path[0] == b'/' { PathBuf::new() } else { directory()? };
         let whole = whole.join(OsStr::from_bytes(path));
         let whole = whole.as_os_str().as_bytes();
         let found = self.longest(whole).or_else(|| self.longest(&plain(whole)));
-        // The parent of a store's root is that root, as of any root: there may be no folder where it is shown.
+        // The parent of a store's root is that root, as of any root: there may be no directory where it is shown.
         found.or_else(|| self.longest(&plain(whole.strip_suffix(b"/..")?)))
     }
 

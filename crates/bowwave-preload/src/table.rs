@@ -62,7 +62,7 @@ pub(crate) fn between(first: u32, last: u32) -> Vec<c_int> {
     TABLE.read().unwrap_or_else(PoisonError::into_inner).range(range).map(|(&fd, _)| fd).collect()
 }
 
-/// Nobody changes it meanwhile.
+/// Locks the table for a change.
 pub(crate) fn lock() -> RwLockWriteGuard<'static, Table> {
     TABLE.write().unwrap_or_else(PoisonError::into_inner)
 }

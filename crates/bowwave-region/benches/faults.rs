@@ -322,7 +322,7 @@ fn floor() {
 
 fn region() {
     println!("\n{:<36} {:>7} {:>7}   us a touch of one cached page", "region", "p50", "p99");
-    for policy in [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream] {
+    for policy in [Policy::None, Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range, Policy::Stream] {
         for delivery in DELIVERIES {
             show(&name(policy, delivery), || in_a_region(policy, delivery));
         }
@@ -333,7 +333,7 @@ fn share() {
     println!(
         "\n1 GiB in order, emulate:nvme: seconds cold, of which faults (the same touches, all cached), faults of each"
     );
-    let policies = [Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream];
+    let policies = [Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range, Policy::Stream];
     for (policy, delivery) in
         policies.into_iter().flat_map(|policy| DELIVERIES.map(|delivery| (policy, delivery)))
     {

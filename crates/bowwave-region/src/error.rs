@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something was not done.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The engine or the store says no; the kind tells whether to try again.
     Engine(bowwave_engine::Error),
@@ -59,4 +60,11 @@ impl From<bowwave_backend::Error> for Error {
     fn from(error: bowwave_backend::Error) -> Self {
         Self::Store(error)
     }
+}
+
+/// Writes a line to standard error: for failures without a caller, in programs that have set up no logger. The
+/// signal that follows, or the wait, tells the user nothing.
+#[allow(clippy::print_stderr, reason = "there is no caller to return an error to")]
+pub(crate) fn report(message: fmt::Arguments<'_>) {
+    eprintln!("{message}");
 }

@@ -9,7 +9,7 @@ use bowwave_engine::{Around, MappedFile, Mapping, Pattern};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, report};
 use crate::kernel::Kernel;
 use crate::region::{MapOptions, Protection};
 use crate::streams::{Stream, Streams};
@@ -297,7 +297,7 @@ impl Inner {
     fn fail(&self, page: u64, error: &bowwave_engine::Error) {
         let first = self.failed().pages.insert(page, error.to_string()).is_none();
         if first {
-            say(format_args!("bowwave: bytes from {page} of a mapped file cannot be had: {error}"));
+            report(format_args!("bowwave: bytes from {page} of a mapped file cannot be had: {error}"));
         }
         self.poison(page);
     }
@@ -375,12 +375,6 @@ impl crate::signals::Serves for Inner {
         self.map_ahead(&stream, offset, end);
         true
     }
-}
-
-/// Tells people; nothing can be done where that fails.
-#[allow(clippy::print_stderr, reason = "the signal that follows says nothing")]
-fn say(message: fmt::Arguments<'_>) {
-    eprintln!("{message}");
 }
 
 /// As messages number it.

@@ -1,31 +1,7 @@
-//! Memory whose pages come from a store when they are touched: any file of any store, mapped, without a mount or a kernel
-//! module.
+#![doc = include_str!("../README.md")]
 //!
-//! ```text
-//!   a touch ──► kernel ──► handler ──► MappedFile::fault ──► cache, readahead ──► store
-//!      ▲                                       │ the page is there, and what lies around it
-//!      └────────── mapped, woken ◄─────────────┘
-//! ```
-//!
-//! A [`Region`] is read like a slice. What it holds is what the [`Engine`](bowwave_engine::Engine) caches, without a second
-//! copy, and goes as the engine needs room.
-//!
-//! ```
-//! use bowwave_engine::{Engine, Options};
-//! use bowwave_region::{MapOptions, Region};
-//!
-//! let engine = Engine::new(Options { cache_bytes: Some(8 << 20), ..Options::default() })?;
-//! let store = engine.store("pattern:/100MiB")?;
-//! let region = Region::map(&store, "".as_ref(), &MapOptions::default())?;
-//! let mut last = [0];
-//! region.read(region.len() as u64 - 1, &mut last)?;
-//! assert_eq!(region.as_slice()[region.len() - 1], last[0]);
-//! # Ok::<(), bowwave_region::Error>(())
-//! ```
-//!
-//! A [`SwapRegion`] is memory larger than memory: what does not fit goes to a spill file, and comes back before it is needed.
-//!
-//! What it does not do: decide (the core does), fetch (the engine does).
+//! [`Region`] maps a file of a store, [`SwapRegion`] and [`SwapVec`] are memory larger than memory.
+//! The decisions are those of [`bowwave_core`], the requests those of [`bowwave_engine`].
 
 mod anonymous;
 mod error;

@@ -95,6 +95,7 @@ impl Default for MapOptions {
 
 /// What has happened in a region so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RegionStats {
     /// Touches of pages that were not mapped.
     pub faults: u64,

@@ -49,7 +49,7 @@ fn is_child() -> bool {
 
 #[test]
 fn a_mapped_file_reads_as_the_file_is() {
-    for policy in [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range] {
+    for policy in [Policy::None, Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range] {
         let engine = engine(8 << 20, policy);
         let store = engine.store("pattern:/20000001").expect("a pattern");
         let region = map(&store, &MapOptions::default());

@@ -1,4 +1,4 @@
-//! File maps, and the lock that hits are copied under, in thousands of orders in which threads may come: a model checker
+//! File maps in thousands of orders in which threads may come: a model checker
 //! (`shuttle`) runs the same code with doubles of the standard library's locks, and chooses who goes on at each of them.
 //!
 //! `cargo test --package bowwave-region --features model --test model`, with `BOWWAVE_MODEL_RUNS=N` for more. What fails
@@ -12,7 +12,7 @@ use bowwave_engine::backend::{
     Backend, Entry, Error, ErrorKind, Identity, MemoryBackend, Object, OpenWrite, Profile, ReadBuf, ReadSink,
     Result, WriteObject,
 };
-use bowwave_engine::{Engine, Options, Policy, Store, TriedLock};
+use bowwave_engine::{Engine, Options, Policy, Store};
 use bowwave_region::{MapOptions, Region, Touched};
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -344,32 +344,5 @@ fn reads_beside_touches_of_the_same_pages_agree_with_them() {
         };
         touch(region, 2, 4, |_, offset, touched| assert_eq!(touched, Touched::Byte(expected(offset))));
         reader.join().expect("no panic");
-    });
-}
-
-#[test]
-fn a_lock_with_an_owner_lets_one_in_at_a_time() {
-    explore(1000, || {
-        // Two turns in a row make an owner.
-        let lock = Arc::new(TriedLock::new((0, 0), 2));
-        let threads: Vec<_> = (0..3)
-            .map(|number| {
-                let lock = Arc::clone(&lock);
-                thread::spawn(move || {
-                    for _ in 0..4 + number {
-                        lock.with(|pair: &mut (u32, u32)| {
-                            assert_eq!(pair.0, pair.1, "somebody else is inside");
-                            pair.0 += 1;
-                            thread::yield_now();
-                            pair.1 += 1;
-                        });
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().expect("no panic");
-        }
-        assert_eq!(lock.with(|pair| *pair), (15, 15));
     });
 }

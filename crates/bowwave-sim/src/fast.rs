@@ -73,6 +73,7 @@ pub struct Outcome {
 
 /// Why a trace was not replayed to its end.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// A row is bad.
     Trace(bowwave_trace::Error),

@@ -1,15 +1,7 @@
-//! The laboratory: the very cache and policies of the engine, driven in virtual time.
+#![doc = include_str!("../README.md")]
 //!
-//! ```text
-//!   readers ──► machine ──► core::Cache ──► machine ──► device queue ──► device model
-//!      ▲                                                                     │
-//!      └──────────────── heap of events, in order of time ◄──────────────────┘
-//! ```
-//!
-//! Nothing here decides what to read or to keep: that is `bowwave-core`, as in production. Nothing here looks at a clock
-//! either: a run with the same input gives the same output, to the digit.
-//!
-//! [`network`] drives the state machines of remote stores' clients, against servers that fail, lie and replace objects.
+//! The decisions are those of [`bowwave_core`], as in production. [`plan`] reads experiments as TOML, [`replay`]
+//! replays traces, [`mod@report`] draws runs.
 
 pub mod block;
 pub mod fast;

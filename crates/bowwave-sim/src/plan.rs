@@ -301,8 +301,10 @@ fn line_of(text: &str, part: &str, group: usize, message: &str) -> usize {
 impl Sweep {
     fn axes(self) -> Result<Axes, String> {
         let policies = self.policies.iter().map(|name| {
-            let all = Policy::ALL.map(Policy::name).join(", ");
-            name.parse().map_err(|_| format!("policies: there is no `{name}`; there are {all}"))
+            bowwave_baselines::policy(name).ok_or_else(|| {
+                let all = bowwave_baselines::names().join(", ");
+                format!("policies: there is no `{name}`; there are {all}")
+            })
         });
         let policies = policies.collect::<Result<Vec<Policy>, String>>()?;
         for device in &self.devices {

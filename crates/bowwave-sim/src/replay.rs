@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bowwave_core::{Advice, Config, FileId, Instant};
 use bowwave_trace::binary::{self, Trace};
-use bowwave_trace::import::{self, Format, Import, Repair};
+use bowwave_trace::import::{self, Import, Repair};
 use bowwave_trace::{Error, Op, Record};
 
 use crate::fast::{self, Writes};
@@ -300,13 +300,14 @@ impl Workload {
 /// # Errors
 /// What is wrong with the trace, with its line.
 pub fn compact(
-    mut import: Import,
+    import: Import,
     path: &Path,
     mut progress: impl FnMut(u64),
 ) -> Result<(Trace, Vec<(Repair, u64)>), Error> {
-    if import.format() == Format::Binary {
-        return Ok((Trace::open(path)?, Vec::new()));
-    }
+    let mut import = match import.into_trace() {
+        Ok(trace) => return Ok((trace, Vec::new())),
+        Err(import) => import,
+    };
     let name = path.display().to_string();
     // Writing to memory does not fail; a bound that the rows pass (too many names) does.
     let refused = |error: io::Error| Error::unfit(&name, error.to_string());

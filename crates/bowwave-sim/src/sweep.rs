@@ -75,6 +75,7 @@ pub struct Axes {
 
 /// Why a machine did not run to its end.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum SweepError {
     /// The cache refused its configuration.
     Config(ConfigError),
@@ -230,4 +231,13 @@ impl fmt::Display for SweepError {
     }
 }
 
-impl std::error::Error for SweepError {}
+impl std::error::Error for SweepError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Queue(error) => Some(error),
+            Self::Device(error) => Some(error),
+            Self::Violation(_) | Self::Unfit(_) => None,
+        }
+    }
+}

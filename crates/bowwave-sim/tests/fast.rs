@@ -72,7 +72,7 @@ fn no_policy_misses_less_than_the_oracle_without_readahead_or_reads_less_than_it
         let future = Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).expect("good rows");
         for cache_pages in [64, 512, 4096] {
             let bound = future.bound(cache_pages);
-            for policy in Policy::ALL {
+            for policy in bowwave_baselines::ALL {
                 let setup = Setup { policy, cache_pages: Some(cache_pages), ..Setup::default() };
                 let stats = replay(&trace, setup).stats;
                 assert_eq!(stats.accesses, bound.accesses);
@@ -114,7 +114,7 @@ fn rows_do_what_their_operation_says() {
 #[test]
 fn a_read_larger_than_the_cache_is_done_in_pieces() {
     let trace = of_records(&[(1, "a", Op::Read, 0, 1 << 20)]);
-    for policy in Policy::ALL {
+    for policy in bowwave_baselines::ALL {
         let stats = replay(&trace, Setup { policy, cache_pages: Some(10), ..Setup::default() }).stats;
         assert_eq!(stats.accesses, 256, "{policy}");
         assert!(stats.pages_evicted >= 246, "{policy}: {stats:?}");

@@ -14,6 +14,11 @@ use bowwave_trace::binary::{Row as TraceRow, Trace, Writer};
 use bowwave_trace::generate::{Pattern, Spec};
 use bowwave_trace::{Op, Record};
 
+/// A policy as another crate has it.
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../bowwave-core/examples/policy.rs"]
+mod policy;
+
 fn workload(pattern: Pattern, block_bytes: u64, op: Op) -> Workload {
     let spec = Spec { pattern, rows: 3000, file_bytes: 16 << 20, block_bytes, gap_ns: 1000, seed: 3 };
     let mut writer = Writer::new(Vec::new()).expect("memory takes all");
@@ -52,7 +57,7 @@ fn without_time_the_fast_replay_and_the_machine_count_the_same() {
     for pattern in patterns() {
         for op in [Op::Read, Op::Load] {
             let workload = workload(pattern.clone(), 4096, op);
-            for policy in Policy::ALL {
+            for policy in bowwave_baselines::ALL.into_iter().chain([policy::DOUBLING]) {
                 for (cache_bytes, eviction) in [
                     (None, Eviction::TwoList),
                     (Some(1 << 20), Eviction::Lru),

@@ -33,6 +33,7 @@ pub(crate) enum Place {
 
 /// What sort of thing is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The input could not be read at all.
     Io,
@@ -51,10 +52,6 @@ impl Error {
         Self::at(ErrorKind::Value, source_name, Place::Whole, why)
     }
 
-    pub(crate) fn new(kind: ErrorKind, source_name: &str, line: u64, message: String) -> Self {
-        Self::at(kind, source_name, Place::Line(line), message)
-    }
-
     pub(crate) fn at(kind: ErrorKind, source_name: &str, place: Place, message: String) -> Self {
         Self { kind, source_name: source_name.to_owned(), place, column: None, message, io: None }
     }
@@ -64,11 +61,7 @@ impl Error {
         self
     }
 
-    pub(crate) fn from_io(source_name: &str, line: u64, error: io::Error) -> Self {
-        Self::from_io_at(source_name, Place::Line(line), error)
-    }
-
-    pub(crate) fn from_io_at(source_name: &str, place: Place, error: io::Error) -> Self {
+    pub(crate) fn from_io(source_name: &str, place: Place, error: io::Error) -> Self {
         let message = error.to_string();
         Self { io: Some(error), ..Self::at(ErrorKind::Io, source_name, place, message) }
     }

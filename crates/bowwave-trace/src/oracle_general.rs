@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
 
+use crate::bytes::{fill, u32_at, u64_at};
 use crate::error::Place;
 use crate::{Error, ErrorKind, Op, Record, Result};
 
@@ -112,15 +113,8 @@ impl<R: BufRead> Reader<R> {
 
     fn next_request(&mut self) -> Result<Option<Request>> {
         let mut bytes = [0; ROW_BYTES];
-        let mut filled = 0;
-        while filled < ROW_BYTES {
-            match self.input.read(&mut bytes[filled..]) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::from_io_at(&self.name, Place::Row(self.rows), error)),
-            }
-        }
+        let filled = fill(&mut self.input, &mut bytes)
+            .map_err(|error| Error::from_io(&self.name, Place::Row(self.rows), error))?;
         let wrong = |kind, message| Error::at(kind, &self.name, Place::Row(self.rows), message);
         if filled == 0 {
             return Ok(None);
@@ -130,9 +124,7 @@ impl<R: BufRead> Reader<R> {
                 format!("the file ends after {filled} of {ROW_BYTES} bytes: cut, or not oracleGeneral");
             return Err(wrong(ErrorKind::Row, message));
         }
-        let [time, object, size, next] = [&bytes[..4], &bytes[4..12], &bytes[12..16], &bytes[16..]];
-        let number = |part: &[u8]| part.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
-        let next = match number(next).cast_signed() {
+        let next = match u64_at(&bytes, 16).cast_signed() {
             -1 | i64::MAX => None,
             next @ 1.. => Some(next.cast_unsigned() - 1),
             next => {
@@ -140,11 +132,10 @@ impl<R: BufRead> Reader<R> {
                 return Err(wrong(ErrorKind::Value, message));
             }
         };
-        // Four bytes each.
         Ok(Some(Request {
-            time_s: number(time) as u32,
-            object: number(object),
-            size: number(size) as u32,
+            time_s: u32_at(&bytes, 0),
+            object: u64_at(&bytes, 4),
+            size: u32_at(&bytes, 12),
             next,
         }))
     }
@@ -155,11 +146,7 @@ impl<R: BufRead> Iterator for Reader<R> {
 
     fn next(&mut self) -> Option<Result<Record>> {
         let mut record = Record::default();
-        match self.read(&mut record) {
-            Ok(true) => Some(Ok(record)),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
-        }
+        self.read(&mut record).map(|more| more.then_some(record)).transpose()
     }
 }
 

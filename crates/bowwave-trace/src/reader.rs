@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use crate::csv::{COLUMNS, Row, RowError, Rows};
-use crate::error::quoted;
+use crate::error::{Place, quoted};
 use crate::record::UnknownOp;
 use crate::{Error, ErrorKind, HEADER, Op, ROW_BYTES_MAX, Record, Result};
 
@@ -58,12 +58,12 @@ impl<R: BufRead> Reader<R> {
         let name = &self.name;
         let wrong = |what: String| {
             let message = format!("{what}: the first line must be '{HEADER}'");
-            Error::new(ErrorKind::Header, name, 1, message)
+            Error::at(ErrorKind::Header, name, Place::Line(1), message)
         };
         let row = match self.rows.next_row() {
             Ok(Some(row)) => row,
             Ok(None) => return Err(wrong("the file is empty".to_owned())),
-            Err(RowError::Io(error)) => return Err(Error::from_io(name, 1, error)),
+            Err(RowError::Io(error)) => return Err(Error::from_io(name, Place::Line(1), error)),
             Err(_) => return Err(wrong("this is not a trace".to_owned())),
         };
         let mut fields = row.fields;
@@ -88,11 +88,12 @@ impl<R: BufRead> Reader<R> {
             Err(Bad::Columns) => {
                 let (count, plural) = (row.count, if row.count == 1 { "" } else { "s" });
                 let message = format!("{count} column{plural}, expected the {COLUMNS} of '{HEADER}'");
-                Err(Error::new(ErrorKind::Row, name, row.lines[0], message))
+                Err(Error::at(ErrorKind::Row, name, Place::Line(row.lines[0]), message))
             }
             Err(Bad::Value(index, message)) => {
                 let column = HEADER.split(',').nth(index).expect("a column's index is below their number");
-                Err(Error::new(ErrorKind::Value, name, row.lines[index], message).in_column(column))
+                Err(Error::at(ErrorKind::Value, name, Place::Line(row.lines[index]), message)
+                    .in_column(column))
             }
         }
     }
@@ -104,10 +105,12 @@ impl<R: BufRead> Reader<R> {
             match self.rows.next_row() {
                 Ok(None) => return Ok(false),
                 Ok(Some(row)) if row.blank => {}
-                Err(RowError::Io(error)) => return Err(Error::from_io(&self.name, before + 1, error)),
+                Err(RowError::Io(error)) => {
+                    return Err(Error::from_io(&self.name, Place::Line(before + 1), error));
+                }
                 Ok(Some(_)) | Err(_) => {
                     let message = "blank line inside the trace (they may only stand at its end)".to_owned();
-                    return Err(Error::new(ErrorKind::Row, &self.name, line, message));
+                    return Err(Error::at(ErrorKind::Row, &self.name, Place::Line(line), message));
                 }
             }
         }
@@ -119,17 +122,13 @@ impl<R: BufRead> Iterator for Reader<R> {
 
     fn next(&mut self) -> Option<Result<Record>> {
         let mut record = Record::default();
-        match self.read(&mut record) {
-            Ok(true) => Some(Ok(record)),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
-        }
+        self.read(&mut record).map(|more| more.then_some(record)).transpose()
     }
 }
 
 fn row_error(name: &str, before: u64, error: RowError) -> Error {
     let (line, message) = match error {
-        RowError::Io(error) => return Error::from_io(name, before + 1, error),
+        RowError::Io(error) => return Error::from_io(name, Place::Line(before + 1), error),
         RowError::TooLong => {
             (before + 1, format!("the row is longer than {ROW_BYTES_MAX} bytes: is this a trace?"))
         }
@@ -138,7 +137,7 @@ fn row_error(name: &str, before: u64, error: RowError) -> Error {
             (line, "a quote stands inside a value (quote the whole value and double its quotes)".to_owned())
         }
     };
-    Error::new(ErrorKind::Row, name, line, message)
+    Error::at(ErrorKind::Row, name, Place::Line(line), message)
 }
 
 /// What is wrong with a row: its shape, or the value in the column with this index.

@@ -74,11 +74,12 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
 /// Which of our crates a crate may import. Arrows go one way; `bowwave-sim` and `bowwave-engine` never meet.
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-core", &[]),
+    ("bowwave-baselines", &["bowwave-core"]),
     ("bowwave-trace", &["bowwave-core"]),
     ("bowwave-device", &["bowwave-core"]),
     ("bowwave-backend", &["bowwave-core"]),
-    ("bowwave-sim", &["bowwave-core", "bowwave-device", "bowwave-trace"]),
-    ("bowwave-engine", &["bowwave-core", "bowwave-backend", "bowwave-trace"]),
+    ("bowwave-sim", &["bowwave-core", "bowwave-baselines", "bowwave-device", "bowwave-trace"]),
+    ("bowwave-engine", &["bowwave-core", "bowwave-baselines", "bowwave-backend", "bowwave-trace"]),
     ("bowwave-fuse", &["bowwave-engine"]),
     ("bowwave-region", &["bowwave-core", "bowwave-backend", "bowwave-engine"]),
     ("bowwave-capi", &["bowwave-engine", "bowwave-region"]),
@@ -89,6 +90,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
         "bowwave-cli",
         &[
             "bowwave-core",
+            "bowwave-baselines",
             "bowwave-trace",
             "bowwave-backend",
             "bowwave-sim",

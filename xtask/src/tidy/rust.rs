@@ -3,7 +3,8 @@
 use super::{Finding, Tree, numbered, policy};
 
 pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) {
-    if is_crate_source(path) && !text.trim_start().starts_with("//!") {
+    let has_docs = ["//!", "#![doc = include_str!"].iter().any(|start| text.trim_start().starts_with(start));
+    if is_crate_source(path) && !has_docs {
         findings.push(Finding::new(path, 1, "begins without `//!` docs: say what the file holds"));
     }
     for (number, line) in numbered(text) {

@@ -11,6 +11,7 @@ mod open;
 mod owner;
 mod place;
 mod request;
+#[cfg(feature = "io-uring")]
 mod ring;
 mod root;
 mod threads;
@@ -28,6 +29,7 @@ use rustix::io::Errno;
 
 use self::open::{ALIGNMENT, FileObject, OpenFile};
 use self::request::Request;
+#[cfg(feature = "io-uring")]
 pub use self::ring::io_uring;
 use self::root::Root;
 use crate::{
@@ -252,6 +254,7 @@ impl Backend for FileBackend {
 
 #[derive(Debug)]
 enum Carrier {
+    #[cfg(feature = "io-uring")]
     Ring(ring::Ring),
     Threads(threads::Threads),
 }
@@ -259,6 +262,7 @@ enum Carrier {
 impl Carrier {
     fn add(&self, request: Request) {
         match self {
+            #[cfg(feature = "io-uring")]
             Self::Ring(ring) => ring.add(request),
             Self::Threads(threads) => threads.add(request),
         }
@@ -269,6 +273,11 @@ impl Carrier {
             let remedy = "use FileIo::Auto or FileIo::Threads";
             Error::new(ErrorKind::Unsupported, format!("cannot start {what}: {error}; {remedy}"))
         };
+        #[cfg(not(feature = "io-uring"))]
+        if io == FileIo::Ring {
+            io_uring().map_err(|error| failed("io_uring", &error))?;
+        }
+        #[cfg(feature = "io-uring")]
         if io != FileIo::Threads {
             match ring::Ring::start(slots.unwrap_or(RING_SLOTS)) {
                 Ok(ring) => return Ok(Self::Ring(ring)),
@@ -283,6 +292,7 @@ impl Carrier {
 
     fn slots_default(&self) -> u32 {
         match self {
+            #[cfg(feature = "io-uring")]
             Self::Ring(_) => RING_SLOTS,
             Self::Threads(_) => THREADS,
         }
@@ -297,7 +307,17 @@ fn special(place: &Path) -> Error {
 /// Writes of fewer bytes go through the kernel's cache, unless it was said otherwise. For a disk this is where the transfer
 /// begins to matter beside the seek.
 const DIRECT_BYTES_MIN: usize = 256 << 10;
+/// Whether this process may use io_uring: never, this build is without it.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "io-uring"))]
+pub fn io_uring() -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "built without the feature `io-uring`"))
+}
+
 /// Requests in flight in a ring: enough for an NVMe drive, and what the engine asks for at most.
+#[cfg(feature = "io-uring")]
 const RING_SLOTS: u32 = 64;
 /// Threads where there is no ring.
 const THREADS: u32 = 8;

@@ -84,6 +84,7 @@ impl Request {
     }
 
     /// The pieces of memory of [`Self::part`].
+    #[cfg(feature = "io-uring")]
     pub(super) fn vectors(&self) -> Vec<libc::iovec> {
         match &self.work {
             Work::Read { buf, .. } => buf.vectors(self.part()),

@@ -21,30 +21,22 @@ use std::sync::{Mutex, PoisonError};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
-use http::Method;
 use http::header::{HeaderMap, HeaderName};
 use ring::digest;
 use tokio::sync::OnceCell;
 
-use super::ranged::{Source, Version};
+use super::ranged::Version;
 use super::validator::text;
-use super::wire::Outgoing;
-use super::xml;
 use crate::{Error, ErrorKind};
 
 /// Asks for checksums, if `ENABLED`.
 pub(super) const MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
-/// Which attributes of an object are asked for.
-const ATTRIBUTES: HeaderName = HeaderName::from_static("x-amz-object-attributes");
-/// How many parts at most.
-const PARTS_MAX: HeaderName = HeaderName::from_static("x-amz-max-parts");
-
 /// The element of a CRC-64/NVME, the checksum of our uploads.
 pub(super) const CRC64NVME: &str = "ChecksumCRC64NVME";
 
 /// A way to sum up bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
+pub(super) enum Algorithm {
     Crc32,
     Crc32c,
     Crc64Nvme,
@@ -54,10 +46,10 @@ enum Algorithm {
 
 impl Algorithm {
     /// The quickest first: a store may have several.
-    const ALL: [Self; 5] = [Self::Crc64Nvme, Self::Crc32c, Self::Crc32, Self::Sha256, Self::Sha1];
+    pub(super) const ALL: [Self; 5] = [Self::Crc64Nvme, Self::Crc32c, Self::Crc32, Self::Sha256, Self::Sha1];
 
     /// As headers and documents name it.
-    fn names(self) -> (&'static str, &'static str) {
+    pub(super) fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Crc32 => ("x-amz-checksum-crc32", "ChecksumCRC32"),
             Self::Crc32c => ("x-amz-checksum-crc32c", "ChecksumCRC32C"),
@@ -130,7 +122,7 @@ pub(super) struct Checksum {
 
 impl Checksum {
     /// As a store writes it: Base64, and of a composite one a dash and the number of parts.
-    fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
+    pub(super) fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
         let (text, parts) = match text.trim().split_once('-') {
             Some((sum, parts)) => (sum, Some(parts.parse().ok()?)),
             None => (text.trim(), None),
@@ -327,7 +319,7 @@ impl Checksums {
             // Over the sums of parts, so that each part has one.
             Some(_) => {
                 // A failure that may pass is not kept: the next read requests the table again.
-                match self.parts.get_or_try_init(|| table(version)).await {
+                match self.parts.get_or_try_init(|| version.part_checksums()).await {
                     Ok(table) => Verifier::new(range, table),
                     Err(_) => Verifier::default(),
                 }
@@ -405,54 +397,6 @@ fn joined(
     }
     tally.insert(start, (end, sum));
     Some((start, end, sum))
-}
-
-/// Requests the checksums of the parts of a version; none if the store does not have them.
-///
-/// # Errors
-/// If another request may bring them.
-async fn table(version: &Version) -> Result<Vec<(Range<u64>, Checksum)>, Error> {
-    let Some(tag) = version.validators.strong() else { return Ok(Vec::new()) };
-    let Source::Bucket(cloud, key) = &version.source else { return Ok(Vec::new()) };
-    let headers = [(ATTRIBUTES, "ETag,ObjectParts".to_owned()), (PARTS_MAX, "10000".to_owned())];
-    let query = [("attributes", "")];
-    let request =
-        || Outgoing { query: &query, headers: &headers, ..Outgoing::new(Method::GET, key.as_ref()) };
-    let patience = cloud.wire.client.limits.timeout;
-    match cloud.persist(|| cloud.wire.xml(request(), patience)).await {
-        Ok(document) => Ok(parts(&document, tag.trim_matches('"'), version.size()).unwrap_or_default()),
-        Err(error) if error.is_retryable() => Err(error),
-        Err(_) => Ok(Vec::new()),
-    }
-}
-
-/// The parts in a document of attributes, if they are those of the version.
-pub(super) fn parts(document: &[u8], tag: &str, size: u64) -> Option<Vec<(Range<u64>, Checksum)>> {
-    let (mut found, mut bytes, mut sum, mut end, mut is_version) = (Vec::new(), None, None, 0u64, false);
-    let read =
-        xml::read(document, &["GetObjectAttributesResponse", "GetObjectAttributesOutput"], |path, text| {
-            let names: [&str; 3] = [1, 2, 3].map(|depth| path.get(depth).map_or("", String::as_str));
-            match names {
-                ["ETag", "", ""] => is_version = text.trim().trim_matches('"') == tag,
-                ["ObjectParts", "Part", "Size"] => bytes = text.trim().parse::<u64>().ok(),
-                ["ObjectParts", "Part", ""] => {
-                    let bytes = bytes.take().filter(|bytes| *bytes > 0).ok_or("a part has no size")?;
-                    let start = end;
-                    end = start.checked_add(bytes).ok_or("parts are larger than any object")?;
-                    found.extend(sum.take().map(|sum| (start..end, sum)));
-                }
-                ["ObjectParts", "Part", name] => {
-                    let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.names().1 == name);
-                    sum = algorithm
-                        .and_then(|algorithm| Checksum::parse(algorithm, text))
-                        .or_else(|| sum.take());
-                }
-                _ => {}
-            }
-            Ok(())
-        });
-    // A table with gaps, or of another version, would refuse right bytes.
-    (read.is_ok() && is_version && end == size).then_some(found)
 }
 
 #[cfg(test)]
@@ -572,27 +516,6 @@ mod tests {
         assert_eq!(half.known(2), 2, "pieces are handed on at once");
         let pieces = half.pieces(3);
         assert!(matches!(&pieces[..], [piece] if piece.range == (3..5)), "{pieces:?}");
-    }
-
-    #[test]
-    fn a_table_of_parts_counts_only_if_it_is_of_the_version_and_whole() {
-        let part = |n: u32, size: u64| {
-            format!(
-                "<Part><PartNumber>{n}</PartNumber><ChecksumCRC32C>4waSgw==</ChecksumCRC32C><Size>{size}</Size></Part>"
-            )
-        };
-        let document = |parts: &str| {
-            format!(
-                "<GetObjectAttributesResponse><ETag>tag-2</ETag><ObjectParts>{parts}</ObjectParts></GetObjectAttributesResponse>"
-            )
-        };
-        let both = document(&(part(1, 9) + &part(2, 4)));
-        let found = parts(both.as_bytes(), "tag-2", 13).expect("a table");
-        assert_eq!(found.iter().map(|(range, _)| range.clone()).collect::<Vec<_>>(), [0..9, 9..13]);
-        assert!(parts(both.as_bytes(), "other-2", 13).is_none());
-        assert!(parts(both.as_bytes(), "tag-2", 14).is_none());
-        assert!(parts(document(&part(1, u64::MAX)).as_bytes(), "tag-2", 13).is_none());
-        assert!(parts(b"<html></html>", "tag-2", 13).is_none());
     }
 
     #[test]

@@ -1,21 +1,13 @@
-//! What failures of HTTP mean, and the library's way to our client.
+//! Errors of HTTP: from a response or a failed exchange to the error that callers see.
 
 use std::error::Error as StdError;
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use object_store::ClientOptions;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-};
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-use super::exchange::Client;
-use super::limits::DOCUMENT_BYTES_MAX;
 use super::validator::rfc1123;
-use super::wire::explain;
-use super::xml;
 use crate::{Error, ErrorKind};
 
 /// The error for an answer that is no success, if it is none.
@@ -139,88 +131,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(pause.min(RETRY_AFTER_MAX))
 }
 
-/// Has the library send its requests through our client, within its bounds.
-#[derive(Debug, Clone)]
-pub(crate) struct Connector {
-    pub(crate) place: String,
-    pub(crate) client: Client,
-}
-
-impl HttpConnector for Connector {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(self.clone()))
-    }
-}
-
-#[async_trait::async_trait]
-impl HttpService for Connector {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let failed = |error| HttpError::new(HttpErrorKind::Unknown, error);
-        // Requests for objects have no query; the library tells little of why others failed.
-        let of_upload = request.uri().query().is_some();
-        let patience = self.client.limits.timeout;
-        let incoming = self.client.upload(&self.place, request, patience).await.map_err(failed)?;
-        let (status, headers) = (incoming.status(), incoming.headers().clone());
-        if status.is_redirection() {
-            return Err(failed(redirected(&self.place, status, &headers)));
-        }
-        let body = match status.is_success() {
-            true => incoming.collect(DOCUMENT_BYTES_MAX).await.map_err(failed)?,
-            false => {
-                let text = incoming.explanation().await;
-                if let Some(error) = damaged(&self.place, &text) {
-                    return Err(failed(error));
-                }
-                let code = xml::find(text.as_bytes(), "Error", "Code").unwrap_or_default();
-                let is_explained = match status.as_u16() {
-                    404 if of_upload && code != NO_BUCKET => {
-                        let message = format!("{}: the upload is gone: aborted, or too old", self.place);
-                        return Err(failed(Error::new(ErrorKind::NotFound, message)));
-                    }
-                    // The library tells a name that is taken from a condition that does not hold.
-                    304 | 404 | 409 | 412 => code == NO_BUCKET,
-                    429 | 500..=599 => true,
-                    401 | 403 if of_upload => true,
-                    // Servers of credentials send no such document; the library knows their statuses.
-                    _ => !code.is_empty(),
-                };
-                if is_explained {
-                    return Err(failed(explain(&self.place, status, &headers, &text)));
-                }
-                text.into()
-            }
-        };
-        let mut response = HttpResponse::new(body.into());
-        (*response.status_mut(), *response.headers_mut()) = (status, headers);
-        Ok(response)
-    }
-}
-
-/// The error if a store refuses bytes because they do not match the checksum that was sent with them.
-fn damaged(place: &str, text: &str) -> Option<Error> {
-    let code = xml::find(text.as_bytes(), "Error", "Code")?;
-    let is_sum =
-        matches!(code.trim(), "BadDigest" | "InvalidDigest" | "XAmzContentSHA256Mismatch" | "Md5Mismatch");
-    let message = || {
-        format!("{place}: the bytes that the store received do not match their checksum: damaged on the way")
-    };
-    is_sum.then(|| Error::new(ErrorKind::Corrupt, message()))
-}
-
-/// The error for a redirection by an object store: what was sent may hold credentials, and is signed for one host.
-pub(super) fn redirected(place: &str, status: StatusCode, headers: &HeaderMap) -> Error {
-    let to = super::validator::text(headers, http::header::LOCATION)
-        .and_then(|to| to.parse::<reqwest::Url>().ok())
-        .and_then(|to| Some(format!(" to {}", to.host_str()?)));
-    let to = to.unwrap_or_default();
-    let message = format!(
-        "{place}: {status}: the store redirects{to}, and credentials go to no other host; check --endpoint and --region"
-    );
-    Error::new(ErrorKind::Protocol, message)
-}
-
-/// The code of S3 for a bucket that does not exist.
-const NO_BUCKET: &str = "NoSuchBucket";
 /// Servers put whole pages into their errors.
 const MESSAGE_BYTES_MAX: usize = 300;
 /// A server that asks for more is as good as down.
@@ -229,15 +139,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_that_a_store_refuses_for_their_checksum_are_sent_again() {
-        let error =
-            damaged("s3://b", "<Error><Code>BadDigest</Code><Message>x</Message></Error>").expect("damaged");
-        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Corrupt, true));
-        assert!(damaged("s3://b", "<Error><Code>NoSuchBucket</Code></Error>").is_none());
-        assert!(damaged("s3://b", "").is_none());
-    }
 
     #[test]
     fn a_retry_after_is_seconds_or_a_date_and_anything_else_is_none() {

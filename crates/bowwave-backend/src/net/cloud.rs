@@ -22,10 +22,11 @@ use super::attributes::Header;
 use super::call;
 use super::checksum::{self, Checksums};
 use super::errors::store_error;
+use super::http::PATH;
 use super::listing::{self, ListedPart, ListedUpload};
 use super::meta::Meta;
 use super::stat_ahead::StatAhead;
-use super::wire::{Outgoing, PATH, Wire, explained, foreign};
+use super::wire::{Outgoing, Wire, explained, foreign};
 use super::{validator, xml};
 use crate::{Error, ErrorKind, Result};
 

@@ -1,38 +1,10 @@
 //! Who we are to an object store: found before the first request, so that their absence is told at once.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::Zeroizing;
 
-use crate::{Error, ErrorKind, Result};
-
-/// Keys for S3, in place of those in the environment. Their memory is overwritten when they are dropped.
-#[derive(Clone)]
-pub struct Credentials {
-    /// Access key (`AWS_ACCESS_KEY_ID`).
-    pub access_key_id: String,
-    /// Its secret (`AWS_SECRET_ACCESS_KEY`).
-    pub secret_access_key: String,
-    /// Token of a temporary session (`AWS_SESSION_TOKEN`).
-    pub session_token: Option<String>,
-}
-
-impl Drop for Credentials {
-    fn drop(&mut self) {
-        self.access_key_id.zeroize();
-        self.secret_access_key.zeroize();
-        self.session_token.zeroize();
-    }
-}
-
-impl ZeroizeOnDrop for Credentials {}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
-    }
-}
+use crate::{Credentials, Error, ErrorKind, Result};
 
 /// The environment, so that tests can have another.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

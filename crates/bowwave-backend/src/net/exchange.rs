@@ -15,6 +15,7 @@ use tokio::time::Sleep;
 use super::client::{chain, transport_error};
 use super::limits::{ERROR_BYTES_MAX, ERROR_TEXT_WAIT, Limits, at, now};
 use super::traffic::Traffic;
+#[cfg(feature = "s3")]
 use super::upload;
 use crate::{Error, ErrorKind, Options, Result};
 
@@ -46,6 +47,7 @@ impl Client {
     }
 
     /// The same with a body, for as long as the body moves; `patience` is the longest standstill.
+    #[cfg(feature = "s3")]
     pub(crate) async fn upload(
         &self,
         place: &str,

@@ -8,7 +8,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use reqwest::Url;
 
-use super::{checksum, client, http as web, listing, redirect, validator, wire};
+use super::{connector, http as web, listing, parts, redirect, validator, wire};
 
 /// A page of a listing, of any dialect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub fn explain(status: u16, headers: &[(String, Vec<u8>)], body: &str) -> Option
     let status = StatusCode::from_u16(status).ok()?;
     let headers = header_map(headers)?;
     let error = wire::explain("fuzz", status, &headers, body);
-    client::redirected("fuzz", status, &headers);
+    connector::redirected("fuzz", status, &headers);
     Some(error.to_string())
 }
 
@@ -131,7 +131,7 @@ pub fn is_path(key: &str) -> bool {
 /// The ranges that have checksums in a table of parts, if the table is of an object of `size` bytes with this tag.
 #[must_use]
 pub fn parts(document: &[u8], tag: &str, size: u64) -> Option<Vec<Range<u64>>> {
-    Some(checksum::parts(document, tag, size)?.into_iter().map(|(range, _)| range).collect())
+    Some(parts::parts(document, tag, size)?.into_iter().map(|(range, _)| range).collect())
 }
 
 fn header_map(headers: &[(String, Vec<u8>)]) -> Option<HeaderMap> {

@@ -15,7 +15,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RANGE,
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use percent_encoding::{percent_decode_str, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use reqwest::Url;
 
 use super::call::persist;
@@ -24,13 +24,11 @@ use super::client::status_error;
 use super::exchange::{Client, Incoming};
 use super::index::{self, Refused};
 use super::limits::LIST_PAGE_BYTES_MAX;
-use super::meta::{identity, time_of};
 use super::ranged::{Remote, Source, Version};
 use super::redirect::{self, REDIRECTS_MAX};
 use super::runtime::{self, Gate};
-use super::validator::{ContentRange, text, validators};
+use super::validator::{ContentRange, identity, rfc1123, text, validators};
 use super::whole::{Unranged, Wholes};
-use super::wire::PATH;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, NetworkStats, Object, Options, Profile, Result, path,
 };
@@ -142,7 +140,7 @@ impl Backend for HttpBackend {
         match self.look(path)? {
             Seen::Directory => Ok(Entry::directory(&name)),
             Seen::File { version, .. } => {
-                let modified = version.modified.as_deref().and_then(time_of);
+                let modified = version.modified.as_deref().and_then(rfc1123);
                 let identity = identity(&version, modified);
                 let size = identity.size;
                 Ok(Entry { size, modified, identity: Some(identity), ..Entry::new(name, EntryKind::File) })
@@ -230,7 +228,7 @@ impl Backend for HttpBackend {
                 // The URL asked for, not the one that it led to: those may be signed, and expire.
                 let url = self.place(path)?.0;
                 let place: Arc<str> = path::place(&self.url, path).into();
-                let identity = identity(&validators, validators.modified.as_deref().and_then(time_of));
+                let identity = identity(&validators, validators.modified.as_deref().and_then(rfc1123));
                 let (source, checksums) = (
                     Source::Web(self.client.clone(), url, Box::new(Unranged::new(self.wholes.clone()))),
                     Checksums::default(),
@@ -442,3 +440,9 @@ const INDEX_KINDS: &str = "application/json, text/html;q=0.9";
 const PROBED_FILES: usize = 3;
 /// Connections to one server: enough to fill a fast link over a long way, few enough to be let in.
 const SLOTS: u32 = 32;
+
+/// Bytes of a query that are escaped: all but those that every server accepts.
+pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Bytes of a path or key that are escaped.
+pub(super) const PATH: &AsciiSet = &QUERY.remove(b'/');

@@ -1,6 +1,5 @@
 //! Pages of listings: S3's and Google's `ListBucketResult`, Azure's `EnumerationResults`.
 
-use super::meta::time_of;
 use super::{checksum, validator, xml};
 use bowwave_core::network::Validators;
 use std::time::SystemTime;
@@ -63,7 +62,7 @@ pub(super) fn azure(document: &[u8]) -> Result<Page, String> {
             ["Blobs", "Blob", "Name", ""] => text.clone_into(&mut object.key),
             ["Blobs", "Blob", "Properties", "Content-Length"] => object.version.size = Some(size(text)?),
             ["Blobs", "Blob", "Properties", "Etag"] => object.version.etag = tag(text),
-            ["Blobs", "Blob", "Properties", "Last-Modified"] => object.modified = time_of(text),
+            ["Blobs", "Blob", "Properties", "Last-Modified"] => object.modified = validator::rfc1123(text),
             ["Blobs", "Blob", "Properties", "ResourceType"] => is_directory = text == "directory",
             ["Blobs", "Blob", "", ""] => {
                 let object = std::mem::take(&mut object);

@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
-use bowwave_core::network::{Strength, Validators};
+use bowwave_core::network::Validators;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use object_store::path::Path as Key;
 
 use super::attributes::Stored;
 use super::checksum::Checksums;
-use super::validator::{text, validators};
+use super::validator::{identity, rfc1123, text, validators};
 use crate::{EntryKind, Identity};
 
 /// An object of a cloud, as a HEAD, a listing or our own upload has it.
@@ -32,7 +32,7 @@ impl Meta {
     pub(super) fn of(key: Key, headers: &HeaderMap) -> Option<Self> {
         let size = text(headers, CONTENT_LENGTH)?.trim().parse().ok()?;
         let version = Validators { size: Some(size), ..validators(headers) };
-        let modified = version.modified.as_deref().and_then(time_of);
+        let modified = version.modified.as_deref().and_then(rfc1123);
         let (coding, checksums) = (text(headers, CONTENT_ENCODING), Checksums::of(headers));
         Some(Self { key, size, version, modified, coding, checksums, headers: HeaderMap::new() })
     }
@@ -45,26 +45,4 @@ impl Meta {
     pub(super) fn identity(&self) -> Identity {
         identity(&self.version, self.modified)
     }
-}
-
-/// What pages of a version are kept under. A strong tag identifies it alone. A weak one promises no equal bytes: then the time
-/// must agree, too.
-pub(super) fn identity(version: &Validators, modified: Option<SystemTime>) -> Identity {
-    let since = modified.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-    let modified_ns = match version.strength() {
-        Strength::Strong => None,
-        // To the second, as responses have it: listings are more exact.
-        Strength::Dated | Strength::None => since.map(|since| i128::from(since.as_secs()) * 1_000_000_000),
-    };
-    Identity {
-        etag: version.etag.clone(),
-        modified_ns,
-        size: version.size.unwrap_or(0),
-        ..Identity::default()
-    }
-}
-
-/// Time of a header, if the server writes it as it should (`Sun, 06 Nov 1994 08:49:37 GMT`).
-pub(super) fn time_of(text: &str) -> Option<SystemTime> {
-    super::validator::rfc1123(text)
 }

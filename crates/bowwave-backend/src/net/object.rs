@@ -20,11 +20,12 @@ use super::attributes::Stored;
 use super::cloud::{Cloud, Kind, Pages};
 use super::limits::{LIST_DEADLINES, LIST_ENTRY_BYTES_MAX, LIST_IDLE_PAGES_MAX, now};
 use super::listing::{self, Listed, is_path};
-use super::meta::{Meta, identity};
+use super::meta::Meta;
 use super::plan::Sizes;
 use super::ranged::{Remote, Version};
 use super::runtime::{self, Gate};
 use super::stat_ahead::WINDOW_MAX;
+use super::validator::identity;
 use crate::{
     Backend, Entry, EntryKind, Error, ErrorKind, FoundEntry, NetworkStats, Object, OpenWrite, Options, Owner,
 };

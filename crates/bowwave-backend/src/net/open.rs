@@ -13,8 +13,9 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig, StaticCredentialProvider};
 
-use super::client::{Connector, chain};
+use super::client::chain;
 use super::cloud::{Cloud, Kind, Parts};
+use super::connector::Connector;
 use super::credentials::{self, Aws, Environment, vendor};
 use super::exchange::Client;
 use super::object::ObjectBackend;

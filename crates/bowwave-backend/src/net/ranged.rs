@@ -9,21 +9,27 @@ use bowwave_core::network::{Expected, Fault, Strength, Validators};
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, RANGE};
 use http::{Method, StatusCode};
+#[cfg(feature = "s3")]
 use object_store::path::Path as Key;
 use reqwest::Url;
 use tokio::sync::oneshot;
 
 use super::call::persist;
-use super::checksum::{self, Checksums, Verifier};
+use super::checksum::{self, Checksum, Checksums, Verifier};
 use super::client::status_error;
+#[cfg(feature = "s3")]
 use super::cloud::{Cloud, Kind};
 use super::exchange::{Client, Incoming};
 use super::http as web;
 use super::intake::Intake;
+#[cfg(feature = "s3")]
 use super::meta::Meta;
+#[cfg(feature = "s3")]
+use super::parts;
 use super::runtime::{self, AsyncWork, Gate};
 use super::validator::{condition, response};
 use super::whole::{Unranged, Whole};
+#[cfg(feature = "s3")]
 use super::wire::{Outgoing, explained};
 use crate::{Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result, generate, path};
 
@@ -46,6 +52,7 @@ pub(super) enum Source {
     /// A URL of a web server.
     Web(Client, Url, Box<Unranged>),
     /// A key of a bucket.
+    #[cfg(feature = "s3")]
     Bucket(Arc<Cloud>, Key),
 }
 
@@ -53,6 +60,7 @@ impl Source {
     pub(super) fn client(&self) -> &Client {
         match self {
             Self::Web(client, ..) => client,
+            #[cfg(feature = "s3")]
             Self::Bucket(cloud, _) => &cloud.wire.client,
         }
     }
@@ -60,6 +68,7 @@ impl Source {
 
 impl Version {
     /// The version of an object of a bucket that `meta` describes.
+    #[cfg(feature = "s3")]
     pub(super) fn of_object(cloud: &Arc<Cloud>, place: &Arc<str>, meta: Meta) -> Self {
         Self {
             place: Arc::clone(place),
@@ -72,6 +81,7 @@ impl Version {
     }
 
     /// What is known of the object, if it is one of a bucket.
+    #[cfg(feature = "s3")]
     pub(super) fn meta(&self) -> Option<Meta> {
         let Source::Bucket(_, key) = &self.source else { return None };
         let (key, version) = (key.clone(), self.validators.clone());
@@ -86,7 +96,23 @@ impl Version {
 
     /// Whether what is read is compared with checksums, where the store has them.
     fn has_checksums(&self) -> bool {
-        matches!(&self.source, Source::Bucket(cloud, _) if cloud.kind == Kind::Amazon && cloud.verify)
+        match &self.source {
+            Source::Web(..) => false,
+            #[cfg(feature = "s3")]
+            Source::Bucket(cloud, _) => cloud.kind == Kind::Amazon && cloud.verify,
+        }
+    }
+
+    /// The checksums of the parts; none if the store does not have them.
+    ///
+    /// # Errors
+    /// If another request may return them.
+    pub(super) async fn part_checksums(&self) -> Result<Vec<(Range<u64>, Checksum)>> {
+        match &self.source {
+            Source::Web(..) => Ok(Vec::new()),
+            #[cfg(feature = "s3")]
+            Source::Bucket(cloud, key) => parts::table(cloud, key.as_ref(), self).await,
+        }
     }
 
     /// Fails if versions must be told apart for sure and cannot be.
@@ -205,6 +231,7 @@ impl Version {
     fn unranged(&self) -> Option<&Unranged> {
         match &self.source {
             Source::Web(_, _, unranged) => Some(&**unranged),
+            #[cfg(feature = "s3")]
             Source::Bucket(..) => None,
         }
     }
@@ -216,6 +243,7 @@ impl Version {
     async fn send(&self, headers: &[(HeaderName, String)]) -> Result<Incoming> {
         match &self.source {
             Source::Web(client, url, _) => web::send(client, &self.place, Method::GET, url, headers).await,
+            #[cfg(feature = "s3")]
             Source::Bucket(cloud, key) => {
                 let request = Outgoing { headers, ..Outgoing::new(Method::GET, key.as_ref()) };
                 cloud.wire.send(request, cloud.wire.client.limits.timeout).await
@@ -233,6 +261,7 @@ impl Version {
             Fault::Changed => path::changed(place),
             Fault::Status if status == StatusCode::PRECONDITION_FAILED => path::changed(place),
             Fault::Status => match (&self.source, status_error(place, status, incoming.headers())) {
+                #[cfg(feature = "s3")]
                 (Source::Bucket(..), Some(_)) => explained(place, incoming).await,
                 (_, Some(error)) => error,
                 (_, None) => protocol(format!("{status}: no response to a range request")),
@@ -241,7 +270,7 @@ impl Version {
                 protocol("the server leaves out the ETag or Last-Modified that it sent at first".to_owned())
             }
             Fault::NoRanges => {
-                if let Source::Web(_, _, unranged) = &self.source {
+                if let Some(unranged) = self.unranged() {
                     unranged.set_lacks_ranges();
                 }
                 let remedy = "copy the file here first, or use another server";

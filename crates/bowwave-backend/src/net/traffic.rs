@@ -2,27 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was requested of a store over the network besides the bytes that the engine reads, since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NetworkStats {
-    /// Requests, retries included.
-    pub requests: u64,
-    /// Calls (a lookup, a page of a listing, a part of an upload, ...) that were tried again.
-    pub retries: u64,
-    /// Of the failed attempts, those for silence, a deadline or too low a throughput.
-    pub timeouts: u64,
-    /// Of the failed attempts, those that the store refused because it is overloaded (429, 503).
-    pub throttled: u64,
-    /// Calls that failed after all attempts.
-    pub gave_up: u64,
-    /// Responses whose bytes did not match the store's checksum.
-    pub corrupt: u64,
-    /// Responses whose bytes were verified by the store's checksum.
-    pub verified: u64,
-}
+use crate::NetworkStats;
 
-/// The same while it grows.
+/// [`NetworkStats`] while they grow.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     requests: AtomicU64,

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bowwave_core::network::{Condition, Response, Validators};
+use bowwave_core::network::{Condition, Response, Strength, Validators};
 use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
     IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
+
+use crate::Identity;
 
 /// Entity tag and time of modification, as the server writes them.
 pub(super) fn validators(headers: &HeaderMap) -> Validators {
@@ -45,6 +47,23 @@ pub(super) fn response(status: u16, headers: &HeaderMap, coding: Option<&str>) -
         has_range,
         length: text(headers, CONTENT_LENGTH).and_then(|length| number(&length)),
         encoded: encoded || status == 206 && parts,
+    }
+}
+
+/// What pages of a version are kept under. A strong tag identifies it alone. A weak one promises no equal bytes: then the time
+/// must agree, too.
+pub(super) fn identity(version: &Validators, modified: Option<SystemTime>) -> Identity {
+    let since = modified.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let modified_ns = match version.strength() {
+        Strength::Strong => None,
+        // To the second, as responses have it: listings are more exact.
+        Strength::Dated | Strength::None => since.map(|since| i128::from(since.as_secs()) * 1_000_000_000),
+    };
+    Identity {
+        etag: version.etag.clone(),
+        modified_ns,
+        size: version.size.unwrap_or(0),
+        ..Identity::default()
     }
 }
 

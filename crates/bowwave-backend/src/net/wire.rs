@@ -12,10 +12,12 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::{AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::GcpCredentialProvider;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 
-use super::client::{one_line, redirected, status_error, transport_error};
+use super::client::{one_line, status_error, transport_error};
+use super::connector::redirected;
 use super::exchange::{Client, Incoming};
+use super::http::{PATH, QUERY};
 use super::limits::{DOCUMENT_BYTES_MAX, LIST_PAGE_BYTES_MAX};
 use super::validator::text;
 use super::xml;
@@ -284,9 +286,3 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
 fn invalid(place: &str, what: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("{place}: cannot be requested: {what}"))
 }
-
-/// Bytes of a query that are escaped: all but those that every server accepts.
-pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-/// Bytes of a path or key that are escaped.
-pub(super) const PATH: &AsciiSet = &QUERY.remove(b'/');

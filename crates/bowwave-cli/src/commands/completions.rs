@@ -12,16 +12,13 @@ use crate::output::{Output, written};
 #[command(after_help = "Examples:
   bowwave completions bash > ~/.local/share/bash-completion/completions/bowwave
   bowwave completions fish > ~/.config/fish/completions/bowwave.fish")]
-pub struct Args {
+pub(crate) struct Args {
     /// The shell
     shell: Shell,
 }
 
 /// Prints the script.
-///
-/// # Errors
-/// If standard output cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "bowwave", &mut script);
     let mut output = Output::stdout();

@@ -16,11 +16,11 @@ use std::io;
 use std::path::PathBuf;
 use std::thread;
 
-use bowwave_core::LinuxConfig;
+use bowwave_baselines::LinuxConfig;
 
 use crate::Failure;
 use crate::interrupt::{Interrupt, Second};
-use crate::output::{self, Output};
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::table::{Align, Table};
 use crate::values;
@@ -42,7 +42,7 @@ const ATTEMPTS: u32 = 5;
 Examples:
   bowwave conformance kernel
   bowwave conformance kernel --ra-pages 32 --pattern sequential-1 --json")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     peer: Peer,
 }
@@ -125,10 +125,7 @@ impl From<Failure> for Stop {
 }
 
 /// Compares, and prints.
-///
-/// # Errors
-/// If the machine can do it but something went wrong on the way; if there is a difference without a known reason.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Peer::Kernel(args) = &args.peer;
     if args.list {
         let mut output = Output::stdout();
@@ -142,7 +139,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Ok(verdicts) => verdicts,
         Err(Stop::Failed(failure)) => return Err(failure),
         Err(Stop::Skip(why)) => {
-            output::note(format_args!("skipped: {why}"));
+            note!("skipped: {why}");
             if !args.json {
                 return Ok(());
             }
@@ -154,9 +151,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     output.finish(outcome)?;
     match verdicts.iter().filter(|verdict| verdict.is_unexplained()).count() {
         0 => Ok(()),
-        count => Err(Failure::failed(format_args!(
-            "{count} patterns differ from the kernel without a known reason"
-        ))),
+        count => Err(failed!("{count} patterns differ from the kernel without a known reason")),
     }
 }
 
@@ -174,7 +169,7 @@ fn list(output: &mut Output) -> Result<(), Failure> {
     output.line(table.to_string().trim_end())
 }
 
-/// Plays every pattern asked for.
+/// Plays every selected pattern.
 fn compare(args: &KernelArgs, interrupt: &Interrupt) -> Result<Vec<Verdict>, Stop> {
     let mut lab = Lab::build(&args.dir)?;
     let mut verdicts = Vec::new();

@@ -50,7 +50,7 @@ Examples:
   tar c dir | bowwave cp - s3://bucket/dir.tar
   bowwave cp gs://bucket/rows.csv - | head"
 )]
-pub struct Args {
+pub(crate) struct Args {
     /// What to copy, and where: a path, file:, s3:, gs:, az:, http(s): as source, - for standard input or output
     #[arg(value_names = ["SRC", "DST"], num_args = 2.., required = true)]
     urls: Vec<String>,
@@ -111,10 +111,7 @@ struct NotCopied<'a> {
 }
 
 /// Copies.
-///
-/// # Errors
-/// If the arguments make no sense, or if a file cannot be copied; the others are copied all the same.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Read while no other thread creates files: reading it sets it.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
@@ -128,7 +125,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         && let Some(store) = &tree.store
         && let Err(error) = crew.sync_directories(store.as_ref())
     {
-        crew.failed(tree.url.clone(), crate::setup::of_store(&error));
+        crew.failed(tree.url.clone(), Failure::from(error));
     }
     let tally = crew.tally();
     let interrupted = crew.interrupt.is_set();
@@ -144,7 +141,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(stopped(&tally, args));
     }
     if tally.resumable > 0 {
-        output::note(format_args!("{} incomplete; run the command again to continue", tally.resumable));
+        note!("{} incomplete; run the command again to continue", tally.resumable);
     }
     if tally.failed == 0 {
         if !args.quiet && !args.json && !args.dry_run && !matches!(destination, Destination::Stdout) {
@@ -162,7 +159,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let _unread = writeln!(std::io::stderr(), "bowwave: {named}");
     }
     let all = tally.files + tally.skipped + tally.failed;
-    Err(Failure::failed(format_args!("{} of {all} files were not copied", tally.failed)))
+    Err(failed!("{} of {all} files were not copied", tally.failed))
 }
 
 impl Args {
@@ -177,9 +174,7 @@ impl Args {
             && !self.recursive
         {
             let name = bowwave_backend::redacted(directory.0);
-            return Err(
-                Failure::failed(format_args!("{name} is a directory and is not copied")).try_this("-r")
-            );
+            return Err(failed!("{name} is a directory and is not copied").try_this("-r"));
         }
         let destination = Destination::open(to, &sources, &options, self.dry_run)?;
         if self.json && matches!(destination, Destination::Stdout) {
@@ -236,7 +231,7 @@ fn watch(crew: &Crew<'_>, has_ended: impl Fn() -> bool) {
         } else if said.elapsed() >= SAY_EVERY {
             said = Instant::now();
             let rate = rate(moved, begun.elapsed());
-            output::note(format_args!("copied {} of {} so far, {rate}", size(moved), size(total)));
+            note!("copied {} of {} so far, {rate}", size(moved), size(total));
         }
     }
 }

@@ -21,7 +21,7 @@ Examples:
   bowwave ctl /mnt/data get ra_pages
   bowwave ctl /mnt/data set ra_pages 4MiB
   bowwave ctl /mnt/data set log info,store=debug")]
-pub struct Args {
+pub(crate) struct Args {
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -60,10 +60,7 @@ enum Action {
 }
 
 /// Asks the mount's process, and prints its response.
-///
-/// # Errors
-/// If there is no such mount, or it refuses.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let plain = |key: &str| key.replace('-', "_");
     let (request, json) = match &args.action {
         Action::List { json } => (Request::List, *json),
@@ -77,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn print(output: &mut Output, request: &Request, response: Value, json: bool) -> Result<(), Failure> {
-    let odd = |error| Failure::failed(format_args!("the mount's process is of another version: {error}"));
+    let odd = |error| failed!("the mount's process is of another version: {error}");
     if matches!(request, Request::List) {
         let settings: Vec<Setting> = serde_json::from_value(response).map_err(odd)?;
         if json {

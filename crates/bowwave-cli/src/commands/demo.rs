@@ -16,8 +16,8 @@ use bowwave_fuse::{KernelCache, MountOptions};
 
 use crate::Failure;
 use crate::interrupt::{Interrupt, Second};
-use crate::output::{self, Output};
-use crate::setup::{self, Opened};
+use crate::output::Output;
+use crate::setup::Opened;
 use jobs::Job;
 use place::Place;
 use row::Row;
@@ -33,7 +33,7 @@ is a read of the store; 'kernel': the policy 'none' below the kernel's own reada
 Examples:
   bowwave demo
   bowwave demo --json")]
-pub struct Args {
+pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -47,10 +47,10 @@ pub struct Args {
     quick: bool,
 }
 
-/// Who reads ahead.
+/// Which component reads ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readahead {
-    /// Nobody.
+    /// None.
     Off,
     /// The kernel, as for any file system.
     Kernel,
@@ -59,10 +59,7 @@ enum Readahead {
 }
 
 /// Runs the demo.
-///
-/// # Errors
-/// If something cannot be read, or if a byte is wrong.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::watch(Second::Waits)?;
     let mounts = mounts(args.in_process);
     let mut rows = Vec::new();
@@ -91,18 +88,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn mounts(in_process: bool) -> bool {
     const TIME: &str = "this takes about a minute";
     if in_process {
-        output::note(format_args!("reading emulated slow stores in this process; {TIME}"));
+        note!("reading emulated slow stores in this process; {TIME}");
         return false;
     }
     match bowwave_fuse::is_available() {
         Ok(()) => {
-            output::note(format_args!("reading emulated slow stores through a mount; {TIME}"));
+            note!("reading emulated slow stores through a mount; {TIME}");
             true
         }
         Err(reason) => {
-            output::note(format_args!(
-                "no mount is possible here: {reason}. Reading in this process instead; {TIME}"
-            ));
+            note!("no mount is possible here: {reason}. Reading in this process instead; {TIME}");
             false
         }
     }
@@ -113,31 +108,31 @@ fn measure(job: &Job, kind: Readahead, mounts: bool, interrupt: &Interrupt) -> R
     let opened = Opened::over(store(job.store)?, kind.options(), None)?;
     let store = opened.store.clone();
     let place = if mounts { Place::mounted(store, kind.mount_options())? } else { Place::Process(store) };
-    let options = opened.engine.options();
-    let row = Row {
+    let device = opened.store.profile().kind;
+    let seconds = job.run(&place, interrupt)?.as_secs_f64();
+    let (options, bytes) = (opened.engine.options(), job.bytes());
+    let store = opened.engine.stats().store;
+    Ok(Row {
         job: job.name,
-        device: opened.store.profile().kind,
+        device,
         through: if mounts { "mount" } else { "process" },
         readahead: kind.name(),
         policy: options.policy.name(),
         ra_pages: options.ra_pages,
-        seconds: 0.0,
-        requests: 0,
-        bytes_fetched: 0,
-        bytes_wanted: 0,
-        amplification: 0.0,
-        bytes_checked: 0,
+        seconds,
+        requests: store.requests,
+        bytes_fetched: store.bytes_fetched,
+        bytes_wanted: bytes,
+        amplification: store.bytes_fetched as f64 / bytes as f64,
+        bytes_checked: bytes,
         speedup: None,
-    };
-    let elapsed = job.run(&place, interrupt)?;
-    Ok(row.measured(job, elapsed.as_secs_f64(), &opened.engine.stats()))
+    })
 }
 
 /// An emulated device over made-up data.
 fn store(device: &str) -> Result<Arc<dyn Backend>, Failure> {
     let options = bowwave_backend::Options::default();
-    bowwave_backend::open_url(&format!("emulate:{device}:pattern:/"), &options)
-        .map_err(|error| setup::of_store(&error))
+    bowwave_backend::open_url(&format!("emulate:{device}:pattern:/"), &options).map_err(Failure::from)
 }
 
 impl Readahead {

@@ -13,17 +13,14 @@ provides it. Exits with 1 if no mount is possible. Run it as the user that mount
 Examples:
   bowwave doctor
   bowwave doctor --json")]
-pub struct Args {
+pub(crate) struct Args {
     /// Print JSON: an array of objects with name, ok, found, without, remedy and needed_for_mount
     #[arg(long)]
     json: bool,
 }
 
 /// Prints what is there and what is missing.
-///
-/// # Errors
-/// If something that a mount needs is missing.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let checks = machine::checks();
     let mut output = Output::stdout();
     let printed = if args.json { output.json_array(&checks) } else { print(&mut output, &checks) };
@@ -33,7 +30,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::failed(format_args!("no mount is possible here: {} is missing", missing.join(", "))))
+    Err(failed!("no mount is possible here: {} is missing", missing.join(", ")))
 }
 
 fn print(output: &mut Output, checks: &[Check]) -> Result<(), Failure> {

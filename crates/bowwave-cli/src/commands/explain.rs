@@ -15,7 +15,7 @@ use bowwave_trace::import::{self, Format, Import, Options};
 use bowwave_trace::{Op, Record};
 
 use crate::Failure;
-use crate::output::{self, Output};
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::values;
 use decisions::Explainer;
@@ -62,7 +62,7 @@ Examples:
   bowwave explain app.strace --scheduler deadline --priority 17=idle --priority 18=real-time
   bowwave explain app.strace --policy ondemand-patch --ra-pages 256 --json
   zcat trace.csv.gz | bowwave explain - --policy ondemand")]
-pub struct Args {
+pub(crate) struct Args {
     /// The trace; - reads standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
@@ -95,14 +95,11 @@ pub struct Args {
 }
 
 /// Reads the trace and prints the decisions.
-///
-/// # Errors
-/// If the trace cannot be read or is not one, with its line; if standard output cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(scheduler) = &args.served.scheduler {
         let left_out = served::run(args, scheduler)?;
         if left_out > 0 {
-            output::note(format_args!("{left_out} rows say that pages are not needed and were left out"));
+            note!("{left_out} rows say that pages are not needed and were left out");
         }
         return Ok(());
     }
@@ -119,9 +116,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     });
     let left_out = output.finish(outcome)?;
     if left_out > 0 {
-        output::note(format_args!(
-            "{left_out} rows are neither reads, memory accesses, advice nor evictions and were left out"
-        ));
+        note!("{left_out} rows are neither reads, memory accesses, advice nor evictions and were left out");
     }
     Ok(())
 }
@@ -136,7 +131,7 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
     let mut more = rows.read(&mut record).map_err(Failure::failed)?;
     lines.head()?;
     while more {
-        let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));
+        let at = |message: String| failed!("{name}: row {access}: {message}");
         match record.op {
             Op::Read
             | Op::Load
@@ -160,7 +155,7 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
         more = rows.read(&mut record).map_err(Failure::failed)?;
     }
     for (repair, count) in rows.repairs().iter() {
-        output::note(format_args!("{}: {count}", repair.description()));
+        note!("{}: {count}", repair.description());
     }
     Ok(left_out)
 }

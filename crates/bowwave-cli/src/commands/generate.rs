@@ -34,7 +34,7 @@ Examples:
   bowwave generate zipf --rows 1000000 --file-size 4GiB --exponent 0.9 -o zipf.bwt
   bowwave generate oltp --seed 7 -o oltp.csv
   bowwave generate phases --phases sequential,random,sequential --rows 3000 | bowwave explain - --policy ondemand")]
-pub struct Args {
+pub(crate) struct Args {
     /// The order of reads
     #[arg(value_enum, value_name = "PATTERN")]
     pattern: Name,
@@ -99,10 +99,7 @@ enum Name {
 }
 
 /// Writes the trace.
-///
-/// # Errors
-/// If the options contradict each other, or the file or standard output cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let spec = args.spec()?;
     let rows = spec.generate().map_err(|error| usage(&error))?;
     let Some(path) = &args.output else {
@@ -111,9 +108,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return output.finish(outcome);
     };
     let is_binary = output::is_binary_form(path)?;
-    let failed = |result: io::Result<()>| {
-        result.map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))
-    };
+    let failed =
+        |result: io::Result<()>| result.map_err(|error| failed!("cannot write {}: {error}", path.display()));
     output::into_file(path, |file| match is_binary {
         true => failed(compact(rows, file)),
         false => {
@@ -176,10 +172,10 @@ fn usage(error: &SpecError) -> Failure {
         "streams" => "--streams",
         "exponent" => "--exponent",
         other => {
-            return Failure::usage(format_args!("--{other} is {}, but must be {}", error.value, error.bound));
+            return usage!("--{other} is {}, but must be {}", error.value, error.bound);
         }
     };
-    Failure::usage(format_args!("{option} is {}, but must be {}", error.value, error.bound))
+    usage!("{option} is {}, but must be {}", error.value, error.bound)
 }
 
 fn csv(

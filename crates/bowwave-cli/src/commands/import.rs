@@ -9,7 +9,7 @@ use bowwave_trace::import::{self, BlockAction, Format, Import, Options, TracefsE
 use bowwave_trace::oracle_general::Objects;
 use bowwave_trace::{Record, Writer, binary};
 use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, TypedValueParser};
 
 use crate::output::{self, Output};
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ Examples:
   bowwave import web.iolog | bowwave explain - --policy ondemand
   bowwave import P6.lis.zst --block-size 512 -o p6.bwt
   blkparse -i sda | bowwave import - --block-action dispatched -o sda.csv")]
-pub struct Args {
+pub(crate) struct Args {
     /// The trace; - reads standard input
     #[arg(value_name = "FILE")]
     trace: PathBuf,
@@ -56,22 +56,12 @@ pub struct Args {
     objects: ObjectsAs,
 
     /// Which step of a request counts in blkparse's output
-    #[arg(long, value_name = "STEP", value_enum, default_value_t = Step::Queued)]
-    block_action: Step,
+    #[arg(long, value_name = "STEP", default_value = "queued", value_parser = steps())]
+    block_action: BlockAction,
 
     /// Which of the kernel's page-cache events count: what programs read, or what was brought in for them
-    #[arg(long, value_name = "EVENTS", value_enum, default_value_t = Events::Accesses)]
-    tracefs_events: Events,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Step {
-    /// Q: the file system asks for it
-    Queued,
-    /// D: it goes to the device
-    Dispatched,
-    /// C: the device has done it
-    Completed,
+    #[arg(long, value_name = "EVENTS", default_value = "accesses", value_parser = events())]
+    tracefs_events: TracefsEvents,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -80,18 +70,26 @@ enum ObjectsAs {
     Files,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Events {
-    /// mm_filemap_get_pages and mm_filemap_fault
-    Accesses,
-    /// mm_filemap_add_to_page_cache
-    Fills,
+fn steps() -> impl TypedValueParser<Value = BlockAction> {
+    let step = |name, help: &'static str, step| (PossibleValue::new(name).help(help), step);
+    values::one_of([
+        step("queued", "Q: the file system asks for it", BlockAction::Queued),
+        step("dispatched", "D: it goes to the device", BlockAction::Dispatched),
+        step("completed", "C: the device has done it", BlockAction::Completed),
+    ])
+}
+
+fn events() -> impl TypedValueParser<Value = TracefsEvents> {
+    let events = |name, help: &'static str, events| (PossibleValue::new(name).help(help), events);
+    values::one_of([
+        events("accesses", "mm_filemap_get_pages and mm_filemap_fault", TracefsEvents::Accesses),
+        events("fills", "mm_filemap_add_to_page_cache", TracefsEvents::Fills),
+    ])
 }
 
 /// A format of traces, by name.
-pub fn format() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(Format::name))
-        .map(|name| name.parse().expect("the names are those of the formats"))
+pub(crate) fn format() -> impl TypedValueParser<Value = Format> {
+    values::one_of(Format::ALL.map(|format| (format.name(), format)))
 }
 
 /// Bytes of a block, for clap.
@@ -108,25 +106,14 @@ impl Args {
                 ObjectsAs::Blocks => Objects::Blocks(self.block_size.map_or(512, NonZeroU64::get)),
                 ObjectsAs::Files => Objects::Files,
             },
-            block_action: match self.block_action {
-                Step::Queued => BlockAction::Queued,
-                Step::Dispatched => BlockAction::Dispatched,
-                Step::Completed => BlockAction::Completed,
-            },
-            tracefs_events: match self.tracefs_events {
-                Events::Accesses => TracefsEvents::Accesses,
-                Events::Fills => TracefsEvents::Fills,
-            },
+            block_action: self.block_action,
+            tracefs_events: self.tracefs_events,
         }
     }
 }
 
 /// Converts the trace.
-///
-/// # Errors
-/// If the trace cannot be read or is not one, with its line; if the result cannot be written. A result in a file that
-/// was begun and not finished is removed.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let binary = args.output.as_deref().map(output::is_binary_form).transpose()?;
     let (mut import, total) = open(args)?;
     let rows = match (&args.output, binary) {
@@ -147,10 +134,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }?;
     for (repair, count) in import.repairs().iter() {
-        output::note(format_args!("{}: {count}", repair.description()));
+        note!("{}: {count}", repair.description());
     }
     if rows == 0 {
-        output::note(format_args!("the trace, read as {}, has no rows", import.format()));
+        note!("the trace, read as {}, has no rows", import.format());
     }
     Ok(())
 }
@@ -190,7 +177,7 @@ fn into_binary(
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format_args!("cannot write {}: {error}", path.display()))
+    failed!("cannot write {}: {error}", path.display())
 }
 
 /// Hands the records on, and shows how far they are; how many there were.

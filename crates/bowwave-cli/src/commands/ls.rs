@@ -10,7 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 
 use crate::output::{self, Output, written};
-use crate::setup::{self, StoreArgs};
+use crate::setup::StoreArgs;
 use crate::{Failure, setup::size};
 
 /// Arguments of `bowwave ls`.
@@ -25,7 +25,7 @@ Examples:
   bowwave ls -l --human gs://bucket
   bowwave ls -R --json https://example.org/files/
   bowwave ls -R s3://bucket | head")]
-pub struct Args {
+pub(crate) struct Args {
     /// What to list: a path, file:, http(s):, s3:, gs:, az:
     #[arg(value_name = "URL")]
     url: String,
@@ -63,13 +63,9 @@ struct Row<'a> {
 }
 
 /// Lists.
-///
-/// # Errors
-/// If the store cannot be opened or listed, or a directory in it not; what was listed before is printed.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let of_store = |error: &bowwave_backend::Error| setup::of_store(error);
-    let store = open_url(&args.url, &args.store.options()).map_err(|error| of_store(&error))?;
-    let root = store.stat("".as_ref()).map_err(|error| of_store(&error))?;
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let store = open_url(&args.url, &args.store.options())?;
+    let root = store.stat("".as_ref())?;
     let mut lines = Lines { args, output: Output::stdout(), rows: 0, flushed: Instant::now() };
     let mut refused = None;
     // An index page has no exact sizes: each file is looked up where its size is shown.
@@ -90,7 +86,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                     }
                 },
                 Err(error) => {
-                    let failure = of_store(&error);
+                    let failure = Failure::from(error);
                     output::note(&failure);
                     refused.get_or_insert(failure);
                     ControlFlow::Continue(())
@@ -98,12 +94,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             }
         });
         let walked = walked.map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => of_store(&error).try_this("the URL of a file in it"),
-            _ => of_store(&error),
+            ErrorKind::Unsupported => Failure::from(error).try_this("the URL of a file in it"),
+            _ => Failure::from(error),
         });
         ended.and(walked).map(|left_out| {
             if left_out > 0 {
-                output::note(format_args!("{left_out} names are no paths of files and are not shown"));
+                note!("{left_out} names are no paths of files and are not shown");
             }
         })
     } else {

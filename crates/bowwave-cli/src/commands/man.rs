@@ -25,24 +25,21 @@ fn page_of_tunables() -> String {
 #[command(after_help = "Examples:
   bowwave man | man -l -
   bowwave man explain > bowwave-explain.1")]
-pub struct Args {
+pub(crate) struct Args {
     /// The page of this command; without it, the page of bowwave as a whole
     #[arg(value_name = "COMMAND")]
     command: Option<String>,
 }
 
 /// Prints the page, in roff.
-///
-/// # Errors
-/// Usage if there is no such command; else if standard output cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut whole = Cli::command();
     whole.build();
     let page = match &args.command {
         None => &whole,
         Some(name) => whole.find_subcommand(name).ok_or_else(|| {
             let known: Vec<_> = whole.get_subcommands().map(clap::Command::get_name).collect();
-            Failure::usage(format_args!("there is no command '{name}'")).try_this(known.join(", "))
+            usage!("there is no command '{name}'").try_this(known.join(", "))
         })?,
     };
     let mut output = Output::stdout();

@@ -24,8 +24,8 @@ use crate::control;
 use crate::help::HelpArgs;
 use crate::logging::{self, LogArgs};
 use crate::mounted::Calls;
-use crate::output::{self, Output};
-use crate::setup::{self, CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
+use crate::output::Output;
+use crate::setup::{CacheArgs, DiskArgs, Opened, StoreArgs, WriteArgs};
 use crate::tunables::Keep;
 use crate::{Failure, values};
 use monitor::Monitor;
@@ -44,7 +44,7 @@ Examples:
   bowwave mount emulate:s3:/srv/data /mnt/data --policy none --stats-on-exit
   bowwave mount gs://bucket /mnt/data --cache 8GiB --ra-pages 32MiB"
 )]
-pub struct Args {
+pub(crate) struct Args {
     /// What to mount: a path, file:, http(s):, s3:, gs:, az:, pattern:/, emulate:PROFILE:URL
     #[arg(value_name = "URL")]
     url: String,
@@ -127,10 +127,7 @@ pub struct Args {
 }
 
 /// Mounts, and serves until the end.
-///
-/// # Errors
-/// If the store cannot be opened, or nothing can be mounted there: before anything is mounted.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.daemon && !args.tell_ready {
         return background::start(args);
     }
@@ -144,20 +141,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (args.write, args.shown.stores_attributes()),
     )?);
     let metadata = args.shown.metadata_of(&opened)?;
-    // Whatever takes long is asked for while Ctrl-C still simply ends us; the mount asks again.
-    if let Some(note) = opened.store.probe().map_err(|error| setup::of_engine(&error))? {
+    // A slow store is probed while Ctrl-C still simply ends the process; the mount probes it again.
+    if let Some(note) = opened.store.probe()? {
         background::note(args.tell_ready, &note)?;
     }
     if let Some(age) = args.abort_uploads {
         let aborted = uploads::abort_old(&opened.store, age)?;
         if aborted > 0 {
-            output::note(format_args!("{aborted} uploads that were not finished are aborted"));
+            note!("{aborted} uploads that were not finished are aborted");
         }
     }
     // What programs make has the permissions that they ask for: their umask counts, not ours.
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
-    let signals =
-        signals().map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
+    let signals = signals().map_err(|error| failed!("cannot listen for signals: {error}"))?;
     let options = MountOptions {
         caution: opened.store.network().is_some(),
         lists_sizes: opened.store.profile().lists_sizes,
@@ -183,7 +179,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.tell_ready {
         background::detach(&log.iter().fold(access.to_owned(), |access, log| format!("{access}, {log}")))?;
     } else {
-        output::note(format_args!("{mounted}; end it with Ctrl-C or 'bowwave umount {dir}'"));
+        note!("{mounted}; end it with Ctrl-C or 'bowwave umount {dir}'");
     }
     let outcome = listener.outcome(&mount);
     drop(monitor);
@@ -295,7 +291,7 @@ struct Listener {
 
 impl Listener {
     fn start(mut signals: Signals, unmounter: Unmounter) -> Result<Self, Failure> {
-        let refused = |error| Failure::failed(format_args!("cannot listen for signals: {error}"));
+        let refused = |error| failed!("cannot listen for signals: {error}");
         let handle = signals.handle();
         let thread = thread::Builder::new().name("signals".to_owned()).spawn(move || {
             let Some(_asked) = signals.forever().next() else { return Ok(()) };

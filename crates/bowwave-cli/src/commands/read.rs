@@ -8,8 +8,6 @@ mod pattern;
 mod row;
 mod source;
 
-use std::collections::BTreeMap;
-
 use bowwave_core::Policy;
 
 use crate::help::HelpArgs;
@@ -21,8 +19,8 @@ use check::Verify;
 use jobs::Share;
 use pass::Pass;
 use pattern::{Pattern, Shape};
+use row::Row;
 pub(crate) use row::rate;
-use row::{Latency, MapRow, Row};
 use source::{Mapper, Source};
 
 /// Arguments of `bowwave read`.
@@ -38,7 +36,7 @@ Examples:
   bowwave read emulate:s3/1GiB --pattern random --bs 64KiB --plan
   bowwave read /data --threads 8 --warm"
 )]
-pub struct Args {
+pub(crate) struct Args {
     /// What to read: a path, file:, http(s):, s3:, gs:, az:, pattern:/SIZE, emulate:PROFILE/SIZE, emulate:PROFILE:URL
     #[arg(value_name = "URL")]
     url: String,
@@ -124,10 +122,7 @@ pub struct Args {
 }
 
 /// Reads and prints what was measured.
-///
-/// # Errors
-/// If something cannot be opened or read, or if a byte is wrong. What was measured before is printed.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.cache.set.refuse_kernel()?;
     let interrupt = Interrupt::watch(Second::Kills)?;
     let mut rows = Vec::new();
@@ -200,7 +195,7 @@ impl Args {
                 interrupt,
             };
             let outcome = pass.run()?;
-            rows.push(self.row(policy, opened, number, verify != Verify::No).measured(outcome));
+            rows.push(Row::of(policy, &pass, number, outcome));
             if interrupt.is_set() {
                 return Err(Failure::failed("interrupted"));
             }
@@ -212,59 +207,14 @@ impl Args {
     fn verification(&self, opened: &Opened) -> Result<Verify, Failure> {
         let verify = if self.verify { Verify::of(opened.store.url()) } else { Verify::No };
         if verify == Verify::Digest && (self.pattern != Pattern::Seq || self.threads > 1) {
-            return Err(Failure::usage(format_args!(
+            return Err(usage!(
                 "--verify of {} shows the SHA-256 of the bytes in order, which only one thread that reads \
                  sequentially has",
                 opened.store.url()
-            ))
+            )
             .try_this("--pattern seq --threads 1, or data of pattern:"));
         }
         Ok(verify)
-    }
-
-    /// A row with what is known beforehand.
-    fn row(&self, policy: Policy, opened: &Opened, pass: u32, verified: bool) -> Row {
-        let options = opened.engine.options();
-        let by = self.mmap.map(|mapper| match mapper {
-            Mapper::Region => "region",
-            Mapper::Thread => "thread",
-            Mapper::Kernel => "kernel",
-        });
-        Row {
-            policy: if by == Some("kernel") { "kernel" } else { policy.name() },
-            device: opened.store.profile().kind,
-            pattern: self.pattern.name(),
-            threads: self.threads as usize,
-            plan: self.plan,
-            bs: self.bs,
-            page_bytes: options.page_bytes,
-            cache_bytes: options.cache_bytes.expect("set when it was opened"),
-            ra_pages: options.ra_pages,
-            pass,
-            seconds: 0.0,
-            throughput: 0.0,
-            reads: 0,
-            accesses: 0,
-            hits: 0,
-            late: 0,
-            misses: 0,
-            requests: 0,
-            requests_failed: 0,
-            bytes_fetched: 0,
-            bytes_wanted: 0,
-            amplification: 0.0,
-            pages_readahead: 0,
-            pages_wasted: 0,
-            pages_thrashed: 0,
-            avg_io_bytes: 0,
-            latency_ns: Latency::default(),
-            lustre: BTreeMap::new(),
-            map: by.map(MapRow::of),
-            verified,
-            sha256: None,
-            interrupted: false,
-            store: None,
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `bowwave replay`: a trace or a plan in virtual time, under every policy, device, cache and window that is asked for.
+//! `bowwave replay`: a trace or a plan in virtual time, under every requested policy, device, cache and window.
 
 mod advice;
 mod input;
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowwave_core::Eviction;
+use bowwave_sim::fast::Writes;
 use bowwave_sim::machine::{RecordOptions, Walk};
 use bowwave_sim::parallel;
 use bowwave_sim::record::{Row, Run, Writer};
@@ -21,6 +22,7 @@ use bowwave_sim::replay::ReplayPace;
 use bowwave_sim::report::Report;
 use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
 use clap::ValueEnum;
+use clap::builder::TypedValueParser;
 
 use super::report;
 use crate::output::{self, Output};
@@ -49,7 +51,7 @@ Examples:
   bowwave replay app.strace --device hdd --scheduler clook,deadline:starved=4,async_expire_ms=1000
   bowwave replay oltp.bwt --policy none --eviction lru --device instant --cache 40MiB --json
   bowwave replay plan.toml --save run.json")]
-pub struct Args {
+pub(crate) struct Args {
     /// The trace or plan; - reads a trace from standard input
     #[arg(value_name = "TRACE|PLAN")]
     input: PathBuf,
@@ -77,16 +79,16 @@ pub struct Args {
     ra_pages: Vec<u32>,
 
     /// When each read of the trace begins; without it, closed
-    #[arg(long, value_enum)]
-    pace: Option<PaceName>,
+    #[arg(long, value_parser = paces())]
+    pace: Option<ReplayPace>,
 
     /// Reads that a process of the trace may have under way at once; without it, 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Option<u32>,
 
     /// What the writes of the trace are; without it, left-out
-    #[arg(long, value_enum)]
-    writes: Option<WritesName>,
+    #[arg(long, value_parser = writes())]
+    writes: Option<Writes>,
 
     /// Which pages go first: linux, linux-2.6 or lru; without it, the plan's, or linux
     #[arg(long, value_name = "EVICTION", value_parser = lists::eviction)]
@@ -151,24 +153,16 @@ enum Json {
     Full,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PaceName {
-    Closed,
-    Trace,
-    Open,
+fn paces() -> impl TypedValueParser<Value = ReplayPace> {
+    values::one_of([("closed", ReplayPace::Closed), ("trace", ReplayPace::Trace), ("open", ReplayPace::Open)])
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WritesName {
-    LeftOut,
-    AsReads,
+fn writes() -> impl TypedValueParser<Value = Writes> {
+    values::one_of([("left-out", Writes::LeftOut), ("as-reads", Writes::AsReads)])
 }
 
-/// Replays, writes the files that were asked for, and prints the rows and the advice.
-///
-/// # Errors
-/// If the input is none, or a device or combination cannot be; if something cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+/// Replays, writes the requested files, and prints the rows and the advice.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(args)?;
     let mut axes = input.axes();
     let oracle = args.change(&mut axes);
@@ -224,7 +218,7 @@ impl Sweep<'_> {
     fn run(&self, saved: Option<Recording<'_>>) -> Result<Vec<Row>, Failure> {
         let place = saved.as_ref().and_then(|saved| saved.place);
         let refused = |error: io::Error| match place {
-            Some(path) => Failure::failed(format_args!("cannot write {}: {error}", path.display())),
+            Some(path) => failed!("cannot write {}: {error}", path.display()),
             None => output::written_error(&error),
         };
         let (title, command) = (self.input.title(), command_line());
@@ -256,7 +250,7 @@ impl Sweep<'_> {
                 bounds.iter().try_for_each(|row| page.bound(row))?;
                 Ok(page)
             });
-            let page = page.map_err(|error| Failure::failed(format_args!("no pictures: {error}")))?;
+            let page = page.map_err(|error| failed!("no pictures: {error}"))?;
             report::save(page, path)?;
         }
         Ok(rows)
@@ -309,7 +303,7 @@ fn with_bounds(
         if oracle == Oracle::Yes {
             return Err(Failure::failed(error));
         }
-        output::note(format_args!("no oracle: {error}"));
+        note!("no oracle: {error}");
         Ok(rows)
     })
 }
@@ -378,14 +372,6 @@ impl Args {
             axes.seeds = vec![seed];
         }
         oracle
-    }
-
-    fn pace(&self) -> ReplayPace {
-        match self.pace {
-            None | Some(PaceName::Closed) => ReplayPace::Closed,
-            Some(PaceName::Trace) => ReplayPace::Trace,
-            Some(PaceName::Open) => ReplayPace::Open,
-        }
     }
 }
 

@@ -18,7 +18,7 @@ offset and time, latency, request sizes, the load of the device, and what became
 Examples:
   bowwave report run.json -o report.html
   zcat run.json.gz | bowwave report - -o report.html")]
-pub struct Args {
+pub(crate) struct Args {
     /// The recorded runs, as `bowwave replay --save` writes them; - reads standard input
     #[arg(value_name = "RUN")]
     recording: PathBuf,
@@ -29,10 +29,7 @@ pub struct Args {
 }
 
 /// Reads the recording and writes the page.
-///
-/// # Errors
-/// If the recording cannot be read or is not one, with the place in it; if the page cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let report = read(&args.recording)?;
     if args.output == Path::new("-") {
         let mut output = Output::stdout();
@@ -43,14 +40,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Writes the page to the file `path`.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn save(report: Report, path: &Path) -> Result<(), Failure> {
+pub(crate) fn save(report: Report, path: &Path) -> Result<(), Failure> {
     let name = path.display();
     let refused = |error: io::Error| {
-        Failure::failed(format_args!("cannot write {name}: {error}"))
-            .try_this("a file in a directory that you may write")
+        failed!("cannot write {name}: {error}").try_this("a file in a directory that you may write")
     };
     let mut file = BufWriter::with_capacity(1 << 18, File::create(path).map_err(refused)?);
     report.write(&mut file).and_then(|()| file.flush()).map_err(refused)
@@ -62,7 +55,7 @@ fn read(path: &Path) -> Result<Report, Failure> {
     }
     let name = path.display().to_string();
     let refused = |error: io::Error| {
-        Failure::failed(format_args!("cannot read {name}: {error}"))
+        failed!("cannot read {name}: {error}")
             .try_this("a file that `bowwave replay --save` wrote, or - for standard input")
     };
     let file = File::open(path).map_err(refused)?;
@@ -73,7 +66,6 @@ fn read(path: &Path) -> Result<Report, Failure> {
 }
 
 fn parse(name: &str, json: impl Read) -> Result<Report, Failure> {
-    Report::read(json).map_err(|error| {
-        Failure::failed(format_args!("{name}: {error}")).try_this("a file that `bowwave replay --save` wrote")
-    })
+    Report::read(json)
+        .map_err(|error| failed!("{name}: {error}").try_this("a file that `bowwave replay --save` wrote"))
 }

@@ -40,7 +40,7 @@ Examples:
   bowwave reproduce 004
   bowwave reproduce overheads --measure
   bowwave reproduce --list")]
-pub struct Args {
+pub(crate) struct Args {
     /// Which experiments, or all of a document by its number; without any, all
     #[arg(value_name = "ID")]
     ids: Vec<String>,
@@ -63,10 +63,7 @@ pub struct Args {
 }
 
 /// Runs the experiments and prints the figures.
-///
-/// # Errors
-/// If there is no such experiment, or something cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut output = Output::stdout();
     if args.list {
         let outcome =
@@ -112,7 +109,7 @@ fn chosen(ids: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
                 let names = EXPERIMENTS.iter().map(|experiment| experiment.id);
                 let documents = DOCUMENTS.iter().map(|(document, _)| *document);
                 let known = names.chain(documents).collect::<Vec<_>>().join(", ");
-                return Err(Failure::usage(format_args!("there is no experiment '{id}'")).try_this(known));
+                return Err(usage!("there is no experiment '{id}'").try_this(known));
             }
         }
     }
@@ -138,9 +135,8 @@ fn pictures(outcomes: &[Outcome]) -> Result<Report, Failure> {
     let titles: Vec<&str> = outcomes.iter().map(|outcome| outcome.recording.title.as_str()).collect();
     let title = titles.into_iter().filter(|title| !title.is_empty()).collect::<Vec<_>>().join(", ");
     let recording = Recording { title, command: "bowwave reproduce".to_owned(), runs, ..Recording::new() };
-    Report::of(&recording).map_err(|error| {
-        Failure::failed(format_args!("no pictures: {error}")).try_this("thrashing, which has some")
-    })
+    Report::of(&recording)
+        .map_err(|error| failed!("no pictures: {error}").try_this("thrashing, which has some"))
 }
 
 fn table(figures: &[&Figure]) -> Table {

@@ -28,7 +28,7 @@ use tempfile::TempPath;
 use self::library::Library;
 use crate::help::HelpArgs;
 use crate::setup::{self, CacheArgs, DiskArgs, StoreArgs};
-use crate::{Failure, output, values};
+use crate::{Failure, values};
 
 /// Arguments of `bowwave run`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,7 @@ Examples:
   bowwave run --swap 8GiB --spill /var/tmp --memory 2GiB -- sort --buffer-size 8G big.txt
   bowwave run --swap 64GiB --spill /scratch --swap-from 1KiB --stats -- redis-server --save ''"
 )]
-pub struct Args {
+pub(crate) struct Args {
     /// What the program sees where: a store's URL and an absolute path; without '=PATH', the URL, or a folder's own path
     #[arg(long = "map", value_name = "URL[=PATH]", required_unless_present = "swap")]
     maps: Vec<String>,
@@ -81,10 +81,7 @@ pub struct Args {
 }
 
 /// Runs the program, and ends as it ends.
-///
-/// # Errors
-/// If the options or stores are wrong, or the program cannot be run, or not served; before it is started.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.cache.set.refuse_kernel()?;
     let cached = |map: Map| Ok(Map { url: args.disk.url(&map.url)?, ..map });
     let maps = args.maps.iter().map(|text| cached(Map::parse(text)?)).collect::<Result<Vec<_>, Failure>>()?;
@@ -120,14 +117,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn check(settings: &Settings, maps: &[Map]) -> Result<(), Failure> {
     let mut profiles = Vec::new();
     for map in maps {
-        let backend = bowwave_backend::open_url(&map.url, &settings.options.store)
-            .map_err(|error| setup::of_store(&error))?;
-        if let Some(note) = backend.probe().map_err(|error| setup::of_store(&error))? {
-            output::note(format_args!("{note}"));
+        let backend = bowwave_backend::open_url(&map.url, &settings.options.store)?;
+        if let Some(note) = backend.probe()? {
+            note!("{note}");
         }
         profiles.push(backend.profile());
     }
-    settings.engine(&profiles).map(drop).map_err(|error| setup::of_engine(&error))
+    settings.engine(&profiles).map(drop).map_err(Failure::from)
 }
 
 /// Runs the program beside us, and prints the counters of its processes.
@@ -135,7 +131,7 @@ fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
     let report = report()?;
     command.env(REPORT, &report);
     let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])
-        .map_err(|error| Failure::failed(format_args!("cannot listen for signals: {error}")))?;
+        .map_err(|error| failed!("cannot listen for signals: {error}"))?;
     let mut child = command.spawn().map_err(|error| cannot_run(Path::new(command.get_program()), &error))?;
     let handle = signals.handle();
     let number = rustix::process::Pid::from_child(&child);
@@ -150,11 +146,9 @@ fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
             }
         }
     });
-    let ended = child
-        .wait()
-        .map_err(|error| Failure::failed(format_args!("cannot wait for the program: {error}")))?;
+    let ended = child.wait().map_err(|error| failed!("cannot wait for the program: {error}"))?;
     handle.close();
-    // One that could not be started listens to nothing.
+    // Without the thread there is nothing to join.
     let _nothing = listener.map(thread::JoinHandle::join);
     stats::print(&report, json)?;
     match (ended.code(), ended.signal()) {
@@ -165,8 +159,7 @@ fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
 }
 
 fn cannot_run(program: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format_args!("cannot run {}: {error}", program.display()))
-        .with_code(program::NOT_EXECUTABLE)
+    failed!("cannot run {}: {error}", program.display()).with_code(program::NOT_EXECUTABLE)
 }
 
 /// A file for the counters of processes. It is removed when this is dropped.
@@ -174,7 +167,7 @@ fn report() -> Result<TempPath, Failure> {
     let created = tempfile::Builder::new().prefix("bowwave-run-").tempfile();
     let failed = |error| {
         let place = env::temp_dir();
-        Failure::failed(format_args!("cannot create a file in {}: {error}", place.display()))
+        failed!("cannot create a file in {}: {error}", place.display())
     };
     Ok(created.map_err(failed)?.into_temp_path())
 }
@@ -199,8 +192,7 @@ impl Map {
         let prefix = path.map_or_else(|| OsString::from(&url), |path| plain(&path).into_os_string());
         if prefix.is_empty() || prefix == "/" {
             let text = bowwave_backend::redacted(text);
-            return Err(Failure::usage(format_args!("--map {text}: all of / cannot be served"))
-                .try_this("--map URL=/some/path"));
+            return Err(usage!("--map {text}: all of / cannot be served").try_this("--map URL=/some/path"));
         }
         Ok(Self { url, prefix })
     }
@@ -214,9 +206,7 @@ impl Map {
                 .any(|text| text.iter().any(|byte| b"\t\n".contains(byte)))
             {
                 let url = bowwave_backend::redacted(url);
-                return Err(Failure::usage(format_args!(
-                    "--map {url}: no tabulators and line ends can be in it"
-                )));
+                return Err(usage!("--map {url}: no tabulators and line ends can be in it"));
             }
             lines.push(url);
             lines.push("\t");
@@ -229,11 +219,10 @@ impl Map {
 
 /// A path that holds wherever the program goes.
 fn whole(path: &Path) -> Result<String, Failure> {
-    let whole = fs::canonicalize(path).map_err(|error| {
-        Failure::failed(format_args!("{}: {error}", path.display())).try_this("a path that exists")
-    })?;
+    let whole = fs::canonicalize(path)
+        .map_err(|error| failed!("{}: {error}", path.display()).try_this("a path that exists"))?;
     let text = whole.into_os_string().into_string();
-    text.map_err(|text| Failure::usage(format_args!("{}: not UTF-8", Path::new(&text).display())))
+    text.map_err(|text| usage!("{}: not UTF-8", Path::new(&text).display()))
 }
 
 /// An absolute path without dots.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::control::{self, Mount, State};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::table::{Align, Table};
 use crate::{Failure, setup};
 
@@ -21,7 +21,7 @@ Examples:
   bowwave status
   bowwave status /mnt/data
   bowwave status --json")]
-pub struct Args {
+pub(crate) struct Args {
     /// Where it is mounted; without it, all mounts are listed
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -32,10 +32,7 @@ pub struct Args {
 }
 
 /// Prints what the mounts say.
-///
-/// # Errors
-/// If there is no such mount, or it is dead or hung.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut output = Output::stdout();
     let Some(dir) = &args.dir else {
         let mounts = control::mounts()?;
@@ -52,9 +49,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     output.finish(printed)?;
     let shown = mount.point.display();
     match mount.state {
-        State::Dead => Err(Failure::failed(format_args!("{shown}: the mount's process has died"))
-            .try_this(format_args!("bowwave umount {shown}"))),
-        State::Hung => Err(Failure::failed(format_args!("{shown}: the mount does not respond"))),
+        State::Dead => {
+            Err(failed!("{shown}: the mount's process has died")
+                .try_this(format_args!("bowwave umount {shown}")))
+        }
+        State::Hung => Err(failed!("{shown}: the mount does not respond")),
         State::Alive(_) | State::Silent => Ok(()),
     }
 }
@@ -173,9 +172,7 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let plain =
-        |letter: char| if letter.is_control() { letter.escape_debug().collect() } else { vec![letter] };
-    text.chars().flat_map(plain).collect()
+    output::plain(&text)
 }
 
 fn bytes(value: &Value) -> String {

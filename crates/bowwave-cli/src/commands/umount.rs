@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use crate::Failure;
 use crate::control::{End, Ended};
 use crate::interrupt::{INTERRUPTED, Interrupt, Second};
 use crate::progress::Progress;
-use crate::{Failure, output};
 
 /// Arguments of `bowwave umount`.
 #[derive(Debug, clap::Args)]
@@ -20,18 +20,14 @@ continues to store what programs wrote. There is no wait for a mount without a c
 Examples:
   bowwave umount /mnt/data
   bowwave umount /mnt/data && aws s3 ls s3://bucket/prefix/")]
-pub struct Args {
+pub(crate) struct Args {
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 /// Unmounts, and waits for the end of the mount's process.
-///
-/// # Errors
-/// If there is no bowwave mount, if a program uses it, or if this user may not unmount it. If what programs wrote was
-/// lost, or may be.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mount = bowwave_fuse::mounted_at(&args.dir).map_err(Failure::failed)?;
     let dir = mount.point.display();
     let end = End::of(&mount);
@@ -40,10 +36,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let Some(end) = end else { return Ok(()) };
     let process = end.process();
     if is_still_mounted {
-        output::note(format_args!(
+        note!(
             "{dir} is unmounted; process {process} continues, because another directory or a container has the \
              same mount"
-        ));
+        );
         return Ok(());
     }
     let mut progress = Progress::waiting("waiting until all that was written is in the store");
@@ -55,15 +51,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let log = "the log of 'bowwave mount'";
     match ended {
         Ended::Stored => Ok(()),
-        Ended::Failed(message) => Err(Failure::failed(format_args!("{dir}: {message}"))),
-        Ended::Unknown => Err(Failure::failed(format_args!(
+        Ended::Failed(message) => Err(failed!("{dir}: {message}")),
+        Ended::Unknown => Err(failed!(
             "{dir} is unmounted, but process {process} of the mount ended without a report: what programs wrote last \
              may be lost"
-        ))
+        )
         .try_this(log)),
-        Ended::Running => Err(Failure::failed(format_args!(
+        Ended::Running => Err(failed!(
             "interrupted: {dir} is unmounted, and process {process} continues to store what programs wrote"
-        ))
+        )
         .try_this(format_args!("{log} for the outcome"))
         .with_code(INTERRUPTED)),
     }

@@ -8,7 +8,7 @@ use bowwave_engine::Store;
 use serde::Serialize;
 
 use crate::output::{self, Output};
-use crate::setup::{self, StoreArgs};
+use crate::setup::StoreArgs;
 use crate::{Failure, values};
 
 /// Arguments of `bowwave uploads`.
@@ -22,7 +22,7 @@ A program that is writing has an upload, too: one that is aborted fails. --older
 Examples:
   bowwave uploads s3://bucket/prefix
   bowwave uploads s3://bucket --abort --older-than 12h")]
-pub struct Args {
+pub(crate) struct Args {
     /// Where: s3:, gs:, az: with a bucket
     #[arg(value_name = "URL")]
     url: String,
@@ -53,18 +53,15 @@ struct Row {
 }
 
 /// Aborts the uploads of a store that were begun at least `age` ago; says how many that were.
-///
-/// # Errors
-/// If they cannot be listed, or one of them not aborted.
 pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> {
-    let mut uploads = store.stray_uploads().map_err(|error| setup::of_engine(&error))?;
+    let mut uploads = store.stray_uploads()?;
     let now = SystemTime::now();
     uploads.retain(|upload| is_old(upload, now, age));
     for upload in &uploads {
         if let Err(error) = store.abort_upload(upload) {
-            let list = || store.stray_uploads().map_err(|error| setup::of_engine(&error));
+            let list = || store.stray_uploads().map_err(Failure::from);
             if stays(upload, list)? {
-                return Err(setup::of_engine(&error));
+                return Err(Failure::from(error));
             }
         }
     }
@@ -72,12 +69,9 @@ pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> 
 }
 
 /// Lists, and aborts if asked to.
-///
-/// # Errors
-/// If the store cannot be opened, listed, or does not abort one of them; the others are aborted all the same.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let backend = open_url(&args.url, &args.store.options()).map_err(|error| setup::of_store(&error))?;
-    let mut uploads = backend.stray_uploads().map_err(|error| setup::of_store(&error))?;
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let backend = open_url(&args.url, &args.store.options())?;
+    let mut uploads = backend.stray_uploads()?;
     let now = SystemTime::now();
     uploads.retain(|upload| is_old(upload, now, args.older_than));
     uploads.sort_by(|a, b| (&a.path, &a.id).cmp(&(&b.path, &b.id)));
@@ -98,12 +92,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Aborts the upload, if so asked. One that has ended by itself in the meantime is as good as aborted; not every server says so by
-/// the same error, so the list tells.
+/// Aborts the upload, if `asked`. An upload that has ended by itself in the meantime counts as aborted. Servers
+/// report that by different errors, so the list tells.
 fn abort(backend: &dyn Backend, upload: &Upload, asked: bool) -> Result<(), Failure> {
     let Some(Err(error)) = asked.then(|| backend.abort_upload(upload)) else { return Ok(()) };
-    let list = || backend.stray_uploads().map_err(|error| setup::of_store(&error));
-    if stays(upload, list)? { Err(setup::of_store(&error)) } else { Ok(()) }
+    let list = || backend.stray_uploads().map_err(Failure::from);
+    if stays(upload, list)? { Err(Failure::from(error)) } else { Ok(()) }
 }
 
 /// Whether an upload that could not be aborted is still there a moment later: the server may be about to make an object of it.

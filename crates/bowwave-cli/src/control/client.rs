@@ -16,20 +16,20 @@ use crate::Failure;
 
 /// A mount as it was found.
 #[derive(Debug)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// Where it is mounted.
-    pub point: PathBuf,
+    pub(crate) point: PathBuf,
     /// The URL, without secrets.
-    pub url: String,
+    pub(crate) url: String,
     /// The user that mounted it.
-    pub user: u32,
+    pub(crate) user: u32,
     /// Its process.
-    pub state: State,
+    pub(crate) state: State,
 }
 
 /// Whether a mount's process serves.
 #[derive(Debug)]
-pub enum State {
+pub(crate) enum State {
     /// It does; what it said.
     Alive(Value),
     /// It serves files, but has no control channel that this user can ask.
@@ -41,13 +41,10 @@ pub enum State {
 }
 
 /// The mounts of this user; of all users for root. Sockets that ended processes left behind are removed.
-///
-/// # Errors
-/// If the table of mounts cannot be read.
-pub fn mounts() -> Result<Vec<Mount>, Failure> {
+pub(crate) fn mounts() -> Result<Vec<Mount>, Failure> {
     let user = own_user();
-    let table = bowwave_fuse::mounts()
-        .map_err(|error| Failure::failed(format_args!("cannot read the table of mounts: {error}")))?;
+    let table =
+        bowwave_fuse::mounts().map_err(|error| failed!("cannot read the table of mounts: {error}"))?;
     let mut answers = Vec::new();
     for place in Place::all() {
         for name in place.sockets() {
@@ -72,14 +69,11 @@ pub fn mounts() -> Result<Vec<Mount>, Failure> {
 }
 
 /// The mount at `dir`.
-///
-/// # Errors
-/// If there is none of this user.
-pub fn mount_at(dir: &Path) -> Result<Mount, Failure> {
+pub(crate) fn mount_at(dir: &Path) -> Result<Mount, Failure> {
     let shown = dir.display();
-    let of = |error: io::Error| Failure::failed(format_args!("{shown}: {error}"));
+    let of = |error: io::Error| failed!("{shown}: {error}");
     let mut mounts = mounts()?;
-    // As it was given, if that is a mount: one that hangs could not be resolved.
+    // As it was given, if that is a mount: a hung mount cannot be resolved.
     let mut point: PathBuf = std::path::absolute(dir).map_err(of)?.components().collect();
     if !mounts.iter().any(|mount| mount.point == point) {
         point = bowwave_fuse::absolute(dir).map_err(of)?;
@@ -87,16 +81,12 @@ pub fn mount_at(dir: &Path) -> Result<Mount, Failure> {
     // A later mount hides an earlier one.
     mounts.reverse();
     mounts.into_iter().find(|mount| mount.point == point).ok_or_else(|| {
-        Failure::failed(format_args!("{shown}: no mount of bowwave that this user may ask is there"))
-            .try_this("bowwave status")
+        failed!("{shown}: no mount of bowwave that this user may ask is there").try_this("bowwave status")
     })
 }
 
 /// Asks the process of the mount at `dir`.
-///
-/// # Errors
-/// If there is no such mount, it does not respond, or refuses; with its reason.
-pub fn ask(dir: &Path, request: &Request) -> Result<Value, Failure> {
+pub(crate) fn ask(dir: &Path, request: &Request) -> Result<Value, Failure> {
     let mount = mount_at(dir)?;
     let shown = mount.point.display();
     let State::Alive(status) = mount.state else {
@@ -105,9 +95,7 @@ pub fn ask(dir: &Path, request: &Request) -> Result<Value, Failure> {
             State::Hung => "the mount does not respond",
             _ => "the mount has no control channel that this user can reach",
         };
-        return Err(
-            Failure::failed(format_args!("{shown}: {why}")).try_this(format_args!("bowwave status {shown}"))
-        );
+        return Err(failed!("{shown}: {why}").try_this(format_args!("bowwave status {shown}")));
     };
     let name = format!("mount-{}.sock", status["pid"]);
     for place in Place::all().into_iter().filter(|place| place.user == mount.user) {
@@ -117,7 +105,7 @@ pub fn ask(dir: &Path, request: &Request) -> Result<Value, Failure> {
             Err(_) => {}
         }
     }
-    Err(Failure::failed(format_args!("{shown}: the mount's process does not respond")))
+    Err(failed!("{shown}: the mount's process does not respond"))
 }
 
 /// Asks at a socket; the response, or the refusal.

@@ -12,14 +12,14 @@ use super::{RESPONSE_BYTES_MAX, Request, read_line};
 
 /// A connection to the process of a mount, which reports at the end of the mount what was lost.
 #[derive(Debug)]
-pub struct End {
+pub(crate) struct End {
     stream: BufReader<UnixStream>,
     process: i32,
 }
 
 /// How a mount has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// All that programs wrote is in the store.
     Stored,
     /// The process has failed, with this message. It names what was lost.
@@ -33,8 +33,7 @@ pub enum Ended {
 impl End {
     /// Connects to the process of `mount`. `None` if it has no control channel that this user can reach, or if its
     /// version does not report its end.
-    #[must_use]
-    pub fn of(mount: &Mounted) -> Option<Self> {
+    pub(crate) fn of(mount: &Mounted) -> Option<Self> {
         let request = Request::End { device: mount.device };
         for place in Place::all().into_iter().filter(|place| place.user == mount.user) {
             for name in place.sockets() {
@@ -55,14 +54,13 @@ impl End {
     }
 
     /// The number of the process.
-    #[must_use]
-    pub fn process(&self) -> i32 {
+    pub(crate) fn process(&self) -> i32 {
         self.process
     }
 
     /// Waits for the end of the process, for as long as `keep_waiting`, which is called several times a second, returns
     /// true.
-    pub fn wait(mut self, mut keep_waiting: impl FnMut() -> bool) -> Ended {
+    pub(crate) fn wait(mut self, mut keep_waiting: impl FnMut() -> bool) -> Ended {
         if self.stream.get_ref().set_read_timeout(Some(TICK)).is_err() {
             return Ended::Unknown;
         }

@@ -92,7 +92,7 @@ impl Place {
 
     /// Removes a socket.
     pub(super) fn remove(&self, name: &str) {
-        // A leftover is removed by the next one that finds it without a listener.
+        // A later client removes a socket that no process listens at.
         let _left = unlinkat(&self.handle, name, AtFlags::empty());
     }
 

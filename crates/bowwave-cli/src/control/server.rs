@@ -18,7 +18,7 @@ use super::{PATIENCE, REQUEST_BYTES_MAX, Request, Setting, read_line};
 use crate::logging::CONTROL;
 
 /// What a mount tells of itself, and lets be changed.
-pub trait Subject: Send + Sync {
+pub(crate) trait Subject: Send + Sync {
     /// Major and minor number of its device.
     fn device(&self) -> (u32, u32);
 
@@ -29,15 +29,12 @@ pub trait Subject: Send + Sync {
     fn settings(&self) -> Vec<Setting>;
 
     /// Changes a setting that is live; the value may be anything.
-    ///
-    /// # Errors
-    /// Why not, as a message for the user.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
 }
 
 /// The control channel of a mount, until it is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     place: Place,
     name: String,
     listener: Arc<UnixListener>,
@@ -51,10 +48,7 @@ type Waiting = Arc<Mutex<Vec<UnixStream>>>;
 
 impl Server {
     /// Listens for this user and root.
-    ///
-    /// # Errors
-    /// If no directory of this user's takes a socket.
-    pub fn start(subject: Arc<dyn Subject>) -> io::Result<Self> {
+    pub(crate) fn start(subject: Arc<dyn Subject>) -> io::Result<Self> {
         let name = format!("mount-{}.sock", std::process::id());
         let (place, listener) = match Self::listen(&name) {
             // The last mount has removed the directory meanwhile.
@@ -73,7 +67,7 @@ impl Server {
     }
 
     /// Ends the channel, and reports to the clients that wait for the end of the mount how it went.
-    pub fn end(mut self, outcome: Result<(), String>) {
+    pub(crate) fn end(mut self, outcome: Result<(), String>) {
         self.stop();
         for stream in self.waiting.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if let Err(error) = send(&stream, outcome.clone().map(|()| Value::Null)) {

@@ -9,9 +9,14 @@ pub(crate) mod place;
 pub(crate) mod rng;
 pub(crate) mod served;
 
+use std::fs;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bowwave_testkit::{InstalledServer, program};
+use place::Place;
 
 /// The program under test, without arguments.
 pub(crate) fn bowwave() -> Command {
@@ -54,6 +59,43 @@ pub(crate) fn failure(command: &mut Command) -> (i32, String) {
 /// A number that the environment may set: how long a test is, or its seed.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
+}
+
+/// Whether a program is installed here; says why not.
+#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+pub(crate) fn is_installed(name: &str) -> bool {
+    program(name).inspect_err(|missing| println!("skipped: {missing}")).is_ok()
+}
+
+/// versitygw over `place`, with the bucket `bucket`; `None` where it is not installed.
+pub(crate) fn gateway(place: &Place) -> Option<InstalledServer> {
+    fs::create_dir_all(place.store().join("bucket")).expect("the directory is ours");
+    is_installed("versitygw").then(|| InstalledServer::versitygw(&place.store()).expect("it starts"))
+}
+
+/// `bowwave` with these keys of S3, and without the machine's own.
+pub(crate) fn with_keys((key, secret): (&str, &str)) -> Command {
+    let mut command = bowwave();
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
+        command.env_remove(name);
+    }
+    command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret);
+    command
+}
+
+/// `bowwave umount`.
+pub(crate) fn umount(at: &Path) -> Command {
+    let mut command = bowwave();
+    command.arg("umount").arg(at);
+    command
+}
+
+/// An empty directory for the test called `name`.
+pub(crate) fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _may_be_missing = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("writable");
+    path
 }
 
 /// Whether mounts can be made here; says why not.

@@ -16,10 +16,16 @@ const CACHED: u64 = 1024;
 const CALLS: u64 = 1000;
 
 /// Those that differ in what they cost.
-const POLICIES: [Policy; 6] =
-    [Policy::None, Policy::Legacy, Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream];
+const POLICIES: [Policy; 6] = [
+    Policy::None,
+    bowwave_baselines::LEGACY,
+    Policy::OnDemand,
+    bowwave_baselines::LINUX,
+    Policy::Range,
+    Policy::Stream,
+];
 /// Those that set marks, and are asked at no other hit.
-const MARKING: [Policy; 3] = [Policy::OnDemand, Policy::Linux, Policy::Stream];
+const MARKING: [Policy; 3] = [Policy::OnDemand, bowwave_baselines::LINUX, Policy::Stream];
 
 pub(crate) fn cases() {
     for policy in POLICIES {

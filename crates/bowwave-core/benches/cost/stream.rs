@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use bowwave_core::{Config, Policy, Trigger, View};
+use bowwave_core::{Config, FileMemory, Plans, Policy, Trigger, View};
 
 use crate::patterns::Decide;
 use crate::{Calls, case, patterns};
@@ -28,14 +28,20 @@ pub(crate) fn cases() {
 /// A case in which what leads to a decision of a kind is left out.
 fn decisions(name: &str, trigger: Trigger, run: &dyn Fn(&mut Decide<'_>)) {
     case(&format!("stream by itself: {name}"), |calls: &mut Calls| {
-        let mut policy = Policy::Stream.build(&Config::default());
+        let mut policy = Policy::Stream.build(&Config::default(), &mut FileMemory::default());
+        let mut plans = Plans::default();
         run(&mut |access| {
             let view = View::of_nothing(patterns::WINDOW);
+            let mut decide = || {
+                plans.clear();
+                policy.on_access(black_box(access), view, &mut plans);
+            };
             if access.trigger == trigger {
-                calls.count(|| policy.on_access(black_box(access), view))
+                calls.count(decide)
             } else {
-                policy.on_access(access, view)
+                decide()
             }
+            plans.iter().next().and_then(|plan| plan.mark)
         });
     });
 }

@@ -1,9 +1,9 @@
 //! What readers do to a policy that is by itself, without a cache: the accesses are those that its own plans lead to.
 
-use bowwave_core::{Access, PageIndex, PageRange, Plan, Trigger};
+use bowwave_core::{Access, PageIndex, PageRange, Trigger};
 
 /// Asks the policy.
-pub(crate) type Decide<'a> = dyn FnMut(Access) -> Plan + 'a;
+pub(crate) type Decide<'a> = dyn FnMut(Access) -> Option<PageIndex> + 'a;
 
 /// Pages of the largest window.
 pub(crate) const WINDOW: u64 = 32;
@@ -39,8 +39,8 @@ pub(crate) fn strided(readers: u64, calls: u64, decide: &mut Decide<'_>) {
     for call in 0..calls {
         let page = &mut at[(call % readers) as usize];
         let request = PageRange::new(*page, *page + 4);
-        let plan = decide(Access::read(request, Some(PageIndex(*page - 900)), Trigger::Miss));
-        *page = marked(plan, *page) + 1000;
+        let mark = decide(Access::read(request, Some(PageIndex(*page - 900)), Trigger::Miss));
+        *page = marked(mark, *page) + 1000;
     }
 }
 
@@ -60,6 +60,6 @@ fn access(page: u64, prev: Option<u64>, trigger: Trigger) -> Access {
     Access::read(PageRange::new(page, page + 1), prev.map(PageIndex), trigger)
 }
 
-fn marked(plan: Plan, otherwise: u64) -> u64 {
-    plan.mark.map_or(otherwise, |mark| mark.0)
+fn marked(mark: Option<PageIndex>, otherwise: u64) -> u64 {
+    mark.map_or(otherwise, |mark| mark.0)
 }

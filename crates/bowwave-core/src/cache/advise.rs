@@ -9,6 +9,7 @@ use super::table::Slot;
 use crate::event::{Action, Advice, Trigger};
 use crate::id::{FileId, FrameId, HandleId};
 use crate::page::{PageIndex, PageRange};
+use crate::readahead::{Plan, Reason};
 use crate::request::{Part, Pattern};
 use crate::time::Instant;
 
@@ -40,9 +41,19 @@ impl Cache {
                 let nothing = PageRange { start: range.start, end: range.start };
                 let part = Part::whole(handle, range.into());
                 let mut walk = Walk::new(part, self.handle(handle), nothing);
-                let (_, view, policy) = self.question(&walk, range.start, Trigger::Advice);
-                let plan = policy.on_will_need(range, view);
-                self.carry_out(&mut walk, range.start, Trigger::Advice, plan, out);
+                let (page, trigger) = (range.start, Trigger::Advice);
+                if self.handle(handle).asked.advice {
+                    let (access, view, policy, plans) = self.question(&walk, page, trigger);
+                    policy.on_access(access, view, plans);
+                    let list = plans.take_list();
+                    for plan in &list {
+                        self.carry_out(&mut walk, page, trigger, plan, out);
+                    }
+                    self.plans.give_back(list);
+                } else {
+                    let plan = Plan::new(page, range.count().0, 0, Reason::Forced);
+                    self.carry_out(&mut walk, page, trigger, &plan, out);
+                }
             }
             Advice::DontNeed => {
                 for (page, _) in self.slots_in(file, range) {

@@ -7,7 +7,8 @@ use super::table::Slot;
 use super::{Cache, FillState};
 use crate::event::{Action, FillError, Urgency};
 use crate::id::{FileId, FillId, FrameId};
-use crate::page::PageRange;
+use crate::page::{PageIndex, PageRange};
+use crate::readahead::FillReport;
 use crate::time::Instant;
 
 impl Cache {
@@ -164,6 +165,35 @@ impl Cache {
             wait.pending -= 1;
             wait.error = wait.error.or(error);
             self.finish_wait(id, out);
+        }
+    }
+
+    /// Tells the policy of a file that a fill has ended well.
+    pub(super) fn report_fill(&mut self, fill: &FillState) {
+        let now = self.now;
+        let Some(Some(file)) = self.files.get_mut(fill.file.0 as usize) else { return };
+        let Some(policy) = &mut file.policy else { return };
+        let since = |then: Instant| now.0.saturating_sub(then.0);
+        policy.on_fill(&FillReport {
+            now,
+            range: fill.range,
+            took_ns: since(fill.begun),
+            waited_ns: fill.overtaken.map(since),
+            demanded: fill.urgency == Urgency::Demand && fill.overtaken.is_none(),
+        });
+    }
+
+    /// Readers are done with these pages: those that were used, once, are the next to go, as soon as nobody uses them.
+    pub(super) fn let_go(&mut self, file: FileId, range: PageRange) {
+        for page in (range.start.0..range.end.0).map(PageIndex) {
+            let Some(id) = self.table.get(file, page).frame() else { continue };
+            let frame = self.frames.get(id);
+            match frame.state {
+                _ if frame.has(Flag::Unused) => {}
+                State::Inactive if frame.pins == 0 => self.frames.move_to_tail(id),
+                State::Inactive | State::InFlight => self.frames.get_mut(id).set(Flag::Spent),
+                State::Active | State::Doomed | State::Free => {}
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ impl Cache {
         frames: &mut Vec<FrameId>,
     ) -> bool {
         let entry = self.handle(handle);
-        if entry.walks || !self.starved.is_empty() {
+        if entry.asked.every_access || !self.starved.is_empty() {
             return false;
         }
         let part = Part::whole(handle, request.into());
@@ -42,7 +42,7 @@ impl Cache {
         let entry = open_in(&mut self.handles, part.handle.0, HANDLES);
         let file = open_in(&mut self.files, entry.file.0, FILES);
         let range = part.pages;
-        if entry.walks || range.count() != PageCount(1) || range.end.0 > file.pages.0 {
+        if entry.asked.every_access || range.count() != PageCount(1) || range.end.0 > file.pages.0 {
             return None;
         }
         let id = self.table.get(entry.file, range.start).frame()?;
@@ -68,7 +68,7 @@ impl Cache {
     /// As [`hit`](Self::hit), but nobody uses the frames, so they need no pins.
     pub(super) fn hit_unpinned(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
         let entry = self.handle(part.handle);
-        let (file, walks) = (entry.file, entry.walks);
+        let (file, walks) = (entry.file, entry.asked.every_access);
         let range = clip_to_file(part.pages, self.file(file).pages);
         frames.clear();
         // A page that is a request of its own was looked up already.

@@ -6,17 +6,42 @@
 
 use alloc::vec::Vec;
 
-use super::Cache;
 use super::frames::{Flag, State};
-use crate::event::Action;
-use crate::id::{FileId, HandleId};
+use super::read::Walk;
+use super::{Cache, Handle, StarvedRead};
+use crate::event::{Action, Trigger};
+use crate::id::{FileId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
+use crate::request::{Fault, Part};
+use crate::time::Instant;
 
 /// Mapped pages that reclaim has unmapped at a time: enough that the call costs little for each, few enough that those
 /// in use come back soon.
 const UNMAP_BATCH: u32 = 64;
 
 impl Cache {
+    /// A mapped page was touched and must be there: exactly one [`Action::Wake`] follows, perhaps among this call's
+    /// actions, with the page pinned.
+    ///
+    /// Call it for every touch that the hardware cannot serve, also if the page is cached (it was not mapped yet): how
+    /// often mapped pages are found tells a policy whether reading around them pays. A page past the end of the file
+    /// wakes without a frame. Reads and faults of a handle do not count as neighbours of each other.
+    ///
+    /// # Panics
+    /// If `handle` is not open.
+    pub fn fault(
+        &mut self,
+        now: Instant,
+        waiter: Waiter,
+        handle: HandleId,
+        fault: Fault,
+        out: &mut Vec<Action>,
+    ) {
+        self.tick(now);
+        let part = Part::whole(handle, PageRange::from_start(fault.page, PageCount(1)).into());
+        self.read_or_queue(StarvedRead { waiter, part, mapped: Some(fault.pattern) }, out);
+    }
+
     /// From now on each page of `file` lies in a place of its own, and the driver is told ([`Action::Released`]) when one
     /// holds nothing any more, and ([`Action::Unmap`]) when one should be unmapped.
     ///
@@ -24,7 +49,7 @@ impl Cache {
     /// If `file` is not open, or something of it is cached.
     pub fn place_file(&mut self, file: FileId) {
         assert!(self.table.pages_of(file).next().is_none(), "file {} has pages without places", file.0);
-        self.file_mut(file).placed = true;
+        self.file_mut(file).memory.placed = true;
     }
 
     /// The pages to map when `page` is touched: up to date, not mapped, without a lookahead mark, side by side, within
@@ -68,11 +93,13 @@ impl Cache {
     /// # Panics
     /// If `handle` is not open.
     pub fn mapped(&mut self, handle: HandleId, page: PageIndex, range: PageRange) {
-        let entry = self.handles[handle.0 as usize].as_mut().expect("the driver names open handles only");
-        let file = entry.file;
-        let of_file = self.files[file.0 as usize].as_mut().expect("a handle's file is open");
-        if let Some(policy) = entry.policy.as_mut().or(of_file.policy.as_mut()) {
-            policy.on_mapped(handle, PageRange { start: page, end: range.end.max(page) });
+        let Handle { file, asked, .. } = *self.handle(handle);
+        if asked.mapped {
+            let request = PageRange { start: page, end: range.end.max(page) };
+            let nothing = PageRange { start: page, end: page };
+            let walk = Walk::new(Part::whole(handle, request.into()), self.handle(handle), nothing);
+            let (access, view, policy, plans) = self.question(&walk, page, Trigger::Mapped);
+            policy.on_access(access, view, plans);
         }
         for page in (range.start.0..range.end.0).map(PageIndex) {
             let Some(id) = self.table.get(file, page).frame() else { continue };
@@ -126,10 +153,8 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::id::Waiter;
     use crate::readahead::Policy;
-    use crate::request::{Fault, Pattern};
-    use crate::time::Instant;
+    use crate::request::Pattern;
 
     const FILE: FileId = FileId(0);
     const HANDLE: HandleId = HandleId(0);

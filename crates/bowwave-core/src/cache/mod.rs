@@ -6,12 +6,10 @@
 //! | `frames` | what holds a page, and the active and inactive lists |
 //! | `hit` | a read that finds all there, for drivers that are done with it at once |
 //! | `read` | a demand read: hit, or walk page by page, decide, wait |
-//! | `fault` | a touch of a mapped page |
-//! | `mapped` | pages that programs have mapped: where they lie, which to map, and when to take them away |
+//! | `mapped` | faults of mapped pages: where pages lie, which to map, and when to unmap them |
 //! | `plan` | from a policy's plan to fills |
 //! | `instant` | a read whose device takes no time |
-//! | `fill` | the end of a fill: wake, or fail |
-//! | `feedback` | what policies of files are told of their readahead, and pages that they are done with |
+//! | `fill` | the end of a fill: wake or fail, tell the policy; pages that readers are done with |
 //! | `reclaim` | room: eviction, shadows, grants |
 //! | `advise` | what users say about ranges; invalidation |
 //! | `itinerary` | the ranges that a reader says it will go through |
@@ -23,8 +21,6 @@
 
 mod advise;
 mod check;
-mod fault;
-mod feedback;
 mod fill;
 mod frames;
 mod hit;
@@ -36,10 +32,7 @@ mod plan;
 mod planned;
 mod read;
 mod reclaim;
-mod slab;
 mod table;
-#[cfg(test)]
-mod tests;
 mod write;
 mod write_back;
 
@@ -57,12 +50,12 @@ use crate::config::{Config, ConfigError};
 use crate::event::{Action, Event, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::readahead::{FileWidths, Readahead};
+use crate::readahead::{Asked, FileMemory, Plans, Readahead};
 use crate::request::{Part, Pattern, Request};
+use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::time::Instant;
 use crate::write::WriteBackConfig;
-use slab::Slab;
 
 /// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
 ///
@@ -81,8 +74,8 @@ pub struct Cache {
     frames: Frames,
     files: Vec<Option<File>>,
     handles: Vec<Option<Handle>>,
-    fills: Slab<FillState>,
-    waits: Slab<Wait>,
+    fills: Slab<Option<FillState>>,
+    waits: Slab<Option<Wait>>,
     /// Reads that found too few frames, oldest first.
     starved: VecDeque<StarvedRead>,
     reclaim: reclaim::Reclaim,
@@ -96,8 +89,10 @@ pub struct Cache {
     /// Most pages that may be on their way ahead of readers, and how many are.
     ahead_max: u64,
     ahead: u64,
-    /// Plans of readers that have something left to be read ahead.
-    plans: u32,
+    /// Itineraries with something left to read ahead.
+    itineraries: u32,
+    /// The plans of the last decision, kept for their memory.
+    plans: Plans,
     /// Lent to the walk of an instant read, kept for its memory.
     scratch: Option<Box<instant::Scratch>>,
 }
@@ -107,14 +102,12 @@ struct File {
     pages: PageCount,
     handles: u32,
     stats: Stats,
-    /// Its pages have places of their own.
-    placed: bool,
     /// What the store has not of it, if there is anything.
     unwritten: Option<Box<write_back::Unwritten>>,
     /// The readahead state that its handles share, if the policy is such; made with the first of them.
     policy: Option<Box<dyn Readahead>>,
-    /// What its handles' policies have found of clusters of touches.
-    widths: FileWidths,
+    /// What it keeps for its policy, and whether its pages have places of their own.
+    memory: FileMemory,
 }
 
 #[derive(Debug)]
@@ -122,8 +115,8 @@ struct Handle {
     file: FileId,
     /// Its own readahead state; none if it shares that of its file.
     policy: Option<Box<dyn Readahead>>,
-    /// Whether the policy is asked as the reader walks.
-    walks: bool,
+    /// What the policy is asked about.
+    asked: Asked,
     pattern: Pattern,
     /// Windows are twice as large: since sequential advice, also if reads are random for a while, as in Linux.
     wide: bool,
@@ -207,7 +200,8 @@ impl Cache {
             unmapped: Vec::new(),
             ahead_max: u64::MAX,
             ahead: 0,
-            plans: 0,
+            itineraries: 0,
+            plans: Plans::default(),
             scratch: None,
         })
     }
@@ -284,10 +278,8 @@ impl Cache {
     pub fn open_file(&mut self, file: FileId, pages: PageCount) {
         let entry = slot(&mut self.files, file.0);
         assert!(entry.is_none(), "file {} is open", file.0);
-        let stats = Stats::default();
-        let widths = FileWidths::none();
-        *entry =
-            Some(File { pages, handles: 0, stats, placed: false, unwritten: None, policy: None, widths });
+        let (stats, memory) = (Stats::default(), FileMemory::default());
+        *entry = Some(File { pages, handles: 0, stats, unwritten: None, policy: None, memory });
     }
 
     /// A file has become longer, or shorter; then the driver invalidates what lies behind its end.
@@ -316,27 +308,20 @@ impl Cache {
     /// # Panics
     /// If `handle` is open or `file` is not.
     pub fn open_handle(&mut self, handle: HandleId, file: FileId) {
-        let mut policy = None;
-        if !self.config.policy.is_of_files() || self.file(file).policy.is_none() {
-            policy = Some(match self.file(file).placed {
-                false => self.config.policy.build(&self.config),
-                true => {
-                    let range = self.config.range.of_placed();
-                    self.config.policy.build(&Config { range, ..self.config.clone() })
-                }
-            });
-        }
-        let walks = policy.as_ref().is_some_and(|policy| policy.walks());
-        let shared = self.config.policy.is_of_files().then(|| policy.take()).flatten();
-        let owner = self.file_mut(file);
+        let asked = self.config.policy.asked();
+        let owner = open_in(&mut self.files, file.0, FILES);
         owner.handles += 1;
-        owner.policy = owner.policy.take().or(shared);
+        let mut policy = None;
+        if !asked.per_file || owner.policy.is_none() {
+            let built = Some(self.config.policy.build(&self.config, &mut owner.memory));
+            *(if asked.per_file { &mut owner.policy } else { &mut policy }) = built;
+        }
         let entry = slot(&mut self.handles, handle.0);
         assert!(entry.is_none(), "handle {} is open", handle.0);
         *entry = Some(Handle {
             file,
             policy,
-            walks,
+            asked,
             pattern: Pattern::Normal,
             wide: false,
             no_reuse: false,

@@ -48,7 +48,10 @@ impl Sink for Vec<Action> {
     }
 
     fn end(&mut self, place: usize, decision: &Decision) {
-        self[place] = Action::Decided(*decision);
+        // The rest is as it began.
+        if let Action::Decided(begun) = &mut self[place] {
+            begun.mark = decision.mark;
+        }
     }
 
     fn fill(&mut self, cache: &mut Cache, file: FileId, run: &Run, urgency: Urgency) {
@@ -74,33 +77,37 @@ impl Cache {
         walk: &mut Walk,
         page: PageIndex,
         trigger: Trigger,
-        plan: Plan,
+        plan: &Plan,
         sink: &mut impl Sink,
     ) {
         let Walk { handle, file, .. } = *walk;
         let req_pages = walk.request().end - page;
-        let mut decision = Decision { handle, file, page, req_pages, trigger, plan, mark: None };
+        let mut decision = Decision { handle, file, page, req_pages, trigger, plan: *plan, mark: None };
         let place = sink.begin(&decision);
-        if let Some(done) = plan.done {
-            self.let_go(file, done);
+        let hints = &plan.hints;
+        if !hints.drop_behind.is_empty() {
+            self.let_go(file, hints.drop_behind);
         }
         let window = plan.window.range().clip(PageIndex(self.file(file).pages.0));
         let stats = self.stats_mut(file);
         stats.decisions[plan.reason as usize] += 1;
         if plan.reason != Reason::Demand {
-            stats.lookups_more += plan.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
+            stats.lookups_more +=
+                hints.stride.map_or_else(|| window.count().0, |stride| stride.count(window));
         }
         let asked_at = page;
-        let placed = self.file(file).placed;
-        let asked =
-            Flags::NONE.with(Flag::Placed, placed).with(Flag::Once, plan.once).with(Flag::Kept, plan.kept);
+        let placed = self.file(file).memory.placed;
+        let asked = Flags::NONE
+            .with(Flag::Placed, placed)
+            .with(Flag::Once, hints.read_once)
+            .with(Flag::Kept, hints.retain);
         let ahead = asked.with(Flag::Unused, true).with(Flag::Planned, plan.reason == Reason::Planned);
-        let mut speculation = self.speculation(walk, window, plan.stride);
+        let mut speculation = self.speculation(walk, window, hints.stride);
         let mut run: Option<Run> = None;
         let mut at = window.start;
         while at < window.end {
             let mut page = at;
-            if let Some(stride) = plan.stride {
+            if let Some(stride) = hints.stride {
                 page = stride.next(at);
                 if page != at {
                     self.submit(walk, run.take(), sink);
@@ -119,7 +126,7 @@ impl Cache {
             let Some(frame) = self.frame_for(walk, page, demanded || speculation > 0, demanded, flags) else {
                 let refused = &mut self.stats_mut(file).pages_refused;
                 let left = PageRange { start: page, end: window.end };
-                let left = plan.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
+                let left = hints.stride.map_or_else(|| left.count().0, |stride| stride.count(left));
                 *refused = refused.saturating_add(left);
                 break;
             };
@@ -209,7 +216,7 @@ impl Cache {
         // What is asked for again was asked for by readers.
         let ahead = if exact { 0 } else { unasked };
         self.ahead += ahead;
-        let id = self.fills.insert(FillState {
+        let id = self.fills.insert_keyed(FillState {
             file,
             range,
             ahead,

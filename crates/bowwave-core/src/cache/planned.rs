@@ -205,22 +205,22 @@ impl Cache {
     /// The handle closes, or has another plan.
     pub(super) fn drop_plan(&mut self, file: FileId, itinerary: &mut Itinerary, out: &mut Vec<Action>) {
         self.call_back(file, itinerary, out);
-        self.plans -= u32::from(itinerary.shares);
+        self.itineraries -= u32::from(itinerary.shares);
     }
 
     /// The plan that another handle is to have as this one does.
     pub(super) fn copy_plan(&mut self, from: HandleId, to: HandleId) -> Option<Box<Itinerary>> {
         let copy = self.handle(from).itinerary.clone();
         let before = self.handle(to).itinerary.as_ref().is_some_and(|itinerary| itinerary.shares);
-        self.plans -= u32::from(before);
-        self.plans += u32::from(copy.as_ref().is_some_and(|itinerary| itinerary.shares));
+        self.itineraries -= u32::from(before);
+        self.itineraries += u32::from(copy.as_ref().is_some_and(|itinerary| itinerary.shares));
         copy
     }
 
     fn keep_plan(&mut self, handle: HandleId, mut itinerary: Box<Itinerary>) {
         let shares = itinerary.edge < itinerary.end();
-        self.plans += u32::from(shares);
-        self.plans -= u32::from(itinerary.shares);
+        self.itineraries += u32::from(shares);
+        self.itineraries -= u32::from(itinerary.shares);
         itinerary.shares = shares;
         self.handle_mut(handle).itinerary = Some(itinerary);
     }
@@ -247,7 +247,7 @@ impl Cache {
         self.look_behind(walk.file, itinerary, position);
         let wanted = walk.request().end - page;
         let plan = Plan::new(page, wanted.0, 0, Reason::Planned);
-        self.carry_out(walk, page, Trigger::Miss, plan, sink);
+        self.carry_out(walk, page, Trigger::Miss, &plan, sink);
         let rest = itinerary.pages_from(position).map_or(0, |pages| pages.count().0);
         itinerary.begin_at(position + wanted.0.min(rest));
         self.go_on(itinerary, walk, page, Trigger::Miss, sink);
@@ -305,10 +305,10 @@ impl Cache {
             (room, runs) = (room - missing, runs + 1);
             let first = PageIndex(pages.start.0 + skipped);
             let mut plan = Plan::new(first, missing, 0, Reason::Planned);
-            (plan.part_every, plan.once) = (part, once);
+            (plan.hints.split_every, plan.hints.read_once) = (part, once);
             if itinerary.is_unmarked() || itinerary.since_mark + missing >= part {
                 plan.mark = Some(first);
-                plan.mark_every = if missing > part { part } else { 0 };
+                plan.hints.mark_every = if missing > part { part } else { 0 };
                 plan.window.async_size = plan.window.size;
                 itinerary.marked(start, missing, part);
                 itinerary.since_mark = missing % part;
@@ -316,7 +316,7 @@ impl Cache {
                 itinerary.since_mark += missing;
             }
             itinerary.went(start, missing);
-            self.carry_out(walk, page, trigger, plan, sink);
+            self.carry_out(walk, page, trigger, &plan, sink);
         }
     }
 
@@ -343,7 +343,7 @@ impl Cache {
 
     /// Most pages that one plan may have ahead of its reader.
     fn plan_share(&self) -> u64 {
-        let of_all = self.cold() / TOGETHER / u64::from(self.plans.max(1));
+        let of_all = self.cold() / TOGETHER / u64::from(self.itineraries.max(1));
         of_all.min(u64::from(self.limit) / ALONE).min(self.config.stream.distance_pages_max).max(1)
     }
 

@@ -107,7 +107,7 @@ impl Cache {
     }
 
     fn hit_part(&mut self, part: Part, frames: &mut Vec<FrameId>) -> bool {
-        if self.handle(part.handle).walks {
+        if self.handle(part.handle).asked.every_access {
             return false;
         }
         let hit = self.pin_all(part, frames);
@@ -125,14 +125,14 @@ impl Cache {
         sink: &mut impl Sink,
     ) -> bool {
         // Reads wait for frames: readahead must not take the next ones, so this one gets in line.
-        if !self.handle(part.handle).walks || !self.starved.is_empty() {
+        if !self.handle(part.handle).asked.every_access || !self.starved.is_empty() {
             return false;
         }
         let Some(range) = self.pin_all(part, frames) else { return false };
         let mut walk = self.walk_of(part, range);
         while range.contains(walk.next) {
             let at = walk.next;
-            self.ask(&mut walk, at, Trigger::Mark, sink);
+            self.ask(&mut walk, at, false, sink);
             if walk.next <= at {
                 break;
             }
@@ -256,7 +256,7 @@ impl Cache {
             return false;
         }
         let frames = Vec::with_capacity(present.len());
-        let wait = self.waits.insert(Wait { waiter, file, range, frames, pending: 0, error: None });
+        let wait = self.waits.insert_keyed(Wait { waiter, file, range, frames, pending: 0, error: None });
         self.walk(&mut walk, &mut present, &mut Waiting { wait, out });
         self.finish_wait(wait, out);
         true
@@ -291,8 +291,8 @@ impl Cache {
         for (place, page) in present.iter_mut().zip(walk.range.start.0..) {
             let page = PageIndex(page);
             if page == walk.next {
-                let cached = self.table.get(walk.file, page).frame().is_some();
-                self.ask(walk, page, if cached { Trigger::Mark } else { Trigger::Miss }, sink);
+                let missing = self.table.get(walk.file, page).frame().is_none();
+                self.ask(walk, page, missing, sink);
             }
             let frame = self.visit(walk, page, *place, sink);
             if touches.contains(page) {
@@ -342,10 +342,9 @@ impl Cache {
         let frame = if let Some(frame) = present {
             let in_flight = self.frames.get(frame).state == State::InFlight;
             waits = in_flight && self.is_awaited_by_plan(walk, self.frames.fill_of(frame));
-            if let Some(pattern) = walk.mapped
-                && let Some(policy) = &mut self.handle_mut(walk.handle).policy
-            {
-                policy.on_mapped_hit(pattern, in_flight);
+            if walk.mapped.is_some() && self.handle(walk.handle).asked.found {
+                let (access, view, policy, plans) = self.question(walk, page, Trigger::Found { in_flight });
+                policy.on_access(access, view, plans);
             }
             let stats = self.stats_mut(walk.file);
             if in_flight {
@@ -378,13 +377,13 @@ impl Cache {
     fn miss(&mut self, walk: &mut Walk, page: PageIndex, sink: &mut impl Sink) -> FrameId {
         self.decide(walk, page, Trigger::Miss, sink);
         // What on-demand readahead costs more: the page is looked up again. A walking policy was asked before the look-up.
-        let walks = self.handle(walk.handle).walks;
+        let walks = self.handle(walk.handle).asked.every_access;
         self.stats_mut(walk.file).lookups_more += u64::from(!walks);
         if let Some(frame) = self.table.get(walk.file, page).frame() {
             return frame;
         }
         let plan = Plan::new(page, 1, 0, Reason::Demand);
-        self.carry_out(walk, page, Trigger::Miss, plan, sink);
+        self.carry_out(walk, page, Trigger::Miss, &plan, sink);
         self.table
             .get(walk.file, page)
             .frame()
@@ -392,55 +391,57 @@ impl Cache {
     }
 
     fn decide(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, sink: &mut impl Sink) {
-        let Handle { pattern, walks, ref itinerary, .. } = *self.handle(walk.handle);
+        let Handle { pattern, asked, ref itinerary, .. } = *self.handle(walk.handle);
         if itinerary.is_some() && self.decide_by_plan(walk, page, trigger, sink) {
             return;
         }
-        // A walking policy is only told of misses here.
-        self.stats_mut(walk.file).policy_calls += u64::from(!walks);
+        // A policy that is asked on every access is only told of misses here.
+        self.stats_mut(walk.file).policy_calls += u64::from(!asked.every_access);
         if trigger == Trigger::Mark && self.congested {
             let plan = Plan::new(page, 0, 0, Reason::Deferred);
-            self.carry_out(walk, page, trigger, plan, sink);
+            self.carry_out(walk, page, trigger, &plan, sink);
             return;
         }
-        let random = pattern == Pattern::Random && !walks;
-        let (access, view, policy) = self.question(walk, page, trigger);
-        let plan = if random { policy.on_random(access, view) } else { Some(policy.on_access(access, view)) };
-        if let Some(plan) = plan {
+        let random = pattern == Pattern::Random && !asked.every_access;
+        if random && !asked.advice && walk.mapped.is_none() {
+            if trigger == Trigger::Miss {
+                let plan = Plan::new(page, (walk.request().end - page).0, 0, Reason::Forced);
+                self.carry_out(walk, page, trigger, &plan, sink);
+            }
+            return;
+        }
+        let (access, view, policy, plans) = self.question(walk, page, trigger);
+        policy.on_access(access, view, plans);
+        let list = plans.take_list();
+        // Under random advice a fault reads its own window alone.
+        let most = if random { 1 } else { list.len() };
+        for plan in list.iter().take(most) {
             self.carry_out(walk, page, trigger, plan, sink);
         }
-        let mut more = !random && self.config.policy.is_of_files();
-        while more {
-            let (access, view, policy) = self.question(walk, page, trigger);
-            let plan = policy.more(access, view);
-            more = plan.is_some();
-            if let Some(plan) = plan {
-                self.carry_out(walk, page, trigger, plan, sink);
-            }
-        }
+        self.plans.give_back(list);
     }
 
-    /// Asks a walking policy before a page is looked up.
-    fn ask(&mut self, walk: &mut Walk, page: PageIndex, trigger: Trigger, sink: &mut impl Sink) {
+    /// Asks a policy of every access before a page is looked up.
+    fn ask(&mut self, walk: &mut Walk, page: PageIndex, missing: bool, sink: &mut impl Sink) {
         self.stats_mut(walk.file).policy_calls += 1;
         let frame = self.table.get(walk.file, page).frame();
         let fresh = frame.is_some_and(|frame| self.frames.get_mut(frame).take(Flag::Fresh));
-        let (access, view, policy) = self.question(walk, page, trigger);
-        let access = Access { fresh, ..access };
-        let mut plans = Plans::default();
-        walk.next = policy.on_walk(access, view, &mut plans);
-        for plan in plans.iter() {
+        let (access, view, policy, plans) = self.question(walk, page, Trigger::Lookup { missing, fresh });
+        policy.on_access(access, view, plans);
+        walk.next = plans.next;
+        let list = plans.take_list();
+        let trigger = if missing { Trigger::Miss } else { Trigger::Mark };
+        for plan in &list {
             self.carry_out(walk, page, trigger, plan, sink);
         }
-        for stat in plans.noted() {
-            self.stats_mut(walk.file).lustre[stat as usize] += 1;
-        }
-        if let Some(pages) = plans.ended() {
-            self.file_mut(walk.file).widths.add(pages);
+        self.plans.give_back(list);
+        if self.plans.has_noted() {
+            let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
+            self.plans.count(&mut file.stats.counters);
         }
     }
 
-    /// What a policy is asked about a page, and the policy.
+    /// What a policy is asked about a page, the policy, and where its plans go.
     // Inlined, so that the answer is not put together in memory and read back at once.
     #[inline(always)]
     pub(super) fn question(
@@ -448,15 +449,15 @@ impl Cache {
         walk: &Walk,
         page: PageIndex,
         trigger: Trigger,
-    ) -> (Access, View<'_>, &mut dyn Readahead) {
+    ) -> (Access, View<'_>, &mut dyn Readahead, &mut Plans) {
         let free = self.readahead_allowance(walk.demand_left);
         let file = self.files[walk.file.0 as usize].as_mut().expect("a handle's file is open");
         let (pages, account) = (file.pages, Account::of(&file.stats));
         let handle = self.handles[walk.handle.0 as usize].as_mut().expect(HANDLES);
         let ra_pages = u64::from(self.config.ra_pages)
             * match handle.pattern {
-                // A walking policy is asked all the same, so it must be told.
-                Pattern::Random if handle.walks => 0,
+                // Asked all the same, so it must be told.
+                Pattern::Random if handle.asked.every_access => 0,
                 _ if handle.wide => 2,
                 _ => 1,
             };
@@ -472,7 +473,7 @@ impl Cache {
             prev_page,
             prev_end: handle.prev.map(|prev| PageIndex(prev.range.end.0 - u64::from(prev.ends_inside))),
             trigger,
-            fresh: false,
+            random: handle.pattern == Pattern::Random,
             mapped: walk.mapped,
         };
         let limits = Limits { ra_pages, file_pages: pages, free, frames: self.limit.into() };
@@ -482,9 +483,11 @@ impl Cache {
             unread: self.frames.unused().into(),
         };
         let view = View::new(&self.table, &self.frames, walk.file, limits, self.congested);
-        let view = view.with(account, &file.widths, pressure);
+        let view = view.with(account, pressure);
         let policy = handle.policy.as_mut().or(file.policy.as_mut());
-        (access, view, &mut **policy.expect("a handle has a readahead state, or its file has"))
+        self.plans.clear();
+        let policy = &mut **policy.expect("a handle has a readahead state, or its file has");
+        (access, view, policy, &mut self.plans)
     }
 
     /// Hands a pinned frame to a waiting read, and makes the read wait for its fill if it has one.
@@ -577,7 +580,7 @@ impl Walk {
 
     /// A walk over the pages `range` of a part, of which none is known to be absent.
     pub(super) fn new(part: Part, handle: &Handle, range: PageRange) -> Self {
-        let next = match (handle.walks, part.is_first()) {
+        let next = match (handle.asked.every_access, part.is_first()) {
             (false, _) => PageIndex(u64::MAX),
             (true, true) => range.start,
             (true, false) => handle.next,
@@ -593,7 +596,7 @@ impl Walk {
             demand_left: 0,
             next,
             mapped: None,
-            walks: handle.walks,
+            walks: handle.asked.every_access,
         }
     }
 }

@@ -59,7 +59,7 @@ impl Cache {
         out: &mut Vec<Action>,
     ) -> WriteOutcome {
         assert!(!write.range.is_empty(), "nothing is written");
-        assert!(!self.file(write.file).placed, "file {} has places", write.file.0);
+        assert!(!self.file(write.file).memory.placed, "file {} has places", write.file.0);
         self.tick(now);
         targets.clear();
         let stalled = StalledWrite { waiter, file: write.file };

@@ -16,12 +16,12 @@ use alloc::vec::Vec;
 use super::Cache;
 use super::frames::{Flag, State};
 use super::pages::PageSet;
-use super::slab::Slab;
 use super::table::Slot;
 use super::write::StalledWrite;
 use crate::event::{Action, FillError, ReadOutcome, Urgency};
 use crate::id::{FileId, FrameId, Waiter, WriteOutId};
 use crate::page::{PageCount, PageIndex, PageRange};
+use crate::slab::Slab;
 use crate::time::Instant;
 use crate::write::{SyncFor, WriteOut};
 
@@ -36,8 +36,8 @@ pub(super) struct WriteBack {
     dirty: u64,
     /// Pages on their way to the store.
     going: u64,
-    outs: Slab<OutState>,
-    syncs: Slab<SyncState>,
+    outs: Slab<Option<OutState>>,
+    syncs: Slab<Option<SyncState>>,
     /// Files with dirty pages, the one whose turn it is in front.
     queue: VecDeque<FileId>,
     /// Pages that the file in front has written of its slice.
@@ -182,7 +182,7 @@ impl Cache {
         if sync.urgency == Urgency::Demand {
             self.promote_write_outs(file, range, out);
         }
-        self.write_back.syncs.insert(sync);
+        self.write_back.syncs.insert_keyed(sync);
         self.forget_if_clean(file);
         ReadOutcome::Wait
     }
@@ -215,7 +215,7 @@ impl Cache {
         } else {
             self.promote_write_outs(file, range, out);
             let (again, urgency, error) = (PageSet::default(), Urgency::Demand, None);
-            self.write_back.syncs.insert(SyncState { waiter, file, left, again, urgency, error });
+            self.write_back.syncs.insert_keyed(SyncState { waiter, file, left, again, urgency, error });
             ReadOutcome::Wait
         };
         self.retry_starved(out);
@@ -362,7 +362,7 @@ impl Cache {
         self.write_back.dirty -= pages;
         self.write_back.going += pages;
         self.stats_mut(file).write_outs += 1;
-        let id = WriteOutId(self.write_back.outs.insert(OutState { file, range, urgency, frames }));
+        let id = WriteOutId(self.write_back.outs.insert_keyed(OutState { file, range, urgency, frames }));
         out.push(Action::WriteOut(WriteOut { id, file, range, urgency }));
     }
 

@@ -1,27 +1,27 @@
-//! Readahead policies: given an access that missed or met a mark, or a reader that walks, plan what to read.
+//! Readahead policies: given an access that missed or met a mark, plan what to read.
 //!
-//! A policy plans and does nothing. It sees an [`Access`] and a read-only [`View`] of the cache and returns a
-//! [`Plan`]; the cache skips resident pages, cuts at the end of the file, applies the budget and sets the mark. So a policy
-//! cannot break an invariant, only choose badly.
+//! A policy plans and does nothing. It sees an [`Access`] and a read-only [`View`] of the cache, and
+//! pushes [`Plan`]s. The cache skips resident pages, cuts windows at the end of the file, applies the
+//! budget and sets the marks. So a policy cannot break an invariant; it can only choose badly.
 
-mod legacy;
-mod linux;
 mod none;
 mod on_demand;
 mod range;
 mod stream;
 mod stride;
 
-pub use legacy::Legacy;
-pub use linux::{Linux, LinuxConfig};
 pub use none::NoReadahead;
-pub use on_demand::{OnDemand, Variant};
-pub(crate) use range::FileWidths;
-pub use range::{Clusters, LustreStat, Range, RangeConfig};
+pub use on_demand::{OnDemand, follows};
+pub use range::{Clusters, Range, RangeConfig, RangeEvent};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
+#[cfg(feature = "ablation")]
+pub use stream::{Tuning, set_tuning};
 pub use stride::Stride;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt;
 use core::str::FromStr;
 
@@ -34,55 +34,74 @@ use crate::request::Pattern;
 use crate::stats::Stats;
 use crate::time::Instant;
 
-/// A readahead policy: the state of one open handle, or of all handles of a file ([`Policy::is_of_files`]).
-pub trait Readahead: fmt::Debug + Send {
-    /// Plans the I/O for an access that missed or met the lookahead mark.
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plan;
+/// A readahead policy: the state of one handle, or of all handles of a file ([`Asked::per_file`]).
+///
+/// Derive `Clone`: a copied handle starts with a copy of its source's state.
+pub trait Readahead: CloneState + fmt::Debug + Send {
+    /// Pushes the I/O for an access to `plans`, which is empty; [`Access::trigger`] says why the policy
+    /// is asked.
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans);
 
-    /// What else is to be read because of the access that [`on_access`](Self::on_access) was last asked about, in order,
-    /// one plan a call, until there is nothing. Asked only of policies of files.
-    fn more(&mut self, _access: Access, _view: View<'_>) -> Option<Plan> {
-        None
-    }
+    /// A fill of the file has succeeded. Only policies with [`Asked::per_file`] are told.
+    fn on_fill(&mut self, _report: &FillReport) {}
+}
 
+/// Copies the state of a policy; every policy that is `Clone` has it.
+pub trait CloneState {
     /// Another state that decides as this one would from now on.
     fn copy(&self) -> Box<dyn Readahead>;
+}
 
-    /// Whether the policy wants [`on_walk`](Self::on_walk) calls as well. Asked once, when the handle is opened, so that
-    /// reads of cached pages cost nothing more for policies that do not.
-    fn walks(&self) -> bool {
-        false
+impl<T: Readahead + Clone + 'static> CloneState for T {
+    fn copy(&self) -> Box<dyn Readahead> {
+        Box::new(self.clone())
+    }
+}
+
+/// A kind of policy: its name, what it is asked about, and how a state is built.
+///
+/// A static of any type with this trait, in any crate, is a policy: [`Policy::Other`].
+pub trait PolicyKind: fmt::Debug + Send + Sync {
+    /// The name in reports and on command lines.
+    fn name(&self) -> &'static str;
+
+    /// What the policy is asked about besides misses and marks.
+    fn asked(&self) -> Asked {
+        Asked::default()
     }
 
-    /// The reader is about to look up `access.page`, which may be cached (the trigger says): the first page of a request,
-    /// or the page that the last call named. Appends what is to be read, in order; returns at which page to ask next in
-    /// this request. A page not above `access.page`, or outside the request, means not again.
-    fn on_walk(&mut self, _access: Access, _view: View<'_>, _plans: &mut Plans) -> PageIndex {
-        PageIndex(u64::MAX)
-    }
-    /// As [`on_access`](Self::on_access), for a handle advised to be read in no order. Unless a policy knows better, a
-    /// miss reads exactly the rest of the request, and a mark nothing; faults are not reads.
-    fn on_random(&mut self, access: Access, view: View<'_>) -> Option<Plan> {
-        if access.mapped.is_some() {
-            return Some(self.on_access(access, view));
-        }
-        let missing = access.trigger == Trigger::Miss;
-        missing.then(|| Plan::new(access.page, access.req_pages(), 0, Reason::Forced))
+    /// Names of the policy's own counters, by the numbers it gives to [`Plans::note`].
+    fn counters(&self) -> &'static [&'static str] {
+        &[]
     }
 
-    /// Plans for a range that the user says will be wanted soon. Unless a policy knows better, all of it.
-    fn on_will_need(&mut self, range: PageRange, _view: View<'_>) -> Plan {
-        Plan::new(range.start, range.count().0, 0, Reason::Forced)
-    }
+    /// The state of a handle, or a file, that has read nothing.
+    fn build(&self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead>;
+}
 
-    /// A fill of the file has ended well. Told only to policies of files.
-    fn on_fill(&mut self, _report: &FillReport) {}
+/// What a policy is asked about besides misses and marks, and how far its state reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// All handles of a file share one state; otherwise each handle has its own.
+    pub per_file: bool,
+    /// On every access, before the page is looked up ([`Trigger::Lookup`]). Hits then cost a call.
+    pub every_access: bool,
+    /// Under random and will-need advice. Otherwise the cache reads exactly the range that misses
+    /// or that the advice names.
+    pub advice: bool,
+    /// When a driver maps a range at a touch ([`Trigger::Mapped`]).
+    pub mapped: bool,
+    /// When a fault finds its page ([`Trigger::Found`]).
+    pub found: bool,
+}
 
-    /// A fault in a mapping so advised found its page: up to date, or in flight.
-    fn on_mapped_hit(&mut self, _pattern: Pattern, _in_flight: bool) {}
-
-    /// The first page of a range was touched through this handle and the whole range mapped: touches of the rest will not be seen.
-    fn on_mapped(&mut self, _handle: HandleId, _range: PageRange) {}
+/// What the cache keeps of a file for its policy, as long as the file is open.
+#[derive(Clone, Debug, Default)]
+pub struct FileMemory {
+    /// A driver maps the pages of this file ([`Cache::place_file`](crate::Cache::place_file)).
+    pub placed: bool,
+    /// What the policy's states of this file share; the policy alone reads and writes it.
+    pub shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What a handle's reader does now.
@@ -101,10 +120,10 @@ pub struct Access {
     /// The page that holds the byte after the last *read* through this handle: `prev_page` if that ended inside it, else the
     /// page after it.
     pub prev_end: Option<PageIndex>,
-    /// Whether the page is missing or bears the mark; as the reader walks, whether it is missing or cached.
+    /// Why the policy is asked.
     pub trigger: Trigger,
-    /// As the reader walks: whether an earlier plan brought this page in, at another page, and no walk has come to it yet.
-    pub fresh: bool,
+    /// The handle is advised to be read in no order. Only policies with [`Asked::advice`] see it.
+    pub random: bool,
     /// If this is a fault of a mapped page: how the mapping is advised to be used. `request` is then that page.
     pub mapped: Option<Pattern>,
 }
@@ -115,8 +134,6 @@ pub struct View<'a> {
     table: &'a PageTable,
     frames_of: &'a Frames,
     file: FileId,
-    /// What clusters of touches in this file were like.
-    pub(crate) widths: &'a FileWidths,
     /// What readahead has done for this file so far.
     pub account: Account,
     /// How short memory is.
@@ -195,111 +212,128 @@ pub struct Window {
     pub async_size: PageCount,
 }
 
-/// What to read, and why.
+/// A window to read, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The window, before clipping to what is missing and exists.
+    /// The window, before the cache clips it to what is missing and exists.
     pub window: Window,
-    /// The page to mark, if it is new: the first of the asynchronous part, unless a policy knows better.
+    /// The page to mark, if it is new: the first of the asynchronous part, unless the policy knows
+    /// better.
     pub mark: Option<PageIndex>,
-    /// If not 0, every page of the window that lies a multiple of so many pages from `mark` is marked, too, and a request
-    /// begins with it.
-    pub mark_every: u64,
-    /// If not 0, a request begins with every page that lies a multiple of so many pages behind the window's start: several
-    /// at once, of which a reader needs to wait for one.
-    pub part_every: u64,
-    /// Which pages of the window, if not all.
-    pub stride: Option<Stride>,
     /// Why.
     pub reason: Reason,
-    /// Pages that readers are done with: among those read once they are the next to go.
-    pub done: Option<PageRange>,
-    /// Memory is short, and what is read ahead will be used once, by all one can tell: when its reader comes to a page,
-    /// the one before becomes the next to go.
-    pub once: bool,
-    /// The reader has used as much as is ahead of it: where memory is short, what is read ahead outlasts what was read.
-    pub kept: bool,
-    /// How well the policy's detectors have foretold what this file's readers did, if it has any.
-    pub scores: Option<Scores>,
+    pub(crate) hints: Hints,
 }
 
-/// What a walking policy wants read: [`Plans::MAX`] windows at most, in order.
-#[derive(Clone, Copy, Debug, Default)]
+/// How a window is requested and retained, beyond its pages and its mark ([`Plan::with`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// Only the pages of a stride are read.
+    Stride(Stride),
+    /// Each page whose distance from [`Plan::mark`] is a multiple of this many pages is marked, too,
+    /// and begins a request.
+    MarkEvery(u64),
+    /// A request begins every this many pages from the start of the window. Requests are served side
+    /// by side, and a reader waits for one of them.
+    SplitEvery(u64),
+    /// Readers are done with these pages: they are the next to be evicted.
+    DropBehind(PageRange),
+    /// Memory is short and the window will be read once: each page is evicted next as soon as its
+    /// reader comes to the following one.
+    ReadOnce,
+    /// Under memory pressure the window outlasts pages that were used.
+    Retain,
+}
+
+/// The hints of a plan, each at most once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hints {
+    pub(crate) stride: Option<Stride>,
+    /// 0 for none, as `split_every`.
+    pub(crate) mark_every: u64,
+    pub(crate) split_every: u64,
+    /// Empty for none.
+    pub(crate) drop_behind: PageRange,
+    pub(crate) read_once: bool,
+    pub(crate) retain: bool,
+    /// The state of stream's detectors, for `explain`.
+    pub(crate) scores: Option<Scores>,
+}
+
+/// What to read, in order: usually one window, sometimes none or several.
+#[derive(Clone, Debug, Default)]
 pub struct Plans {
-    plans: [Option<Plan>; Self::MAX],
-    len: usize,
-    /// Bits of [`LustreStat`]s.
+    list: Vec<Plan>,
+    /// With [`Asked::every_access`]: the page of this request to ask at next. A page at or before
+    /// the accessed one, or outside the request, means not again.
+    pub next: PageIndex,
+    /// Bits of events.
     noted: u16,
-    /// Pages of the cluster of touches that has ended.
-    ended: Option<u64>,
 }
 
-/// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// First read at the start of a file: it may be read whole.
-    Initial,
-    /// A read larger than the largest window, out of sequence.
-    Oversize,
-    /// A small read out of sequence: as is.
-    Random,
-    /// The reader reached the lookahead index of the last window.
-    Lookahead,
-    /// The reader reached the end of the last window (its mark was passed over or deferred).
-    Readahead,
-    /// Not in order after the last read, but enough cached pages lie before it: one of several streams.
-    Context,
-    /// A mapped page faulted: the pages around it.
-    Around,
-    /// A sequential read missed: a new window.
-    Miss,
-    /// A mark of a window that this state does not know: an interleaved stream.
-    Interleaved,
-    /// The window ahead of the one that the reader is in (2.6.20).
-    Ahead,
-    /// The accessed page itself, because the decision before left it out or there is no readahead.
-    Demand,
-    /// Async readahead on a congested device: dropped, and comes back as a sync one (paper 3.2).
-    Deferred,
-    /// The user asked for exactly this.
-    Forced,
-    /// Reads at an even distance: the pages at that distance that come next (Lustre).
-    Stride,
-    /// A mapped page missed among touches close to each other: as many pages around it as they lay apart (003).
-    Range,
-    /// The second read of a small file: all of it (Lustre).
-    WholeFile,
-    /// Reads that come nearer to the file's start: the pages before them.
-    Backward,
-    /// The jumps between reads repeat: where the next one will lead.
-    Jumps,
-    /// The first read of the last pages of a file, where many formats have their index: those pages.
-    Tail,
-    /// A page that was read ahead has gone before its reader came: no more than what survives is read ahead from here.
-    Thrash,
-    /// The reader has said that it will read this.
-    Planned,
+named_enum! {
+    /// Why a policy decided as it did. The names are those of table 2 of the OLS'07 paper (002) where it has one.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        /// First read at the start of a file: it may be read whole.
+        Initial = "initial",
+        /// A read larger than the largest window, out of sequence.
+        Oversize = "oversize",
+        /// A small read out of sequence: as is.
+        Random = "random",
+        /// The reader reached the lookahead index of the last window.
+        Lookahead = "lookahead",
+        /// The reader reached the end of the last window (its mark was passed over or deferred).
+        Readahead = "readahead",
+        /// Not in order after the last read, but enough cached pages lie before it: one of several streams.
+        Context = "context",
+        /// A mapped page faulted: the pages around it.
+        Around = "around",
+        /// A sequential read missed: a new window.
+        Miss = "miss",
+        /// A mark of a window that this state does not know: an interleaved stream.
+        Interleaved = "interleaved",
+        /// The window ahead of the one that the reader is in (2.6.20).
+        Ahead = "ahead",
+        /// The accessed page itself, because the decision before left it out or there is no readahead.
+        Demand = "demand",
+        /// Async readahead on a congested device: dropped, and comes back as a sync one (paper 3.2).
+        Deferred = "deferred",
+        /// The user asked for exactly this.
+        Forced = "forced",
+        /// Reads at an even distance: the pages at that distance that come next (Lustre).
+        Stride = "stride",
+        /// A mapped page missed among touches close to each other: as many pages around it as they lay apart (003).
+        Range = "range",
+        /// The second read of a small file: all of it (Lustre).
+        WholeFile = "whole_file",
+        /// Reads that come nearer to the file's start: the pages before them.
+        Backward = "backward",
+        /// The jumps between reads repeat: where the next one will lead.
+        Jumps = "jumps",
+        /// The first read of the last pages of a file, where many formats have their index: those pages.
+        Tail = "tail",
+        /// A page that was read ahead has gone before its reader came: no more than what survives is read ahead from here.
+        Thrash = "thrash",
+        /// The reader has said that it will read this.
+        Planned = "plan",
+    }
 }
 
-/// Which policy, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A readahead policy. Policies of one name are equal.
+#[derive(Clone, Copy, Debug)]
 pub enum Policy {
-    /// No readahead: each miss reads what the request wants and no more.
+    /// No readahead: each miss reads the rest of the request.
     None,
-    /// Linux 2.6.20: the baseline of the OLS'07 paper (002).
-    Legacy,
-    /// On-demand readahead as the OLS'07 paper (002) has it: figure 4, tables 2 and 3.
+    /// On-demand readahead as in the OLS'07 paper (002): figure 4, tables 2 and 3.
     OnDemand,
-    /// On-demand readahead as the patch (000) has it, to the letter.
-    OnDemandPatch,
-    /// Today's Linux (6.18), as [`Config::linux`] sets it up.
-    Linux,
-    /// Lustre's readahead with ranges of mapped faults (003), as [`Config::range`] sets it up.
+    /// Readahead of Lustre's client with ranges of mapped faults (003), set up by [`Config::range`].
     Range,
-    /// The same with the ranges as document 003 has them, to the letter.
-    RangeLiteral,
-    /// bowwave's own: a table of streams for each file, and detectors of patterns, as [`Config::stream`] sets them up.
+    /// bowwave's own: a table of streams for each file, and pattern detectors, set up by
+    /// [`Config::stream`].
     Stream,
+    /// A policy of another crate.
+    Other(&'static dyn PolicyKind),
 }
 
 impl<'a> View<'a> {
@@ -311,28 +345,15 @@ impl<'a> View<'a> {
         limits: Limits,
         congested: bool,
     ) -> Self {
-        static NO_WIDTHS: FileWidths = FileWidths::none();
         let Limits { ra_pages, file_pages, free, frames } = limits;
-        let (account, widths) = (Account::default(), &NO_WIDTHS);
+        let account = Account::default();
         let pressure = Pressure { evictions: 0, cold: frames, unread: 0 };
-        Self {
-            table,
-            frames_of,
-            file,
-            widths,
-            account,
-            pressure,
-            ra_pages,
-            file_pages,
-            free,
-            frames,
-            congested,
-        }
+        Self { table, frames_of, file, account, pressure, ra_pages, file_pages, free, frames, congested }
     }
 
-    /// The same of a file with this account, in which clusters were so wide, with memory so short.
-    pub(crate) fn with(self, account: Account, widths: &'a FileWidths, pressure: Pressure) -> Self {
-        Self { account, widths, pressure, ..self }
+    /// The same of a file with this account, under this pressure.
+    pub(crate) fn with(self, account: Account, pressure: Pressure) -> Self {
+        Self { account, pressure, ..self }
     }
 
     /// A view of an endless file of which nothing is cached: to try a policy by itself.
@@ -402,7 +423,7 @@ impl Access {
             prev_page,
             prev_end,
             trigger,
-            fresh: false,
+            random: false,
             mapped: None,
         }
     }
@@ -416,34 +437,47 @@ impl Access {
 
 impl Plan {
     /// A plan to read `size` pages from `start`, the last `async_size` of them ahead of the reader.
+    #[inline]
     #[must_use]
     pub fn new(start: PageIndex, size: u64, async_size: u64, reason: Reason) -> Self {
         let window = Window { start, size: PageCount(size), async_size: PageCount(async_size) };
-        Self {
-            window,
-            mark: window.mark(),
-            mark_every: 0,
-            part_every: 0,
-            stride: None,
-            reason,
-            done: None,
-            once: false,
-            kept: false,
-            scores: None,
+        Self { window, mark: window.mark(), reason, hints: Hints::default() }
+    }
+
+    /// The plan with a hint. A later hint of one kind replaces an earlier one.
+    #[must_use]
+    pub fn with(mut self, hint: Hint) -> Self {
+        let hints = &mut self.hints;
+        match hint {
+            Hint::Stride(stride) => hints.stride = Some(stride),
+            Hint::MarkEvery(pages) => hints.mark_every = pages,
+            Hint::SplitEvery(pages) => hints.split_every = pages,
+            Hint::DropBehind(pages) => hints.drop_behind = pages,
+            Hint::ReadOnce => hints.read_once = true,
+            Hint::Retain => hints.retain = true,
         }
+        self
+    }
+
+    /// How well the policy's detectors have predicted this file's reads, if it has any.
+    #[must_use]
+    pub fn scores(&self) -> Option<Scores> {
+        self.hints.scores
     }
 
     /// Whether a request begins with a page of the window, whatever lies before it.
     #[must_use]
     pub fn parts(&self, page: PageIndex) -> bool {
         let part = page.0.wrapping_sub(self.window.start.0);
-        self.marked_again(page) || self.part_every > 0 && part.is_multiple_of(self.part_every)
+        let every = self.hints.split_every;
+        self.marked_again(page) || every > 0 && part.is_multiple_of(every)
     }
 
     /// Whether a page bears one of the marks behind the first.
     fn marked_again(&self, page: PageIndex) -> bool {
         let past = self.mark.map(|mark| page.0.abs_diff(mark.0));
-        self.mark_every > 0 && past.is_some_and(|past| past.is_multiple_of(self.mark_every))
+        let every = self.hints.mark_every;
+        every > 0 && past.is_some_and(|past| past.is_multiple_of(every))
     }
 
     /// Whether a page of the window is to be marked, if it is new.
@@ -454,46 +488,55 @@ impl Plan {
 }
 
 impl Plans {
-    /// Most plans of one call.
-    pub const MAX: usize = 2;
-
-    /// Adds a plan behind the others.
-    ///
-    /// # Panics
-    /// If there are [`MAX`](Self::MAX).
+    /// Adds a window behind the others.
+    #[inline]
     pub fn push(&mut self, plan: Plan) {
-        self.plans[self.len] = Some(plan);
-        self.len += 1;
+        self.list.push(plan);
     }
 
-    /// Counts something that happened in this call; more than once in a call counts once.
-    pub fn note(&mut self, stat: LustreStat) {
-        self.noted |= 1 << stat as u16;
+    /// Forgets everything but the memory of the list, for the next access.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.list.clear();
+        (self.next, self.noted) = (PageIndex(0), 0);
     }
 
-    /// A cluster of touches has ended that had so many pages, 0 if it was not touched from front to back: for whoever comes to the
-    /// next one in this file.
-    pub fn cluster_ended(&mut self, pages: u64) {
-        self.ended = Some(pages);
+    /// The list, to carry out while the cache changes; [`give_back`](Self::give_back) its memory.
+    #[inline]
+    pub(crate) fn take_list(&mut self) -> Vec<Plan> {
+        core::mem::take(&mut self.list)
     }
 
-    /// Pages of the cluster that has ended, if one has.
-    pub(crate) fn ended(&self) -> Option<u64> {
-        self.ended
+    #[inline]
+    pub(crate) fn give_back(&mut self, list: Vec<Plan>) {
+        self.list = list;
     }
 
-    /// What was noted.
-    pub fn noted(&self) -> impl Iterator<Item = LustreStat> {
-        let noted = self.noted;
-        LustreStat::ALL
-            .into_iter()
-            .take_while(move |_| noted != 0)
-            .filter(move |&stat| noted & 1 << stat as u16 != 0)
+    /// Counts an event of the policy's own, by its place in [`PolicyKind::counters`], below
+    /// [`Stats::COUNTERS`]. An event noted twice in one call counts once.
+    pub fn note(&mut self, event: u8) {
+        self.noted |= 1 << event;
     }
 
-    /// The plans, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Plan> {
-        self.plans.into_iter().flatten()
+    /// Whether an event was noted.
+    #[inline]
+    pub(crate) fn has_noted(&self) -> bool {
+        self.noted != 0
+    }
+
+    /// Adds what was noted to the counters of a file.
+    pub(crate) fn count(&self, counters: &mut [u64; Stats::COUNTERS]) {
+        let mut noted = self.noted;
+        while noted != 0 {
+            counters[noted.trailing_zeros() as usize] += 1;
+            noted &= noted - 1;
+        }
+    }
+
+    /// The windows, in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &Plan> {
+        self.list.iter()
     }
 }
 
@@ -505,6 +548,7 @@ impl Window {
     }
 
     /// Where the lookahead mark belongs.
+    #[inline]
     #[must_use]
     pub fn mark(self) -> Option<PageIndex> {
         let ahead = self.async_size.0.min(self.size.0);
@@ -512,113 +556,63 @@ impl Window {
     }
 }
 
-impl Reason {
-    /// Every reason, in the order of [`Stats::decisions`](crate::Stats::decisions).
-    pub const ALL: [Self; 21] = [
-        Self::Initial,
-        Self::Oversize,
-        Self::Random,
-        Self::Lookahead,
-        Self::Readahead,
-        Self::Context,
-        Self::Around,
-        Self::Miss,
-        Self::Interleaved,
-        Self::Ahead,
-        Self::Demand,
-        Self::Deferred,
-        Self::Forced,
-        Self::Stride,
-        Self::Range,
-        Self::WholeFile,
-        Self::Backward,
-        Self::Jumps,
-        Self::Tail,
-        Self::Thrash,
-        Self::Planned,
-    ];
-
-    /// The name that `explain` prints.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Initial => "initial",
-            Self::Oversize => "oversize",
-            Self::Random => "random",
-            Self::Lookahead => "lookahead",
-            Self::Readahead => "readahead",
-            Self::Context => "context",
-            Self::Around => "around",
-            Self::Miss => "miss",
-            Self::Interleaved => "interleaved",
-            Self::Ahead => "ahead",
-            Self::Demand => "demand",
-            Self::Deferred => "deferred",
-            Self::Forced => "forced",
-            Self::Stride => "stride",
-            Self::Range => "range",
-            Self::WholeFile => "whole_file",
-            Self::Backward => "backward",
-            Self::Jumps => "jumps",
-            Self::Tail => "tail",
-            Self::Thrash => "thrash",
-            Self::Planned => "plan",
-        }
-    }
-}
-
 impl Policy {
-    /// Every policy.
-    pub const ALL: [Self; 8] = [
-        Self::None,
-        Self::Legacy,
-        Self::OnDemand,
-        Self::OnDemandPatch,
-        Self::Linux,
-        Self::Range,
-        Self::RangeLiteral,
-        Self::Stream,
-    ];
+    /// The policies of this crate.
+    pub const ALL: [Self; 4] = [Self::None, Self::OnDemand, Self::Range, Self::Stream];
 
-    /// A fresh state of this policy.
+    /// A fresh state of this policy for a handle of a file, or for the file.
     #[must_use]
-    pub fn build(self, config: &Config) -> Box<dyn Readahead> {
+    pub fn build(self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead> {
         match self {
             Self::None => Box::new(NoReadahead),
-            Self::Legacy => Box::new(Legacy::new()),
-            Self::OnDemand => Box::new(OnDemand::new(Variant::Paper)),
-            Self::OnDemandPatch => Box::new(OnDemand::new(Variant::Patch)),
-            Self::Linux => Box::new(Linux::new(config.linux)),
-            Self::Range => Box::new(Range::new(config)),
-            Self::RangeLiteral => {
-                let range = RangeConfig { clusters: Clusters::Literal, ..config.range };
-                Box::new(Range::new(&Config { range, ..config.clone() }))
-            }
+            Self::OnDemand => Box::new(OnDemand::new()),
+            Self::Range => Box::new(Range::new(config, file)),
             Self::Stream => Box::new(Stream::new(config.stream)),
+            Self::Other(kind) => kind.build(config, file),
         }
     }
 
-    /// Whether a file has one state of this policy, which all its handles share; else each handle has its own.
+    /// What the policy is asked about besides misses and marks.
     #[must_use]
-    pub const fn is_of_files(self) -> bool {
-        matches!(self, Self::Stream)
+    pub fn asked(self) -> Asked {
+        match self {
+            Self::None | Self::OnDemand => Asked::default(),
+            Self::Range => Range::ASKED,
+            Self::Stream => Asked { per_file: true, mapped: true, ..Asked::default() },
+            Self::Other(kind) => kind.asked(),
+        }
+    }
+
+    /// Names of the policy's own counters, as [`Stats::counter`] counts them.
+    #[must_use]
+    pub fn counters(self) -> &'static [&'static str] {
+        match self {
+            Self::None | Self::OnDemand | Self::Stream => &[],
+            Self::Range => Range::COUNTERS,
+            Self::Other(kind) => kind.counters(),
+        }
     }
 
     /// The name on the command line.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::Legacy => "legacy",
             Self::OnDemand => "ondemand",
-            Self::OnDemandPatch => "ondemand-patch",
-            Self::Linux => "linux",
             Self::Range => "range",
-            Self::RangeLiteral => "range-literal",
             Self::Stream => "stream",
+            Self::Other(kind) => kind.name(),
         }
     }
 }
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Policy {}
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -626,12 +620,11 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Parses the name on the command line; the error lists the names there are.
+/// Parses the name of a policy of this crate.
 impl FromStr for Policy {
     type Err = &'static str;
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or(
-            "no such policy; there are none, legacy, ondemand, ondemand-patch, linux, range, range-literal",
-        )
+        let known = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        known.ok_or("no such policy; there are none, ondemand, range, stream")
     }
 }

@@ -1,8 +1,6 @@
 //! No readahead: the baseline that every policy must beat.
 
-use alloc::boxed::Box;
-
-use super::{Access, Plan, Readahead, Reason, View};
+use super::{Access, Plan, Plans, Readahead, Reason, View};
 use crate::event::Trigger;
 
 /// Reads on a miss exactly the rest of the request, in one go, and nothing ahead.
@@ -12,12 +10,8 @@ use crate::event::Trigger;
 pub struct NoReadahead;
 
 impl Readahead for NoReadahead {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(*self)
-    }
-
-    fn on_access(&mut self, access: Access, _view: View<'_>) -> Plan {
+    fn on_access(&mut self, access: Access, _view: View<'_>, plans: &mut Plans) {
         let size = if access.trigger == Trigger::Miss { access.req_pages() } else { 0 };
-        Plan::new(access.page, size, 0, Reason::Demand)
+        plans.push(Plan::new(access.page, size, 0, Reason::Demand));
     }
 }

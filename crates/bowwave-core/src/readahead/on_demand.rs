@@ -1,4 +1,4 @@
-//! On-demand readahead, as published twice: the OLS'07 paper (002) and the patch (000) that preceded it.
+//! On-demand readahead as in the OLS'07 paper (002): figure 4, tables 2 and 3.
 //!
 //! ```text
 //!                    |-------- last readahead window -------->|
@@ -6,20 +6,11 @@
 //!                    ^ra_index          ^lookahead_index      ^readahead_index
 //! ```
 //!
-//! The policy is called when it is time to read: on a miss (sync) or on a lookahead mark (async). All it keeps is
-//! the last window. The two texts differ in three places, and both are kept because published figures rest on each:
-//!
-//! | | paper, figure 4 and table 2 | patch |
-//! |---|---|---|
-//! | page 0 | always `initial`, also with a mark | no case of its own; with a mark it is `interleaved` |
-//! | order of tests | `random` before `lookahead`/`readahead` | `lookahead`/`readahead` first |
-//! | sequential | where the *request* begins ≤ 1 past the last page of the one before | the *page* is, or the request is oversize |
-//!
-//! Consequence of the second row: reading every second page is random to the paper's figure and ramps up in the patch.
+//! The policy is called when it is time to read: on a miss (sync) or on a lookahead mark (async). Its
+//! only state is the last window. `bowwave-baselines` has the patch (000), which differs in page 0, in
+//! the order of its tests, and in what counts as sequential.
 
-use alloc::boxed::Box;
-
-use super::{Access, Plan, Readahead, Reason, View};
+use super::{Access, Plan, Plans, Readahead, Reason, View};
 use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex};
 use crate::window::{initial_size, next_size};
@@ -27,7 +18,6 @@ use crate::window::{initial_size, next_size};
 /// On-demand readahead: the state of one handle.
 #[derive(Clone, Copy, Debug)]
 pub struct OnDemand {
-    variant: Variant,
     /// First page of the last window.
     ra_index: PageIndex,
     /// Where the reader triggers the next window.
@@ -36,81 +26,45 @@ pub struct OnDemand {
     readahead_index: PageIndex,
 }
 
-/// Which of the two texts to follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// The OLS'07 paper (002): figure 4, tables 2 and 3.
-    Paper,
-    /// The patch (000), to the letter.
-    Patch,
-}
-
 impl Readahead for OnDemand {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(*self)
-    }
-
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
-        let plan = match self.variant {
-            Variant::Paper => self.paper(&access, view.ra_pages),
-            Variant::Patch => self.patch(&access, view.ra_pages),
-        };
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
+        let plan = self.decide(&access, view.ra_pages);
         if plan.reason != Reason::Random {
             self.ra_index = plan.window.start;
             self.readahead_index = plan.window.range().end;
             self.lookahead_index = plan.window.mark().unwrap_or(self.readahead_index);
         }
-        plan
+        plans.push(plan);
     }
 }
 
 impl OnDemand {
     /// The state of a handle that has read nothing.
     #[must_use]
-    pub const fn new(variant: Variant) -> Self {
+    pub const fn new() -> Self {
         let zero = PageIndex(0);
-        Self { variant, ra_index: zero, lookahead_index: zero, readahead_index: zero }
+        Self { ra_index: zero, lookahead_index: zero, readahead_index: zero }
     }
 
     /// Paper 002, figure 4, lines 12 to 22; conditions in the order of table 2.
-    fn paper(&self, access: &Access, max: u64) -> Plan {
+    fn decide(&self, access: &Access, max: u64) -> Plan {
         let sequential = follows(access.request.start, access.prev_page);
         let oversize = access.req_pages() > max;
         let missing = access.trigger == Trigger::Miss;
         if access.page == PageIndex(0) {
-            new_window(access, max, Reason::Initial)
+            Plan::first(access, max, Reason::Initial)
         } else if missing && !sequential && !oversize {
-            as_is(access)
+            Plan::random(access)
         } else if let Some(reason) = self.expected(access.page) {
             self.next_window(max, reason)
         } else if !missing {
-            interleaved(access, max)
+            Plan::interleaved(access, max)
         } else {
-            new_window(access, max, if sequential { Reason::Miss } else { Reason::Oversize })
+            Plan::first(access, max, if sequential { Reason::Miss } else { Reason::Oversize })
         }
     }
 
-    /// Patch 000, `ondemand_readahead`.
-    fn patch(&self, access: &Access, max: u64) -> Plan {
-        let by_position = follows(access.page, access.prev_page);
-        let sequential = by_position || access.req_pages() > max;
-        let missing = access.trigger == Trigger::Miss;
-        if access.page != PageIndex(0)
-            && let Some(reason) = self.expected(access.page)
-        {
-            self.next_window(max, reason)
-        } else if missing && !sequential {
-            as_is(access)
-        } else if !missing {
-            interleaved(access, max)
-        } else if access.page == PageIndex(0) {
-            new_window(access, max, Reason::Initial)
-        } else {
-            new_window(access, max, if by_position { Reason::Miss } else { Reason::Oversize })
-        }
-    }
-
-    /// Whether the last window foresaw an access to `page`.
+    /// Whether the last window predicted an access to `page`.
     fn expected(&self, page: PageIndex) -> Option<Reason> {
         if page == self.lookahead_index {
             Some(Reason::Lookahead)
@@ -128,34 +82,47 @@ impl OnDemand {
     }
 }
 
-/// Whether `page` is the page `prev` or the one after it. Before the first read `prev` is −1, in unsigned arithmetic as
-/// in the patch: page 0 follows nothing, and a step backward wraps to a huge distance.
-fn follows(page: PageIndex, prev: Option<PageIndex>) -> bool {
+impl Default for OnDemand {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether `page` is the page `prev` or the one after it. Before the first read `prev` is −1, in
+/// unsigned arithmetic as in the patch: page 0 follows nothing, and a step backward wraps.
+#[must_use]
+pub fn follows(page: PageIndex, prev: Option<PageIndex>) -> bool {
     let prev = prev.map_or(u64::MAX, |prev| prev.0);
     page.0.wrapping_sub(prev) <= 1
 }
 
-/// A small read out of sequence: as is, without touching the window.
-fn as_is(access: &Access) -> Plan {
-    Plan::new(access.page, access.req_pages(), 0, Reason::Random)
+impl Plan {
+    /// The rest of the request and nothing else: a small read out of sequence.
+    #[must_use]
+    pub fn random(access: &Access) -> Self {
+        Self::new(access.page, access.req_pages(), 0, Reason::Random)
+    }
+
+    /// The first window of a stream, at the accessed page, of at most `max` pages.
+    #[must_use]
+    pub fn first(access: &Access, max: u64, reason: Reason) -> Self {
+        let size = initial_size(access.req_pages(), max);
+        Self::new(access.page, size, initial_async_size(size, access.req_pages()), reason)
+    }
+
+    /// The window after a mark that no window of this state explains: at least the second of some
+    /// stream, so the initial size, ramped up once, behind the marked page. The async size is that of
+    /// the window before it was ramped up (patch 000; the paper's table 3 is garbled there).
+    #[must_use]
+    pub fn interleaved(access: &Access, max: u64) -> Self {
+        let initial = initial_size(access.req_pages(), max);
+        let async_size = initial_async_size(initial, access.req_pages());
+        let size = initial.saturating_mul(4).min(max);
+        Self::new(access.page + PageCount(1), size, async_size, Reason::Interleaved)
+    }
 }
 
-/// A new window at the accessed page.
-fn new_window(access: &Access, max: u64, reason: Reason) -> Plan {
-    let size = initial_size(access.req_pages(), max);
-    Plan::new(access.page, size, initial_async_size(size, access.req_pages()), reason)
-}
-
-/// A mark without a window that explains it: at least the second window of some stream, so the initial size, ramped up
-/// once, behind the marked page. The async size is that of the window before it was ramped up (patch 000; the paper's
-/// table 3 is garbled there).
-fn interleaved(access: &Access, max: u64) -> Plan {
-    let initial = initial_size(access.req_pages(), max);
-    let async_size = initial_async_size(initial, access.req_pages());
-    Plan::new(access.page + PageCount(1), initial.saturating_mul(4).min(max), async_size, Reason::Interleaved)
-}
-
-/// What an initial window has beyond the request, or all of it if the request takes the whole window.
+/// The pages of an initial window beyond the request, or all if the request takes the whole window.
 fn initial_async_size(size: u64, req_pages: u64) -> u64 {
     if size > req_pages { size - req_pages } else { size }
 }
@@ -169,14 +136,16 @@ mod tests {
         let view = View::of_nothing(32);
         let request = PageRange::new(request.0, request.1);
         let access = Access::read(request, prev.map(PageIndex), trigger);
-        policy.on_access(access, view)
+        let mut plans = Plans::default();
+        policy.on_access(access, view, &mut plans);
+        *plans.iter().next().expect("one window")
     }
 
     #[test]
     fn every_case_of_table_2() {
         use Trigger::{Mark, Miss};
         let plan = |start, size, ahead, reason| Plan::new(PageIndex(start), size, ahead, reason);
-        let mut paper = OnDemand::new(Variant::Paper);
+        let mut paper = OnDemand::new();
         assert_eq!(decide(&mut paper, Miss, (0, 1), None), plan(0, 4, 3, Reason::Initial));
         assert_eq!(decide(&mut paper, Miss, (700, 702), Some(0)), plan(700, 2, 0, Reason::Random));
         assert_eq!(decide(&mut paper, Mark, (1, 2), Some(701)), plan(4, 8, 8, Reason::Lookahead));
@@ -188,22 +157,7 @@ mod tests {
 
     #[test]
     fn a_step_backward_is_not_sequential() {
-        let mut paper = OnDemand::new(Variant::Paper);
+        let mut paper = OnDemand::new();
         assert_eq!(decide(&mut paper, Trigger::Miss, (9, 10), Some(10)).reason, Reason::Random);
-    }
-
-    #[test]
-    fn the_texts_differ_at_page_zero_and_in_the_order_of_tests() {
-        let (mut paper, mut patch) = (OnDemand::new(Variant::Paper), OnDemand::new(Variant::Patch));
-        let both = |a: &mut OnDemand, b: &mut OnDemand, trigger, request, prev| {
-            (decide(a, trigger, request, prev).reason, decide(b, trigger, request, prev).reason)
-        };
-        let (a, b) = (&mut paper, &mut patch);
-        assert_eq!(both(a, b, Trigger::Miss, (0, 1), Some(50)), (Reason::Initial, Reason::Random));
-        assert_eq!(both(a, b, Trigger::Mark, (0, 1), None), (Reason::Initial, Reason::Interleaved));
-        let (mut paper, mut patch) = (OnDemand::new(Variant::Paper), OnDemand::new(Variant::Patch));
-        let (a, b) = (&mut paper, &mut patch);
-        assert_eq!(both(a, b, Trigger::Miss, (0, 1), None), (Reason::Initial, Reason::Initial));
-        assert_eq!(both(a, b, Trigger::Miss, (4, 5), Some(2)), (Reason::Random, Reason::Readahead));
     }
 }

@@ -37,24 +37,24 @@ mod state;
 mod tests;
 mod widths;
 
-pub(crate) use widths::FileWidths;
+pub use config::{Clusters, RangeConfig, RangeEvent};
 
-pub use config::{Clusters, LustreStat, RangeConfig};
-
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use self::state::State;
-use super::{Access, Plan, Plans, Readahead, Reason, View, Window};
+use self::widths::FileWidths;
+use super::{Access, Asked, FileMemory, Hint, Plan, Plans, Readahead, Reason, View, Window};
 use crate::config::Config;
 use crate::event::Trigger;
-use crate::id::HandleId;
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Pattern;
 
-/// Lustre's readahead with ranges of mapped faults: the state of one handle. What clusters are like, the file remembers.
-#[derive(Clone, Copy, Debug)]
+/// Lustre's readahead with ranges of mapped faults: the state of one handle.
+#[derive(Clone, Debug)]
 pub struct Range {
     state: State,
+    /// The widths of clusters in this file, through all handles.
+    widths: Arc<FileWidths>,
     /// Whether the reader has left the fast path in this request: it looks for readahead at each page then.
     slow: bool,
 }
@@ -68,50 +68,55 @@ struct Ahead {
 }
 
 impl Readahead for Range {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(*self)
-    }
-
-    /// A page is absent after all: it alone.
-    fn on_access(&mut self, access: Access, _view: View<'_>) -> Plan {
-        let missing = access.trigger == Trigger::Miss;
-        Plan::new(access.page, missing.into(), 0, Reason::Demand)
-    }
-
-    fn walks(&self) -> bool {
-        true
-    }
-
-    fn on_walk(&mut self, access: Access, view: View<'_>, plans: &mut Plans) -> PageIndex {
-        if access.page == access.request.start {
-            self.slow = false;
-            if access.mapped.is_none() {
-                self.state.enter(access.request, view.file_pages, plans);
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
+        match access.trigger {
+            Trigger::Lookup { missing, fresh } => {
+                plans.next = access.page + PageCount(1);
+                if access.page == access.request.start {
+                    self.slow = false;
+                    if access.mapped.is_none() {
+                        self.state.enter(access.request, view.file_pages, plans);
+                    }
+                }
+                if missing || fresh {
+                    self.reached(&access, missing, view, plans);
+                }
+                // What has ended counts from the next access on.
+                if let Some(pages) = self.state.ended.take() {
+                    self.widths.add(pages);
+                }
+            }
+            Trigger::Mapped => self.state.mapped(access.request),
+            // The lookup left the page out: read it alone.
+            trigger => {
+                let missing = trigger == Trigger::Miss;
+                plans.push(Plan::new(access.page, missing.into(), 0, Reason::Demand));
             }
         }
-        let missing = access.trigger == Trigger::Miss;
-        if missing || access.fresh {
-            self.reached(&access, missing, view, plans);
-        }
-        access.page + PageCount(1)
-    }
-
-    fn on_mapped(&mut self, _handle: HandleId, range: PageRange) {
-        self.state.mapped(range);
     }
 }
 
 impl Range {
-    /// The state of a handle that has read nothing.
+    /// What this policy is asked about.
+    pub const ASKED: Asked =
+        Asked { per_file: false, every_access: true, advice: false, mapped: true, found: false };
+
+    /// The names of [`RangeEvent`].
+    pub const COUNTERS: &'static [&'static str] = &RangeEvent::NAMES;
+
+    /// The state of a handle that has read nothing; it shares the widths of clusters in `file`.
     #[must_use]
-    pub fn new(config: &Config) -> Self {
-        Self { state: State::new(config), slow: false }
+    pub fn new(config: &Config, file: &mut FileMemory) -> Self {
+        let known = file.shared.clone().and_then(|shared| shared.downcast::<FileWidths>().ok());
+        let widths = known.unwrap_or_default();
+        file.shared = Some(widths.clone());
+        Self { state: State::new(config, file.placed), widths, slow: false }
     }
 
     /// The reader comes to a page that is missing, or that was read ahead and not used so far.
     fn reached(&mut self, access: &Access, missing: bool, view: View<'_>, plans: &mut Plans) {
         let page = access.page;
-        plans.note(if missing { LustreStat::Misses } else { LustreStat::Hits });
+        plans.note(if missing { RangeEvent::Misses } else { RangeEvent::Hits } as u8);
         // A walking policy sees by this that the handle was advised to be read in no order.
         let random = match access.mapped {
             None => view.ra_pages == 0,
@@ -124,12 +129,12 @@ impl Range {
             }
             return;
         }
-        self.state.update(page.0, missing, access.mapped, view.widths, plans);
+        self.state.update(page.0, missing, access.mapped, &self.widths, plans);
         if !missing && !self.slow {
             if self.state.is_fast() || self.hand_over(view, plans) {
                 return;
             }
-            plans.note(LustreStat::FailedToFastRead);
+            plans.note(RangeEvent::FailedToFastRead as u8);
         }
         self.slow = true;
         let before = self.state;
@@ -157,7 +162,7 @@ impl Range {
             state.next = start.saturating_add(count);
             state.handed_over = Some(start);
             if start < view.file_pages.0 {
-                plans.note(LustreStat::AsyncReadahead);
+                plans.note(RangeEvent::AsyncReadahead as u8);
                 plans.push(Plan::new(PageIndex(start), count, 0, Reason::Ahead));
             }
         }
@@ -194,7 +199,7 @@ impl Range {
         };
         let mut pages = count(end);
         if pages == 0 {
-            plans.note(LustreStat::ZeroSizeWindow);
+            plans.note(RangeEvent::ZeroSizeWindow as u8);
             return None;
         }
         let wanted_end = end;
@@ -207,7 +212,7 @@ impl Range {
         pages = pages.max(demanded);
         let granted = state.grant(pages, demanded, view);
         if granted < pages {
-            plans.note(LustreStat::HitMaxReadaheadIssue);
+            plans.note(RangeEvent::HitMaxReadaheadIssue as u8);
         }
         if !around && !eof {
             let aligned = state.align(end);
@@ -221,9 +226,9 @@ impl Range {
         let last = stride.map_or(end, |stride| stride.trim(PageIndex(end)).0);
         let some = granted > 0 && count(end) > 0;
         if !some || last != wanted_end {
-            plans.note(LustreStat::FailedToReachEnd);
+            plans.note(RangeEvent::FailedToReachEnd as u8);
         } else if eof {
-            plans.note(LustreStat::ReadaheadToEof);
+            plans.note(RangeEvent::ReadaheadToEof as u8);
         }
         if !some {
             return None;
@@ -251,7 +256,8 @@ impl Range {
     fn plan(&self, start: u64, end: u64, reason: Reason) -> Plan {
         let window =
             Window { start: PageIndex(start), size: PageCount(end - start), async_size: PageCount(0) };
-        Plan { stride: self.state.stride(), mark: None, ..Plan::new(window.start, window.size.0, 0, reason) }
+        let plan = Plan::new(window.start, window.size.0, 0, reason);
+        self.state.stride().map_or(plan, |stride| plan.with(Hint::Stride(stride)))
     }
 }
 

@@ -1,43 +1,79 @@
-//! bowwave's own readahead: any number of streams in a file, in whatever order and direction they are read.
+//! `stream`, the default policy: any number of streams in a file, in any order and direction.
+//!
+//! Linux keeps one readahead state for each open file and recognizes sequential reads. `stream` keeps one
+//! state for each *file*, with a table of streams, and recognizes seven patterns. It was built for stores
+//! where a request costs milliseconds: the distance ahead of a reader follows from measured fill times, and
+//! a budget bounds what readahead may waste.
+//!
+//! # A decision
 //!
 //! ```text
-//!   miss  ──►  goes on with a stream?  ──►  upward, downward, at an even distance: a window that grows
-//!              at page 0               ──►  a small window, as everybody does
-//!              behind this handle's last read ► a new stream
-//!              small file, tail, even distance, as long as the runs before, repeated jumps:
-//!                                           the detector that foretold best lately plans
-//!              else                    ──►  the request, and no more
-//!   mark  ──►  its stream              ──►  the next window
+//!   miss ─► continues a stream of the table?  ─► up, down or strided: the next window
+//!           first page of the file            ─► an initial window, as in Linux
+//!           adjacent to the handle's last read ─► a new stream
+//!           a detector predicts it             ─► small file: all of it; tail: the last pages;
+//!                                                 stride; run of a known length; repeating deltas
+//!           else                               ─► the request alone
+//!   mark ─► the stream that owns the mark      ─► the next window, before the reader misses
 //! ```
 //!
-//! One state serves all handles of a file, so it does not matter through which of them, or in which thread, a stream is
-//! read; only where a run has ended is told by where its own reader goes on, not by where others do. Streams beyond those of the table (`table`) are remembered by the page that their reader is expected at, their
-//! mark most often, with all that is known of them.
+//! | part | decides |
+//! |---|---|
+//! | `table`, `entry` | which stream a miss or a mark belongs to |
+//! | `onward` | what a continued stream reads: upward, downward, strided |
+//! | `plan` | how much: windows, distance, budget |
+//! | `pace` | how fast a reader and its fills are; a stream's share of memory |
+//! | `runs` | how long runs are, and what their beginnings have in common |
+//! | `jumps` | repeating offset deltas: where the next runs begin |
+//! | `scores` | which detectors are trusted |
+//! | `tuning` | every constant: unit, value, effect |
 //!
-//! **How much.** Windows grow as Linux's do (`initial_size`, `next_size`) up to `ra_pages`, with as much again ahead. More
-//! is kept ahead only of a stream whose readers had to wait for what was in flight, or came to its end: then it is twice what is
-//! read while a fill is under way, as far as the promise below goes. As long as that is not known, the distance doubles
-//! (PostgreSQL 19, ZFS, AMP, each in its own words).
+//! # Streams
 //!
-//! A window that lasts its reader for sixteen first bytes of the store is long enough. Where a fill takes as long as many pages
-//! are read in, windows begin and grow by as many at once, who reads a file from its
-//! begin need not wait first, and what is ahead is asked for in so many requests as a store serves side by side. Where memory is short, what
-//! a stream has ahead is its share of it (`pace`), and pages that were read go before those that were read ahead.
+//! A stream is a range `lo..hi` that its readers have requested, a direction, and `edge`, the end of its
+//! readahead. It does not matter which handle or thread reads it. A reader may skip up to a third of what it
+//! used. Requests that arrive out of order begin streams of their own, which merge when the gap closes.
+//! [`streams`](StreamConfig::streams) are kept; of an older stream only the page remains at which its reader
+//! is expected.
 //!
-//! **What it may cost.** The promise has two accounts. That of each stream: what is ahead of its readers is at most
-//! two windows, and [`waste_percent`](StreamConfig::waste_percent) of what they have used, or, while that is little, as much as they
-//! have used, up to sixteen windows (half of what the file's account has left, if others are read beside it). And that of the file, which the
-//! cache keeps to the page: whatever the readers do, what was ever read ahead and not used is at most as much of what was
-//! used, two windows for each stream that is remembered and for each reader beside the first, and sixteen. Readahead gets what it wants, or whole windows, or at
-//! least a request worth making, or nothing.
+//! # How much to read
 //!
-//! **Maps.** Touches of mapped pages are not seen, so what is mapped counts as read. Of a run that is read at once the last
-//! quarter begins with a tripwire, a mark that asks for nothing: pages there are mapped only if their reader comes. And
-//! since each mark is a fault, there are fewer of them.
+//! Windows grow as in Linux (`initial_size`, `next_size`) up to `ra_pages`, and one window stays in flight
+//! ahead of the reader. More is requested only if a reader waited for a fill, or reached the end of its
+//! readahead. Then the distance is twice the pages that the reader uses during one fill. While fill times are
+//! unknown, the distance doubles each time. (PostgreSQL 19, ZFS and AMP have such rules, too.)
 //!
-//! **Who is right.** Each detector's predictions are held against what happens, whether or not anything was read for them
-//! ([`Scores`]); only those trusted are acted on. Of reads in no order some lie beside each other by chance: a window is read
-//! for a run only if runs of its length go on more often than not ([`Runs::goes_on`]).
+//! A window that lasts its reader for 16 TTFB does not grow. On a store whose fills take longer than a window
+//! lasts, the first windows are larger, and the distance is split into requests that are served side by side.
+//! Under memory pressure a stream gets the share of memory that its readers use, and used pages are evicted
+//! before unread readahead.
+//!
+//! # The waste budget
+//!
+//! Waste is readahead that no reader uses. Two budgets bound it, whatever the readers do:
+//!
+//! - **Of a stream:** its unread readahead is at most two windows plus
+//!   [`waste_percent`](StreamConfig::waste_percent) of the pages used. While that is less than the pages
+//!   used, those count, up to sixteen windows.
+//! - **Of a file:** all unread readahead is at most `waste_percent` of the pages used, plus sixteen windows,
+//!   plus two windows for each further reader. The cache counts both sides exactly.
+//!
+//! A plan beyond the budget shrinks to whole windows, then to one request worth making, then to nothing.
+//!
+//! # Mapped files
+//!
+//! Touches of mapped pages are invisible, so mapped pages count as used. The last quarter of a predicted run
+//! begins with a *tripwire*: a mark that requests nothing. Its fault shows that the reader came so far. Each
+//! mark of a mapped file costs a fault, so there are fewer marks.
+//!
+//! # Detectors
+//!
+//! Each detector predicts all the time, and its predictions are compared with the next reads, even when
+//! nothing was read for them ([`Scores`]). Only a trusted detector causes readahead. Random reads lie side by
+//! side by chance: a run gets a window only if runs of its length continued more often than not
+//! ([`Runs::goes_on`]).
+//!
+//! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is worth.
 
 mod config;
 mod entry;
@@ -54,50 +90,28 @@ mod tests;
 mod tests_of_limits;
 #[cfg(test)]
 mod tests_of_stores;
+mod tuning;
 
 pub use config::StreamConfig;
 pub use scores::{Detector, Scores};
+#[cfg(feature = "ablation")]
+pub use tuning::{Tuning, set_tuning};
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use self::entry::{Entry, Join, Way};
 use self::jumps::Jumps;
 use self::pace::Pace;
-use self::plan::STEP_WINDOWS;
 use self::runs::{Foretold, Runs};
 use self::table::Table;
-use super::{Access, FillReport, Plan, Readahead, Reason, View};
+use self::tuning::tuning;
+use super::{Access, FillReport, Plan, Plans, Readahead, Reason, View};
 use crate::event::Trigger;
 use crate::id::HandleId;
 use crate::page::{PageIndex, PageRange};
 use crate::request::Pattern;
 use crate::time::Instant;
 use crate::window::{initial_size, next_size};
-
-/// Windows that may be ahead of a stream, or wasted, before it has used anything.
-const STREAM_WINDOWS: u64 = 2;
-/// Windows that may be read ahead in a file, or wasted, before anything of it was used.
-const FILE_WINDOWS: u64 = 16;
-/// Fewer pages than these are not worth a request of their own.
-const SPECULATION_MIN: u64 = 16;
-/// A file of at most so many windows is read whole.
-const WHOLE_WINDOWS: u64 = 4;
-/// Runs that begin no further from the end of the last one may be part of it.
-const NEARBY: u64 = 64;
-/// Of what may be lost in a file, one in so many pages, and one more for each other reader, may be lost with one run.
-const RUNS_AFFORDED: u64 = 32;
-/// Whoever has come further than he was expected to is read as far as the longest while so many of that length may be lost.
-const RUNS_LEFT: u64 = 2;
-/// Memory is short for what is read ahead if more than one in so many pages was, and not used so far.
-const UNREAD_SHARE: u64 = 4;
-/// Who reads so many pages at the begin of a file reads on: headers are shorter. The first window is so many times as long.
-const IN_ORDER: u64 = 32;
-const IN_ORDER_TIMES: u64 = 8;
-/// So many first bytes of the store are many.
-const FIRST_BYTES: u64 = 16;
-/// Pages at the end of a file where its index may be.
-const TAIL_PAGES: u64 = 16;
 
 /// The state of a file.
 #[derive(Clone, Debug)]
@@ -107,24 +121,24 @@ pub struct Stream {
     runs: Runs,
     scores: Scores,
     jumps: Jumps,
-    /// Runs that nothing led to.
+    /// Runs that no stream or prediction led to.
     fresh: u64,
-    /// The tail was read ahead, and nobody has asked for more of it so far.
+    /// The tail was read ahead, and no read has used it so far.
     tail_read: bool,
-    /// What is to be read besides the plan given last, the last one first.
+    /// Further plans of the last decision, in reverse order.
     more: Vec<Plan>,
     /// Of all streams of the file together.
     pace: Pace,
-    /// What is asked for now: pages from the first to be decided about on.
+    /// Pages of the current request, from the page of the decision on.
     asked: PageRange,
 }
 
-/// What is known when a decision is due: the pages `page..end` are wanted, clipped at the end of the file.
+/// The request of a decision: the pages `page..end`, clipped at the end of the file.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     page: u64,
     end: u64,
-    /// Where the request begins.
+    /// First page of the request.
     first: u64,
     now: Instant,
     /// Most pages of a window.
@@ -134,11 +148,11 @@ struct Wanted {
 }
 
 impl Readahead for Stream {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(self.clone())
-    }
-
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
+        if access.trigger == Trigger::Mapped {
+            self.mapped(access.handle, access.request);
+            return;
+        }
         self.more.clear();
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
         self.asked = PageRange::new(access.page.0, end);
@@ -151,16 +165,21 @@ impl Readahead for Stream {
             mapped: access.mapped.is_some(),
         };
         if access.mapped == Some(Pattern::Random) {
-            return wanted.alone();
+            return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);
         self.pace.look(access.now, view.account.consumed, view.pressure);
         self.follow_hits(&access);
-        let plan = match access.trigger {
+        let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),
-            Trigger::Mark | Trigger::Advice => self.marked(wanted, view),
+            _ => self.marked(wanted, view),
         };
-        Plan { scores: Some(self.scores), ..plan }
+        plan.hints.scores = Some(self.scores);
+        plans.push(plan);
+        while let Some(mut plan) = self.more.pop() {
+            plan.hints.scores = Some(self.scores);
+            plans.push(plan);
+        }
     }
 
     fn on_fill(&mut self, report: &FillReport) {
@@ -175,8 +194,11 @@ impl Readahead for Stream {
             entry.waited |= report.waited_ns.is_some_and(|waited| waited > 0);
         }
     }
+}
 
-    fn on_mapped(&mut self, handle: HandleId, range: PageRange) {
+impl Stream {
+    /// A touch of the first page mapped the whole range.
+    fn mapped(&mut self, handle: HandleId, range: PageRange) {
         self.table.read_by(handle);
         let Some(last) = self.table.last() else { return };
         if matches!(last.way, Way::New | Way::Up) && (last.lo..last.edge).contains(&range.start.0) {
@@ -185,12 +207,6 @@ impl Readahead for Stream {
         }
     }
 
-    fn more(&mut self, _access: Access, _view: View<'_>) -> Option<Plan> {
-        self.more.pop().map(|plan| Plan { scores: Some(self.scores), ..plan })
-    }
-}
-
-impl Stream {
     /// The state of a file that nobody has read.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {
@@ -234,8 +250,11 @@ impl Stream {
     fn next_window(&mut self, at: usize, max: u64) -> u64 {
         let far = self.pages_a_fill().min(max);
         let entry = self.table.get(at);
-        let enough = entry.pace.pages_a_first_byte().map_or(max, |pages| pages.saturating_mul(FIRST_BYTES));
-        next_size(entry.window, max).max(far).min(enough.max(max / STEP_WINDOWS).max(IN_ORDER))
+        let enough =
+            entry.pace.pages_a_first_byte().map_or(max, |pages| pages.saturating_mul(tuning().first_bytes));
+        next_size(entry.window, max)
+            .max(far)
+            .min(enough.max(max / tuning().step_windows).max(tuning().in_order))
     }
 
     /// A page is not there.
@@ -326,8 +345,9 @@ impl Stream {
                 entry.consumed = entry.consumed.saturating_add(entry.hi - page.max(before).min(entry.hi));
                 entry.way = Way::Up;
                 let size = self.next_window(at, max);
-                let plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
-                Plan { done: self.done(at, before, page, view), ..plan }
+                let mut plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
+                plan.hints.drop_behind = self.done(at, before, page, view);
+                plan
             }
             Way::Down => {
                 entry.consumed = entry.consumed.saturating_add(read);
@@ -347,15 +367,16 @@ impl Stream {
     }
 
     /// The pages between where a stream was and `page`, if memory is short and nobody comes behind.
-    fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> Option<PageRange> {
-        (before < page && self.once(at, view)).then(|| PageRange::new(before, page))
+    fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> PageRange {
+        let done = before < page && self.once(at, view);
+        PageRange::new(if done { before } else { page }, page)
     }
 
     /// Whether memory is short for what is read ahead, and nobody comes behind this stream who would read its pages again.
     pub(super) fn once(&mut self, at: usize, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let (limit, hi) = (entry.pace.limit, entry.hi);
-        let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / UNREAD_SHARE;
+        let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / tuning().unread_share;
         short && !self.table.any_up_to(at, hi.saturating_sub(limit.saturating_mul(4)), hi)
     }
 
@@ -369,7 +390,7 @@ impl Stream {
             self.judge_jump(page);
         }
         self.runs.push(page);
-        if self.tail_read && page + TAIL_PAGES >= view.file_pages.0 {
+        if self.tail_read && page + tuning().tail_pages >= view.file_pages.0 {
             self.scores.count(Detector::Tail, true);
             self.tail_read = false;
         }
@@ -379,20 +400,25 @@ impl Stream {
             return plan;
         }
         let file = view.file_pages.0;
-        if self.fresh > 1 && file <= WHOLE_WINDOWS * max && self.scores.trusts(Detector::Whole) {
+        if self.fresh > 1 && file <= tuning().whole_windows * max && self.scores.trusts(Detector::Whole) {
             return self.whole(at, wanted, view);
         }
         if page == 0 {
             let asked = self.config.asked_of(end);
-            let least = if asked >= IN_ORDER { (asked * IN_ORDER_TIMES).min(max) } else { 0 };
+            let least =
+                if asked >= tuning().in_order { (asked * tuning().in_order_times).min(max) } else { 0 };
             let size = initial_size(asked, max).max(least).max(end.min(max));
             if self.config.reader_ahead_pages > 0 && size <= end {
                 return Plan { reason: Reason::Initial, ..wanted.alone() };
             }
-            let plan = self.window_up(at, wanted, size, Reason::Initial, view);
-            return Plan { part_every: (max / STEP_WINDOWS).max(IN_ORDER), ..plan };
+            let mut plan = self.window_up(at, wanted, size, Reason::Initial, view);
+            plan.hints.split_every = (max / tuning().step_windows).max(tuning().in_order);
+            return plan;
         }
-        if page >= file.saturating_sub(TAIL_PAGES) && file > max && self.scores.trusts(Detector::Tail) {
+        if page >= file.saturating_sub(tuning().tail_pages)
+            && file > max
+            && self.scores.trusts(Detector::Tail)
+        {
             self.tail_read = true;
             return self.tail(at, wanted, view);
         }
@@ -404,9 +430,15 @@ impl Stream {
                 // Of what is too little to be read at once the rest is, as soon as the run goes on.
                 self.table.get(at).expected = expected;
             }
-            if known && expected >= SPECULATION_MIN {
+            if known && expected >= tuning().speculation_min {
                 self.table.get(at).expected = expected;
-                let plan = self.window_up(at, wanted, expected.min(max * FILE_WINDOWS), Reason::Range, view);
+                let plan = self.window_up(
+                    at,
+                    wanted,
+                    expected.min(max * tuning().file_windows),
+                    Reason::Range,
+                    view,
+                );
                 self.jump(at, plan.window.size.0, wanted, view);
                 return plan;
             }
@@ -421,7 +453,7 @@ impl Stream {
         let longest = self.runs.length();
         // What is ahead counts until it is used, so there has to be room for the longest all the time.
         let reserve = self.theirs(longest, view).saturating_add(longest).max(1);
-        let runs = RUNS_AFFORDED + self.table.readers().saturating_sub(1);
+        let runs = tuning().runs_afforded + self.table.readers().saturating_sub(1);
         let enough = reserve.saturating_add(longest.saturating_mul(runs));
         let left = self.file_credit(view, enough).min(enough);
         let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
@@ -471,7 +503,7 @@ impl Stream {
         // Two reads beside each other come together by chance.
         let short = alone || pages <= last.request.saturating_mul(2);
         // What is read nearby may be more of the same run, in another order.
-        if last.hi.abs_diff(next) > NEARBY {
+        if last.hi.abs_diff(next) > tuning().nearby {
             self.runs.count(pages);
         }
         let usual = self.runs.median().min(self.runs.length());

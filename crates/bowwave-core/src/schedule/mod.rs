@@ -32,6 +32,7 @@
 mod choose;
 mod config;
 mod depth;
+mod dispatcher;
 mod gain;
 mod items;
 mod knobs;
@@ -40,6 +41,7 @@ mod request;
 mod stats;
 
 pub use config::{Algorithm, SchedulerConfig};
+pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, QUEUE_REQUESTS, RETRIES_MAX, retry_at};
 pub use knobs::{KNOBS, Knob, KnobError};
 pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
 pub use stats::SchedulerStats;
@@ -107,8 +109,8 @@ impl Scheduler {
             if limited { (config.async_depth_max, config.sync_slowdown_max) } else { (u32::MAX, u32::MAX) };
         Ok(Self {
             config,
-            items: Slab::new(),
-            parts: Slab::new(),
+            items: Slab::default(),
+            parts: Slab::default(),
             lanes: [const { Lane::new() }; Priority::ALL.len()],
             waiting: 0,
             at_device: [0; Priority::ALL.len()],

@@ -4,6 +4,7 @@ use super::request::Reason;
 
 /// Counts of a [`Scheduler`](super::Scheduler) since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SchedulerStats {
     /// Requests added, merged ones included.
     pub added: u64,

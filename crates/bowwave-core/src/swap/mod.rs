@@ -23,34 +23,22 @@ pub use vma::{Vma, VmaPlan};
 
 use crate::config::ConfigError;
 
-/// Which swap readahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SwapPolicy {
-    /// None: the touched page alone.
-    None,
-    /// By slots.
-    Cluster,
-    /// By addresses.
-    Vma,
-    /// By streams of addresses, each as far ahead as the store is slow.
-    Adaptive,
+named_enum! {
+    /// Which swap readahead.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum SwapPolicy {
+        /// None: the touched page alone.
+        None = "none",
+        /// By slots.
+        Cluster = "cluster",
+        /// By addresses.
+        Vma = "vma",
+        /// By streams of addresses, each as far ahead as the store is slow.
+        Adaptive = "adaptive",
+    }
 }
 
 impl SwapPolicy {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Cluster, Self::Vma, Self::Adaptive];
-
-    /// Its name on command lines.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Cluster => "cluster",
-            Self::Vma => "vma",
-            Self::Adaptive => "adaptive",
-        }
-    }
-
     /// As Linux chooses: by addresses, unless the store has a head to move; then by slots, since pages that went out
     /// together lie together.
     #[must_use]
@@ -59,40 +47,25 @@ impl SwapPolicy {
     }
 }
 
-/// Why a window is what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SwapReason {
-    /// One page: readahead is off, or nothing speaks for more.
-    Single,
-    /// An aligned block of slots.
-    Block,
-    /// Steps go up: the window begins at the page.
-    Forward,
-    /// Steps go down: the window ends at the page.
-    Backward,
-    /// Neither: the page is in the middle.
-    Centred,
-    /// Pages at a distance that most of the last steps had.
-    Strided,
-    /// A reader got to the mark: the next window.
-    Mark,
-    /// Someone said so.
-    Advised,
-}
-
-impl SwapReason {
-    /// Its name in `explain`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Block => "block",
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Centred => "centred",
-            Self::Strided => "strided",
-            Self::Mark => "mark",
-            Self::Advised => "advised",
-        }
+named_enum! {
+    /// Why a window is what it is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum SwapReason {
+        /// One page: readahead is off, or nothing speaks for more.
+        Single = "single",
+        /// An aligned block of slots.
+        Block = "block",
+        /// Steps go up: the window begins at the page.
+        Forward = "forward",
+        /// Steps go down: the window ends at the page.
+        Backward = "backward",
+        /// Neither: the page is in the middle.
+        Centred = "centred",
+        /// Pages at a distance that most of the last steps had.
+        Strided = "strided",
+        /// A reader got to the mark: the next window.
+        Mark = "mark",
+        /// Someone said so.
+        Advised = "advised",
     }
 }

@@ -131,6 +131,14 @@ impl Piece {
         }
     }
 
+    /// Pages to be read.
+    pub(super) fn fill_pages(&self) -> u64 {
+        match self {
+            Self::Fill(fill) => fill.range.count().0,
+            Self::Write(_) => 0,
+        }
+    }
+
     pub(super) fn direction(&self) -> Direction {
         match self {
             Self::Fill(_) => Direction::Read,

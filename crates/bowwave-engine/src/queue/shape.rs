@@ -4,16 +4,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bowwave_backend::Profile;
-use bowwave_core::schedule::{Request, RequestId, Scheduler, SchedulerConfig};
+use bowwave_core::schedule::{Dispatcher, SchedulerConfig};
 
-use crate::clock;
 use crate::entry::FileEntry;
 use crate::options::{Options, turn};
 
 /// A readahead run is spread over free slots in requests no smaller than this part of the best size.
 const SPREAD: u64 = 32;
-/// Runs that are read at once come in so many parts to such a request.
-const PARTS: u64 = 4;
 /// One slot in this many is kept for demand.
 const DEMAND_SLOTS: u32 = 32;
 /// Most bytes of a request to a device with a head: what passes under it in the time of two or three seeks. Eight readers in
@@ -36,7 +33,7 @@ const SAMPLE_BYTES: u64 = 512 << 10;
 #[derive(Debug)]
 pub(super) struct Shape {
     /// Requests kept at the device.
-    pub(super) depth: u32,
+    depth: u32,
     /// Bytes beyond which larger requests do not pay.
     best: u64,
     config: SchedulerConfig,
@@ -75,32 +72,11 @@ impl Shape {
         self.config.promotion
     }
 
-    pub(super) fn scheduler(&self) -> Scheduler {
-        Scheduler::new(self.config.clone()).expect("every knob is at least 1")
-    }
-
-    /// Bytes that are enough of the next request, of `pending` bytes that wait or are at the device.
-    ///
-    /// They are dealt out over all slots: if the slot that comes free first took all that waits, the others would find
-    /// nothing.
-    pub(super) fn enough(&self, request: &Request, pending: u64) -> u64 {
-        // A head does one after the other: what it can do in one go is not cut.
-        if self.config.seeks {
-            return u64::MAX;
-        }
-        let least = (self.best / SPREAD).max(1);
-        request.share((pending / u64::from(self.depth)).clamp(least, self.best), least / PARTS)
-    }
-
-    /// Makes a waiting request one that someone waits for; returns its name from then on.
-    ///
-    /// A head that goes there reads all that was merged there in one go; elsewhere, the rest would hold up the part.
-    pub(super) fn promote(&self, scheduler: &mut Scheduler, id: RequestId) -> Option<RequestId> {
-        let now = clock::precise();
-        if self.config.seeks {
-            return scheduler.promote(now, id).then_some(id);
-        }
-        scheduler.promote_alone(now, id)
+    /// A dispatcher without requests. Only a device without a head has its slots filled evenly.
+    pub(super) fn dispatcher<T>(&self) -> Dispatcher<T> {
+        let spread = if self.config.seeks { 0 } else { (self.best / SPREAD).max(1) };
+        let dispatcher = Dispatcher::new(self.config.clone(), self.depth as usize, spread);
+        dispatcher.expect("every knob is at least 1")
     }
 
     /// Where bytes lie, as the scheduler has it: on the device if that has a head, else in their file.

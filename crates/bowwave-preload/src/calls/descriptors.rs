@@ -55,7 +55,7 @@ fn duplicated(of: Option<Arc<Open>>, fd: c_int) -> c_int {
     if fd < 0 || table::put(fd, open) {
         return fd;
     }
-    // SAFETY: made just now, and nobody knows it.
+    // SAFETY: opened just now, and not handed out.
     unsafe { real::close(fd) };
     served(|| Err(Errno(libc::EMFILE)))
 }
@@ -105,7 +105,7 @@ unsafe fn control(fd: c_int, command: c_int, argument: c_long, open: Arc<Open>) 
             let flags = unsafe { real::fcntl64(fd, command, argument) };
             if flags < 0 { flags } else { flags & !libc::O_ACCMODE | libc::O_RDONLY }
         }
-        // Nobody can write it, so who locks it for reading has it, and nobody locks it for writing.
+        // The file cannot be written: read locks always succeed, and write locks fail.
         libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => served(|| {
             // SAFETY: as the caller says.
             let lock = unsafe { (argument as *const libc::flock).as_ref() }.ok_or(Errno(libc::EFAULT))?;
@@ -122,22 +122,8 @@ unsafe fn control(fd: c_int, command: c_int, argument: c_long, open: Arc<Open>) 
     }
 }
 
-macro_rules! controls {
-    ($($name:ident)*) => {$(
-        /// Does something with a descriptor.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: c_long) -> c_int {
-            match table::get(fd) {
-                // SAFETY: as the caller says.
-                Some(open) => unsafe { control(fd, command, argument, open) },
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name(fd, command, argument) },
-            }
-        }
-    )*};
+interpose! {
+    /// Does something with a descriptor.
+    fn [fcntl fcntl64] (fd: c_int, command: c_int, argument: c_long) -> c_int,
+        table::get(fd) => |open| control(fd, command, argument, open);
 }
-
-controls! { fcntl fcntl64 }

@@ -36,7 +36,7 @@ fn map(
     if len == 0 || !offset.is_multiple_of(PAGE as u64) {
         return Err(Errno(libc::EINVAL));
     }
-    if open.live()?.is_folder() {
+    if open.live()?.is_directory() {
         return Err(Errno(libc::ENODEV));
     }
     let writable = prot & libc::PROT_WRITE != 0;
@@ -46,41 +46,19 @@ fn map(
     maps::map(open, Wish { at: at as usize, len, flags, writable, offset })
 }
 
-macro_rules! mmaps {
-    ($($name:ident)*) => {$(
-        /// Maps a file, or memory.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            at: *mut c_void,
-            len: size_t,
-            prot: c_int,
-            flags: c_int,
-            fd: c_int,
-            offset: off_t,
-        ) -> *mut c_void {
-            let open = if flags & libc::MAP_ANONYMOUS == 0 { table::get(fd) } else { None };
-            if let Some(open) = open {
-                let address = served(|| Ok(map(&open, at, len, prot, flags, offset)? as isize));
-                return address as *mut c_void;
-            }
-            if flags & libc::MAP_FIXED != 0
-                && !Inside::is()
-                && let Some(range) = pages(at, len)
-            {
-                let _inside = Inside::enter();
-                // What of ours was there is unmapped; the rest the kernel replaces.
-                drop(maps::unmap(range));
-            }
-            // SAFETY: as the caller says.
-            unsafe { real::$name(at, len, prot, flags, fd, offset) }
-        }
-    )*};
+/// The file of ours that is to be mapped. Without one, unmaps our pages at a fixed address, which the kernel replaces.
+fn to_map(at: *mut c_void, len: size_t, flags: c_int, fd: c_int) -> Option<Arc<Open>> {
+    let open = if flags & libc::MAP_ANONYMOUS == 0 { table::get(fd) } else { None };
+    if open.is_none()
+        && flags & libc::MAP_FIXED != 0
+        && !Inside::is()
+        && let Some(range) = pages(at, len)
+    {
+        let _inside = Inside::enter();
+        drop(maps::unmap(range));
+    }
+    open
 }
-
-mmaps! { mmap mmap64 }
 
 /// Unmaps.
 ///
@@ -115,52 +93,26 @@ fn of_ours<T>(at: *mut c_void, len: size_t, work: impl FnOnce(&View<'_>) -> T) -
     maps::with(&range, work)
 }
 
-/// Moves or resizes a map. One of ours shrinks, and does nothing else: programs then map anew.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mremap(
-    at: *mut c_void,
-    len: size_t,
-    new_len: size_t,
-    flags: c_int,
-    to: *mut c_void,
-) -> *mut c_void {
-    if of_ours(at, len.max(1), |_| ()).is_none() {
-        // SAFETY: as the caller says.
-        return unsafe { real::mremap(at, len, new_len, flags, to) };
-    }
-    let address = served(|| {
-        let (old, new) = (pages(at, len), pages(at, new_len));
-        match (old, new) {
-            (Some(old), Some(new)) if new.end <= old.end && flags & libc::MREMAP_FIXED == 0 => {
-                if new.end < old.end {
-                    drop(maps::unmap(new.end..old.end));
-                }
-                Ok(at as isize)
+/// Shrinks a map of ours, and refuses all else: programs then map anew.
+fn remap(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int) -> Result<isize> {
+    match (pages(at, len), pages(at, new_len)) {
+        (Some(old), Some(new)) if new.end <= old.end && flags & libc::MREMAP_FIXED == 0 => {
+            if new.end < old.end {
+                drop(maps::unmap(new.end..old.end));
             }
-            (Some(_), Some(_)) => Err(Errno(libc::ENOMEM)),
-            _ => Err(Errno(libc::EINVAL)),
+            Ok(at as isize)
         }
-    });
-    address as *mut c_void
+        (Some(_), Some(_)) => Err(Errno(libc::ENOMEM)),
+        _ => Err(Errno(libc::EINVAL)),
+    }
 }
 
-/// Says who may touch memory.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
-    let refused = of_ours(at, len, |view| {
+/// Whether a map of ours may not have this protection; `None` if it may.
+fn refuses(at: *mut c_void, len: size_t, prot: c_int) -> Option<()> {
+    of_ours(at, len, |view| {
         prot & libc::PROT_EXEC != 0 || prot & libc::PROT_WRITE != 0 && !view.is_writable()
-    });
-    if refused == Some(true) {
-        return served(|| Err(Errno(libc::EACCES)));
-    }
-    // SAFETY: as the caller says.
-    unsafe { real::mprotect(at, len, prot) }
+    })?
+    .then_some(())
 }
 
 /// What a program's advice on memory of ours comes to; none if it is the kernel's to follow.
@@ -179,33 +131,33 @@ fn follow(view: &View<'_>, advice: c_int) -> Option<Result<c_int>> {
     Some(view.advise(advice).map(|()| 0))
 }
 
-/// Says how memory will be touched.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    match of_ours(at, len, |view| follow(view, advice)).flatten() {
-        Some(result) => served(|| result),
-        // SAFETY: as the caller says.
-        None => unsafe { real::madvise(at, len, advice) },
-    }
+/// The advice of POSIX has Linux's numbers; the C library, too, ignores the one that drops pages.
+fn follow_posix(view: &View<'_>, advice: c_int) -> Option<Result<c_int>> {
+    if advice == libc::POSIX_MADV_DONTNEED { Some(Ok(0)) } else { follow(view, advice) }
 }
 
-/// Says how memory will be touched. Its error is what it returns.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    // Those of POSIX have Linux's numbers; the one that drops pages does nothing in the C library, either.
-    let ours = of_ours(at, len, |view| {
-        if advice == libc::POSIX_MADV_DONTNEED { Some(Ok(0)) } else { follow(view, advice) }
-    });
-    match ours.flatten() {
-        Some(Ok(_)) => 0,
-        Some(Err(Errno(number))) => number,
-        // SAFETY: as the caller says.
-        None => unsafe { real::posix_madvise(at, len, advice) },
-    }
+interpose! {
+    /// Maps a file, or memory.
+    fn [mmap mmap64] (
+        at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> *mut c_void,
+        to_map(at, len, flags, fd) => |open|
+        served(|| Ok(map(&open, at, len, prot, flags, offset)? as isize)) as *mut c_void;
+    /// Moves or resizes a map.
+    fn [mremap] (
+        at: *mut c_void, len: size_t, new_len: size_t, flags: c_int, to: *mut c_void
+    ) -> *mut c_void,
+        of_ours(at, len.max(1), |_| ()) => |()| served(|| remap(at, len, new_len, flags)) as *mut c_void;
+    /// Sets the protection of memory.
+    fn [mprotect] (at: *mut c_void, len: size_t, prot: c_int) -> c_int,
+        refuses(at, len, prot) => |()| served(|| Err(Errno(libc::EACCES)));
+    /// Advice on memory.
+    fn [madvise] (at: *mut c_void, len: size_t, advice: c_int) -> c_int,
+        of_ours(at, len, |view| follow(view, advice)).flatten() => |result| served(|| result);
+    /// Advice on memory. Its error is what it returns.
+    fn [posix_madvise] (at: *mut c_void, len: size_t, advice: c_int) -> c_int,
+        of_ours(at, len, |view| follow_posix(view, advice)).flatten() => |result| match result {
+            Ok(_) => 0,
+            Err(Errno(number)) => number,
+        };
 }

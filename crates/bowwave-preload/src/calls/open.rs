@@ -4,14 +4,14 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use bowwave_engine::EntryKind;
-use libc::mode_t;
+use libc::{AT_FDCWD, mode_t};
 
 use super::place;
 use crate::errno::{Errno, Result, served};
 use crate::live::Open;
+use crate::placeholder;
 use crate::service::service;
 use crate::setup::Place;
-use crate::{placeholder, real};
 
 /// Opens a place: for reading, since nothing can be written.
 pub(super) fn open_place(place: &Place, flags: c_int) -> Result<c_int> {
@@ -21,14 +21,14 @@ pub(super) fn open_place(place: &Place, flags: c_int) -> Result<c_int> {
         Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => return Err(Errno(libc::EROFS)),
         found => found?,
     };
-    let is_folder = entry.kind == EntryKind::Directory;
+    let is_directory = entry.kind == EntryKind::Directory;
     let refusal = if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
         Some(libc::EEXIST)
-    } else if is_folder && (writes || flags & libc::O_CREAT != 0) {
+    } else if is_directory && (writes || flags & libc::O_CREAT != 0) {
         Some(libc::EISDIR)
     } else if writes {
         Some(libc::EROFS)
-    } else if flags & libc::O_DIRECTORY != 0 && !is_folder {
+    } else if flags & libc::O_DIRECTORY != 0 && !is_directory {
         Some(libc::ENOTDIR)
     } else {
         None
@@ -41,63 +41,21 @@ pub(super) fn open_place(place: &Place, flags: c_int) -> Result<c_int> {
     placeholder::make(open, size, flags & libc::O_CLOEXEC != 0)
 }
 
-macro_rules! opens {
-    ($($(#[$doc:meta])* $name:ident($($folder:ident,)? | $($mode:ident: $kind:ty),*);)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($folder: c_int,)? path: *const c_char, flags: c_int $(, $mode: $kind)*) -> c_int {
-            // SAFETY: as the caller says.
-            match unsafe { place(opens!(@from $($folder)?), path) } {
-                Some(place) => served(|| open_place(&place, flags)),
-                // SAFETY: as the caller says. Without O_CREAT the mode is whatever is there, and nobody reads it.
-                None => unsafe { real::$name($($folder,)? path, flags $(, $mode)*) },
-            }
-        }
-    )*};
-    (@from) => { libc::AT_FDCWD };
-    (@from $folder:ident) => { $folder };
-}
-
-opens! {
-    /// Opens a file.
-    open(| mode: mode_t);
-    /// Opens a file of any size.
-    open64(| mode: mode_t);
-    /// Opens a file below an open folder.
-    openat(folder, | mode: mode_t);
-    /// Opens a file of any size below an open folder.
-    openat64(folder, | mode: mode_t);
+interpose! {
+    /// Opens a file. Without `O_CREAT` nothing reads the mode, which is whatever is there.
+    fn [open open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+        place(AT_FDCWD, path) => |place| served(|| open_place(&place, flags));
+    /// Opens a file below an open directory.
+    fn [openat openat64] (directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+        place(directory, path) => |place| served(|| open_place(&place, flags));
     /// `open` of fortified programs.
-    __open_2(|);
-    /// `open64` of fortified programs.
-    __open64_2(|);
+    fn [__open_2 __open64_2] (path: *const c_char, flags: c_int) -> c_int,
+        place(AT_FDCWD, path) => |place| served(|| open_place(&place, flags));
     /// `openat` of fortified programs.
-    __openat_2(folder, |);
-    /// `openat64` of fortified programs.
-    __openat64_2(folder, |);
+    fn [__openat_2 __openat64_2] (directory: c_int, path: *const c_char, flags: c_int) -> c_int,
+        place(directory, path) => |place| served(|| open_place(&place, flags));
+    /// Creates a file: refused.
+    fn [creat creat64] (path: *const c_char, mode: mode_t) -> c_int,
+        place(AT_FDCWD, path) => |place|
+        served(|| open_place(&place, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC));
 }
-
-macro_rules! creates {
-    ($($name:ident)*) => {$(
-        /// Makes a file: not here.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char, mode: mode_t) -> c_int {
-            // SAFETY: as the caller says.
-            match unsafe { place(libc::AT_FDCWD, path) } {
-                Some(place) => {
-                    served(|| open_place(&place, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC))
-                }
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name(path, mode) },
-            }
-        }
-    )*};
-}
-
-creates! { creat creat64 }

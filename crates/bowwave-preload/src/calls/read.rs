@@ -97,138 +97,65 @@ fn seek(open: &Open, fd: c_int, offset: off_t, whence: c_int) -> Result<off_t> {
     if at < 0 { Err(Errno(errno())) } else { Ok(at) }
 }
 
-/// Defines functions: if the descriptor is ours, what is behind the arrow, else the C library's.
-macro_rules! of_descriptor {
-    ($($(#[$doc:meta])* $name:ident($fd:ident $(, $argument:ident: $kind:ty)*) -> $result:ty, |$open:ident| $work:expr;)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
-            match table::get($fd) {
-                Some($open) => served(|| $work),
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name($fd $(, $argument)*) },
-            }
-        }
-    )*};
-}
-
-of_descriptor! {
-    /// Reads on.
-    read(fd, buf: *mut c_void, len: size_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        read_on(&open, fd, |at| unsafe { read_at(&open, buf, len, at) })
-    };
+interpose! {
+    /// Reads at the descriptor's offset.
+    fn [read] (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t,
+        table::get(fd) => |open| served(|| read_on(&open, fd, |at| read_at(&open, buf, len, at)));
     /// `read` of fortified programs.
-    __read_chk(fd, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        read_on(&open, fd, |at| unsafe { read_at(&open, buf, len.min(room), at) })
-    };
+    fn [__read_chk] (fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t,
+        table::get(fd) => |open|
+        served(|| read_on(&open, fd, |at| read_at(&open, buf, len.min(room), at)));
     /// Reads from an offset.
-    pread(fd, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        unsafe { read_at(&open, buf, len, offset) }
-    };
-    /// Reads from any offset.
-    pread64(fd, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        unsafe { read_at(&open, buf, len, offset) }
-    };
+    fn [pread pread64] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t,
+        table::get(fd) => |open| served(|| read_at(&open, buf, len, offset));
     /// `pread` of fortified programs.
-    __pread_chk(fd, buf: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        unsafe { read_at(&open, buf, len.min(room), offset) }
-    };
-    /// `pread64` of fortified programs.
-    __pread64_chk(fd, buf: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        unsafe { read_at(&open, buf, len.min(room), offset) }
-    };
-    /// Reads on, into several buffers.
-    readv(fd, parts: *const iovec, count: c_int) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        read_on(&open, fd, |at| unsafe { read_parts(&open, parts, count, at) })
-    };
+    fn [__pread_chk __pread64_chk] (
+        fd: c_int, buf: *mut c_void, len: size_t, offset: off_t, room: size_t
+    ) -> ssize_t,
+        table::get(fd) => |open| served(|| read_at(&open, buf, len.min(room), offset));
+    /// Reads at the descriptor's offset into several buffers.
+    fn [readv] (fd: c_int, parts: *const iovec, count: c_int) -> ssize_t,
+        table::get(fd) => |open| served(|| read_on(&open, fd, |at| read_parts(&open, parts, count, at)));
     /// Reads from an offset into several buffers.
-    preadv(fd, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        unsafe { read_parts(&open, parts, count, offset) }
-    };
-    /// Reads from any offset into several buffers.
-    preadv64(fd, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t, |open| {
-        // SAFETY: as the caller says.
-        unsafe { read_parts(&open, parts, count, offset) }
-    };
-    /// The same, with flags, which are hints.
-    preadv2(fd, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, |open| {
-        let _hints = flags;
-        // SAFETY: as the caller says.
-        unsafe {
-            if offset == -1 {
-                read_on(&open, fd, |at| read_parts(&open, parts, count, at))
-            } else {
-                read_parts(&open, parts, count, offset)
-            }
-        }
-    };
-    /// The same, from any offset.
-    preadv64v2(fd, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, |open| {
-        let _hints = flags;
-        // SAFETY: as the caller says.
-        unsafe {
-            if offset == -1 {
-                read_on(&open, fd, |at| read_parts(&open, parts, count, at))
-            } else {
-                read_parts(&open, parts, count, offset)
-            }
-        }
-    };
+    fn [preadv preadv64] (fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t,
+        table::get(fd) => |open| served(|| read_parts(&open, parts, count, offset));
+    /// The same, with flags, which are hints; the descriptor's offset if `offset` is -1.
+    fn [preadv2 preadv64v2] (
+        fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t,
+        table::get(fd) => |open| served(|| match offset {
+            -1 => read_on(&open, fd, |at| read_parts(&open, parts, count, at)),
+            _ => read_parts(&open, parts, count, offset),
+        });
     /// Moves the offset.
-    lseek(fd, offset: off_t, whence: c_int) -> off_t, |open| seek(&open, fd, offset, whence);
-    /// Moves the offset anywhere.
-    lseek64(fd, offset: off_t, whence: c_int) -> off_t, |open| seek(&open, fd, offset, whence);
-    /// Says how bytes will be read. Its error is what it returns.
-    posix_fadvise(fd, offset: off_t, len: off_t, advice: c_int) -> c_int, |open| Ok(advise(&open, offset, len, advice));
-    /// Says how bytes will be read. Its error is what it returns.
-    posix_fadvise64(fd, offset: off_t, len: off_t, advice: c_int) -> c_int, |open| Ok(advise(&open, offset, len, advice));
+    fn [lseek lseek64] (fd: c_int, offset: off_t, whence: c_int) -> off_t,
+        table::get(fd) => |open| served(|| seek(&open, fd, offset, whence));
+    /// Advice on bytes of a file. Its error is what it returns.
+    fn [posix_fadvise posix_fadvise64] (fd: c_int, offset: off_t, len: off_t, advice: c_int) -> c_int,
+        table::get(fd) => |open| served(|| Ok(advise(&open, offset, len, advice)));
     /// Fetches bytes.
-    readahead(fd, offset: off_t, len: size_t) -> ssize_t, |open| {
-        let len = off_t::try_from(len).unwrap_or(off_t::MAX);
-        match advise(&open, offset, len, libc::POSIX_FADV_WILLNEED) {
-            0 => Ok(0),
-            number => Err(Errno(number)),
-        }
-    };
-    /// Copies between descriptors: programs then read and write.
-    copy_file_range(
-        from, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint
-    ) -> ssize_t, |_open| Err(Errno(libc::EXDEV));
-    /// Moves to a pipe: programs then read and write.
-    splice(
-        from, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint
-    ) -> ssize_t, |_open| Err(Errno(libc::EINVAL));
-}
-
-macro_rules! sends {
-    ($($name:ident)*) => {$(
-        /// Copies between descriptors: programs then read and write.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t {
-            match table::get(from) {
-                Some(_) => served(|| Err(Errno(libc::EINVAL))),
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name(to, from, offset, len) },
+    fn [readahead] (fd: c_int, offset: off_t, len: size_t) -> ssize_t,
+        table::get(fd) => |open| served(|| {
+            let len = off_t::try_from(len).unwrap_or(off_t::MAX);
+            match advise(&open, offset, len, libc::POSIX_FADV_WILLNEED) {
+                0 => Ok(0),
+                number => Err(Errno(number)),
             }
-        }
-    )*};
+        });
+    /// Copies between descriptors: refused, so that programs read and write.
+    fn [copy_file_range] (
+        from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint
+    ) -> ssize_t,
+        table::get(from) => |_open| served(|| Err(Errno(libc::EXDEV)));
+    /// Moves to a pipe: refused, so that programs read and write.
+    fn [splice] (
+        from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint
+    ) -> ssize_t,
+        table::get(from) => |_open| served(|| Err(Errno(libc::EINVAL)));
+    /// Copies between descriptors: refused, so that programs read and write.
+    fn [sendfile sendfile64] (to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
+        table::get(from) => |_open| served(|| Err(Errno(libc::EINVAL)));
 }
-
-sends! { sendfile sendfile64 }
 
 /// 0, or an error number.
 fn advise(open: &Open, offset: off_t, len: off_t, advice: c_int) -> c_int {

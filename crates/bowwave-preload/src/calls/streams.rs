@@ -1,7 +1,7 @@
 //! `fopen` and its kin: streams of the C library over our descriptors.
 //!
-//! The C library reads its own streams by calls of its own, which nobody can take its place in; a stream with functions for
-//! reading, seeking and closing is its way to have that done elsewhere.
+//! The C library reads its own streams by internal calls, which cannot be interposed. A stream of `fopencookie` has
+//! functions for reading, seeking and closing instead.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -14,7 +14,7 @@ use super::open::open_place;
 use super::{descriptors, place, read};
 use crate::errno::{Errno, Result, errno, served, set_errno};
 use crate::setup::Place;
-use crate::{real, table};
+use crate::table;
 
 /// `cookie_io_functions_t`.
 #[repr(C)]
@@ -112,7 +112,7 @@ unsafe fn open_stream(place: &Place, mode: *const c_char) -> *mut FILE {
         let stream = stream(fd);
         if stream.is_null() {
             let cause = errno();
-            // SAFETY: made just now, and nobody knows it.
+            // SAFETY: opened just now, and not handed out.
             unsafe { descriptors::close(fd) };
             return Err(Errno(cause));
         }
@@ -120,66 +120,32 @@ unsafe fn open_stream(place: &Place, mode: *const c_char) -> *mut FILE {
     })
 }
 
-macro_rules! opens {
-    ($($name:ident)*) => {$(
-        /// Opens a stream.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
-            // SAFETY: as the caller says.
-            match unsafe { place(libc::AT_FDCWD, path) } {
-                // SAFETY: as the caller says.
-                Some(place) => unsafe { open_stream(&place, mode) },
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name(path, mode) },
-            }
-        }
-    )*};
-}
-
-opens! { fopen fopen64 }
-
-/// A stream over a descriptor.
-///
 /// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    if table::get(fd).is_none() {
-        // SAFETY: as the caller says.
-        return unsafe { real::fdopen(fd, mode) };
+/// As [`flags`].
+unsafe fn open_descriptor(fd: c_int, mode: *const c_char) -> Result<*mut FILE> {
+    // SAFETY: as the caller says.
+    if unsafe { flags(mode) }? & libc::O_ACCMODE != libc::O_RDONLY {
+        return Err(Errno(libc::EINVAL));
     }
-    served(|| {
-        // SAFETY: as the caller says.
-        if unsafe { flags(mode) }? & libc::O_ACCMODE != libc::O_RDONLY {
-            return Err(Errno(libc::EINVAL));
-        }
-        let stream = stream(fd);
-        if stream.is_null() { Err(Errno(errno())) } else { Ok(stream) }
-    })
+    let stream = stream(fd);
+    if stream.is_null() { Err(Errno(errno())) } else { Ok(stream) }
 }
 
-macro_rules! numbers {
-    ($($name:ident)*) => {$(
-        /// The descriptor of a stream.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(stream: *mut FILE) -> c_int {
-            let ours = if COUNT.load(Ordering::Acquire) == 0 { None } else { lock().get(&(stream as usize)).copied() };
-            match ours {
-                Some(fd) => fd,
-                // SAFETY: as the caller says.
-                None => unsafe { real::$name(stream) },
-            }
-        }
-    )*};
+/// The descriptor of a stream of ours.
+fn descriptor(stream: *mut FILE) -> Option<c_int> {
+    if COUNT.load(Ordering::Acquire) == 0 { None } else { lock().get(&(stream as usize)).copied() }
 }
 
-numbers! { fileno fileno_unlocked }
+interpose! {
+    /// Opens a stream.
+    fn [fopen fopen64] (path: *const c_char, mode: *const c_char) -> *mut FILE,
+        place(libc::AT_FDCWD, path) => |place| open_stream(&place, mode);
+    /// A stream over a descriptor.
+    fn [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE,
+        table::get(fd) => |_open| served(|| open_descriptor(fd, mode));
+    /// The descriptor of a stream.
+    fn [fileno fileno_unlocked] (stream: *mut FILE) -> c_int, descriptor(stream) => |fd| fd;
+}
 
 /// Standard input, where it is one of ours: the C library's own stream would read the placeholder.
 pub(crate) fn take_standard_input() {
@@ -192,7 +158,7 @@ pub(crate) fn take_standard_input() {
     let before = errno();
     let stream = stream(0);
     if !stream.is_null() {
-        // SAFETY: before the program has begun, so nobody reads it yet.
+        // SAFETY: before the program has begun, so no thread reads it yet.
         unsafe { stdin = stream };
     }
     set_errno(before);

@@ -1,7 +1,7 @@
-//! Transfers between buffers and the store, in the order that the scheduler of the core says.
+//! Transfers between buffers and the store, in the order of the core's dispatcher.
 //!
 //! ```text
-//!   add ──► Scheduler (merge, order, deadlines) ──► pump ──► store ──► ended ──► Ends::ended, pump
+//!   add ──► Dispatcher (merge, order, depth) ──► pump ──► store ──► ended ──► Ends::ended, pump
 //!      promote ──┘                          ▲                     ├─ short: the rest, sent by pump
 //!                                           └── paused ◄──────────┘─ failed: again, alone, a few times
 //! ```
@@ -23,7 +23,8 @@ use bowwave_backend::{
     Error, ErrorKind, Profile, ReadBuf, ReadSink, Result, WriteBuf, WriteObject, WriteSink,
 };
 use bowwave_core::schedule::{
-    Direction, DispatchId, Priority, Request, RequestId, Scheduler, SchedulerConfig, SchedulerStats,
+    Direction, DispatchId, Dispatcher, Priority, Request, RequestId, SchedulerConfig, SchedulerStats,
+    retry_at,
 };
 use bowwave_core::{Instant, Urgency};
 
@@ -68,23 +69,16 @@ pub(super) trait Ends: Send + Sync {
 /// The queue of one store. See the [module](self).
 pub(super) struct Queue {
     object: Arc<dyn WriteObject>,
-    depth: usize,
     state: Mutex<State>,
     ends: Mutex<Weak<dyn Ends>>,
 }
 
 struct State {
-    scheduler: Scheduler,
-    /// What waits, by [`RequestId::slot`].
-    waiting: Vec<Option<Transfer>>,
+    dispatcher: Dispatcher<Transfer>,
     /// Names of reads that wait, for [`Queue::promote`].
     names: HashMap<u64, RequestId>,
     /// Requests that the store ended early: the next to be sent. They still count as at the device.
     rests: VecDeque<Rest>,
-    /// Transfers that failed, and when each is due to be sent again. Unordered: there are few.
-    paused: Vec<(Instant, Transfer)>,
-    /// Transfers so far that were to be merged with nothing.
-    loners: u64,
     requests: u64,
     retries: u64,
     /// Bytes of reads and of writes sent.
@@ -121,18 +115,15 @@ impl Queue {
         let best = profile.request_bytes_best.max(SYSTEM_PAGE as u64);
         let config = SchedulerConfig { request_bytes_max: spill.request_bytes_max.min(best), ..spill };
         let state = State {
-            scheduler: Scheduler::new(config).expect("every knob is at least 1"),
-            waiting: Vec::new(),
+            dispatcher: Dispatcher::new(config, depth as usize, 0).expect("every knob is at least 1"),
             names: HashMap::new(),
             rests: VecDeque::new(),
-            paused: Vec::new(),
-            loners: 0,
             requests: 0,
             retries: 0,
             bytes: [0; 2],
         };
         let nobody: Weak<dyn Ends> = Weak::<Nobody>::new();
-        Arc::new(Self { object, depth: depth as usize, state: Mutex::new(state), ends: Mutex::new(nobody) })
+        Arc::new(Self { object, state: Mutex::new(state), ends: Mutex::new(nobody) })
     }
 
     /// Says who hears of ends; before anything is added.
@@ -151,21 +142,20 @@ impl Queue {
         let mut state = self.lock();
         let state = &mut *state;
         let is_it = |paused: &Transfer| paused.direction == Direction::Read && paused.name == name;
-        if let Some((_, transfer)) = state.paused.iter_mut().find(|(_, paused)| is_it(paused)) {
+        if let Some(transfer) = state.dispatcher.paused_mut().find(|paused| is_it(paused)) {
             transfer.urgency = Urgency::Demand;
             return;
         }
         let Some(&id) = state.names.get(&name) else { return };
-        let Some(mut transfer) = state.waiting[id.slot()].take() else { return };
+        let Some(transfer) = state.dispatcher.payload_mut(id) else { return };
         transfer.urgency = Urgency::Demand;
-        let id = state.scheduler.promote_alone(now(), id).expect("what is kept here waits");
+        let id = state.dispatcher.promote_alone(now(), id).expect("a request with a name waits");
         state.names.insert(name, id);
-        state.keep(id, transfer);
     }
 
     /// How long until a transfer that pauses is due, for a call of [`pump`](Self::pump); none if no transfer pauses.
     pub(super) fn patience(&self) -> Option<Duration> {
-        let due = self.lock().paused.iter().map(|&(due, _)| due).min()?;
+        let due = self.lock().dispatcher.due()?;
         Some(Duration::from_nanos(due.0.saturating_sub(now().0)))
     }
 
@@ -196,18 +186,19 @@ impl Queue {
             return Some((rest, false));
         }
         let now = now();
-        for (_, transfer) in state.paused.extract_if(.., |&mut (due, _)| due <= now).collect::<Vec<_>>() {
+        while let Some(transfer) = state.dispatcher.resume(now) {
             state.add(transfer);
         }
-        if state.scheduler.at_device() >= self.depth {
-            return None;
+        let mut transfers = Vec::new();
+        let dispatch = state.dispatcher.next(now, &mut transfers)?;
+        for transfer in &transfers {
+            if transfer.direction == Direction::Read {
+                state.names.remove(&transfer.name);
+            }
         }
-        let dispatch = state.scheduler.dispatch(now)?;
-        let ids: Vec<RequestId> = state.scheduler.parts(dispatch.id).collect();
-        let transfers: Vec<Transfer> = ids.into_iter().map(|id| state.take(id)).collect();
         state.requests += 1;
         state.bytes[dispatch.request.direction as usize] += dispatch.request.bytes();
-        Some((Rest { id: dispatch.id, transfers, skip: 0 }, state.scheduler.at_device() == 1))
+        Some((Rest { id: dispatch.id, transfers, skip: 0 }, state.dispatcher.at_device() == 1))
     }
 
     /// Sends transfers that follow each other; a read that a thread waits for is done `here`, if the store can.
@@ -258,18 +249,17 @@ impl Queue {
         };
         {
             let mut state = self.lock();
-            let known = state.scheduler.complete(now(), id);
+            let known = state.dispatcher.complete(now(), id);
             debug_assert!(known, "{id:?} ends once");
         }
         let mut pauses = false;
         for mut transfer in transfers {
-            match &result {
-                // What the store is full of stays full; everything else may pass.
-                Err(error) if error.kind() != ErrorKind::NoSpace && transfer.tries < TRIES_MAX => {
-                    transfer.tries += 1;
-                    pauses |= self.lock().retry(transfer);
-                }
-                _ => self.tell_end(transfer, result.clone()),
+            transfer.tries += 1;
+            // A full store stays full; every other error may pass.
+            let again = result.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace);
+            match retry_at(now(), transfer.tries).filter(|_| again) {
+                Some(due) => pauses |= self.lock().retry(due, transfer),
+                None => self.tell_end(transfer, result.clone()),
             }
         }
         if pauses && let Some(ends) = self.ends() {
@@ -293,7 +283,7 @@ impl Queue {
     pub(super) fn stats(&self) -> QueueStats {
         let state = self.lock();
         let [bytes_read, bytes_written] = state.bytes;
-        let (requests, retries, scheduler) = (state.requests, state.retries, *state.scheduler.stats());
+        let (requests, retries, scheduler) = (state.requests, state.retries, *state.dispatcher.stats());
         QueueStats { requests, retries, bytes_read, bytes_written, scheduler }
     }
 
@@ -304,58 +294,36 @@ impl Queue {
 
 impl State {
     fn add(&mut self, transfer: Transfer) {
-        let object = if transfer.tries > 0 { self.loner() } else { 0 };
         let Range { start, end } = transfer.bytes();
-        let (direction, urgency) = (transfer.direction, transfer.urgency);
-        let request = Request { start, end, direction, object, urgency, priority: Priority::default() };
-        let added = self.scheduler.add(now(), request);
+        let Transfer { name, direction, urgency, tries, .. } = transfer;
+        let request = Request { start, end, direction, object: 0, urgency, priority: Priority::default() };
+        let added = if tries > 0 {
+            self.dispatcher.add_alone(now(), request, transfer)
+        } else {
+            self.dispatcher.add(now(), request, transfer)
+        };
         if direction == Direction::Read {
-            self.names.insert(transfer.name, added.id);
+            self.names.insert(name, added.id);
         }
-        self.keep(added.id, transfer);
     }
 
-    /// Has a transfer that failed sent again: at once the first time, later after a pause; returns whether it pauses.
-    fn retry(&mut self, transfer: Transfer) -> bool {
+    /// Sends a failed transfer again when `due`: at once the first time, later after a pause.
+    /// Returns whether it pauses.
+    fn retry(&mut self, due: Instant, transfer: Transfer) -> bool {
         self.retries += 1;
         let pauses = transfer.tries > 1;
         if pauses {
-            let due = now().0.saturating_add(RETRY_PAUSE_NS * u64::from(transfer.tries));
-            self.paused.push((Instant(due), transfer));
+            self.dispatcher.pause(due, transfer);
         } else {
             self.add(transfer);
         }
         pauses
     }
-
-    /// The number of an object that merges with nothing: what failed beside others is tried alone.
-    fn loner(&mut self) -> u64 {
-        self.loners += 1;
-        self.loners
-    }
-
-    fn keep(&mut self, id: RequestId, transfer: Transfer) {
-        if self.waiting.len() <= id.slot() {
-            self.waiting.resize_with(id.slot() + 1, || None);
-        }
-        self.waiting[id.slot()] = Some(transfer);
-    }
-
-    fn take(&mut self, id: RequestId) -> Transfer {
-        let transfer = self.waiting[id.slot()].take().expect("what waits is kept here");
-        if transfer.direction == Direction::Read {
-            self.names.remove(&transfer.name);
-        }
-        transfer
-    }
 }
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("object", &self.object)
-            .field("depth", &self.depth)
-            .finish_non_exhaustive()
+        f.debug_struct("Queue").field("object", &self.object).finish_non_exhaustive()
     }
 }
 
@@ -382,7 +350,7 @@ impl End {
 impl Queue {
     /// The store keeps the buffers of a request for good.
     fn lost(self: &Arc<Self>, id: DispatchId, transfers: &[Transfer]) {
-        self.lock().scheduler.complete(now(), id);
+        self.lock().dispatcher.complete(now(), id);
         for transfer in transfers {
             let Transfer { name, direction, urgency, slot, tries, .. } = *transfer;
             let without = Transfer { name, direction, urgency, slot, tries, buffers: Vec::new() };
@@ -460,11 +428,6 @@ pub(super) fn reading_here<T>(may_wait: MayWait, work: impl FnOnce() -> T) -> T 
 
 /// Requests at the store, however many it takes: enough for any drive.
 const DEPTH_MAX: u32 = 32;
-/// Times that a transfer is tried again: at one failure in a hundred, one in 10^12 transfers fails for good.
-const TRIES_MAX: u32 = 5;
-/// Pause in nanoseconds before the second retry, times the number of the retry. Shorter pauses fail with the store; longer ones
-/// keep a thread waiting for a page that the store would have by now.
-const RETRY_PAUSE_NS: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests;

@@ -103,6 +103,7 @@ impl Default for SwapOptions {
 
 /// What a swap, or a region of it, has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SwapReport {
     /// Faults, pages read ahead (`swap_ra`) and found of use (`swap_ra_hit`), and so on.
     pub stats: SwapStats,

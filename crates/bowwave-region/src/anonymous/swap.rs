@@ -33,7 +33,7 @@ use super::room::{DROPS_MAX, Room};
 use super::space::Space;
 use super::spill::OpenSpill;
 use super::transfers::{Staged, Transfers};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, report};
 use crate::signals::Serves;
 use crate::task::Bell;
 use crate::uffd::SYSTEM_PAGE;
@@ -289,7 +289,7 @@ impl Shared {
             } else {
                 "takes pages again"
             };
-            say(format_args!("bowwave: the spill {what}"));
+            report(format_args!("bowwave: the spill {what}"));
         }
     }
 
@@ -371,7 +371,7 @@ impl State {
     /// Makes a page fatal to touch, and says why, if it is known.
     fn poison(&mut self, shared: &Shared, page: u64) {
         if let Some(cause) = shared.failed.lock().unwrap_or_else(PoisonError::into_inner).get(&page) {
-            say(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
+            report(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
         }
         insist(|| shared.memory.poison(&(page..page + 1)));
         self.wake(shared, page);
@@ -513,17 +513,11 @@ pub(super) fn insist(mut work: impl FnMut() -> io::Result<()>) {
     let mut tries = 0u64;
     while let Err(error) = work() {
         if tries.is_multiple_of(TELL_EACH) {
-            say(format_args!("bowwave: the kernel does not move pages: {error}; trying again"));
+            report(format_args!("bowwave: the kernel does not move pages: {error}; trying again"));
         }
         tries += 1;
         thread::sleep(PAUSE);
     }
-}
-
-/// Tells people; nothing can be done where that fails.
-#[allow(clippy::print_stderr, reason = "there is no caller to tell")]
-fn say(message: fmt::Arguments<'_>) {
-    eprintln!("{message}");
 }
 
 /// Actions that there is memory for between steps.

@@ -159,7 +159,8 @@ fn faults_fail_reads_and_break_nothing() {
 
 /// Pages that were missing when threads read one file between them, a page each in turn.
 fn misses(shared: bool) -> u64 {
-    let mut machine = machine(Config { policy: Policy::Legacy, ..Config::default() }, Walk::PageByPage);
+    let mut machine =
+        machine(Config { policy: bowwave_baselines::LEGACY, ..Config::default() }, Walk::PageByPage);
     let file = machine.add_file("a", 1 << 20, 0);
     let threads = (0..2u64).map(|thread| Process {
         start: Instant(thread * 3_000_000),

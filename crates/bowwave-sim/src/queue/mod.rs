@@ -12,13 +12,13 @@
 mod order;
 mod pending;
 mod scheduled;
-mod slab;
 mod stats;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use bowwave_core::schedule::SchedulerStats;
+use bowwave_core::slab::NONE;
 use bowwave_core::{Instant, Urgency};
 
 pub use crate::device::queue::{Elevator, QueueConfig, QueueConfigError};
@@ -26,7 +26,6 @@ use crate::device::{Device, Direction, Done, Request, RequestId};
 use order::Order;
 use pending::{Part, Pending, Rest};
 use scheduled::Scheduled;
-use slab::NONE;
 pub use stats::{ClassDepth, QueueStats};
 
 /// A device and the requests that wait for it. See the [module](self) for how to drive it.
@@ -275,7 +274,7 @@ impl Queue {
     /// What the core's scheduler has counted, if it is that which decides.
     #[must_use]
     pub fn scheduler_stats(&self) -> Option<&SchedulerStats> {
-        self.scheduled.as_ref().map(|scheduled| scheduled.scheduler.stats())
+        self.scheduled.as_ref().map(|scheduled| scheduled.dispatcher.stats())
     }
 
     /// The device behind it.
@@ -419,7 +418,7 @@ impl Queue {
         self.at_device -= 1;
         self.places[item.direction as usize] -= 1;
         if let (Some(scheduled), Some(id)) = (&mut self.scheduled, item.dispatch) {
-            scheduled.complete(done.ended, id, item.end - item.start);
+            scheduled.complete(done.ended, id);
         }
         self.admit(done.ended);
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bowwave_core::Urgency;
 use bowwave_core::schedule::{self, Dispatch, DispatchId};
+use bowwave_core::slab::{NONE, Slab};
 
-use super::slab::{NONE, Slab};
 use crate::device::{Direction, Request, RequestId};
 
 /// What goes to the device as one request.
@@ -69,8 +69,8 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn new() -> Self {
         Self {
-            items: Slab::new(),
-            parts: Slab::new(),
+            items: Slab::default(),
+            parts: Slab::default(),
             sorted: BTreeSet::new(),
             oldest: NONE,
             newest: NONE,

@@ -6,6 +6,7 @@ use crate::device::Direction;
 
 /// Counts of a [`Queue`](super::Queue) since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueStats {
     /// Requests given to the device: reads, writes.
     pub requests: [u64; 2],

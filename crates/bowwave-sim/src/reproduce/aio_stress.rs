@@ -25,7 +25,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     for (row, random, published) in
         [("sequential", false, Pair::new(92.57, 92.54)), ("random", true, Pair::new(311.87, 312.15))]
     {
-        let legacy = stage(&testbed, Policy::Legacy, random)?;
+        let legacy = stage(&testbed, bowwave_baselines::LEGACY, random)?;
         let on_demand = stage(&testbed, Policy::OnDemand, random)?;
         let ours = Pair::new(legacy.seconds(), on_demand.seconds());
         let table = ("000", "aio-stress");

@@ -22,7 +22,7 @@ pub(super) struct Lab {
 }
 
 /// The two algorithms of the documents: what was there, and what replaced it.
-pub(super) const ALGORITHMS: [Policy; 2] = [Policy::Legacy, Policy::OnDemand];
+pub(super) const ALGORITHMS: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
 
 impl Lab {
     /// The documents' disk and host, with the defaults of 2.6.20.

@@ -5,7 +5,7 @@
 //! [0.5M data] [hole] [0.7M data] [1M data]`, and what must not become worse: reading in order, and at an even distance.
 //! `Before` is Lustre's engine without the ranges, on the same cache and device.
 
-use bowwave_core::{Clusters, Config, FileId, Instant, LustreStat, Policy, RangeConfig};
+use bowwave_core::{Clusters, Config, FileId, Instant, Policy, RangeConfig, readahead::RangeEvent};
 
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::device::DeviceSpec;
@@ -274,7 +274,7 @@ fn faults(
         max_us: row.latency_ns.max as f64 / 1e3,
         amplification: row.amplification,
         faults: machine.reads().0,
-        ranges: machine.cache().stats().lustre(LustreStat::MmapRangeRead),
+        ranges: RangeEvent::MmapRangeRead.of(&machine.cache().stats()),
     })
 }
 

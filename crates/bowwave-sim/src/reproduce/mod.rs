@@ -21,6 +21,8 @@ mod testbed;
 pub mod thrashing;
 mod tiotest;
 
+#[cfg(feature = "ablation")]
+pub use beyond::{Measured, Variant, ablate};
 pub use figure::{Bar, Figure, Pair};
 
 use bowwave_core::{ConfigError, Violation};
@@ -59,6 +61,7 @@ pub struct Outcome {
 
 /// Why an experiment could not be run: a fault of this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReproduceError {
     /// The cache refused its configuration.
     Config(ConfigError),
@@ -105,7 +108,14 @@ impl fmt::Display for ReproduceError {
     }
 }
 
-impl std::error::Error for ReproduceError {}
+impl std::error::Error for ReproduceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Violation(_) | Self::Device(_) => None,
+        }
+    }
+}
 
 impl From<ConfigError> for ReproduceError {
     fn from(error: ConfigError) -> Self {

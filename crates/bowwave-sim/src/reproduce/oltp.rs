@@ -80,7 +80,7 @@ const ASSUMED: Assumed = Assumed {
     think_ns: 150_000,
     disk_depth: 31,
     inside: 8,
-    on_demand: Policy::OnDemandPatch,
+    on_demand: bowwave_baselines::ON_DEMAND_PATCH,
     seeds: (1, 4),
 };
 
@@ -167,7 +167,7 @@ fn notes() -> Result<Vec<String>, ReproduceError> {
 /// Transactions a second with the old algorithm and the new, each the mean over the seeds.
 fn rates(transactions: u32, threads: u32, assumed: &Assumed) -> Result<Pair, ReproduceError> {
     let (first, count) = assumed.seeds;
-    let runs: Vec<(Policy, u64)> = [Policy::Legacy, assumed.on_demand]
+    let runs: Vec<(Policy, u64)> = [bowwave_baselines::LEGACY, assumed.on_demand]
         .into_iter()
         .flat_map(|policy| (first..first + count).map(move |seed| (policy, seed)))
         .collect();

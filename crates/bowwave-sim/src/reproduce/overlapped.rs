@@ -19,7 +19,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let mut figures = Vec::new();
     for file_mb in [500, 2000] {
         for kib in [8, 16, 32, 64, 128] {
-            let legacy = seconds(&testbed, Policy::Legacy, file_mb << 20, kib << 10)?;
+            let legacy = seconds(&testbed, bowwave_baselines::LEGACY, file_mb << 20, kib << 10)?;
             let on_demand = seconds(&testbed, Policy::OnDemand, file_mb << 20, kib << 10)?;
             let row = format!("{kib} KB reads of a {file_mb} MB file");
             let bar = if kib == 128 { Bar::GainFrom(0.98, 1.02) } else { Bar::GainFrom(0.996, 1.003) };
@@ -58,7 +58,7 @@ mod tests {
     fn overlapping_reads_take_either_algorithm_as_long() {
         let testbed = Testbed::of_2007().unwrap();
         let time = |policy| seconds(&testbed, policy, 100 << 20, 16 << 10).unwrap();
-        let (legacy, on_demand) = (time(Policy::Legacy), time(Policy::OnDemand));
+        let (legacy, on_demand) = (time(bowwave_baselines::LEGACY), time(Policy::OnDemand));
         assert!((on_demand / legacy - 1.0).abs() < 0.01, "{on_demand} against {legacy} s");
     }
 }

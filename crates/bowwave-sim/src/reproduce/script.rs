@@ -212,7 +212,7 @@ pub(super) fn both(
         play(&mut script);
         Ok::<_, ReproduceError>(script.seen())
     };
-    Ok([one(Policy::Legacy)?, one(Policy::OnDemand)?])
+    Ok([one(bowwave_baselines::LEGACY)?, one(Policy::OnDemand)?])
 }
 
 /// Decisions in a line, with those that repeat one another counted.

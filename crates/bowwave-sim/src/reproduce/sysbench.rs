@@ -46,7 +46,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
         [("sysbench fileio, first run", &FIRST[..], 1), ("sysbench fileio, second run", &SECOND[..], 2)]
     {
         let threads: Vec<u32> = rows.iter().map(|row| row.0).collect();
-        let legacy = seconds(&testbed, Policy::Legacy, &threads, seed)?;
+        let legacy = seconds(&testbed, bowwave_baselines::LEGACY, &threads, seed)?;
         let on_demand = seconds(&testbed, Policy::OnDemand, &threads, seed)?;
         for (&(threads, baseline, improved), (legacy, on_demand)) in
             rows.iter().zip(legacy.into_iter().zip(on_demand))
@@ -115,7 +115,7 @@ mod tests {
         let testbed = Testbed::of_2007().unwrap();
         // A cache of nothing to speak of, so that little has to be prepared.
         let testbed = Testbed { cache_mib: 8, device: "hdd:depth=31".to_owned(), ..testbed };
-        let legacy = seconds(&testbed, Policy::Legacy, &[1, 64], 1).unwrap();
+        let legacy = seconds(&testbed, bowwave_baselines::LEGACY, &[1, 64], 1).unwrap();
         let on_demand = seconds(&testbed, Policy::OnDemand, &[1, 64], 1).unwrap();
         assert!(on_demand[1] < on_demand[0] * 0.7, "{on_demand:?}");
         for (legacy, on_demand) in legacy.iter().zip(&on_demand) {

@@ -1,5 +1,7 @@
 //! Where things are in the file: header and trailer, to and from bytes.
 
+use crate::bytes::{u32_at, u64_at};
+
 /// First and last bytes of the file. The high bit keeps it from being taken for text.
 pub(super) const MAGIC: [u8; 8] = *b"\x89BWTRACE";
 /// The layout's number; readers refuse others.
@@ -113,14 +115,4 @@ impl Trailer {
         .into_iter()
         .try_fold(fixed, |sum, (count, bytes)| count.checked_mul(bytes as u64)?.checked_add(sum))
     }
-}
-
-/// The number at `at`, which the caller knows to be inside.
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
-}
-
-/// The number at `at`, which the caller knows to be inside.
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
 }

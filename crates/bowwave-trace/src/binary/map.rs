@@ -39,7 +39,7 @@ impl Bytes {
         }
         // Advice to other programs, not a condition: not every file system has locks.
         let _only_advice = file.try_lock_shared();
-        // SAFETY: a map is sound as long as nobody changes the file. Nothing of Rust can hold another process to that, so
+        // SAFETY: a map is sound as long as no process changes the file. Nothing of Rust can hold another process to that, so
         // we lean on what is left if someone does. Shrinking the file raises SIGBUS at the touch, which ends the process
         // before any byte is returned. Changing bytes can only give other bytes: they are plain `u8`s, every value is
         // valid, and readers copy each number out once (a row is loaded whole and then checked; tables are copied to the

@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::Path;
 
 use super::layout::{
-    FILE_BYTES, HEADER_BYTES, LONG, LONG_BYTES, ROW_BYTES, STREAM_BYTES, Trailer, check_header, u32_at,
-    u64_at,
+    FILE_BYTES, HEADER_BYTES, LONG, LONG_BYTES, ROW_BYTES, STREAM_BYTES, Trailer, check_header,
 };
 use super::map::Bytes;
+use crate::bytes::{u32_at, u64_at};
 use crate::error::Place;
 use crate::{Error, ErrorKind, Op, Record, Result};
 
@@ -82,7 +82,7 @@ impl Trace<Bytes> {
     /// If the file cannot be read or is not a whole binary trace.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let bytes = Bytes::open(path).map_err(|error| Error::from_io_at(&name, Place::Whole, error))?;
+        let bytes = Bytes::open(path).map_err(|error| Error::from_io(&name, Place::Whole, error))?;
         Self::new(bytes, name)
     }
 }
@@ -363,11 +363,7 @@ impl<B: AsRef<[u8]>> Iterator for Records<'_, B> {
 
     fn next(&mut self) -> Option<Result<Record>> {
         let mut record = Record::default();
-        match self.read(&mut record) {
-            Ok(true) => Some(Ok(record)),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
-        }
+        self.read(&mut record).map(|more| more.then_some(record)).transpose()
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Pattern, Random, Scatter, SpecError, Zipf};
 
 /// Regions of the file of [`Pattern::Oltp`].
 const REGIONS: u64 = 64;
-/// After one of so many reads of [`Pattern::Oltp`], the next block is read too.
+/// After one in this many reads of [`Pattern::Oltp`], the next block is read too.
 const ONE_IN: u64 = 8;
 
 /// A pattern under way.

@@ -3,7 +3,7 @@
 use super::{Repair, Repairs};
 use crate::{Op, Record};
 
-/// What is wrong with a line; its place is known to whoever reads lines.
+/// What is wrong with a line; the reader of lines adds the place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) column: Option<&'static str>,

@@ -15,6 +15,9 @@ const WIDTH: usize = 7;
 /// Bytes of a block in traces that number blocks and do not say how large they are; as large as a page.
 const PAGE_BLOCK: u64 = 4096;
 
+/// Makes an access of a line.
+type Take = fn(&Request<'_>, &mut Batch) -> Result<(), Fault>;
+
 /// How one format lays out its line.
 #[derive(Debug)]
 pub(super) struct Layout {
@@ -26,75 +29,46 @@ pub(super) struct Layout {
     commas: bool,
     /// Bytes of a block, where the format counts in blocks.
     block: u64,
-    take: fn(&Request<'_>, &mut Batch) -> Result<(), Fault>,
+    take: Take,
+}
+
+/// A layout with commas between its columns.
+const fn commas(names: &'static [&'static str], block: u64, take: Take) -> Layout {
+    Layout { names, more: false, commas: true, block, take }
+}
+
+/// A layout with blanks between its columns.
+const fn blanks(names: &'static [&'static str], block: u64, take: Take) -> Layout {
+    Layout { commas: false, ..commas(names, block, take) }
 }
 
 /// MSR Cambridge: `128166372003061629,hm,1,Read,383496192,32768,413`; times in 100 ns since 1601.
-pub(super) const MSR: Layout = Layout {
-    names: &["timestamp", "hostname", "disknumber", "type", "offset", "size", "responsetime"],
-    more: false,
-    commas: true,
-    block: 1,
-    take: msr,
-};
+pub(super) const MSR: Layout =
+    commas(&["timestamp", "hostname", "disknumber", "type", "offset", "size", "responsetime"], 1, msr);
 
 /// Alibaba Cloud block traces: `419,W,8792731648,16384,1577808144360767`; microseconds.
-pub(super) const ALIBABA: Layout = Layout {
-    names: &["device_id", "opcode", "offset", "length", "timestamp"],
-    more: false,
-    commas: true,
-    block: 1,
-    take: alibaba,
-};
+pub(super) const ALIBABA: Layout =
+    commas(&["device_id", "opcode", "offset", "length", "timestamp"], 1, alibaba);
 
 /// Tencent Cloud block storage: `1538323200,12910952,128,0,1063`; seconds, sectors, 0 read and 1 write.
-pub(super) const TENCENT: Layout = Layout {
-    names: &["timestamp", "offset", "size", "iotype", "volumeid"],
-    more: false,
-    commas: true,
-    block: SECTOR,
-    take: tencent,
-};
+pub(super) const TENCENT: Layout =
+    commas(&["timestamp", "offset", "size", "iotype", "volumeid"], SECTOR, tencent);
 
 /// Storage Performance Council: `0,303567,3584,w,0.000000`; blocks, bytes, seconds.
-pub(super) const SPC: Layout = Layout {
-    names: &["asu", "lba", "size", "opcode", "timestamp"],
-    more: true,
-    commas: true,
-    block: SECTOR,
-    take: spc,
-};
+pub(super) const SPC: Layout =
+    Layout { more: true, ..commas(&["asu", "lba", "size", "opcode", "timestamp"], SECTOR, spc) };
 
 /// vscsi traces as CSV: `1,5633898,2a,512,42932745`; seconds, a SCSI command in hexadecimal, bytes, sectors.
-pub(super) const VSCSI_CSV: Layout = Layout {
-    names: &["version", "time", "op", "size", "lbn"],
-    more: false,
-    commas: true,
-    block: SECTOR,
-    take: vscsi,
-};
+pub(super) const VSCSI_CSV: Layout = commas(&["version", "time", "op", "size", "lbn"], SECTOR, vscsi);
 
 /// ARC: `110765 64 0 0`; the first block, how many, something to ignore, the request's number.
-pub(super) const ARC: Layout = Layout {
-    names: &["start", "blocks", "ignored", "request"],
-    more: false,
-    commas: false,
-    block: PAGE_BLOCK,
-    take: arc,
-};
+pub(super) const ARC: Layout = blanks(&["start", "blocks", "ignored", "request"], PAGE_BLOCK, arc);
 
 /// LIRS: a block's number.
-pub(super) const LIRS: Layout =
-    Layout { names: &["block"], more: false, commas: false, block: PAGE_BLOCK, take: lirs };
+pub(super) const LIRS: Layout = blanks(&["block"], PAGE_BLOCK, lirs);
 
 /// MQSim: `11413000 0 657728 16 1`; nanoseconds, device, sector, sectors, 1 read and 0 write.
-pub(super) const MQSIM: Layout = Layout {
-    names: &["time", "device", "start", "sectors", "type"],
-    more: false,
-    commas: false,
-    block: SECTOR,
-    take: mqsim,
-};
+pub(super) const MQSIM: Layout = blanks(&["time", "device", "start", "sectors", "type"], SECTOR, mqsim);
 
 /// A line's columns, and the memory to make a file's name in.
 struct Request<'a> {

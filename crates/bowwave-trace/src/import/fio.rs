@@ -1,14 +1,21 @@
 //! fio's I/O logs (`write_iolog`), versions 2 and 3.
 
+use super::Parse;
 use super::batch::{Access, Batch, Fault};
 use super::repairs::Repair;
 use super::text::{fields, number, scaled, words};
-use super::{Parse, Version};
 use crate::Op;
 use crate::error::quoted;
 
 /// Bytes with which each version's log begins; the rest of the line is the version's number.
 const HEADS: [&[u8]; 2] = [b"fio version 2 iolog", b"fio version 3 iolog"];
+
+/// Version of the log's form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
 
 /// Whether a log that begins with `head` is fio's.
 pub(super) fn is_log(head: &[u8]) -> bool {

@@ -1,93 +1,53 @@
 //! The formats, their names, and how they are told apart.
 
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use super::{blkparse, columns, fio, strace, tracefs, vscsi};
+use crate::words::{texts, words};
 use crate::{HEADER, binary, oracle_general};
 
-/// What a trace can be written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// bowwave's own CSV.
-    Csv,
-    /// bowwave's own binary form, `.bwt`.
-    Binary,
-    /// fio's `write_iolog`, versions 2 and 3.
-    Fio,
-    /// A log of `strace`, with `-f`, `-t`, `-tt`, `-ttt`, `-r`, `-y`, `-T` or without.
-    Strace,
-    /// What `blkparse` prints by default.
-    Blkparse,
-    /// The kernel's page-cache events, as tracefs prints them.
-    Tracefs,
-    /// Block traces of MSR Cambridge.
-    Msr,
-    /// Block traces of Alibaba Cloud.
-    Alibaba,
-    /// Block traces of Tencent Cloud.
-    Tencent,
-    /// Block traces of the Storage Performance Council.
-    Spc,
-    /// Traces of the ARC paper, `.lis`.
-    Arc,
-    /// Traces of the LIRS paper, one block a line.
-    Lirs,
-    /// Traces for the simulator MQSim.
-    Mqsim,
-    /// vscsi traces, in either of their binary forms.
-    Vscsi,
-    /// vscsi traces as CSV.
-    VscsiCsv,
-    /// libCacheSim's oracleGeneral, which only its name can tell.
-    OracleGeneral,
+texts! {
+    /// What a trace can be written in.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Format,
+    /// Its name on the command line.
+    name {
+        /// bowwave's own CSV.
+        Csv = "csv",
+        /// bowwave's own binary form, `.bwt`.
+        Binary = "bwt",
+        /// fio's `write_iolog`, versions 2 and 3.
+        Fio = "fio",
+        /// A log of `strace`, with `-f`, `-t`, `-tt`, `-ttt`, `-r`, `-y`, `-T` or without.
+        Strace = "strace",
+        /// What `blkparse` prints by default.
+        Blkparse = "blkparse",
+        /// The kernel's page-cache events, as tracefs prints them.
+        Tracefs = "tracefs",
+        /// Block traces of MSR Cambridge.
+        Msr = "msr",
+        /// Block traces of Alibaba Cloud.
+        Alibaba = "alibaba",
+        /// Block traces of Tencent Cloud.
+        Tencent = "tencent",
+        /// Block traces of the Storage Performance Council.
+        Spc = "spc",
+        /// Traces of the ARC paper, `.lis`.
+        Arc = "arc",
+        /// Traces of the LIRS paper, one block a line.
+        Lirs = "lirs",
+        /// Traces for the simulator MQSim.
+        Mqsim = "mqsim",
+        /// vscsi traces, in either of their binary forms.
+        Vscsi = "vscsi",
+        /// vscsi traces as CSV.
+        VscsiCsv = "vscsi-csv",
+        /// libCacheSim's oracleGeneral, which only its name can tell.
+        OracleGeneral = "oracle-general",
+    }
 }
 
 impl Format {
-    /// Every format, in the order in which help lists them.
-    pub const ALL: [Self; 16] = [
-        Self::Csv,
-        Self::Binary,
-        Self::Fio,
-        Self::Strace,
-        Self::Blkparse,
-        Self::Tracefs,
-        Self::Msr,
-        Self::Alibaba,
-        Self::Tencent,
-        Self::Spc,
-        Self::Arc,
-        Self::Lirs,
-        Self::Mqsim,
-        Self::Vscsi,
-        Self::VscsiCsv,
-        Self::OracleGeneral,
-    ];
-
-    /// Its name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Csv => "csv",
-            Self::Binary => "bwt",
-            Self::Fio => "fio",
-            Self::Strace => "strace",
-            Self::Blkparse => "blkparse",
-            Self::Tracefs => "tracefs",
-            Self::Msr => "msr",
-            Self::Alibaba => "alibaba",
-            Self::Tencent => "tencent",
-            Self::Spc => "spc",
-            Self::Arc => "arc",
-            Self::Lirs => "lirs",
-            Self::Mqsim => "mqsim",
-            Self::Vscsi => "vscsi",
-            Self::VscsiCsv => "vscsi-csv",
-            Self::OracleGeneral => "oracle-general",
-        }
-    }
-
     /// The format of a trace that begins with the (unpacked) bytes `head` and is called `name`; `None` if it is none of
     /// these, or could be several.
     ///
@@ -182,32 +142,10 @@ fn is_oracle_general(name: &Path) -> bool {
 /// Lines that a format is told from: enough to pass what a traced program prints first.
 const LINES_MAX: usize = 100;
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Format {
-    type Err = UnknownFormat;
-
-    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
-        Self::ALL.into_iter().find(|format| format.name() == name).ok_or(UnknownFormat)
-    }
-}
-
-/// The word is not the name of a format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownFormat;
-
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("is not a format (one of ")?;
-        for (index, format) in Format::ALL.into_iter().enumerate() {
-            write!(f, "{}{format}", if index == 0 { "" } else { ", " })?;
-        }
-        f.write_str(")")
-    }
-}
-
-impl std::error::Error for UnknownFormat {}
+words!(
+    Format,
+    name,
+    /// The word is not the name of a format.
+    UnknownFormat,
+    "a format"
+);

@@ -36,7 +36,7 @@ impl Position {
 
 /// The file at `path`, if it can be one trace.
 pub(super) fn open(path: &Path, name: &str) -> Result<File> {
-    let refused = |error| Error::from_io_at(name, Place::Whole, error);
+    let refused = |error| Error::from_io(name, Place::Whole, error);
     let file = File::open(path).map_err(refused)?;
     if file.metadata().map_err(refused)?.is_dir() {
         return Err(refused(io::ErrorKind::IsADirectory.into()));
@@ -62,7 +62,7 @@ pub(super) fn unpack(
     name: &str,
     position: &Position,
 ) -> Result<(Bytes, Vec<u8>)> {
-    let refused = |error| Error::from_io_at(name, Place::Whole, error);
+    let refused = |error| Error::from_io(name, Place::Whole, error);
     let counted = Counted { input, position: position.clone() };
     let (head, rest) = peek(counted, 4).map_err(refused)?;
     let packed = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(head.clone()).chain(rest));
@@ -174,7 +174,7 @@ mod tests {
     fn unpacked(packed: &[u8]) -> Result<String> {
         let (mut bytes, _) = unpack(Cursor::new(packed.to_vec()), "x.zst", &Position::default())?;
         let mut text = String::new();
-        bytes.read_to_string(&mut text).map_err(|error| Error::from_io_at("x.zst", Place::Whole, error))?;
+        bytes.read_to_string(&mut text).map_err(|error| Error::from_io("x.zst", Place::Whole, error))?;
         Ok(text)
     }
 

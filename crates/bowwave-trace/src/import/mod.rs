@@ -8,8 +8,8 @@
 //! [`Record`]s in the order of the file. It holds one line at a time, whatever the size of the trace; for strace also the
 //! open descriptors of the traced processes.
 //!
-//! What is wrong with an input is one error with its line, or its record in binary formats. What can be mended without
-//! guessing is mended and counted: see [`Repair`].
+//! What is wrong with an input is one error with its line, or its record in binary formats. What can be repaired without
+//! guessing is repaired and counted: see [`Repair`].
 //!
 //! ```
 //! use std::io::Cursor;
@@ -117,13 +117,6 @@ pub enum TracefsEvents {
 /// Bytes of a row in the binary form.
 const BINARY_ROW_BYTES: u64 = 24;
 
-/// Version of a format that has two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Two,
-    Three,
-}
-
 /// Makes records of lines.
 trait Parse {
     /// Takes one line in, which is not blank.
@@ -142,10 +135,10 @@ trait Parse {
 pub fn open(path: &Path, format: Option<Format>, options: &Options) -> Result<Import> {
     let name = path.display().to_string();
     let mut file = input::open(path, &name)?;
-    let refused = |error| Error::from_io_at(&name, Place::Whole, error);
+    let refused = |error| Error::from_io(&name, Place::Whole, error);
     if matches!(format, None | Some(Format::Binary)) && input::is_binary(&mut file).map_err(refused)? {
         let bytes = binary::Bytes::open(path).map_err(refused)?;
-        let source = Source::Binary(Box::new(Trace::new(Held::Mapped(bytes), name.as_str())?), 0);
+        let source = Source::Binary(Box::new(Trace::new(bytes, name.as_str())?), 0);
         return Ok(Import::new(source, Format::Binary, &name, Position::default(), options));
     }
     from_reader(file, &name, format, options)
@@ -195,22 +188,7 @@ enum Source {
     Vscsi(Records<Bytes>),
     Oracle(oracle_general::Reader<Bytes>),
     /// A trace in the binary form, and the number of the next row.
-    Binary(Box<Trace<Held>>, u64),
-}
-
-/// The bytes of a trace in the binary form: in the file, or unpacked.
-enum Held {
-    Mapped(binary::Bytes),
-    Read(Vec<u8>),
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::Mapped(bytes) => bytes.as_ref(),
-            Self::Read(bytes) => bytes,
-        }
-    }
+    Binary(Box<Trace>, u64),
 }
 
 impl Source {
@@ -225,8 +203,8 @@ impl Source {
             }
             Format::Binary => {
                 let mut held = Vec::new();
-                bytes.read_to_end(&mut held).map_err(|error| Error::from_io_at(name, Place::Whole, error))?;
-                return Ok(Self::Binary(Box::new(Trace::new(Held::Read(held), name)?), 0));
+                bytes.read_to_end(&mut held).map_err(|error| Error::from_io(name, Place::Whole, error))?;
+                return Ok(Self::Binary(Box::new(Trace::new(held.into(), name)?), 0));
             }
             Format::Fio => Box::new(fio::Fio::default()),
             Format::Strace => Box::new(strace::Strace::default()),
@@ -300,6 +278,17 @@ impl Import {
         }
     }
 
+    /// The trace itself, if it is in the binary form.
+    ///
+    /// # Errors
+    /// The import, if the trace is in another form.
+    pub fn into_trace(self) -> std::result::Result<Trace, Box<Self>> {
+        match self.source {
+            Source::Binary(trace, _) => Ok(*trace),
+            source => Err(Box::new(Self { source, ..self })),
+        }
+    }
+
     /// The format to doubt, as long as nothing was found that shows that it is the right one.
     fn hint(&self) -> Option<Format> {
         (!self.any).then_some(self.format)
@@ -311,7 +300,7 @@ impl Import {
         self.format
     }
 
-    /// What was mended or left out so far; all of it once the trace has ended.
+    /// What was repaired or left out so far; all of it once the trace has ended.
     #[must_use]
     pub fn repairs(&self) -> &Repairs {
         &self.batch.repairs
@@ -329,11 +318,7 @@ impl Iterator for Import {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut record = Record::default();
-        match self.read(&mut record) {
-            Ok(true) => Some(Ok(record)),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
-        }
+        self.read(&mut record).map(|more| more.then_some(record)).transpose()
     }
 }
 
@@ -354,7 +339,7 @@ impl Wrong {
     /// The same with its place, and with a hint that follows what is wrong with a value or row.
     fn error(self, name: &str, place: Place, hint: Option<Format>) -> Error {
         let Fault { column, mut message } = match self {
-            Self::Io(error) => return Error::from_io_at(name, place, error),
+            Self::Io(error) => return Error::from_io(name, place, error),
             Self::Fault(fault) => fault,
         };
         if let Some(format) = hint {
@@ -396,7 +381,7 @@ fn next_line(
     outcome.map_err(Wrong::Fault)
 }
 
-/// Takes the next record in; false at the end of the input. A last one that is cut off is left out, if others came before.
+/// Takes the next record in; false at the end of the input. A truncated last record is left out, if others came before.
 fn next_record(records: &mut Records<Bytes>, batch: &mut Batch) -> std::result::Result<bool, Wrong> {
     match records.next_record(batch) {
         Err(RecordError::CutShort) if records.count > 0 => {
@@ -412,7 +397,7 @@ fn next_record(records: &mut Records<Bytes>, batch: &mut Batch) -> std::result::
     }
 }
 
-fn next_row(trace: &Trace<Held>, row: u64, record: &mut Record) -> Result<bool> {
+fn next_row(trace: &Trace, row: u64, record: &mut Record) -> Result<bool> {
     match trace.rows_from(row).next() {
         Some(Ok(row)) => trace.fill(row, record),
         Some(Err(bad)) => return Err(trace.error(bad)),

@@ -1,86 +1,47 @@
-//! What an importer mended or left out, counted.
+//! What an importer repaired or left out, counted.
 
 use std::fmt;
 
-/// Something in a foreign trace that an importer mends or leaves out instead of giving up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Repair {
-    /// A time before the one of the row before it, raised to that.
-    TimeRaised,
-    /// A last line or record that was cut off, left out.
-    CutShort,
-    /// A line of something else in between, such as a traced program's own output, left out.
-    ForeignLine,
-    /// A name that is not UTF-8; the bytes that are not were replaced.
-    NameNotText,
-    /// A request that neither reads nor writes nor flushes, left out.
-    OtherRequest,
-    /// A call on a descriptor that was opened before the log began and has no path in it, left out.
-    UnknownDescriptor,
-    /// A call at the position of a descriptor that was opened before the log began; it was taken to stand at 0.
-    UnknownPosition,
-    /// An appended write to a file whose size the log does not tell; it was taken to be what the log shows of it.
-    UnknownSize,
-    /// A call that the log begins and does not end, left out.
-    UnfinishedCall,
-    /// A process that could be the child of several others; it was taken to be that of the one that forked first.
-    UnknownParent,
-    /// A file mapped into memory: what was touched through the mapping is not in such a log.
-    MappedFile,
-    /// A submission to io_uring or Linux AIO: what was read through it is not in such a log.
-    UnseenSubmission,
-    /// An event that is not an access, such as a decision of the kernel's, left out.
-    OtherEvent,
-    /// A place where the log itself says that events were lost.
-    LostEvents,
-}
+use crate::words::texts;
 
-impl Repair {
-    /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 14] = [
-        Self::TimeRaised,
-        Self::CutShort,
-        Self::ForeignLine,
-        Self::NameNotText,
-        Self::OtherRequest,
-        Self::UnknownDescriptor,
-        Self::UnknownPosition,
-        Self::UnknownSize,
-        Self::UnfinishedCall,
-        Self::UnknownParent,
-        Self::MappedFile,
-        Self::UnseenSubmission,
-        Self::OtherEvent,
-        Self::LostEvents,
-    ];
-
+texts! {
+    /// Something in a foreign trace that an importer repairs or leaves out instead of failing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Repair,
     /// What was done, for people; a count follows.
-    #[must_use]
-    pub const fn description(self) -> &'static str {
-        match self {
-            Self::TimeRaised => "times that ran back, raised to the time of the row before",
-            Self::CutShort => "lines or records cut off at the end, left out",
-            Self::ForeignLine => "lines that are not of this format, left out",
-            Self::NameNotText => "names that are not UTF-8, mended",
-            Self::OtherRequest => "requests that neither read, write nor flush, left out",
-            Self::UnknownDescriptor => {
-                "calls on descriptors opened before the log began, left out (strace -y names their files)"
-            }
-            Self::UnknownPosition => {
-                "calls on descriptors opened before the log began, taken to stand at byte 0"
-            }
-            Self::UnknownSize => "writes appended to files of unknown size, taken to be what the log shows",
-            Self::UnfinishedCall => "calls that do not end in the log, left out",
-            Self::UnknownParent => "processes that several others could have forked, taken for the first's",
-            Self::MappedFile => "mappings of files, whose touches are not in such a log",
-            Self::UnseenSubmission => {
-                "submissions to io_uring or AIO, whose reads are not in such a log (blktrace and tracefs see them)"
-            }
-            Self::OtherEvent => "events that are not accesses, left out",
-            Self::LostEvents => {
-                "places where the recorder lost events, so that accesses are missing (give it a larger buffer)"
-            }
-        }
+    description {
+        /// A time before the one of the row before it, raised to that.
+        TimeRaised = "times that ran back, raised to the time of the row before",
+        /// A last line or record that was cut off, left out.
+        CutShort = "lines or records cut off at the end, left out",
+        /// A line of something else in between, such as a traced program's own output, left out.
+        ForeignLine = "lines that are not of this format, left out",
+        /// A name that is not UTF-8; the bytes that are not were replaced.
+        NameNotText = "names that are not UTF-8, mended",
+        /// A request that neither reads nor writes nor flushes, left out.
+        OtherRequest = "requests that neither read, write nor flush, left out",
+        /// A call on a descriptor that was opened before the log began and has no path in it, left out.
+        UnknownDescriptor =
+            "calls on descriptors opened before the log began, left out (strace -y names their files)",
+        /// A call at the position of a descriptor that was opened before the log began; it was taken to stand at 0.
+        UnknownPosition =
+            "calls on descriptors opened before the log began, taken to stand at byte 0",
+        /// An appended write to a file whose size the log does not tell; it was taken to be what the log shows of it.
+        UnknownSize = "writes appended to files of unknown size, taken to be what the log shows",
+        /// A call that the log begins and does not end, left out.
+        UnfinishedCall = "calls that do not end in the log, left out",
+        /// A process that could be the child of several others; it was taken to be that of the one that forked first.
+        UnknownParent = "processes that several others could have forked, taken for the first's",
+        /// A file mapped into memory: what was touched through the mapping is not in such a log.
+        MappedFile = "mappings of files, whose touches are not in such a log",
+        /// A submission to io_uring or Linux AIO: what was read through it is not in such a log.
+        UnseenSubmission =
+            "submissions to io_uring or AIO, whose reads are not in such a log (blktrace and tracefs see them)",
+        /// An event that is not an access, such as a decision of the kernel's, left out.
+        OtherEvent = "events that are not accesses, left out",
+        /// A place where the log itself says that events were lost.
+        LostEvents =
+            "places where the recorder lost events, so that accesses are missing (give it a larger buffer)",
     }
 }
 

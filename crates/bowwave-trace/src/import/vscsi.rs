@@ -6,6 +6,7 @@ use super::batch::{Access, Batch, Fault};
 use super::columns::scsi;
 use super::text::SECTOR;
 use crate::Op;
+use crate::bytes::{fill, u16_at, u32_at, u64_at};
 
 /// Bytes of the largest record.
 const RECORD_BYTES_MAX: usize = 40;
@@ -118,30 +119,4 @@ fn take(form: Form, record: &[u8], batch: &mut Batch) -> Result<(), Fault> {
     let offset = scaled("sector", sector, SECTOR)?;
     let access = Access { time_ns, pid: 0, op: Op::Read, file: b"disk", offset, length: length.into() };
     scsi(command.into(), batch, access)
-}
-
-/// Fills `record`, less only if the input ends.
-fn fill(input: &mut impl BufRead, record: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < record.len() {
-        match input.read(&mut record[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-fn u16_at(record: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([record[at], record[at + 1]])
-}
-
-fn u32_at(record: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(record, at)) | u32::from(u16_at(record, at + 2)) << 16
-}
-
-fn u64_at(record: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(record, at)) | u64::from(u32_at(record, at + 4)) << 32
 }

@@ -55,6 +55,7 @@ pub struct DiskCache {
 
 /// What a disk cache has done, in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiskStats {
     /// Requests served from the directory.
     pub hits: u64,

@@ -1,7 +1,7 @@
 //! A file system of our own to try the kernel on: an image on disk, a loop device over it, ext4 in it, and the files.
 //!
 //! Everything is mounted where only this thread sees it, the image has no name as soon as the device is over it, and the
-//! device goes with its last user: even a killed process leaves nothing but an empty folder and a trace instance, which
+//! device goes with its last user: even a killed process leaves only an empty directory and a trace instance, which
 //! the next run clears away.
 
 use std::fs::{self, File};
@@ -151,7 +151,7 @@ impl Lab {
         };
         let made = make();
         let device = made.map(|image| LoopDevice::attach(&image));
-        // From here on the device alone holds it, or nobody.
+        // From here on only the device holds it.
         let _not_made = fs::remove_file(&path);
         let device = device.map_err(failed(&format!("cannot make an image in {}", self.dir.display())))?;
         self.device =
@@ -167,7 +167,7 @@ impl Lab {
         if std::mem::take(&mut self.mounted)
             && let Err(error) = unmount(self.mount_point(), UnmountFlags::DETACH)
         {
-            crate::output::note(format_args!("cannot unmount {}: {error}", self.mount_point().display()));
+            note!("cannot unmount {}: {error}", self.mount_point().display());
         }
     }
 }
@@ -183,7 +183,7 @@ impl Drop for Lab {
             if let Err(error) = fs::remove_dir(&dir)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                crate::output::note(format_args!("{} is left behind: {error}", dir.display()));
+                note!("{} is left behind: {error}", dir.display());
             }
         }
     }
@@ -237,7 +237,7 @@ fn sweep_instances(tracefs: &Path) {
     }
 }
 
-/// Entries that a run made whose process is gone.
+/// Entries that ended runs have left.
 fn left_behind(parent: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let dead = |path: &PathBuf| {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use bowwave_baselines::LinuxConfig;
 use bowwave_core::{
-    Action, Advice, Cache, Config, Decision, Fault, FileId, FrameId, HandleId, Instant, LinuxConfig,
-    PageCount, PageIndex, PageRange, PageSize, Pattern, Policy, ReadOutcome, Reason, Request, Trigger,
-    Waiter,
+    Action, Advice, Cache, Config, Decision, Fault, FileId, FrameId, HandleId, Instant, PageCount, PageIndex,
+    PageRange, PageSize, Pattern, ReadOutcome, Reason, Request, Trigger, Waiter,
 };
 
 use super::event::Event;
@@ -36,7 +36,7 @@ pub(super) struct Outcome {
 /// Plays a script to a cache with policy `linux` and an instant device.
 pub(super) fn play(linux: LinuxConfig, script: &Script, target: Target) -> Result<Outcome, Failure> {
     let ra_pages = u32::try_from(script.ra).map_err(Failure::usage)?;
-    let config = Config { ra_pages, policy: Policy::Linux, linux, ..Config::default() };
+    let config = Config { ra_pages, policy: bowwave_baselines::linux(linux), ..Config::default() };
     let mut player = Player {
         cache: Cache::new(config).map_err(Failure::usage)?,
         target,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowwave_core::{Advice, PageRange, Pattern};
+use bowwave_core::{Advice, PageRange};
 use rustix::fs::{Advice as FileAdvice, fadvise};
 
 use super::ours::Expected;
@@ -16,7 +16,7 @@ use super::sys::{Mapping, PAGE};
 use super::tracing::Tracing;
 use crate::interrupt::Interrupt;
 
-/// Longest wait for pages on their way; the device is a file in memory or on a disk nearby.
+/// Longest wait for pages in flight; the device is a file in memory or on a disk nearby.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A file that is being read: its handles, and a look at what of it is in memory.
@@ -28,7 +28,7 @@ pub(super) struct Player<'a> {
     /// A mapping that is never touched.
     look: Mapping,
     buffer: Vec<u8>,
-    /// How long to wait for pages on their way.
+    /// How long to wait for pages in flight.
     patience: Duration,
 }
 
@@ -134,13 +134,9 @@ impl<'a> Player<'a> {
                 fadvise(&self.handle(handle)?.file, offset, std::num::NonZeroU64::new(length), advice)?;
             }
             Op::Touch { handle, page } => self.mapping(handle)?.touch(page),
-            Op::MapAdvise { handle, pattern } => self.advise(handle, pattern)?,
+            Op::MapAdvise { handle, pattern } => self.mapping(handle)?.advise(pattern)?,
         }
         Ok(())
-    }
-
-    fn advise(&mut self, handle: usize, pattern: Pattern) -> io::Result<()> {
-        self.mapping(handle)?.advise(pattern)
     }
 
     fn mapping(&mut self, handle: usize) -> io::Result<&mut Mapping> {

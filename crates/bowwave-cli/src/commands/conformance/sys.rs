@@ -15,7 +15,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 /// Bytes of a page of the kernel; the caller has checked it.
 pub(super) const PAGE: u64 = 4096;
 
-/// Gives this thread mounts of its own: what it mounts nobody else sees, and it goes away with the thread.
+/// Gives this thread mounts of its own, which no other process sees and which end with the thread.
 pub(super) fn private_mounts() -> io::Result<()> {
     #[expect(unsafe_code, reason = "unshare")]
     // SAFETY: a mount namespace of its own changes nothing that memory safety rests on; no files are unshared.
@@ -25,7 +25,7 @@ pub(super) fn private_mounts() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
-/// A block device over a file; the kernel frees it when nobody has it open or mounted any more.
+/// A block device over a file; the kernel frees it when it is no longer open or mounted.
 #[derive(Debug)]
 pub(super) struct LoopDevice {
     /// Kept open, so that the device stays between mounts.
@@ -71,7 +71,7 @@ impl LoopDevice {
         format!("/dev/loop{}", self.number)
     }
 
-    /// The folder of its settings.
+    /// The directory of its settings.
     pub(super) fn queue(&self) -> String {
         format!("/sys/block/loop{}/queue", self.number)
     }
@@ -199,7 +199,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "munmap")]
-        // SAFETY: this is the whole mapping, which nobody refers to any more.
+        // SAFETY: this is the whole mapping, and no reference into it is left.
         let unmapped = unsafe { munmap(self.start.as_ptr(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

@@ -119,7 +119,7 @@ impl Drop for Tracing {
             let _gone_anyway = fs::write(self.instance.join(events).join("enable"), "0");
         }
         if let Err(error) = fs::remove_dir(&self.instance) {
-            crate::output::note(format_args!("{} is left behind: {error}", self.instance.display()));
+            note!("{} is left behind: {error}", self.instance.display());
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Verdict {
     pub(super) first: Option<String>,
     /// Why they differ, where it is known.
     pub(super) reason: Option<&'static str>,
-    /// What the kernel decided at each step that had a decision, if asked for.
+    /// With `--decisions`: what the kernel decided at each step that had a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kernel: Option<Vec<String>>,
 }

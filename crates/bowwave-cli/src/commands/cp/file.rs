@@ -13,8 +13,8 @@ use super::place::{Destination, Tree};
 use super::target::{CHUNK_BYTES, Finish, Ordered, Target, Upload};
 use super::tasks::{From, Task};
 use super::transfer::{Input, transfer};
+use crate::Failure;
 use crate::output;
-use crate::{Failure, setup};
 
 /// What has become of a task.
 enum Outcome {
@@ -61,9 +61,6 @@ impl Task {
     }
 
     /// Whether the options have the file skipped.
-    ///
-    /// # Errors
-    /// If the destination cannot be looked at.
     pub(super) fn is_skipped(&self, crew: &Crew<'_>, destination: &Destination) -> Result<bool> {
         let Destination::Store(tree) = destination else { return Ok(false) };
         let Some(there) = self.there(crew, tree)? else { return Ok(false) };
@@ -95,7 +92,7 @@ impl Task {
     }
 
     fn copy(&self, crew: &Crew<'_>, destination: &Destination) -> std::result::Result<Outcome, Failure> {
-        let failed = |error: bowwave_backend::Error| setup::of_store(&error);
+        let failed = |error: bowwave_backend::Error| Failure::from(error);
         let Destination::Store(tree) = destination else { return self.to_stdout(crew) };
         let Some(store) = &tree.store else { return Ok(Outcome::Skipped) };
         let to = tree.path(&self.name);
@@ -165,7 +162,7 @@ impl Task {
             (EntryKind::Link, ErrorKind::IsADirectory) => {
                 Failure::failed("is a link to a directory, which is not followed")
             }
-            _ => setup::of_store(&error),
+            _ => Failure::from(error),
         })?;
         if entry.kind == EntryKind::Link {
             crew.more(object.size());
@@ -188,7 +185,7 @@ impl Task {
         to: &Path,
         opened: Option<&Opened>,
     ) -> std::result::Result<(Target, u64), Failure> {
-        let failed = |error: bowwave_backend::Error| setup::of_store(&error);
+        let failed = |error: bowwave_backend::Error| Failure::from(error);
         let Some(store) = &tree.store else { return Err(Failure::failed("there is no destination")) };
         if tree.writes == Writes::Whole {
             let mut upload = Upload::begin(store, to, !crew.args.no_clobber).map_err(failed)?;
@@ -207,7 +204,7 @@ impl Task {
             Before::Damaged => Some("the incomplete copy does not match the store's checksum"),
         };
         if let Some(why) = why.filter(|_| !crew.args.quiet) {
-            output::note(format_args!("{}: {why}; the copy begins anew", output::plain(&self.label())));
+            note!("{}: {why}; the copy begins anew", output::plain(&self.label()));
         }
         let found = file.found;
         if found > 0 {

@@ -86,9 +86,6 @@ pub(super) enum Before {
 impl PartFile {
     /// Opens the incomplete file of `path`, and finds out what of it is there. `local` is the directory of the store, if it has
     /// one.
-    ///
-    /// # Errors
-    /// As the store says; `Busy` if another command copies to the same name.
     pub(super) fn open(
         store: &Arc<dyn Backend>,
         path: &Path,
@@ -134,9 +131,6 @@ impl PartFile {
     }
 
     /// A range has been written.
-    ///
-    /// # Errors
-    /// As the store says.
     pub(super) fn wrote(&mut self, index: u64, sum: u32) -> Result<()> {
         let Some(at) = self.log_at else { return Ok(()) };
         let line = line(index, sum);
@@ -147,9 +141,6 @@ impl PartFile {
     }
 
     /// Gives the file its final name. All of its bytes are safe from a loss of power by then.
-    ///
-    /// # Errors
-    /// As the store says; `Exists` if it may not `replace`.
     pub(super) fn finish(
         &self,
         size: u64,

@@ -9,7 +9,8 @@ use bowwave_backend::{
 };
 
 use super::super::ls::name_of;
-use crate::{Failure, setup};
+use super::target::place;
+use crate::Failure;
 
 /// A source.
 #[derive(Debug)]
@@ -44,8 +45,8 @@ impl Source {
         if url == "-" {
             return Ok(Self::Stdin);
         }
-        let store = open_url(url, options).map_err(|error| setup::of_store(&error))?;
-        let root = store.stat("".as_ref()).map_err(|error| setup::of_store(&error))?;
+        let store = open_url(url, options)?;
+        let root = store.stat("".as_ref())?;
         Ok(Self::Store { url: url.to_owned(), store, root: Box::new(root) })
     }
 
@@ -54,9 +55,6 @@ impl Source {
     }
 
     /// Its name in a directory.
-    ///
-    /// # Errors
-    /// If it has none that a file can have.
     pub(super) fn name(&self) -> Result<PathBuf, Failure> {
         let url = match self {
             Self::Stdin => return Err(Failure::usage("standard input has no name").try_this("DST/NAME")),
@@ -66,8 +64,7 @@ impl Source {
         if is_inside(&name) && name.components().count() == 1 {
             return Ok(name);
         }
-        Err(Failure::usage(format_args!("{} has no name for a file in a directory", redacted(url)))
-            .try_this("DST/NAME"))
+        Err(usage!("{} has no name for a file in a directory", redacted(url)).try_this("DST/NAME"))
     }
 }
 
@@ -78,9 +75,6 @@ pub(super) fn is_inside(path: &Path) -> bool {
 
 impl Destination {
     /// Opens the destination of `sources`.
-    ///
-    /// # Errors
-    /// If it cannot take them.
     pub(super) fn open(
         url: &str,
         sources: &[Source],
@@ -132,35 +126,33 @@ impl Tree {
         } else {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let name = path.file_name().map(PathBuf::from);
-            let name = name.ok_or_else(|| Failure::usage(format_args!("{url} is no name of a file")))?;
+            let name = name.ok_or_else(|| usage!("{url} is no name of a file"))?;
             (parent.map_or_else(|| PathBuf::from("."), Path::to_owned), Some(name))
         };
         if wants_directory && !is_directory && !dry_run {
-            let failed =
-                |error| Failure::failed(format_args!("cannot create {}: {error}", directory.display()));
+            let failed = |error| failed!("cannot create {}: {error}", directory.display());
             fs::create_dir_all(&directory).map_err(failed)?;
         }
         // Absolute: a relative one may look like a URL.
         let named = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
-        let named =
-            named.to_str().ok_or_else(|| Failure::usage(format_args!("{url}: the name is not UTF-8")))?;
+        let named = named.to_str().ok_or_else(|| usage!("{url}: the name is not UTF-8"))?;
         let store = match open_url(named, options) {
             Ok(store) => Some(store),
             Err(error) if dry_run && wants_directory && error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(setup::of_store(&error)),
+            Err(error) => return Err(Failure::from(error)),
         };
         let writes = store.as_ref().map_or(Writes::Anywhere, |store| store.profile().writes);
         Ok(Self { url: directory.display().to_string(), store, local: Some(directory), file, writes })
     }
 
     fn remote(url: &str, wants_directory: bool, options: &Options) -> Result<Self, Failure> {
-        let store = open_url(url, options).map_err(|error| setup::of_store(&error))?;
+        let store = open_url(url, options)?;
         let writes = store.profile().writes;
         let is_directory = wants_directory
             || match store.stat("".as_ref()) {
                 Ok(root) => root.kind == EntryKind::Directory,
                 Err(error) if error.kind() == ErrorKind::NotFound => false,
-                Err(error) => return Err(setup::of_store(&error)),
+                Err(error) => return Err(Failure::from(error)),
             };
         if !is_directory && writes == Writes::Anywhere {
             let message = format!("{} is not a directory", store.url());
@@ -177,10 +169,7 @@ impl Tree {
 
     /// A path of the store, for messages.
     pub(super) fn place(&self, path: &Path) -> String {
-        match path.as_os_str().is_empty() {
-            true => self.url.clone(),
-            false => format!("{}/{}", self.url.trim_end_matches('/'), path.display()),
-        }
+        place(&self.url, path)
     }
 }
 

@@ -16,8 +16,8 @@ use md5::{Digest as _, Md5};
 use super::crew::Crew;
 use super::part::PartFile;
 use super::transfer::Writing;
-use crate::output::{self, written};
-use crate::{Failure, setup};
+use crate::Failure;
+use crate::output::written;
 
 /// The target of one file.
 #[derive(Debug)]
@@ -120,9 +120,6 @@ impl Target {
 
     /// Begins to write `bytes`, which `sink` hears the end of; where they are written at once, it is dropped, and the ranges
     /// are returned that are complete.
-    ///
-    /// # Errors
-    /// That of standard output.
     pub(super) fn write(
         &mut self,
         index: u64,
@@ -143,9 +140,6 @@ impl Target {
     }
 
     /// A range has been written.
-    ///
-    /// # Errors
-    /// As the store says.
     pub(super) fn wrote(&mut self, index: u64) -> Result<()> {
         match self {
             Self::Part { file, sums, .. } => match sums.remove(&index) {
@@ -157,16 +151,13 @@ impl Target {
     }
 
     /// Makes the file appear under its name, with all of its bytes.
-    ///
-    /// # Errors
-    /// As the store says; `Corrupt` if the store has other bytes than were sent.
     pub(super) fn finish(&self, crew: &Crew<'_>, how: Finish) -> std::result::Result<(), Failure> {
         match self {
             Self::Part { file, .. } => {
                 let finished = file.finish(how.size, how.mode, how.modified, how.replace);
-                finished.map_err(|error| setup::of_store(&error))
+                finished.map_err(Failure::from)
             }
-            Self::Whole(upload) => upload.finish(crew).map_err(|error| setup::of_store(&error)),
+            Self::Whole(upload) => upload.finish(crew).map_err(Failure::from),
             Self::Stdout(_) => written(io::stdout().lock().flush()),
         }
     }
@@ -200,9 +191,6 @@ impl Target {
 
 impl Upload {
     /// Begins a new version of the object at `path`.
-    ///
-    /// # Errors
-    /// As the store says; `Exists` if it may not `replace`.
     pub(super) fn begin(store: &Arc<dyn Backend>, path: &Path, replace: bool) -> Result<Self> {
         let how = OpenWrite { create: true, truncate: true, exclusive: !replace, ..OpenWrite::default() };
         let object = store.open_write(path, &how)?;
@@ -260,10 +248,7 @@ impl Upload {
         // Damaged, or a tag that is no MD5 sum, as that of an encrypted object: its bytes tell.
         self.compare()?;
         if !crew.tags_differ.swap(true, Ordering::Relaxed) && !crew.args.quiet {
-            output::note(format_args!(
-                "the tags of {} are no MD5 sums and are not compared",
-                self.store.url()
-            ));
+            note!("the tags of {} are no MD5 sums and are not compared", self.store.url());
         }
         Ok(())
     }
@@ -305,7 +290,7 @@ impl Upload {
     }
 
     fn place(&self) -> String {
-        place(self.store.as_ref(), &self.path)
+        place(self.store.url(), &self.path)
     }
 }
 
@@ -348,11 +333,12 @@ impl Ordered {
     }
 }
 
-/// A path of a store, for messages.
-pub(super) fn place(store: &dyn Backend, path: &Path) -> String {
-    match path.as_os_str().is_empty() {
-        true => store.url().to_owned(),
-        false => format!("{}/{}", store.url().trim_end_matches('/'), path.display()),
+/// A path of the store at `url`, for messages.
+pub(super) fn place(url: &str, path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        url.to_owned()
+    } else {
+        format!("{}/{}", url.trim_end_matches('/'), path.display())
     }
 }
 

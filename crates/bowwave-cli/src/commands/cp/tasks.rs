@@ -11,8 +11,8 @@ use super::crew::Crew;
 use super::part::is_part_name;
 use super::place::{Destination, Source, Tree, is_inside};
 use super::target::place;
+use crate::Failure;
 use crate::output::{self, Output};
-use crate::{Failure, setup};
 
 /// A file to copy.
 #[derive(Debug)]
@@ -34,14 +34,11 @@ impl Task {
     pub(super) fn label(&self) -> String {
         match &self.from {
             From::Stdin => "standard input".to_owned(),
-            From::Store { store, path, .. } => place(store.as_ref(), path),
+            From::Store { store, path, .. } => place(store.url(), path),
         }
     }
 
     /// Prints what would be copied.
-    ///
-    /// # Errors
-    /// That of standard output.
     pub(super) fn show(
         &self,
         crew: &Crew<'_>,
@@ -58,7 +55,7 @@ impl Task {
             }
             Ok(true) => Ok(()),
             Err(error) => {
-                crew.failed(self.label(), setup::of_store(&error));
+                crew.failed(self.label(), Failure::from(error));
                 Ok(())
             }
         }
@@ -138,7 +135,7 @@ impl Walk<'_> {
             match found {
                 Ok(entry) => self.found(path, entry),
                 Err(error) => {
-                    self.crew.failed(place(store.as_ref(), path), setup::of_store(&error));
+                    self.crew.failed(place(store.url(), path), Failure::from(error));
                     ControlFlow::Continue(())
                 }
             }
@@ -150,12 +147,12 @@ impl Walk<'_> {
                 let message = format!("{names} names are no paths of files and are not copied");
                 self.crew.failed(store.url(), Failure::failed(message));
             }
-            Err(error) => self.crew.failed(store.url(), setup::of_store(&error)),
+            Err(error) => self.crew.failed(store.url(), Failure::from(error)),
         }
     }
 
     fn found(&mut self, path: &Path, entry: Entry) -> ControlFlow<()> {
-        let label = || place(self.store.as_ref(), path);
+        let label = || place(self.store.url(), path);
         if !is_inside(path) {
             self.crew.failed(label(), Failure::failed("the name leads out of the directory"));
             return ControlFlow::Continue(());
@@ -194,7 +191,7 @@ impl Walk<'_> {
             _ if self.crew.args.dry_run => {}
             (Writes::Anywhere, Some(store)) => {
                 if let Err(error) = self.crew.make_directories(store.as_ref(), path) {
-                    self.crew.failed(self.tree.place(path), setup::of_store(&error));
+                    self.crew.failed(self.tree.place(path), Failure::from(error));
                 }
             }
             (Writes::Whole, _) if !path.as_os_str().is_empty() => self.empty = Some(path.to_owned()),
@@ -221,7 +218,7 @@ impl Walk<'_> {
             created => created,
         };
         if let Err(error) = created {
-            self.crew.failed(self.tree.place(&directory), setup::of_store(&error));
+            self.crew.failed(self.tree.place(&directory), Failure::from(error));
         }
     }
 }

@@ -21,7 +21,7 @@ use bowwave_core::network::{Failure as Failed, Retry, RetryLimits, Verdict};
 
 use super::crew::{Crew, Moved, Permit};
 use super::target::Target;
-use crate::{Failure, setup};
+use crate::Failure;
 
 /// Where the bytes come from.
 #[derive(Debug)]
@@ -32,9 +32,6 @@ pub(super) enum Input<'a> {
 }
 
 /// Copies all of `input` that `target` does not have yet.
-///
-/// # Errors
-/// As source and target have it, or if the user interrupts. The target is as far as it came.
 pub(super) fn transfer(
     crew: &Crew<'_>,
     limits: RetryLimits,
@@ -148,7 +145,7 @@ impl<'a> Transfer<'a> {
 
     fn refuse(&mut self, error: &Error) {
         self.target.failed(error);
-        self.fail(|| setup::of_store(error));
+        self.fail(|| Failure::from(error));
     }
 
     /// Begins to read ranges, in order, as long as there is memory for more.
@@ -193,18 +190,21 @@ impl<'a> Transfer<'a> {
                     }
                     Err(error) => {
                         self.ranges.remove(&index);
-                        self.fail(|| Failure::failed(format_args!("cannot read standard input: {error}")));
+                        self.fail(|| failed!("cannot read standard input: {error}"));
                     }
                 },
             }
         }
     }
 
+    fn teller(&self, index: u64) -> Teller {
+        Teller { index, events: Some(self.events.clone()) }
+    }
+
     fn read(&mut self, index: u64, offset: u64, buf: ReadBuf) {
         let Input::Object(source) = &self.input else { return };
         let sink = Reading {
-            index,
-            events: Some(self.events.clone()),
+            teller: self.teller(index),
             unwanted: Arc::clone(&self.unwanted),
             counts: self.counts.clone(),
             progressed: 0,
@@ -214,7 +214,7 @@ impl<'a> Transfer<'a> {
 
     /// Writes a range, or the rest of one.
     fn write(&mut self, index: u64, offset: u64, buf: WriteBuf) {
-        let sink = Writing { index, events: Some(self.events.clone()) };
+        let sink = Writing(self.teller(index));
         match self.target.write(index, offset, buf, sink) {
             Ok(written) => {
                 for index in written {
@@ -361,23 +361,34 @@ fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Passes the end of a read on.
-struct Reading {
+/// Tells how a request has ended; dropped before that, that the store dropped the request.
+struct Teller {
     index: u64,
-    /// Until it has ended.
+    /// Until it has told.
     events: Option<SyncSender<Event>>,
-    unwanted: Arc<AtomicBool>,
-    counts: Option<Moved>,
-    progressed: usize,
 }
 
-impl Reading {
+impl Teller {
     fn tell(&mut self, event: Event) {
         if let Some(events) = self.events.take() {
             // There is space for one event of each range; without a receiver nothing is to be told.
             events.try_send(event).ok();
         }
     }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.tell(Event::Lost { index: self.index });
+    }
+}
+
+/// Passes the end of a read on.
+struct Reading {
+    teller: Teller,
+    unwanted: Arc<AtomicBool>,
+    counts: Option<Moved>,
+    progressed: usize,
 }
 
 impl ReadSink for Reading {
@@ -389,8 +400,8 @@ impl ReadSink for Reading {
     }
 
     fn done(mut self: Box<Self>, buf: ReadBuf, result: Result<usize>) {
-        let (index, progressed) = (self.index, self.progressed);
-        self.tell(Event::Read { index, buf, result, progressed });
+        let (index, progressed) = (self.teller.index, self.progressed);
+        self.teller.tell(Event::Read { index, buf, result, progressed });
     }
 
     fn unwanted(&self) -> Option<Arc<AtomicBool>> {
@@ -398,45 +409,20 @@ impl ReadSink for Reading {
     }
 }
 
-impl Drop for Reading {
-    fn drop(&mut self) {
-        let index = self.index;
-        self.tell(Event::Lost { index });
-    }
-}
-
 /// Passes the end of a write on.
-pub(super) struct Writing {
-    index: u64,
-    /// Until it has ended.
-    events: Option<SyncSender<Event>>,
-}
+pub(super) struct Writing(Teller);
 
 impl Writing {
     /// Ends without an event.
     pub(super) fn forget(mut self) {
-        self.events = None;
-    }
-
-    fn tell(&mut self, event: Event) {
-        if let Some(events) = self.events.take() {
-            // As above.
-            events.try_send(event).ok();
-        }
+        self.0.events = None;
     }
 }
 
 impl WriteSink for Writing {
     fn done(mut self: Box<Self>, buf: WriteBuf, result: Result<usize>) {
-        let index = self.index;
-        self.tell(Event::Wrote { index, buf, result });
-    }
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        let index = self.index;
-        self.tell(Event::Lost { index });
+        let index = self.0.index;
+        self.0.tell(Event::Wrote { index, buf, result });
     }
 }
 

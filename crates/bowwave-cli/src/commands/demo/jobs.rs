@@ -29,7 +29,7 @@ pub(super) struct Job {
 enum Order {
     /// From front to back, in reads of 128 KiB, as `cat` and `md5sum` do.
     Sequential,
-    /// So many reads of 4 KiB, anywhere.
+    /// This many reads of 4 KiB, anywhere.
     Random(u64),
 }
 
@@ -83,7 +83,7 @@ impl Job {
                     thread::Builder::new()
                         .name(format!("reader-{reader}"))
                         .spawn_scoped(scope, move || self.read(reader, place, interrupt, done))
-                        .map_err(|error| Failure::failed(format_args!("cannot start a thread: {error}")))
+                        .map_err(|error| failed!("cannot start a thread: {error}"))
                 })
                 .collect();
             while readers.iter().any(|reader| reader.as_ref().is_ok_and(|reader| !reader.is_finished())) {
@@ -118,10 +118,10 @@ impl Job {
             read_exactly(&file, offset, bytes)?;
             pattern::fill(seed, offset, right);
             if bytes != right {
-                return Err(Failure::failed(format_args!(
+                return Err(failed!(
                     "{}: wrong bytes at {offset}: this is a defect of bowwave or of this machine's memory",
                     name.display()
-                )));
+                ));
             }
             done.fetch_add(len as u64, Ordering::Relaxed);
         }
@@ -157,7 +157,7 @@ fn read_exactly(file: &Reading<'_>, offset: u64, buffer: &mut [u8]) -> Result<()
     let mut got = 0;
     while got < buffer.len() {
         match file.read_at(offset + got as u64, &mut buffer[got..])? {
-            0 => return Err(Failure::failed(format_args!("a file ends at {}", offset + got as u64))),
+            0 => return Err(failed!("a file ends at {}", offset + got as u64)),
             bytes => got += bytes,
         }
     }

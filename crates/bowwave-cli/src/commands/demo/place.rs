@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bowwave_engine::Store;
 use bowwave_fuse::{Mount, MountOptions};
 
+use crate::Failure;
 use crate::logging;
 use crate::mounted::Calls;
-use crate::{Failure, setup};
 
 /// Where files are opened.
 #[derive(Debug)]
@@ -58,9 +58,7 @@ impl Place {
                 let file = fs::File::open(&path).map_err(|error| of_system(&path, &error))?;
                 Ok(Reading::Mounted(file, &mounted.dir))
             }
-            Self::Process(store) => {
-                store.open(name).map(Reading::Process).map_err(|error| setup::of_engine(&error))
-            }
+            Self::Process(store) => store.open(name).map(Reading::Process).map_err(Failure::from),
         }
     }
 }
@@ -70,7 +68,7 @@ impl Reading<'_> {
     pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Failure> {
         match self {
             Self::Mounted(file, dir) => file.read_at(buffer, offset).map_err(|error| of_system(dir, &error)),
-            Self::Process(file) => file.read_at(offset, buffer).map_err(|error| setup::of_engine(&error)),
+            Self::Process(file) => file.read_at(offset, buffer).map_err(Failure::from),
         }
     }
 }
@@ -83,7 +81,7 @@ impl Drop for Mounted {
     }
 }
 
-/// An empty directory that nobody else has.
+/// An empty directory of this process.
 fn new_directory() -> Result<PathBuf, Failure> {
     let base = std::env::temp_dir();
     for number in 0..1000 {
@@ -92,14 +90,14 @@ fn new_directory() -> Result<PathBuf, Failure> {
             Ok(()) => return Ok(dir),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => {
-                return Err(Failure::failed(format_args!("cannot make {}: {error}", dir.display()))
+                return Err(failed!("cannot make {}: {error}", dir.display())
                     .try_this("TMPDIR=/some/folder bowwave demo"));
             }
         }
     }
-    Err(Failure::failed(format_args!("{}: too many directories of demos", base.display())))
+    Err(failed!("{}: too many directories of demos", base.display()))
 }
 
 fn of_system(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format_args!("{}: {error}", path.display()))
+    failed!("{}: {error}", path.display())
 }

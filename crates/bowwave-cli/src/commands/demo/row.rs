@@ -1,9 +1,7 @@
 //! What the demo has shown: rows, a table, a sentence.
 
-use bowwave_engine::EngineStats;
 use serde::Serialize;
 
-use super::jobs::Job;
 use crate::commands::read;
 use crate::table::{Align, Keep, Table};
 
@@ -31,22 +29,6 @@ pub(super) struct Row {
     /// Time without readahead over time with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) speedup: Option<f64>,
-}
-
-impl Row {
-    /// Fills in what was measured.
-    pub(super) fn measured(self, job: &Job, seconds: f64, stats: &EngineStats) -> Self {
-        let bytes = job.bytes();
-        Self {
-            seconds,
-            requests: stats.store.requests,
-            bytes_fetched: stats.store.bytes_fetched,
-            bytes_wanted: bytes,
-            amplification: stats.store.bytes_fetched as f64 / bytes as f64,
-            bytes_checked: bytes,
-            ..self
-        }
-    }
 }
 
 /// The rows for people.

@@ -147,7 +147,7 @@ impl Explainer {
                         woken = result.is_ok();
                         self.frames = result.unwrap_or_default();
                     }
-                    // No file has places, and nothing is asked for twice.
+                    // No file has offset-mapped frames, and nothing is requested twice.
                     Action::Promote { .. }
                     | Action::Cancel { .. }
                     | Action::Unmap { .. }

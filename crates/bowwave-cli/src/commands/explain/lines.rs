@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use bowwave_core::{Detector, Scores, Trigger};
+use bowwave_core::{Detector, Scores};
 use bowwave_trace::Record;
 use serde::Serialize;
 
 use super::decisions::Explained;
 use crate::Failure;
-use crate::output::Output;
+use crate::output::{Output, plain};
 
 /// Prints decisions as they come.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Lines<'a> {
     json: bool,
 }
 
-/// A decision as `--json` prints it; a contract with whoever reads it.
+/// A decision as `--json` prints it; a contract with its readers.
 #[derive(Serialize)]
 struct Line<'a> {
     access: u64,
@@ -32,7 +32,7 @@ struct Line<'a> {
     async_size: u64,
     submitted: &'a [[u64; 2]],
     mark: Option<u64>,
-    /// Of policies with detectors: how well each has foretold the reads so far, from 0 to [`Scores::MAX`].
+    /// Of policies with detectors: how well each has predicted the reads so far, from 0 to [`Scores::MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
     detectors: Option<BTreeMap<&'static str, u8>>,
 }
@@ -72,14 +72,14 @@ impl<'a> Lines<'a> {
             file: &record.file,
             page: decision.page.0,
             req_pages: decision.req_pages.0,
-            trigger: trigger_name(decision.trigger),
+            trigger: decision.trigger.name(),
             reason: decision.plan.reason.name(),
             start: window.start.0,
             size: window.size.0,
             async_size: window.async_size.0,
             submitted: &submitted,
             mark: decision.mark.map(|page| page.0),
-            detectors: decision.plan.scores.map(detectors),
+            detectors: decision.plan.scores().map(detectors),
         };
         if self.json { self.output.json_line(&line) } else { self.output.line(line.for_people()) }
     }
@@ -93,7 +93,7 @@ impl Line<'_> {
         let [start, size, ahead] = &window;
         let runs: Vec<String> = self.submitted.iter().map(|[start, end]| format!("{start}..{end}")).collect();
         let mark = self.mark.map_or_else(|| "-".to_owned(), |page| page.to_string());
-        let file: String = self.file.chars().flat_map(printable).collect();
+        let file = plain(self.file);
         columns(
             [access, pid, page, req, self.trigger, self.reason, start, size, ahead],
             if runs.is_empty() { "-".to_owned() } else { runs.join(",") }.as_str(),
@@ -111,21 +111,6 @@ fn columns(cells: [&str; 9], submitted: &str, mark: &str, file: &str) -> String 
     )
 }
 
-/// Control characters escaped, so that a file name cannot break the line.
-pub(super) fn printable(letter: char) -> impl Iterator<Item = char> {
-    let escaped = letter.is_control().then(|| letter.escape_debug());
-    let plain = (!letter.is_control()).then_some(letter);
-    escaped.into_iter().flatten().chain(plain)
-}
-
 fn detectors(scores: Scores) -> BTreeMap<&'static str, u8> {
     Detector::ALL.into_iter().map(|detector| (detector.name(), scores.of(detector))).collect()
-}
-
-fn trigger_name(trigger: Trigger) -> &'static str {
-    match trigger {
-        Trigger::Miss => "miss",
-        Trigger::Mark => "mark",
-        Trigger::Advice => "advice",
-    }
 }

@@ -86,9 +86,6 @@ impl Served {
 }
 
 /// Serves the trace and prints the dispatches; the number of rows that mean nothing here.
-///
-/// # Errors
-/// If the trace cannot be read or served, or standard output cannot be written.
 pub(super) fn run(args: &super::Args, scheduler: &str) -> Result<u64, Failure> {
     let (spec, scheduler) = args.served.setup(scheduler)?;
     let mut input = Input::open(&args.trace, args.format)?;

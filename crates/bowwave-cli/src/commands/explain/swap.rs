@@ -12,10 +12,9 @@ use bowwave_core::{Instant, PageCount, PageIndex, PageRange, PageSize, Waiter};
 use bowwave_trace::{Op, Record};
 use serde::Serialize;
 
-use super::lines::printable;
 use super::{Args, Input};
 use crate::Failure;
-use crate::output::{self, Output};
+use crate::output::{Output, plain};
 
 /// Bytes of a page.
 const PAGE: PageSize = PageSize::KIB_4;
@@ -61,7 +60,7 @@ struct Line<'a> {
     pages: Vec<(u64, &'a str, u64)>,
 }
 
-/// The pager and who its regions are.
+/// The pager, and the process and file of each of its regions.
 struct Explainer {
     pager: Pager,
     region_pages: u64,
@@ -80,7 +79,7 @@ pub(super) fn run(args: &Args, policy: SwapPolicy) -> Result<(), Failure> {
         .and_then(|input| explain(explainer, input, args.json, &mut output));
     let left_out = output.finish(outcome)?;
     if left_out > 0 {
-        output::note(format_args!("{left_out} rows do not touch memory and were left out"));
+        note!("{left_out} rows do not touch memory and were left out");
     }
     Ok(())
 }
@@ -100,7 +99,7 @@ fn explain(mut explainer: Explainer, input: Input, json: bool, output: &mut Outp
         if matches!(record.op, Op::Read | Op::Write | Op::Fsync | Op::Plan) {
             left_out += 1;
         } else {
-            let at = |message: String| Failure::failed(format_args!("{name}: row {access}: {message}"));
+            let at = |message: String| failed!("{name}: row {access}: {message}");
             explainer.row(&record).map_err(at)?;
             for (decision, reads) in &explainer.decided {
                 let line = explainer.line(access, &record, decision, reads);
@@ -110,7 +109,7 @@ fn explain(mut explainer: Explainer, input: Input, json: bool, output: &mut Outp
         access += 1;
     }
     for (repair, count) in rows.repairs().iter() {
-        output::note(format_args!("{}: {count}", repair.description()));
+        note!("{}: {count}", repair.description());
     }
     Ok(left_out)
 }
@@ -263,7 +262,7 @@ impl Line<'_> {
         let numbers = [self.access, self.pid, self.page, self.slot].map(|number| number.to_string());
         let window = [self.start, self.count, self.size].map(|number| number.to_string());
         let runs: Vec<String> = self.slots.iter().map(|[start, end]| format!("{start}..{end}")).collect();
-        let file: String = self.file.chars().flat_map(printable).collect();
+        let file = plain(self.file);
         let ([access, pid, page, slot], [start, count, size]) = (&numbers, &window);
         columns([access, pid, page, slot, self.reason, start, count, size], &runs.join(","), &file)
     }

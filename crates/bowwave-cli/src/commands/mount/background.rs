@@ -3,7 +3,7 @@
 //! ```text
 //!   bowwave mount -d …  ──starts──►  bowwave mount --tell-ready -d …
 //!         ▲  waits                        │ opens, mounts
-//!         ├──── "ready" on stdout ────────┤ then leaves session, terminal and folder
+//!         ├──── "ready" on stdout ────────┤ then leaves session, terminal, directory
 //!         └──── or exit code, stderr ─────┘
 //! ```
 
@@ -22,8 +22,7 @@ use crate::{Failure, output};
 /// mount lives.
 pub(super) fn start(args: &Args) -> Result<(), Failure> {
     let url = &args.url;
-    let failed =
-        |error: io::Error| Failure::failed(format_args!("cannot start the mount's process: {error}"));
+    let failed = |error: io::Error| failed!("cannot start the mount's process: {error}");
     let program = std::env::current_exe().map_err(failed)?;
     let mut arguments = std::env::args_os().skip(1);
     let mut command = Command::new(program);
@@ -48,10 +47,10 @@ pub(super) fn start(args: &Args) -> Result<(), Failure> {
     if let Some(access) = line.trim_end().strip_prefix(READY) {
         let dir = args.dir.display();
         if !args.log.is_quiet() {
-            output::note(format_args!(
+            note!(
                 "mounted at {dir}, {access}, by process {}; end it with 'bowwave umount {dir}'",
                 child.id()
-            ));
+            );
         }
         return Ok(());
     }
@@ -75,7 +74,7 @@ pub(super) fn hide(url: &str) -> Result<(), Failure> {
     if !may_hold_secret(url) || !arguments.iter().any(|argument| argument == url) {
         return Ok(());
     }
-    let failed = |error: io::Error| Failure::failed(format_args!("cannot hide the URL: {error}"));
+    let failed = |error: io::Error| failed!("cannot hide the URL: {error}");
     let program = std::env::current_exe().map_err(failed)?;
     let own_name = arguments.remove(0);
     let mut command = Command::new(program);
@@ -103,19 +102,18 @@ fn may_hold_secret(url: &str) -> bool {
 /// Tells a user something before the mount is ready: through the process that started us, if we go to the background.
 pub(super) fn note(tell_ready: bool, note: &str) -> Result<(), Failure> {
     if !tell_ready {
-        output::note(format_args!("{note}"));
+        note!("{note}");
         return Ok(());
     }
     let mut stdout = io::stdout();
     writeln!(stdout, "{NOTE}{note}")
         .and_then(|()| stdout.flush())
-        .map_err(|error| Failure::failed(format_args!("cannot write to standard output: {error}")))
+        .map_err(|error| failed!("cannot write to standard output: {error}"))
 }
 
-/// Leaves the terminal and the folder we were started from, and tells who started us that the mount is ready, and what can
-/// be done in it.
+/// Leaves the terminal and the current directory, and tells the parent that the mount is ready, with its `access`.
 pub(super) fn detach(access: &str) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::failed(format_args!("cannot go to the background: {error}"));
+    let failed = |error: io::Error| failed!("cannot go to the background: {error}");
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
     // The leader of a session, which we may be already, cannot found another.
     let _already_leader = rustix::process::setsid();

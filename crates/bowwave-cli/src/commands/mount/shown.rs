@@ -55,14 +55,14 @@ impl ShownArgs {
         if profile.writes == Writes::Anywhere || profile.kind.ends_with("file") {
             let why = "this store has owners, modes and times of its own, which are shown";
             return match self.given() {
-                Some(option) => Err(Failure::usage(format_args!("{option}: {url}: {why}; leave it out"))),
+                Some(option) => Err(usage!("{option}: {url}: {why}; leave it out")),
                 None => Ok(Metadata::Refuse),
             };
         }
         match self.metadata {
-            Some(Keeping::Store) if !profile.attributes => Err(Failure::usage(format_args!(
+            Some(Keeping::Store) if !profile.attributes => Err(usage!(
                 "--metadata store: {url}: only S3 can store modes, owners and times; use --metadata ignore or refuse"
-            ))),
+            )),
             Some(Keeping::Refuse) => Ok(Metadata::Refuse),
             Some(Keeping::Store) | None if profile.attributes => Ok(Metadata::Store),
             _ => Ok(Metadata::Ignore),

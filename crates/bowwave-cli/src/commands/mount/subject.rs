@@ -128,7 +128,7 @@ impl Subject for Mounted {
             }
             "dirty_limit" => {
                 let dirty_bytes = values::positive_size(value).map_err(wrong)?;
-                // As without --dirty-background, where the one that holds no longer fits.
+                // As without --dirty-background, where the present value no longer fits.
                 let dirty_background_bytes = match tuning.dirty_background_bytes {
                     bytes if bytes < dirty_bytes => bytes,
                     _ => dirty_bytes / 2,

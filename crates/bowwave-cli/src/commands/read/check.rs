@@ -74,11 +74,11 @@ impl Checker {
                 }
                 let wrong =
                     bytes.iter().zip(expected.iter()).position(|(got, want)| got != want).unwrap_or(0);
-                Err(Failure::failed(format_args!(
+                Err(failed!(
                     "{}: the byte at {} is wrong: this is a defect of bowwave or of this machine's memory",
                     job.path.display(),
                     offset + wrong as u64
-                )))
+                ))
             }
         }
     }

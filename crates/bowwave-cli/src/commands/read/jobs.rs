@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bowwave_engine::{EntryKind, Store};
 
 use super::pattern::{Pattern, Shape, Span};
-use crate::{Failure, setup};
+use crate::Failure;
 
 /// A part of a file for one thread to read through a handle of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub(super) struct Share {
 
 /// The jobs of a store: parts of its file, or its files in turn.
 pub(super) fn jobs(store: &Store, share: Share) -> Result<Vec<Job>, Failure> {
-    let root = store.stat(Path::new("")).map_err(|error| setup::of_engine(&error))?;
+    let root = store.stat(Path::new(""))?;
     let files = match root.kind {
         EntryKind::Directory => files(store)?,
         _ => vec![(PathBuf::new(), root.size)],
     };
     if files.is_empty() {
-        return Err(Failure::failed(format_args!("{}: there is no file to read", store.url()))
+        return Err(failed!("{}: there is no file to read", store.url())
             .try_this("the URL of a file, or of a folder with files"));
     }
     let jobs = share.out(files);
@@ -56,7 +56,7 @@ impl Share {
         };
         let total: u64 = files.iter().map(|file| file.1).fold(0, u64::saturating_add);
         let mut left = self.size.unwrap_or_else(|| if sampling { sample.min(total) } else { u64::MAX });
-        // Files of a folder go to one thread each; a lone file is cut up.
+        // Files of a directory go to one thread each; a lone file is cut up.
         let parts = if files.len() == 1 { self.threads } else { 1 };
         let count = files.len() as u64;
         let mut jobs = Vec::new();
@@ -103,20 +103,20 @@ impl Share {
     }
 }
 
-/// The files of a folder and of those below, with their sizes, in the order of their names.
+/// The files in a directory and below it, with their sizes, in the order of their names.
 fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
     let lists_sizes = store.profile().lists_sizes;
     while let Some(folder) = folders.pop() {
         let mut below = Vec::new();
-        for entry in store.list(&folder).map_err(|error| setup::of_engine(&error))? {
+        for entry in store.list(&folder)? {
             let path = folder.join(&entry.name);
             match entry.kind {
                 EntryKind::Directory => below.push(path),
                 EntryKind::File if lists_sizes => found.push((path, entry.size)),
                 EntryKind::File => {
-                    let size = store.stat(&path).map_err(|error| setup::of_engine(&error))?.size;
+                    let size = store.stat(&path)?.size;
                     found.push((path, size));
                 }
                 // What a link names is read where it stands, if at all.
@@ -124,8 +124,9 @@ fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::CharDevice | EntryKind::BlockDevice => {}
             }
             if found.len() + folders.len() > FILES_MAX {
-                return Err(Failure::failed(format_args!("{}: more than {FILES_MAX} files", store.url()))
-                    .try_this("a folder further down"));
+                return Err(
+                    failed!("{}: more than {FILES_MAX} files", store.url()).try_this("a folder further down")
+                );
             }
         }
         folders.extend(below.into_iter().rev());

@@ -7,25 +7,12 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-/// A file as the kernel maps it.
-#[derive(Debug)]
-pub(super) struct KernelMap(Mmap);
-
-impl KernelMap {
-    /// Maps a file for reading.
-    ///
-    /// # Errors
-    /// As the system says.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        // SAFETY: as for all maps of files, others could change the bytes under us. They are plain `u8`s that are looked at once;
-        // if the file is cut, a touch is a SIGBUS.
-        Ok(Self(unsafe { Mmap::map(&file) }?))
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
+/// Maps a file for reading.
+pub(super) fn map(path: &Path) -> io::Result<Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: as for all maps of files, others could change the bytes under us. They are plain `u8`s that are looked
+    // at once; if the file is cut, a touch is a SIGBUS.
+    unsafe { Mmap::map(&file) }
 }
 
 /// Page faults of this thread so far, those included that another thread has served. Pages mapped with a neighbour's fault are none.

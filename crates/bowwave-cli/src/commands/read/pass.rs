@@ -57,9 +57,6 @@ type Told = Result<(Meter, Option<String>), Failure>;
 
 impl Pass<'_> {
     /// Reads it all.
-    ///
-    /// # Errors
-    /// The first read that fails stops everyone.
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
         let shared =
             Shared { next: AtomicUsize::new(0), bytes: AtomicU64::new(0), stop: AtomicBool::new(false) };
@@ -76,8 +73,7 @@ impl Pass<'_> {
                     .spawn_scoped(scope, move || self.tell(shared, &tell))
                     .map_err(|error| {
                         shared.stop.store(true, Ordering::Relaxed);
-                        Failure::failed(format_args!("cannot start a thread: {error}"))
-                            .try_this("fewer --threads")
+                        failed!("cannot start a thread: {error}").try_this("fewer --threads")
                     })?;
             }
             let mut all = Vec::with_capacity(self.threads);
@@ -142,11 +138,11 @@ impl Pass<'_> {
                 }
                 let bytes = reader.read(offset, len, &mut times)?;
                 if (bytes.len() as u64) < len {
-                    return Err(Failure::failed(format_args!(
+                    return Err(failed!(
                         "{}: {} bytes shorter than a moment ago",
                         job.path.display(),
                         len - bytes.len() as u64
-                    ))
+                    )
                     .try_this("again"));
                 }
                 checker.take(job, offset, bytes)?;

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use bowwave_core::Policy;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::pass::Outcome;
+use super::check::Verify;
+use super::pass::{Outcome, Pass};
+use super::source::Mapper;
 use crate::lustre;
 use crate::requests::Requests;
 use crate::setup;
@@ -61,13 +64,13 @@ pub(super) struct Row {
     /// Whether it was stopped before its end.
     pub(super) interrupted: bool,
     /// How the store was asked.
-    pub(super) store: Option<Requests>,
+    pub(super) store: Requests,
 }
 
 /// What is told of mapped files. Pages are the machine's where they are touched, else the cache's.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct MapRow {
-    /// Who maps.
+    /// What maps them.
     pub(super) by: &'static str,
     /// Pages touched, each time that it was.
     pub(super) touches: u64,
@@ -80,7 +83,7 @@ pub(super) struct MapRow {
 }
 
 /// Of single reads, or of touches of single pages, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Latency {
     pub(super) mean: u64,
     pub(super) p50: u64,
@@ -90,13 +93,25 @@ pub(super) struct Latency {
 }
 
 impl Row {
-    /// Fills in what was measured.
-    pub(super) fn measured(self, outcome: Outcome) -> Self {
+    /// What the pass `number` has measured.
+    pub(super) fn of(policy: Policy, pass: &Pass<'_>, number: u32, outcome: Outcome) -> Self {
         let (before, after) = outcome.stats;
         let requests = after.store.requests - before.store.requests;
         let bytes_fetched = after.store.bytes_fetched - before.store.bytes_fetched;
         let seconds = outcome.elapsed.as_secs_f64();
+        let options = pass.opened.engine.options();
+        let by = pass.source.mapper.map_or("", Mapper::name);
         Self {
+            policy: if by == "kernel" { by } else { policy.name() },
+            device: pass.opened.store.profile().kind,
+            pattern: pass.shape.pattern.name(),
+            threads: pass.threads,
+            plan: pass.plan,
+            bs: pass.shape.block,
+            page_bytes: options.page_bytes,
+            cache_bytes: options.cache_bytes.expect("set when it was opened"),
+            ra_pages: options.ra_pages,
+            pass: number,
             seconds,
             throughput: ratio(outcome.bytes as f64, seconds),
             reads: after.cache.reads - before.cache.reads,
@@ -114,28 +129,20 @@ impl Row {
             pages_thrashed: after.cache.pages_thrashed - before.cache.pages_thrashed,
             avg_io_bytes: bytes_fetched.checked_div(requests).unwrap_or(0),
             latency_ns: Latency::of(&outcome.times.waits),
-            lustre: lustre::moved(&before.cache, &after.cache),
-            map: self.map.zip(outcome.mapped).map(|(map, (before, after))| MapRow {
+            lustre: lustre::moved(policy, &before.cache, &after.cache),
+            map: outcome.mapped.map(|(before, after)| MapRow {
+                by,
                 touches: outcome.times.waits.len(),
                 faults: outcome.times.faults.len(),
                 fault_ns: Latency::of(&outcome.times.faults),
                 pages_mapped: after.pages_mapped - before.pages_mapped,
                 pages_unmapped: after.pages_unmapped - before.pages_unmapped,
-                ..map
             }),
+            verified: *pass.verify != Verify::No,
             sha256: outcome.digest,
             interrupted: outcome.interrupted,
-            store: Some(outcome.requests),
-            ..self
+            store: outcome.requests,
         }
-    }
-}
-
-impl MapRow {
-    /// Of nothing yet.
-    pub(super) fn of(by: &'static str) -> Self {
-        let fault_ns = Latency::default();
-        Self { by, touches: 0, faults: 0, fault_ns, pages_mapped: 0, pages_unmapped: 0 }
     }
 }
 

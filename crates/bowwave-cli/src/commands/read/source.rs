@@ -11,12 +11,13 @@ use bowwave_engine::{File, Store};
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, MapOptions, Region, RegionStats};
 use hdrhistogram::Histogram;
+use memmap2::Mmap;
 
-use super::kernel::{KernelMap, faults_of_thread};
+use super::kernel::{self, faults_of_thread};
 use super::pattern::Access;
-use crate::{Failure, output, setup};
+use crate::Failure;
 
-/// Who maps what is read.
+/// What maps the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Mapper {
     /// This process: any store
@@ -27,33 +28,37 @@ pub(super) enum Mapper {
     Kernel,
 }
 
+impl Mapper {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Region => "region",
+            Self::Thread => "thread",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
 /// Where the bytes of jobs come from. Maps stay until it goes, so that a second pass finds them.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     store: &'a Store,
-    mapper: Option<Mapper>,
+    pub(super) mapper: Option<Mapper>,
     /// Path of the store's root in the file system, for the kernel.
     root: PathBuf,
     maps: Mutex<HashMap<PathBuf, Arc<Map>>>,
 }
 
 #[derive(Debug)]
-enum Map {
+pub(super) enum Map {
     Region(Region),
-    Kernel(KernelMap),
+    Kernel(Mmap),
 }
 
 /// What a thread reads a file with.
 #[derive(Debug)]
 pub(super) enum Reader {
     Calls { file: File, buffer: Vec<u8> },
-    Map(MapReader),
-}
-
-/// A mapped file as one thread touches it.
-#[derive(Debug)]
-pub(super) struct MapReader {
-    map: Arc<Map>,
+    Map(Arc<Map>),
 }
 
 /// How long reads took.
@@ -78,7 +83,7 @@ impl<'a> Source<'a> {
         let root = PathBuf::from(url.strip_prefix("file://").unwrap_or(url));
         if mapper == Some(Mapper::Kernel) && !root.exists() {
             let url = bowwave_backend::redacted(url);
-            return Err(Failure::usage(format_args!("{url}: the kernel can map only files that it has"))
+            return Err(usage!("{url}: the kernel can map only files that it has")
                 .try_this("a path, or --mmap without =kernel"));
         }
         Ok(Self { store, mapper, root, maps: Mutex::default() })
@@ -92,9 +97,7 @@ impl<'a> Source<'a> {
             // Once for the command: each policy of `--compare` has a source of its own.
             static CAUTIONED: Once = Once::new();
             CAUTIONED.call_once(|| {
-                output::note(format_args!(
-                    "{place}: the store gives {why} (--require-version refuses such files)"
-                ));
+                note!("{place}: the store gives {why} (--require-version refuses such files)");
             });
         }
     }
@@ -102,13 +105,13 @@ impl<'a> Source<'a> {
     /// Opens a file for a thread.
     pub(super) fn open(&self, path: &Path) -> Result<Reader, Failure> {
         let Some(mapper) = self.mapper else {
-            let file = self.store.open(path).map_err(|error| setup::of_engine(&error))?;
+            let file = self.store.open(path)?;
             self.caution(path, &file);
             return Ok(Reader::Calls { file, buffer: Vec::new() });
         };
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(map) = maps.get(path) {
-            return Ok(Reader::Map(MapReader { map: Arc::clone(map) }));
+            return Ok(Reader::Map(Arc::clone(map)));
         }
         let map = Arc::new(match mapper {
             Mapper::Region => self.region(path, Delivery::Message)?,
@@ -116,20 +119,19 @@ impl<'a> Source<'a> {
             Mapper::Kernel => Map::Kernel(self.kernel_map(path)?),
         });
         maps.insert(path.to_owned(), Arc::clone(&map));
-        Ok(Reader::Map(MapReader { map }))
+        Ok(Reader::Map(map))
     }
 
     fn region(&self, path: &Path, delivery: Delivery) -> Result<Map, Failure> {
         let options = MapOptions { delivery, ..MapOptions::default() };
-        let region = Region::map(self.store, path, &options).map_err(|error| of_region(&error))?;
+        let region = Region::map(self.store, path, &options)?;
         Ok(Map::Region(region))
     }
 
-    fn kernel_map(&self, path: &Path) -> Result<KernelMap, Failure> {
+    fn kernel_map(&self, path: &Path) -> Result<Mmap, Failure> {
         // Joining an empty path would add a slash.
         let path = if path.as_os_str().is_empty() { self.root.clone() } else { self.root.join(path) };
-        KernelMap::open(&path)
-            .map_err(|error| Failure::failed(format_args!("cannot map {}: {error}", path.display())))
+        kernel::map(&path).map_err(|error| failed!("cannot map {}: {error}", path.display()))
     }
 
     /// What regions have done so far; nothing if there are none.
@@ -159,7 +161,7 @@ impl Reader {
                 _ => ranges.push(offset..offset + len),
             }
         }
-        file.plan(ranges).map_err(|error| setup::of_engine(&error))
+        file.plan(ranges).map_err(Failure::from)
     }
 
     /// The bytes from `offset`, as many as there are up to `len`, once they are there.
@@ -168,7 +170,7 @@ impl Reader {
             Self::Calls { file, buffer } => {
                 buffer.resize(usize::try_from(len).expect("the block was bounded"), 0);
                 let asked = Instant::now();
-                let got = file.read_at(offset, buffer).map_err(|error| setup::of_engine(&error))?;
+                let got = file.read_at(offset, buffer)?;
                 meter.record(asked.elapsed(), false);
                 Ok(&buffer[..got])
             }
@@ -177,10 +179,10 @@ impl Reader {
     }
 }
 
-impl MapReader {
+impl Map {
     /// Touches each page of the bytes once, as a program would that reads them in order.
     fn touch(&self, offset: u64, len: u64, meter: &mut Meter) -> &[u8] {
-        let bytes = self.map.bytes();
+        let bytes = self.bytes();
         let end = offset.saturating_add(len).min(bytes.len() as u64);
         let bytes = &bytes[offset.min(end) as usize..end as usize];
         let mut at = 0;
@@ -194,13 +196,11 @@ impl MapReader {
         }
         bytes
     }
-}
 
-impl Map {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Region(region) => region.as_slice(),
-            Self::Kernel(map) => map.bytes(),
+            Self::Kernel(map) => map,
         }
     }
 }
@@ -229,11 +229,12 @@ impl Meter {
     }
 }
 
-/// A failure of a region in the words of the command line.
-fn of_region(error: &Error) -> Failure {
-    match error {
-        Error::Engine(error) => setup::of_engine(error),
-        error => Failure::failed(error),
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Engine(error) => error.into(),
+            error => Self::failed(error),
+        }
     }
 }
 

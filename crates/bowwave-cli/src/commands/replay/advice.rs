@@ -1,4 +1,4 @@
-//! What the rows of a replay say to someone who must choose: up to three sentences a device.
+//! What the rows of a replay recommend: up to three sentences a device.
 
 use bowwave_sim::record::Row;
 

@@ -12,10 +12,10 @@ use bowwave_sim::sweep::{Axes, Case, Common, SweepError};
 use bowwave_trace::import::{self, Options};
 use bowwave_trace::oracle_general::Objects;
 
+use super::Args;
 use super::lists::Oracle;
-use super::{Args, WritesName};
+use crate::Failure;
 use crate::progress::Progress;
-use crate::{Failure, output};
 
 /// What is replayed.
 pub(super) enum Input {
@@ -50,14 +50,12 @@ impl Input {
             replay::compact(import, &args.input, |bytes| progress.at(bytes)).map_err(Failure::failed)?;
         drop(progress);
         for (repair, count) in repairs {
-            output::note(format_args!("{}: {count}", repair.description()));
+            note!("{}: {count}", repair.description());
         }
         let workload = Workload::new(trace, args.file_size).map_err(Failure::failed)?;
-        let writes = match args.writes {
-            None | Some(WritesName::LeftOut) => Writes::LeftOut,
-            Some(WritesName::AsReads) => Writes::AsReads,
-        };
-        let options = ReplayOptions { pace: args.pace(), depth: args.depth.unwrap_or(1), writes };
+        let writes = args.writes.unwrap_or_default();
+        let options =
+            ReplayOptions { pace: args.pace.unwrap_or_default(), depth: args.depth.unwrap_or(1), writes };
         workload.check(options).map_err(Failure::failed)?;
         let counts = workload.counts();
         if counts.reads == 0 && (writes == Writes::LeftOut || counts.writes == 0) {
@@ -92,9 +90,6 @@ impl Input {
     }
 
     /// Runs one case.
-    ///
-    /// # Errors
-    /// A configuration or device that cannot be, a trace that does not fit.
     pub(super) fn run(
         &self,
         case: &Case,
@@ -107,10 +102,7 @@ impl Input {
         }
     }
 
-    /// Refuses an oracle that was asked for by name where there can be none.
-    ///
-    /// # Errors
-    /// Usage, if it cannot be had.
+    /// Refuses an oracle that is requested by name where there can be none.
     pub(super) fn can_have(&self, oracle: Oracle, file_size: Option<u64>) -> Result<(), Failure> {
         match self {
             Self::Plan(_) if oracle == Oracle::Yes => Err(Failure::usage(
@@ -145,14 +137,15 @@ impl Input {
         let Self::Trace(workload, options) = self else { return };
         let counts = workload.counts();
         if counts.writes > 0 && options.writes == Writes::LeftOut {
-            output::note(format_args!(
+            note!(
                 "{} of {} rows are writes and were left out (--writes as-reads counts them as reads)",
-                counts.writes, counts.rows
-            ));
+                counts.writes,
+                counts.rows
+            );
         }
         if counts.left_out > 0 {
             let rows = if counts.left_out == 1 { "row is a sync and was" } else { "rows are syncs and were" };
-            output::note(format_args!("{} {rows} left out", counts.left_out));
+            note!("{} {rows} left out", counts.left_out);
         }
     }
 }

@@ -37,15 +37,15 @@ pub(super) struct CacheSize(pub(super) Option<u64>);
 
 pub(super) fn policies(text: &str) -> Result<Policies, String> {
     if text == "all" {
-        return Ok(Policies { policies: Policy::ALL.to_vec(), oracle: Oracle::IfItCan });
+        return Ok(Policies { policies: bowwave_baselines::ALL.to_vec(), oracle: Oracle::IfItCan });
     }
     if text == Bound::ORACLE {
         return Ok(Policies { policies: Vec::new(), oracle: Oracle::Yes });
     }
-    let known = Policy::ALL.map(Policy::name).join(", ");
-    text.parse()
+    let known = bowwave_baselines::names().join(", ");
+    bowwave_baselines::policy(text)
         .map(|policy| Policies { policies: vec![policy], oracle: Oracle::No })
-        .map_err(|_| format!("not a policy; there are all, {known}, oracle"))
+        .ok_or_else(|| format!("not a policy; there are all, {known}, oracle"))
 }
 
 pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {

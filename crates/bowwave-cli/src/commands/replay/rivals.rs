@@ -14,9 +14,6 @@ pub(super) fn is_bound(row: &Row) -> bool {
 
 /// The rows of runs, with a bound behind those of each device and cache size, and each run's regret if time is what
 /// bounds it.
-///
-/// # Errors
-/// If the trace has more accesses than the oracle has memory for.
 pub(super) fn beside(rows: Vec<Row>, workload: &Workload, options: ReplayOptions) -> Result<Vec<Row>, Error> {
     let page_size = Config::default().page_size;
     let future = Future::of(workload.trace(), page_size, options.writes)?;

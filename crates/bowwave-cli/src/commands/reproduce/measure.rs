@@ -13,9 +13,6 @@ pub(super) const OF: &str = "overheads";
 const ROUNDS: usize = 41;
 
 /// Adds a row for each workload: nanoseconds a page of either algorithm.
-///
-/// # Errors
-/// If the cache refuses its configuration.
 pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     for workload in Workload::ALL {
         let ours = nanoseconds(workload)?;
@@ -35,7 +32,8 @@ pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
 /// Nanoseconds a page with the old algorithm and the new. They take turns, so that whatever else the machine does meets
 /// both, and the order of a turn changes.
 fn nanoseconds(workload: Workload) -> Result<Pair, ReproduceError> {
-    let mut drives = [Drive::new(Policy::Legacy, workload)?, Drive::new(Policy::OnDemand, workload)?];
+    let mut drives =
+        [Drive::new(bowwave_baselines::LEGACY, workload)?, Drive::new(Policy::OnDemand, workload)?];
     let mut times = [Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS)];
     for round in 0..ROUNDS {
         for place in [round % 2, 1 - round % 2] {

@@ -54,12 +54,10 @@ impl Library {
     fn look(&self) -> Result<PathBuf, Failure> {
         let Self { name, variable, .. } = self;
         if let Some(path) = env::var_os(variable) {
-            return fs::canonicalize(&path).map_err(|error| {
-                Failure::failed(format_args!("{variable}={}: {error}", Path::new(&path).display()))
-            });
+            return fs::canonicalize(&path)
+                .map_err(|error| failed!("{variable}={}: {error}", Path::new(&path).display()));
         }
-        let failed =
-            |error: io::Error| Failure::failed(format_args!("cannot tell where this program is: {error}"));
+        let failed = |error: io::Error| failed!("cannot tell where this program is: {error}");
         let own = env::current_exe().map_err(failed)?;
         let directory = own.parent().unwrap_or_else(|| Path::new("/"));
         // Cargo renews what is in `deps` with the program; what lies beside may be of an earlier build.
@@ -68,7 +66,7 @@ impl Library {
             return Ok(found);
         }
         let missing = || {
-            Failure::failed(format_args!("{name} is missing: it belongs beside {}", own.display()))
+            failed!("{name} is missing: it belongs beside {}", own.display())
                 .try_this(format!("{variable}=PATH"))
         };
         self.unpack((self.embedded)(EMBEDDED.get().ok_or_else(missing)?))
@@ -152,7 +150,7 @@ fn directories() -> impl Iterator<Item = PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let named = move |name: &str| env::var_os(name).and_then(absolute);
     let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
-    // The last one is in memory, and gone when the user logs out.
+    // The last one is in memory, and is removed when the user logs out.
     [cache, named("XDG_RUNTIME_DIR")].into_iter().flatten().map(|directory| directory.join("bowwave"))
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// The program's file, looked for as shells do; one that could not be served is refused.
+/// The program's file, searched as shells do; a program that cannot be served is refused.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let found = if name.as_bytes().contains(&b'/') {
         is_program(Path::new(name)).then(|| PathBuf::from(name))
@@ -26,19 +26,19 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
 /// Why there is no program of that name, with the exit codes of shells: 127, or 126 where its file cannot be executed.
 fn absent(name: &OsStr) -> Failure {
     let shown = Path::new(name).display();
-    let missing = || Failure::failed(format_args!("{shown}: there is no such program")).with_code(NOT_FOUND);
+    let missing = || failed!("{shown}: there is no such program").with_code(NOT_FOUND);
     if !name.as_bytes().contains(&b'/') {
         return missing().try_this("its path, or a directory of it in PATH");
     }
     match fs::metadata(name) {
         Ok(found) if found.is_dir() => {
-            Failure::failed(format_args!("{shown} is a directory, not a program")).with_code(NOT_EXECUTABLE)
+            failed!("{shown} is a directory, not a program").with_code(NOT_EXECUTABLE)
         }
-        Ok(_) => Failure::failed(format_args!("{shown} is not executable"))
+        Ok(_) => failed!("{shown} is not executable")
             .with_code(NOT_EXECUTABLE)
             .try_this(format_args!("chmod +x {shown}")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => missing().try_this("its path"),
-        Err(error) => Failure::failed(format_args!("cannot run {shown}: {error}")).with_code(NOT_EXECUTABLE),
+        Err(error) => failed!("cannot run {shown}: {error}").with_code(NOT_EXECUTABLE),
     }
 }
 
@@ -50,10 +50,10 @@ fn is_program(path: &Path) -> bool {
 fn check(path: &Path, interpreters: usize) -> Result<(), Failure> {
     let shown = path.display();
     let cannot = |why: &str| {
-        Failure::failed(format_args!("{shown} {why}, so that bowwave cannot serve it"))
+        failed!("{shown} {why}, so that bowwave cannot serve it")
             .try_this("to mount the store: bowwave mount URL DIR")
     };
-    let failed = |error: io::Error| Failure::failed(format_args!("cannot read {shown}: {error}"));
+    let failed = |error: io::Error| failed!("cannot read {shown}: {error}");
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode();
     if mode & 0o6000 != 0 && !rustix::process::geteuid().is_root() {

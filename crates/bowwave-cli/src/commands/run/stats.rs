@@ -25,7 +25,7 @@ impl Counters {
         let mut all = Self::default();
         let mut processes = BTreeSet::new();
         for line in text.lines() {
-            // One that has files and memory of us leaves two lines.
+            // A process with maps and swapped memory leaves two lines.
             processes.insert(line.split_whitespace().next());
             let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
             for (name, count) in pairs.filter(|(name, _)| *name != "pid") {
@@ -96,15 +96,14 @@ impl Counters {
 
 /// Prints the sums on standard error: standard output is the program's.
 pub(super) fn print(report: &Path, json: bool) -> Result<(), Failure> {
-    let failed =
-        |error: &dyn std::fmt::Display| Failure::failed(format_args!("cannot read the counters: {error}"));
+    let failed = |error: &dyn std::fmt::Display| failed!("cannot read the counters: {error}");
     let counters = Counters::parse(&fs::read_to_string(report).map_err(|error| failed(&error))?);
     let text = if json {
         serde_json::to_string(&counters).map_err(|error| failed(&error))?
     } else {
         counters.table().to_string()
     };
-    // If nobody listens there, nothing is lost.
+    // A closed standard error loses nothing.
     let _nobody_listens = writeln!(io::stderr(), "{}", text.trim_end());
     Ok(())
 }

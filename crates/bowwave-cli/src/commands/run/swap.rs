@@ -45,14 +45,14 @@ impl SwapArgs {
             _ => Err(error),
         });
         let path = path.map_err(|error| {
-            Failure::failed(format_args!("--spill {}: {error}", self.spill.display()))
+            failed!("--spill {}: {error}", self.spill.display())
                 .try_this("a folder on a disk, or a file in one")
         })?;
         let memory = self.memory.unwrap_or_else(|| bowwave_engine::available_memory() / 2);
         let options =
             SwapOptions { memory_bytes: Some(memory), scope: Some(Scope::All), ..SwapOptions::default() };
         let made = Swap::new(&Spill::file(&path, swap), &options);
-        made.map_err(|error| Failure::failed(format_args!("cannot give swapped memory: {error}")))?;
+        made.map_err(|error| failed!("cannot give swapped memory: {error}"))?;
         let mut text = OsString::from(format!("spill={swap} memory={memory} from={} ", self.swap_from));
         text.push(path);
         Ok(Some(text))

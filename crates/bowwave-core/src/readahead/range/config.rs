@@ -1,5 +1,7 @@
 //! What can be set, and what is counted.
 
+use crate::stats::Stats;
+
 /// The finer points of [`Policy::Range`](crate::Policy::Range). Bytes are rounded down to pages, but to no less than one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeConfig {
@@ -44,76 +46,41 @@ pub enum Clusters {
     Before,
 }
 
-/// What Lustre counts in `llite.*.read_ahead_stats`, where this cache can. Of the others, `read but discarded` is
-/// `pages_wasted + pages_thrashed` of [`Stats`](crate::Stats), and `readahead pages` its `pages_readahead`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LustreStat {
-    /// Pages that were read ahead when first used.
-    Hits,
-    /// Pages that were absent.
-    Misses,
-    /// Reads or faults out of order.
-    ReadpageNotConsecutive,
-    /// Pages absent that had been read ahead: evicted before their use.
-    MissInsideWindow,
-    /// There was nothing to read ahead.
-    ZeroSizeWindow,
-    /// Windows that reached the end of the file.
-    ReadaheadToEof,
-    /// Windows that the budget cut or refused.
-    HitMaxReadaheadIssue,
-    /// Windows that ended earlier than they were meant to: by alignment, by the budget, or within a stride.
-    FailedToReachEnd,
-    /// Windows asked for that no reader waits for.
-    AsyncReadahead,
-    /// Pages read ahead that the reader could not take without looking for more to read ahead.
-    FailedToFastRead,
-    /// Windows around a mapped fault.
-    MmapRangeRead,
-}
-
-impl RangeConfig {
-    /// The same for a file whose pages a driver maps.
-    pub(crate) fn of_placed(self) -> Self {
-        match self.clusters {
-            Clusters::Suited => Self { clusters: Clusters::Learned, ..self },
-            _ => self,
-        }
+named_enum! {
+    /// What Lustre counts in `llite.*.read_ahead_stats`, where this cache can. Of the others, `read but discarded` is
+    /// `pages_wasted + pages_thrashed` of [`Stats`](crate::Stats), and `readahead pages` its `pages_readahead`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum RangeEvent {
+        /// Pages that were read ahead when first used.
+        Hits = "hits",
+        /// Pages that were absent.
+        Misses = "misses",
+        /// Reads or faults out of order.
+        ReadpageNotConsecutive = "readpage not consecutive",
+        /// Pages absent that had been read ahead: evicted before their use.
+        MissInsideWindow = "miss inside window",
+        /// There was nothing to read ahead.
+        ZeroSizeWindow = "zero size window",
+        /// Windows that reached the end of the file.
+        ReadaheadToEof = "read-ahead to EOF",
+        /// Windows that the budget cut or refused.
+        HitMaxReadaheadIssue = "hit max r-a issue",
+        /// Windows that ended earlier than they were meant to: by alignment, by the budget, or within a stride.
+        FailedToReachEnd = "failed to reach end",
+        /// Windows asked for that no reader waits for.
+        AsyncReadahead = "async readahead",
+        /// Pages read ahead that the reader could not take without looking for more to read ahead.
+        FailedToFastRead = "failed to fast read",
+        /// Windows around a mapped fault.
+        MmapRangeRead = "mmap range read",
     }
 }
 
-impl LustreStat {
-    /// Every counter, in the order of [`Stats::lustre`](crate::Stats::lustre).
-    pub const ALL: [Self; 11] = [
-        Self::Hits,
-        Self::Misses,
-        Self::ReadpageNotConsecutive,
-        Self::MissInsideWindow,
-        Self::ZeroSizeWindow,
-        Self::ReadaheadToEof,
-        Self::HitMaxReadaheadIssue,
-        Self::FailedToReachEnd,
-        Self::AsyncReadahead,
-        Self::FailedToFastRead,
-        Self::MmapRangeRead,
-    ];
-
-    /// Lustre's name of it.
+impl RangeEvent {
+    /// How often the event happened, while `range` was the policy.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hits => "hits",
-            Self::Misses => "misses",
-            Self::ReadpageNotConsecutive => "readpage not consecutive",
-            Self::MissInsideWindow => "miss inside window",
-            Self::ZeroSizeWindow => "zero size window",
-            Self::ReadaheadToEof => "read-ahead to EOF",
-            Self::HitMaxReadaheadIssue => "hit max r-a issue",
-            Self::FailedToReachEnd => "failed to reach end",
-            Self::AsyncReadahead => "async readahead",
-            Self::FailedToFastRead => "failed to fast read",
-            Self::MmapRangeRead => "mmap range read",
-        }
+    pub fn of(self, stats: &Stats) -> u64 {
+        stats.counter(self as usize)
     }
 }
 

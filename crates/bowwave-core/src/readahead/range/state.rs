@@ -1,6 +1,6 @@
 //! What a handle remembers: the last access, the window, the stride, the cluster of faults. Pages throughout.
 
-use super::config::{Clusters, LustreStat};
+use super::config::{Clusters, RangeEvent};
 use super::widths::{FileWidths, OwnWidths};
 use crate::config::Config;
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -62,16 +62,22 @@ pub(super) struct State {
     /// First page touched of the cluster.
     entered: u64,
     widths: OwnWidths,
+    /// Pages of the cluster that has ended, 0 if it was not touched from front to back.
+    pub(super) ended: Option<u64>,
     /// The window begins with the fault.
     ahead: bool,
 }
 
 impl State {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, placed: bool) -> Self {
         let shift = config.page_size.shift();
         let pages = |bytes: u64| (bytes >> shift).max(u64::from(bytes > 0));
         let range = &config.range;
-        let range_pages = match range.clusters {
+        let clusters = match range.clusters {
+            Clusters::Suited if placed => Clusters::Learned,
+            clusters => clusters,
+        };
+        let range_pages = match clusters {
             Clusters::Before => 0,
             _ => pages(range.range_bytes),
         };
@@ -82,7 +88,7 @@ impl State {
             range_min: pages(RANGE_BYTES_MIN),
             whole: pages(range.whole_bytes),
             fast: pages(FAST_BYTES),
-            clusters: range.clusters,
+            clusters,
             fault_pages: pages(range.fault_bytes),
             requests: 0,
             last_end: 0,
@@ -107,6 +113,7 @@ impl State {
             last_cluster: 0,
             entered: 0,
             widths: OwnWidths::default(),
+            ended: None,
             ahead: false,
         }
     }
@@ -131,7 +138,7 @@ impl State {
             self.jumped_from = self.last_end;
         }
         if self.reads_are_faults {
-            self.touch(page, count, plans);
+            self.touch(page, count);
             self.fault(page, count, plans);
             return;
         }
@@ -154,14 +161,14 @@ impl State {
         }
         if mapped == Some(Pattern::Sequential) {
             if missing {
-                plans.note(LustreStat::MmapRangeRead);
+                plans.note(RangeEvent::MmapRangeRead as u8);
                 self.window = self.range;
                 self.around = true;
             }
             return self.set(page, missing, page + 1);
         }
         if mapped.is_some() {
-            self.touch(page, 1, plans);
+            self.touch(page, 1);
             self.fault(page, 1, plans);
         }
         if mapped.is_some() || self.reads_are_faults {
@@ -170,7 +177,7 @@ impl State {
                 && missing
                 && let Some(window) = self.learned_window(page, widths)
             {
-                plans.note(LustreStat::MmapRangeRead);
+                plans.note(RangeEvent::MmapRangeRead as u8);
                 (self.around, self.ahead) = (true, true);
                 self.window = window;
                 return self.set(page, true, page);
@@ -181,7 +188,7 @@ impl State {
         }
         let inside = self.window_start <= page && page <= self.window_end();
         if missing && self.window > 0 && page < self.next && inside {
-            plans.note(LustreStat::MissInsideWindow);
+            plans.note(RangeEvent::MissInsideWindow as u8);
             self.grows = false;
             let stride = self.stride().is_some_and(|stride| stride.contains(PageIndex(page)));
             self.reset(page);
@@ -201,7 +208,7 @@ impl State {
             self.window = 0;
             return self.set(page, false, page + 1);
         }
-        plans.note(LustreStat::MmapRangeRead);
+        plans.note(RangeEvent::MmapRangeRead as u8);
         self.around = true;
         self.window = self.last_cluster.max(self.range_min);
         let start = page.saturating_sub(self.window / 2);
@@ -298,7 +305,7 @@ impl State {
         let mut found = false;
         let goes_on = self.goes_on(page, count);
         if !self.is_near(page, LOOSE_PAGES) {
-            plans.note(LustreStat::ReadpageNotConsecutive);
+            plans.note(RangeEvent::ReadpageNotConsecutive as u8);
             if goes_on {
                 (self.in_order_pages, self.in_order_requests) = (0, 0);
                 self.stride_requests = self.stride_requests.saturating_add(1);
@@ -352,7 +359,7 @@ impl State {
     }
 
     /// Follows the clusters of faults.
-    fn touch(&mut self, page: u64, count: u64, plans: &mut Plans) {
+    fn touch(&mut self, page: u64, count: u64) {
         let end = page.saturating_add(count.max(1) - 1);
         let known = self.cluster.filter(|&(_, last)| last > 0 || self.clusters != Clusters::Literal);
         let (first, last) = known.unwrap_or_default();
@@ -371,7 +378,7 @@ impl State {
             let last = last + if unseen { self.unseen } else { 0 };
             let width = if self.entered == first { last - first + 1 } else { 0 };
             self.widths.add(width);
-            plans.cluster_ended(width);
+            self.ended = Some(width);
         }
         self.entered = page;
         self.cluster_requests = 0;

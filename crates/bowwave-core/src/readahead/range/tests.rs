@@ -77,8 +77,8 @@ impl Bench {
         core::mem::take(&mut self.decisions)
     }
 
-    fn counted(&self, stat: LustreStat) -> u64 {
-        self.cache.stats().lustre(stat)
+    fn counted(&self, stat: RangeEvent) -> u64 {
+        stat.of(&self.cache.stats())
     }
 }
 
@@ -95,8 +95,8 @@ fn the_third_touch_of_a_cluster_reads_around_itself_from_its_first_page_on() {
         }
         assert_eq!(bench.touch(1020, Pattern::Normal), [(Reason::Range, first, 16)]);
         assert!(bench.touch(1021, Pattern::Normal).is_empty());
-        assert_eq!(bench.counted(LustreStat::MmapRangeRead), 1);
-        assert_eq!((bench.counted(LustreStat::Misses), bench.counted(LustreStat::Hits)), (3, 1));
+        assert_eq!(bench.counted(RangeEvent::MmapRangeRead), 1);
+        assert_eq!((bench.counted(RangeEvent::Misses), bench.counted(RangeEvent::Hits)), (3, 1));
     }
 }
 
@@ -121,7 +121,7 @@ fn pages_mapped_with_a_touch_do_not_make_what_follows_a_stride() {
         let mapped = PageRange::new(page.saturating_sub(10), page + 40);
         bench.cache.mapped(HANDLE, PageIndex(page), mapped);
     }
-    assert_eq!(bench.counted(LustreStat::ReadpageNotConsecutive), 1, "the first one");
+    assert_eq!(bench.counted(RangeEvent::ReadpageNotConsecutive), 1, "the first one");
     // In order all the way, it has grown to windows by the RPC.
     assert!(bench.touch(5480, Pattern::Normal).iter().all(|decided| decided.0 != Reason::Random));
 }
@@ -137,7 +137,7 @@ fn what_was_mapped_and_not_reached_counts_for_nothing() {
             bench.cache.mapped(HANDLE, PageIndex(page), PageRange::new(page, page + count));
             decided
         });
-        (pages, bench.counted(LustreStat::ReadpageNotConsecutive))
+        (pages, bench.counted(RangeEvent::ReadpageNotConsecutive))
     };
     assert_eq!(touches(true), touches(false));
 }
@@ -310,7 +310,7 @@ fn a_full_budget_leaves_readers_what_they_ask_for_and_nothing_in_small_pieces() 
         );
     }
     assert_eq!(bench.cache.stats().pages_readahead, 0);
-    assert!(bench.counted(LustreStat::HitMaxReadaheadIssue) > 0);
+    assert!(bench.counted(RangeEvent::HitMaxReadaheadIssue) > 0);
 }
 
 #[test]
@@ -333,10 +333,10 @@ fn pages_lost_before_their_use_reset_the_window_and_are_counted() {
     for start in (0..40).step_by(4) {
         bench.read(start, 4);
     }
-    let before = bench.counted(LustreStat::MissInsideWindow);
+    let before = bench.counted(RangeEvent::MissInsideWindow);
     bench.cache.invalidate(FileId(0), PageRange::new(40, 60));
     assert_eq!(bench.read(40, 4), [(Reason::Random, 40, 4)]);
-    assert_eq!(bench.counted(LustreStat::MissInsideWindow), before + 1);
+    assert_eq!(bench.counted(RangeEvent::MissInsideWindow), before + 1);
 }
 
 #[test]
@@ -345,8 +345,8 @@ fn a_page_shared_by_two_handles_is_fresh_once() {
     bench.cache.open_handle(HandleId(1), FileId(0));
     bench.read(0, 8);
     bench.read(8, 8);
-    let hits = bench.counted(LustreStat::Hits);
+    let hits = bench.counted(RangeEvent::Hits);
     bench.read(16, 1);
     bench.read(16, 1);
-    assert_eq!(bench.counted(LustreStat::Hits), hits + 1);
+    assert_eq!(bench.counted(RangeEvent::Hits), hits + 1);
 }

@@ -1,5 +1,7 @@
 //! How wide clusters of touches were.
 
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
 /// Clusters of a file that are remembered: of so many of even spread the widest is hardly ever surpassed by the next.
 const OF_FILE: usize = 32;
 /// Clusters of a reader that are remembered.
@@ -10,8 +12,12 @@ const RECENT: usize = 8;
 const KNOWN: usize = 4;
 
 /// Widths of the clusters in a file, whoever touched them: who comes to one for the first time knows what others had.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FileWidths(Widths<OF_FILE>);
+/// The file's handles share it, one thread at a time.
+#[derive(Debug, Default)]
+pub(super) struct FileWidths {
+    pages: [AtomicU32; OF_FILE],
+    count: AtomicUsize,
+}
 
 /// Widths of the last clusters of one reader.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,19 +31,25 @@ struct Widths<const N: usize> {
 }
 
 impl FileWidths {
-    /// Those of a file in which nothing was touched.
-    pub(crate) const fn none() -> Self {
-        Self(Widths::none())
-    }
-
-    /// A cluster has ended, through whatever handle.
-    pub(crate) fn add(&mut self, pages: u64) {
-        self.0.add(pages);
+    /// A cluster has ended, through any handle.
+    pub(super) fn add(&self, pages: u64) {
+        let mut known = self.known();
+        let at = known.count % OF_FILE;
+        known.add(pages);
+        self.pages[at].store(known.pages[at], Relaxed);
+        self.count.store(known.count, Relaxed);
     }
 
     /// Whether no cluster has ended so far.
     pub(super) fn are_unknown(&self) -> bool {
-        self.0.count == 0
+        self.count.load(Relaxed) == 0
+    }
+
+    fn known(&self) -> Widths<OF_FILE> {
+        Widths {
+            pages: self.pages.each_ref().map(|pages| pages.load(Relaxed)),
+            count: self.count.load(Relaxed),
+        }
     }
 }
 
@@ -51,7 +63,7 @@ impl OwnWidths {
     /// either. A reader that touches in another way than
     /// others is held to what it has shown.
     pub(super) fn usual(&self, of_file: &FileWidths) -> u64 {
-        let (own, file) = (&self.0, &of_file.0);
+        let (own, file) = (&self.0, of_file.known());
         let of_file = file.most().min(2 * file.mean(RECENT));
         if own.count < KNOWN {
             return of_file.max(own.most().min(2 * own.mean(OF_READER)));
@@ -61,10 +73,6 @@ impl OwnWidths {
 }
 
 impl<const N: usize> Widths<N> {
-    const fn none() -> Self {
-        Self { pages: [0; N], count: 0 }
-    }
-
     fn add(&mut self, pages: u64) {
         self.pages[self.count % N] = u32::try_from(pages).unwrap_or(u32::MAX);
         // Past the first round only the place matters.
@@ -85,7 +93,7 @@ impl<const N: usize> Widths<N> {
 
 impl<const N: usize> Default for Widths<N> {
     fn default() -> Self {
-        Self::none()
+        Self { pages: [0; N], count: 0 }
     }
 }
 
@@ -94,7 +102,7 @@ mod tests {
     use super::*;
 
     fn of_file(widths: impl IntoIterator<Item = u64>) -> FileWidths {
-        let mut file = FileWidths::none();
+        let file = FileWidths::default();
         widths.into_iter().for_each(|pages| file.add(pages));
         file
     }
@@ -132,10 +140,10 @@ mod tests {
 
     #[test]
     fn a_ring_goes_round() {
-        let mut file = of_file((0..1000).map(|n| n % 100));
-        assert_eq!((file.0.most(), file.0.mean(2)), (99, 98));
+        let file = of_file((0..1000).map(|n| n % 100));
+        assert_eq!((file.known().most(), file.known().mean(2)), (99, 98));
         file.add(u64::MAX);
-        assert_eq!(file.0.most(), u64::from(u32::MAX));
+        assert_eq!(file.known().most(), u64::from(u32::MAX));
         assert!(!file.are_unknown() && of_file([]).are_unknown());
     }
 }

@@ -1,30 +1,29 @@
-//! What can be set.
+//! Settings of the policy.
 
 use crate::config::ConfigError;
 
-/// The finer points of [`Policy::Stream`](crate::Policy::Stream).
+/// Settings of [`Policy::Stream`](crate::Policy::Stream).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// Streams of a file that are told apart at a time; of the one used least recently only its mark is remembered.
-    /// 1 to 1024, 32 by default (ZFS has 8 at most, by file size).
+    /// Streams of a file in the table. 1 to 1024; 32 by default (ZFS has at most 8, by file size).
     pub streams: u32,
-    /// The promise: pages read ahead in a file that nobody uses are at most so many percent of the pages that were used, two
-    /// windows for each stream, and sixteen. At most 1000; 25 by default, as Seastar has it.
+    /// The waste budget of readahead, in percent of the pages used. At most 1000; 25 by default, as in
+    /// Seastar. Until pages were used, two windows of a stream and sixteen of a file may be wasted.
     pub waste_percent: u32,
-    /// Most pages ahead of a stream, if its readers wait often enough. 65536 by default, 256 MiB in pages of 4 KiB.
+    /// Most pages ahead of a stream whose readers wait. 65536 by default: 256 MiB in pages of 4 KiB.
     pub distance_pages_max: u64,
-    /// Pages that the readers themselves read ahead, as a kernel does on a mount: of what is asked for in one piece so many at
-    /// the end are wanted by nobody, and nobody waits for them. 0, the default, if readers ask for what they want.
+    /// Pages at the end of each request that the reader's own readahead added, as a kernel does on a
+    /// mount: no program waits for them. 0, the default, if requests are what programs read.
     pub reader_ahead_pages: u64,
-    /// Where requests cost little but time, as at an object store: windows of a reader who is longer than a second at one are of no
-    /// more pages than he reads in that, and of so many at least. 0, the default, for windows that are of one length however slow their
-    /// reader is, as suits a disk, which pays each with a seek.
+    /// Smallest window, in pages, for a reader that needs more than a second for a full one. 0, the
+    /// default, keeps full windows: on a disk, shorter windows cost seeks. On an object store, requests
+    /// cost only time.
     pub slow_window_pages: u64,
 }
 
 impl StreamConfig {
-    /// Of so many pages of a request at the begin of a file, those that somebody wants: a kernel asks for the next power of two, twice,
-    /// but for no more than its largest window, which may be none.
+    /// The pages of a first request that the program asked for. A kernel rounds them up to a power of two,
+    /// and doubles them, up to its largest window.
     pub(super) fn asked_of(&self, pages: u64) -> u64 {
         if self.reader_ahead_pages == 0 || pages == 0 {
             return pages;

@@ -13,9 +13,7 @@
 //! what was read.
 
 use super::pace::Pace;
-
-/// Most pages between two reads of one stream.
-const SLACK_MAX: u64 = 64;
+use super::tuning::tuning;
 
 /// How a stream goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +124,7 @@ impl Entry {
     /// The page up to which it should be read ahead if it is not foretold to be as long as the runs before, of which most have `usual`
     /// pages: until it has come so far it may be like them, or little longer.
     pub(super) fn usual_end(&self, usual: u64) -> u64 {
-        let end = self.lo.saturating_add(usual).saturating_add(usual / 8);
+        let end = self.lo.saturating_add(usual).saturating_add(usual / tuning().usual_spare);
         if self.expected > 0 || self.lo == 0 || self.hi >= end { u64::MAX } else { end }
     }
 
@@ -166,7 +164,7 @@ impl Entry {
 
     /// Pages that a reader of this stream may leave out.
     pub(super) fn slack(&self) -> u64 {
-        (self.consumed / 3).min(SLACK_MAX)
+        (self.consumed / tuning().slack_share).min(tuning().slack_max)
     }
 
     /// How a miss of the pages `lo..hi` goes on with this stream, if it does.

@@ -6,18 +6,10 @@
 
 use super::plan::part;
 use super::runs::Jump;
-use super::{Detector, Entry, FILE_WINDOWS, SPECULATION_MIN, Stream, Wanted, Way};
+use super::tuning::tuning;
+use super::{Detector, Entry, Stream, Wanted, Way};
 use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
-
-/// A request of what nobody waits for is so many times as long.
-const LONGER: u64 = 4;
-/// Jumps of a series that is long.
-const LONG: u64 = 3;
-/// Most runs ahead: two to the power of this.
-const AHEAD_LOG_MAX: u32 = 4;
-/// The same of those that are read ahead at first, if a run is read sooner than it comes.
-const FAR_LOG: u32 = 3;
 
 /// What was foretold of the next runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +40,7 @@ impl Stream {
         let Wanted { end, first, .. } = wanted;
         self.close_last(first);
         let waited = self.table.last().is_some_and(|last| last.waited);
-        self.jumps.waited = (self.jumps.waited + u32::from(waited)).min(AHEAD_LOG_MAX);
+        self.jumps.waited = (self.jumps.waited + u32::from(waited)).min(tuning().ahead_log_max as u32);
         self.table.touch(at);
         let entry = self.table.get(at);
         entry.way = Way::New;
@@ -70,7 +62,7 @@ impl Stream {
             return;
         };
         // Three jumps that are what the three before them were are no chance: as good as a prediction to the page that came true.
-        if next.period >= LONG && !self.scores.has_judged(Detector::Jumps) {
+        if next.period >= tuning().long_series && !self.scores.has_judged(Detector::Jumps) {
             self.scores.count_exact(Detector::Jumps);
         }
         let requested = wanted.end - wanted.first;
@@ -81,16 +73,16 @@ impl Stream {
             _ => requested,
         };
         // Of a long run a page more is little, and what is even in bytes is not in pages.
-        let exact = |jump: Jump| jump.exact && length < SPECULATION_MIN;
+        let exact = |jump: Jump| jump.exact && length < tuning().speculation_min;
         self.jumps.next = Some((next.to, u64::from(!exact(next))));
         if !self.scores.trusts(Detector::Jumps) {
             return;
         }
         let mut runs = self.runs;
-        let length = length.min(wanted.max * FILE_WINDOWS);
+        let length = length.min(wanted.max * tuning().file_windows);
         let mut planned = planned;
         // A store that is far away is asked for several at once, lest the reader wait for each.
-        let far = if self.pages_a_fill() > length { FAR_LOG } else { 0 };
+        let far = if self.pages_a_fill() > length { tuning().far_log as u32 } else { 0 };
         for number in 1..=1u64 << self.jumps.waited.max(far) {
             let Some(jump) = runs.next_jump() else { break };
             runs.push(jump.to);
@@ -119,7 +111,7 @@ impl Stream {
             let mut plan = Plan::new(PageIndex(from), pages, to - mark, Reason::Jumps);
             plan.mark = Some(PageIndex(mark));
             // Most of them come before they are waited for: fewer requests, then.
-            plan.part_every = LONGER * part(wanted.max);
+            plan.hints.split_every = tuning().longer * part(wanted.max);
             self.more.push(plan);
         }
         self.more.reverse();

@@ -1,7 +1,8 @@
 //! A miss that goes on with a stream: upward, downward, at an even distance.
 
 use super::entry::{Entry, Join, Way};
-use super::{Detector, RUNS_LEFT, SPECULATION_MIN, Stream, Wanted};
+use super::tuning::tuning;
+use super::{Detector, Stream, Wanted};
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
@@ -84,7 +85,7 @@ impl Stream {
             (end - page + (entry.expected - read), Reason::Range)
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
-        } else if entry.consumed < entry.expected.saturating_mul(4) {
+        } else if entry.consumed < entry.expected.saturating_mul(tuning().outgrown) {
             if read <= entry.expected + 2 * self.config.reader_ahead_pages
                 && self.config.reader_ahead_pages > 0
             {
@@ -93,9 +94,9 @@ impl Stream {
                 return wanted.alone();
             }
             // A run that is longer than expected is no longer than the longest, or not by much.
-            let step = (entry.expected / 4).max(SPECULATION_MIN);
+            let step = (entry.expected / tuning().outgrown_step).max(tuning().speculation_min);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
-            let far = self.pages_a_fill() > longest && self.affords(longest, RUNS_LEFT, view);
+            let far = self.pages_a_fill() > longest && self.affords(longest, tuning().runs_left, view);
             let more = if far && !wanted.mapped { more.max(step) } else { step };
             (end - page + more, Reason::Range)
         } else {
@@ -104,15 +105,20 @@ impl Stream {
         };
         let at = self.close_gaps(at);
         let done = self.done(at, before, page, view);
-        let plan = self.window_up(at, wanted, size, reason, view);
-        Plan { done, ..plan }
+        let mut plan = self.window_up(at, wanted, size, reason, view);
+        plan.hints.drop_behind = done;
+        plan
     }
 
     /// From the wanted page on, as many pages as a run still has that goes on and of which nothing was foretold, if it is like the
     /// ones before: where a request takes as long as many pages are read in, they are asked for at once.
     fn like_the_last(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
-        if lo == 0 || expected > 0 || self.pages_a_fill() < SPECULATION_MIN || self.runs.length() <= hi - lo {
+        if lo == 0
+            || expected > 0
+            || self.pages_a_fill() < tuning().speculation_min
+            || self.runs.length() <= hi - lo
+        {
             return 0;
         }
         lo.saturating_add(self.affordable(view)).saturating_sub(wanted.page)

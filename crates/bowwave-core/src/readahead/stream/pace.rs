@@ -5,21 +5,9 @@
 //! evicted before its reader comes to it (Wu, adaptive readahead 2005: the thrashing threshold). No thrashing needs to be
 //! seen first, and where memory is not short nothing is limited.
 
+use super::tuning::tuning;
 use crate::readahead::{FillReport, Pressure};
 use crate::time::Instant;
-
-/// Of the share of memory, so many eighths are used: the rest is for what one cannot know.
-const SAFE_EIGHTHS: u64 = 7;
-
-/// Few enough that no memory is too small, and enough that a request is worth making.
-const LIMIT_MIN: u64 = 8;
-
-/// A stream gets more than its share as long as no more than so many eighths of memory are read ahead for all.
-const SPARE_EIGHTHS: u64 = 6;
-
-/// What a stream used of all that was shows when one in so many pages of memory has changed hands, and not before: readers
-/// come in bursts.
-const SAMPLE_SHARE: u64 = 8;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -81,7 +69,7 @@ impl Pace {
         let moved = u64::from(pressure.evictions.wrapping_sub(self.since.0));
         let pages = consumed.saturating_sub(self.since.1);
         let seen = if moved > 0 { moved } else { pages };
-        if seen < pressure.cold / SAMPLE_SHARE {
+        if seen < pressure.cold / tuning().sample_share {
             return;
         }
         self.since = (pressure.evictions, consumed);
@@ -97,17 +85,18 @@ impl Pace {
     /// As long as nothing was evicted, nobody has a share. All together never have more than fits, whatever their shares.
     pub(super) fn room(&self, ahead: u64, pressure: Pressure) -> u64 {
         let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(pressure.unread);
-        let fits = below(SAFE_EIGHTHS).max(LIMIT_MIN.saturating_sub(ahead));
+        let fits = below(tuning().safe_eighths).max(tuning().limit_min.saturating_sub(ahead));
         if self.limit == u64::MAX {
             return fits;
         }
-        let more = self.limit.min(below(SPARE_EIGHTHS).saturating_sub(self.limit.saturating_sub(ahead)));
+        let more =
+            self.limit.min(below(tuning().spare_eighths).saturating_sub(self.limit.saturating_sub(ahead)));
         self.limit.saturating_add(more).saturating_sub(ahead).min(fits)
     }
 
     /// A page was evicted before its reader came to it: so many pages ahead were too much.
     pub(super) fn thrashed(&mut self, ahead: u64) {
-        self.limit = (self.limit.min(ahead) / 4 * 3).max(LIMIT_MIN);
+        self.limit = (self.limit.min(ahead) / 4 * 3).max(tuning().limit_min);
     }
 
     /// A fill has ended. Who waits for several at once waits once.
@@ -149,7 +138,7 @@ impl Pace {
 }
 
 fn share(cold: u64, pages: u64, moved: u64) -> u64 {
-    (cold.saturating_mul(pages) / moved).saturating_mul(SAFE_EIGHTHS) / 8
+    (cold.saturating_mul(pages) / moved).saturating_mul(tuning().safe_eighths) / 8
 }
 
 /// The mean of what was known and what is seen; 0 is nothing known.

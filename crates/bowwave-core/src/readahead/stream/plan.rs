@@ -1,29 +1,10 @@
 //! How much: windows upward, downward and at an even distance, within the accounts.
 
-use super::{Entry, FILE_WINDOWS, SPECULATION_MIN, STREAM_WINDOWS, Stream, TAIL_PAGES, Wanted, Way};
+use super::tuning::tuning;
+use super::{Entry, Stream, Wanted, Way};
 use crate::page::{PageCount, PageIndex};
-use crate::readahead::{Plan, Reason, Stride, View, Window};
+use crate::readahead::{Hints, Plan, Reason, Stride, View, Window};
 use crate::window::next_size;
-
-/// Pages looked at to see whether what was read ahead was used.
-const SAMPLES: u64 = 4;
-/// No more than one in so many frames is ahead of one stream.
-const MEMORY_SHARE: u64 = 4;
-/// What is more than two windows ahead is asked for in so many steps, each from a quarter of a window to four of them: a long
-/// request keeps its reader waiting, and short ones can be served side by side. None is shorter than a window of Linux's:
-/// on a store that is near, more requests cost more than they save.
-const STEPS: u64 = 64;
-pub(super) const STEP_WINDOWS: u64 = 4;
-const STEP_MIN: u64 = 32;
-/// For each block of an even distance that came where it was foretold, so many are read ahead of a store that is far away.
-const SHOWN_TIMES: u64 = 4;
-/// A mark of a mapped file is a fault, and so is a request that ends where its reader is: there are no more than are worth one.
-const MAPPED_STEPS: u64 = 4;
-const MAPPED_STEP_MAX: u64 = 64;
-/// Where touches are not seen, one in so many pages of a run that is read at once is behind a tripwire.
-const TRIPWIRE_SHARE: u64 = 4;
-/// A run that is read at once is asked for in parts, so many to a window.
-const PARTS: u64 = 8;
 
 impl Wanted {
     fn pages(&self) -> u64 {
@@ -82,7 +63,7 @@ impl Stream {
         };
         let last = start + pages;
         // Where memory is short, what is ahead should be no more than it takes to read the next.
-        let mark = if entry.pace.limit < max * STREAM_WINDOWS && ahead > 1 {
+        let mark = if entry.pace.limit < max * tuning().stream_windows && ahead > 1 {
             mark.max(last.saturating_sub(entry.pace.lead()))
         } else {
             mark
@@ -91,8 +72,8 @@ impl Stream {
         let marked = ahead > 0 && reason != Reason::Range;
         entry.mark = marked.then_some(mark);
         entry.mark_every = entry.every(last - mark, wanted, view);
-        let tripwire = last - ahead / TRIPWIRE_SHARE;
-        let trips = wanted.mapped && reason == Reason::Range && ahead >= SPECULATION_MIN;
+        let tripwire = last - ahead / tuning().tripwire_share;
+        let trips = wanted.mapped && reason == Reason::Range && ahead >= tuning().speculation_min;
         entry.tripwire = trips.then_some(tripwire);
         let kept = entry.is_proven();
         // Another reader has been between: what it left out is nobody's wish.
@@ -103,12 +84,12 @@ impl Stream {
             plan.window.async_size = PageCount(last - mark);
             plan.mark = Some(PageIndex(mark));
         }
-        plan.mark_every = entry.mark_every;
-        plan.once = self.once(at, view);
-        plan.kept = kept;
+        plan.hints.mark_every = entry.mark_every;
+        plan.hints.read_once = self.once(at, view);
+        plan.hints.retain = kept;
         if reason == Reason::Range {
             // Several requests at once: the reader waits for the first, and what is behind comes meanwhile.
-            plan.part_every = part(max);
+            plan.hints.split_every = part(max);
             plan.mark = trips.then_some(PageIndex(tripwire));
         }
         if apart {
@@ -142,8 +123,8 @@ impl Stream {
         if ahead > 0 {
             plan.window.async_size = PageCount(ahead);
             plan.mark = Some(PageIndex(from - 1));
-            plan.mark_every = every;
-            plan.kept = self.table.get(at).is_proven();
+            plan.hints.mark_every = every;
+            plan.hints.retain = self.table.get(at).is_proven();
         }
         plan
     }
@@ -166,7 +147,7 @@ impl Stream {
         } else {
             edge / length + 1
         };
-        let times = if self.pages_a_fill() > max && !wanted.mapped { SHOWN_TIMES } else { 1 };
+        let times = if self.pages_a_fill() > max && !wanted.mapped { tuning().shown_times } else { 1 };
         // No more than has shown itself: several streams that begin at even distances look the same at first.
         let shown = if entry_over { 0 } else { proven.saturating_mul(times).saturating_sub(outstanding) };
         let blocks = if edge == lo { 0 } else { grown.div_ceil(block).min(room).min(shown) };
@@ -199,18 +180,14 @@ impl Stream {
         let window =
             Window { start: PageIndex(first), size: PageCount(end - first), async_size: PageCount(0) };
         let every = self.table.get(at).step(wanted, view).div_ceil(block) * length;
-        Plan {
-            window,
-            mark: (ahead > 0).then_some(PageIndex(edge)),
+        let hints = Hints {
             mark_every: every,
-            part_every: 0,
             stride: Some(Stride { offset: PageIndex(lo % length), length, data: block }),
-            reason: Reason::Stride,
-            done: None,
-            once: false,
-            kept: consumed >= (outstanding + ahead).saturating_mul(block),
-            scores: None,
-        }
+            retain: consumed >= (outstanding + ahead).saturating_mul(block),
+            ..Hints::default()
+        };
+        let mark = (ahead > 0).then_some(PageIndex(edge));
+        Plan { window, mark, reason: Reason::Stride, hints }
     }
 
     /// All of a small file.
@@ -227,11 +204,11 @@ impl Stream {
     /// The last pages of a file.
     pub(super) fn tail(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let pages = view.file_pages.0;
-        if !self.allows(TAIL_PAGES, view) {
+        if !self.allows(tuning().tail_pages, view) {
             return wanted.alone();
         }
         self.table.get(at).edge = pages;
-        let start = pages.saturating_sub(TAIL_PAGES).min(wanted.page);
+        let start = pages.saturating_sub(tuning().tail_pages).min(wanted.page);
         Plan::new(PageIndex(start), pages - start, 0, Reason::Tail)
     }
 
@@ -253,14 +230,15 @@ impl Stream {
 
     /// What a stream should have next: its window, or as much as its distance lacks.
     fn wish(&mut self, at: usize, size: u64, wanted: Wanted, reason: Reason, view: View<'_>) -> u64 {
-        let most = (view.frames / MEMORY_SHARE).min(self.config.distance_pages_max);
+        let most = (view.frames / tuning().memory_share).min(self.config.distance_pages_max);
         let of_file = self.pace.pages_a_fill();
         let entry = self.table.get(at);
         entry.pace.look(wanted.now, entry.consumed, view.pressure);
-        let floor = wanted.max.saturating_mul(STREAM_WINDOWS);
+        let floor = wanted.max.saturating_mul(tuning().stream_windows);
         entry.distance = entry.distance.max(1);
         // Twice what is read while a fill is under way is enough, and at once; if that is not known, one has to try.
-        let enough = entry.pace.pages_a_fill().or(of_file).map(|pages| pages.saturating_mul(2));
+        let enough =
+            entry.pace.pages_a_fill().or(of_file).map(|pages| pages.saturating_mul(tuning().distance_fills));
         // Who reads a file from its first page on will wait, one can tell that before.
         let will_wait =
             entry.lo == 0 && reason == Reason::Lookahead && enough.is_some_and(|enough| enough > floor);
@@ -296,7 +274,7 @@ impl Stream {
     fn grant(&mut self, at: usize, pages: u64, wanted: Wanted, joined: bool, view: View<'_>) -> u64 {
         let max = wanted.max;
         // A request of a mapped file is a fault, too.
-        let least = if wanted.mapped { MAPPED_STEP_MAX.min(max) } else { SPECULATION_MIN };
+        let least = if wanted.mapped { tuning().mapped_step_max.min(max) } else { tuning().speculation_min };
         if view.congested && !joined || pages == 0 {
             return 0;
         }
@@ -305,24 +283,26 @@ impl Stream {
         let entry = self.table.get(at);
         // What other runs have shown is as good as what this one has used.
         let block = if let Way::Stride { block, .. } = entry.way { block } else { 0 };
-        let first = (max * STREAM_WINDOWS).max(entry.expected).max(block).min(max * FILE_WINDOWS);
+        let first =
+            (max * tuning().stream_windows).max(entry.expected).max(block).min(max * tuning().file_windows);
         let (ahead, consumed) = (entry.ahead(), entry.consumed);
-        let near = entry.pace.pages_a_fill().or(of_file).is_none_or(|pages| pages < max * STREAM_WINDOWS);
+        let near =
+            entry.pace.pages_a_fill().or(of_file).is_none_or(|pages| pages < max * tuning().stream_windows);
         let file = self.file_credit(view, pages);
         let takes_time = of_file.is_some();
         let mut share = consumed.saturating_mul(percent) / 100;
-        if takes_time && first + share < ahead + pages && share < max * FILE_WINDOWS {
+        if takes_time && first + share < ahead + pages && share < max * tuning().file_windows {
             // While a share of what it has used is little, as much as that. Who is not alone leaves something to the others.
             let alone = self.table.ahead(u64::MAX) <= ahead;
             share = share.max(consumed.min(if alone {
-                max * FILE_WINDOWS
+                max * tuning().file_windows
             } else {
                 file.saturating_add(ahead) / 2
             }));
         }
         let credit = first + share;
         // Of what is granted, this stream's first windows are on nobody's account, unless too much was lost already.
-        let own = (max * STREAM_WINDOWS).saturating_sub(ahead);
+        let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
         let most = credit.saturating_sub(ahead).min(file).min(view.free);
         match most {
@@ -342,7 +322,8 @@ impl Stream {
     /// Pages of the file that may be read ahead and not used, after so many were used: each reader beside the first has to
     /// learn, too.
     fn file_limit(&self, view: View<'_>, readers: u64, consumed: u64) -> u64 {
-        let first = view.ra_pages.max(1) * (FILE_WINDOWS + STREAM_WINDOWS * readers.saturating_sub(1));
+        let first = view.ra_pages.max(1)
+            * (tuning().file_windows + tuning().stream_windows * readers.saturating_sub(1));
         first + consumed.saturating_mul(self.config.waste_percent.into()) / 100
     }
 
@@ -365,7 +346,7 @@ impl Stream {
             return left;
         }
         // The first windows of streams that are still read are not lost so far.
-        limit.saturating_sub(unread.saturating_sub(self.table.ahead(max * STREAM_WINDOWS)))
+        limit.saturating_sub(unread.saturating_sub(self.table.ahead(max * tuning().stream_windows)))
     }
 
     /// How many of the pages between where a stream was and `page` were used, by a few of them.
@@ -379,7 +360,7 @@ impl Stream {
         if span == 0 {
             return 0;
         }
-        let samples = span.min(SAMPLES);
+        let samples = span.min(tuning().samples);
         let used =
             (0..samples).filter(|n| !view.is_unread(PageIndex(from + span * n / samples))).count() as u64;
         span * used / samples
@@ -388,7 +369,7 @@ impl Stream {
 
 /// Pages of a request of a run that is read at once.
 pub(super) fn part(max: u64) -> u64 {
-    (max / PARTS).max(2 * SPECULATION_MIN)
+    (max / tuning().parts).max(2 * tuning().speculation_min)
 }
 
 /// So many pages in even pieces of at least so many: pages of a piece, 0 if it is one.
@@ -418,17 +399,21 @@ impl Entry {
     /// The same at least, in files that are read and in those that are mapped.
     fn step(&self, wanted: Wanted, view: View<'_>) -> u64 {
         let max = wanted.max;
-        if self.distance <= max.saturating_mul(STREAM_WINDOWS) {
+        if self.distance <= max.saturating_mul(tuning().stream_windows) {
             return max;
         }
         // Blocks at even distances are requests of their own anyway, and a store that takes no time is not asked too often.
         let timeless = self.pace.pages_a_fill().is_none();
-        let shortest = if timeless || matches!(self.way, Way::Stride { .. }) { 1 } else { STEP_MIN };
-        let least = (max / STEP_WINDOWS).max(shortest).min(max);
+        let shortest = if timeless || matches!(self.way, Way::Stride { .. }) { 1 } else { tuning().step_min };
+        let least = (max / tuning().step_windows).max(shortest).min(max);
         let ahead = if timeless { self.distance * 2 } else { self.ahead().max(view.pressure.unread) };
-        let steps = if wanted.mapped { STEPS / 4 } else { STEPS };
-        let step = (ahead / steps).clamp(least, max * STEP_WINDOWS);
-        if wanted.mapped { step.max((self.distance / MAPPED_STEPS).min(MAPPED_STEP_MAX)) } else { step }
+        let steps = if wanted.mapped { tuning().steps / 4 } else { tuning().steps };
+        let step = (ahead / steps).clamp(least, max * tuning().step_windows);
+        if wanted.mapped {
+            step.max((self.distance / tuning().mapped_steps).min(tuning().mapped_step_max))
+        } else {
+            step
+        }
     }
 }
 

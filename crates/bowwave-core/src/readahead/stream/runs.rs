@@ -3,22 +3,14 @@
 //! A run is what is read in one direction without a jump. Only the first miss of each is entered here, so the order of
 //! reads within runs does not matter, and neither do other streams that go on.
 
-/// Starts remembered.
-const STARTS: usize = 32;
-/// Starts among which an even distance is looked for; so many strided readers may take turns.
-const NEAR: usize = 8;
-/// The last run lengths, by which it is told what to expect (postings on adaptive readahead, 2005: "seek N pages, read M").
-const LENGTHS: usize = 6;
-/// Run lengths remembered, by which it is told how much of what was read for a run is lost: of so many of even spread the longest is
-/// hardly ever surpassed by the next.
-const REMEMBERED: usize = 32;
-/// Lengths are alike if the longest is at most so many times the shortest.
-const ALIKE: u64 = 4;
-/// Lengths are told apart by powers of two, up to this one.
-const POWERS: usize = 20;
-/// When so many runs are counted, the counts are halved: what was long ago does not matter any more.
-const RUNS_MAX: u32 = 1024;
+use super::tuning::{Tuning, capacity, tuning};
 
+/// See [`Tuning`].
+const STARTS: usize = capacity(Tuning::DEFAULT.starts);
+const LENGTHS: usize = capacity(Tuning::DEFAULT.lengths);
+const REMEMBERED: usize = capacity(Tuning::DEFAULT.remembered);
+/// Lengths are counted by powers of two, up to this one.
+const POWERS: usize = 20;
 /// What began where, the newest last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runs {
@@ -65,7 +57,7 @@ impl Runs {
 
     /// A run begins.
     pub(super) fn push(&mut self, start: u64) {
-        if self.len == STARTS {
+        if self.len == tuning().starts as usize {
             self.starts.copy_within(1.., 0);
             self.len -= 1;
         }
@@ -75,7 +67,7 @@ impl Runs {
 
     /// No run began there after all.
     pub(super) fn forget(&mut self, start: u64) {
-        let from = self.len.saturating_sub(NEAR);
+        let from = self.len.saturating_sub(tuning().strides as usize);
         if let Some(at) = self.starts[from..self.len].iter().rposition(|&known| known == start) {
             self.starts.copy_within(from + at + 1..self.len, from + at);
             self.len -= 1;
@@ -88,6 +80,8 @@ impl Runs {
         let expected = self.expected;
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
+        // The newest lengths are the last ones.
+        self.lengths[..LENGTHS - tuning().lengths as usize].fill(0);
         self.remembered.push(pages);
         self.expected = match alike(self.lengths) {
             Alike::Up(most) => self.remembered.longest(most),
@@ -103,7 +97,7 @@ impl Runs {
     /// Counts a run that has ended with so many pages, requests of one piece like all others.
     pub(super) fn count(&mut self, pages: u64) {
         self.ended[power(pages)] += 1;
-        if self.ended.iter().map(|&runs| u32::from(runs)).sum::<u32>() >= RUNS_MAX {
+        if self.ended.iter().map(|&runs| u32::from(runs)).sum::<u32>() >= tuning().runs_max as u32 {
             self.ended.iter_mut().for_each(|runs| *runs /= 2);
         }
     }
@@ -167,8 +161,8 @@ impl Runs {
     /// that is among the starts already.
     pub(super) fn step_to(&self, start: u64) -> Option<i64> {
         let known = &self.starts[..self.len];
-        let recent = &known[self.len.saturating_sub(NEAR)..];
-        let far = &known[self.len.saturating_sub(2 * NEAR)..];
+        let recent = &known[self.len.saturating_sub(tuning().strides as usize)..];
+        let far = &known[self.len.saturating_sub(2 * tuning().strides as usize)..];
         // Most often there is none, and that is seen by a bit for each: a start that was not there hardly has its bit set.
         let there = far.iter().fold(0, |bits, &start| bits | bit(start));
         recent.iter().rev().find_map(|&before| {
@@ -234,8 +228,8 @@ fn alike(mut lengths: [u64; LENGTHS]) -> Alike {
     let unknown = lengths.iter().filter(|&&pages| pages == 0).count();
     let known = &lengths[unknown..];
     match (known.first(), known.last()) {
-        (Some(&least), Some(&most)) if most / ALIKE <= least => {
-            Alike::Up(most.max(least.saturating_mul(ALIKE)))
+        (Some(&least), Some(&most)) if most / tuning().alike <= least => {
+            Alike::Up(most.max(least.saturating_mul(tuning().alike)))
         }
         (Some(_), Some(_)) => Alike::Not(known[(known.len() - 1) / 2]),
         _ => Alike::Not(0),
@@ -265,7 +259,7 @@ impl Lengths {
 
     fn push(&mut self, pages: u64) {
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-        if self.known == REMEMBERED {
+        if self.known == tuning().remembered as usize {
             let oldest = self.last[self.next];
             let at = self.sorted().partition_point(|&known| known < oldest);
             self.sorted.copy_within(at + 1.., at);
@@ -278,7 +272,7 @@ impl Lengths {
         self.known += 1;
         self.sum += u64::from(pages);
         self.last[self.next] = pages;
-        self.next = (self.next + 1) % REMEMBERED;
+        self.next = (self.next + 1) % tuning().remembered as usize;
     }
 
     /// The longest of at most so many pages; 0 if there is none.

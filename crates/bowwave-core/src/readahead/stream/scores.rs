@@ -1,62 +1,44 @@
-//! How well each detector foretells: shadow predictions, made whether or not anything is read for them.
+//! How reliable each detector is, by shadow predictions: each detector predicts all the time, and is compared
+//! with what happens, whether or not its prediction was read.
 
+use super::tuning::{Tuning, tuning};
 use core::fmt;
 
-/// What looks for a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Detector {
-    /// The next read begins where the last one ended, or a little behind.
-    Sequential,
-    /// The next read ends where the last one began.
-    Backward,
-    /// The next run begins as far from the last one as that from the one before.
-    Stride,
-    /// The next run is at least as long as the last ones were.
-    Cluster,
-    /// The jumps between runs repeat.
-    Jumps,
-    /// All of a small file is wanted.
-    Whole,
-    /// More of the last pages of the file is wanted.
-    Tail,
-}
-
-/// A score of each detector, from 0, always wrong, to [`Scores::MAX`], always right lately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scores([u8; Detector::ALL.len()]);
-
-impl Detector {
-    /// Every detector.
-    pub const ALL: [Self; 7] =
-        [Self::Sequential, Self::Backward, Self::Stride, Self::Cluster, Self::Jumps, Self::Whole, Self::Tail];
-
-    /// The name that `explain --json` prints.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Backward => "backward",
-            Self::Stride => "stride",
-            Self::Cluster => "cluster",
-            Self::Jumps => "jumps",
-            Self::Whole => "whole",
-            Self::Tail => "tail",
-        }
+named_enum! {
+    /// A detector of an access pattern.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Detector {
+        /// The next read begins where the last one ended, or shortly after.
+        Sequential = "sequential",
+        /// The next read ends where the last one began.
+        Backward = "backward",
+        /// Runs begin at an equal distance from each other.
+        Stride = "stride",
+        /// The next run is at least as long as the last ones were.
+        Cluster = "cluster",
+        /// The offset deltas between runs repeat.
+        Jumps = "jumps",
+        /// All of a small file is read.
+        Whole = "whole",
+        /// More of the last pages of the file is read.
+        Tail = "tail",
     }
 }
+
+/// A score for each detector: from 0, wrong lately, to [`Scores::MAX`], right lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scores([u8; Detector::ALL.len()]);
 
 impl Scores {
     /// The best score.
     pub const MAX: u8 = 15;
-    /// From here on a detector's predictions are acted on.
-    pub const TRUSTED: u8 = 8;
-    /// A right prediction counts so much, a wrong one a point more, so that a coin is not trusted.
-    const STEP: u8 = 2;
+    /// A detector with this score is trusted.
+    pub const TRUSTED: u8 = Tuning::DEFAULT.trusted as u8;
 
-    /// Sequential reads, small files and tails are trusted at once, as by every readahead there is; the others have to
-    /// show first what they can.
-    pub(super) const fn new() -> Self {
-        Self([Self::TRUSTED + 2, 4, 4, 4, 4, Self::TRUSTED, Self::TRUSTED])
+    /// Sequential reads, small files and tails are trusted at once; the other detectors must prove themselves.
+    pub(super) fn new() -> Self {
+        let (trusted, unproven) = (tuning().trusted as u8, tuning().score_unproven as u8);
+        Self([trusted + 2, unproven, unproven, unproven, unproven, trusted, trusted])
     }
 
     /// The score of a detector.
@@ -65,28 +47,27 @@ impl Scores {
         self.0[detector as usize]
     }
 
-    /// Whether a detector's predictions are acted on.
+    /// Whether predictions of a detector are read.
     #[must_use]
     pub fn trusts(self, detector: Detector) -> bool {
-        self.of(detector) >= Self::TRUSTED
+        u64::from(self.of(detector)) >= tuning().trusted && tuning().disabled & 1 << detector as u64 == 0
     }
 
-    /// Whether predictions of a detector have come true, or not. It may have come back to where it was.
+    /// Whether the score of a detector differs from its first one.
     pub(super) fn has_judged(self, detector: Detector) -> bool {
         self.of(detector) != Self::new().of(detector)
     }
 
-    /// A prediction has come true to the page, which hardly happens by chance: as good as two.
+    /// Counts a prediction that was exact to the page. It counts twice, as chance is unlikely.
     pub(super) fn count_exact(&mut self, detector: Detector) {
         self.count(detector, true);
         self.count(detector, true);
     }
 
-    /// A prediction has come true, or not.
+    /// Counts a prediction.
     pub(super) fn count(&mut self, detector: Detector, right: bool) {
-        let score = &mut self.0[detector as usize];
-        *score =
-            if right { (*score + Self::STEP).min(Self::MAX) } else { score.saturating_sub(Self::STEP + 1) };
+        let (score, step) = (&mut self.0[detector as usize], tuning().score_step as u8);
+        *score = if right { (*score + step).min(Self::MAX) } else { score.saturating_sub(step + 1) };
     }
 }
 

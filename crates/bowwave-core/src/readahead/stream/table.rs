@@ -7,12 +7,9 @@
 use alloc::vec::Vec;
 
 use super::entry::{Entry, Join, Way};
+use super::tuning::tuning;
 use crate::id::HandleId;
 
-/// For each stream of the table, so many that are remembered only by the page that they are expected at.
-const PARKED: usize = 2;
-/// As many times the streams of the table are there if each is what a reader of its own used last.
-const READERS: usize = 4;
 /// Later than anything that is not.
 const CURRENT: u32 = 1 << 31;
 /// No page.
@@ -206,7 +203,8 @@ fn place_of(pages: &[u64], page: u64) -> Option<usize> {
 
 impl Table {
     pub(super) fn new(max: usize) -> Self {
-        let (entries, keys, parked) = (Vec::new(), Keys::default(), Parked::new(max * PARKED));
+        let (entries, keys, parked) =
+            (Vec::new(), Keys::default(), Parked::new(max * tuning().parked as usize));
         Self {
             entries,
             keys,
@@ -378,7 +376,8 @@ impl Table {
     /// proven.
     pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<(Way, u8)>) {
         self.refresh();
-        let readers_only = self.entries.len() < self.max * READERS && self.readers() >= self.max as u64;
+        let readers_only =
+            self.entries.len() < self.max * tuning().readers as usize && self.readers() >= self.max as u64;
         let (at, gone) = if self.entries.len() < self.max || readers_only {
             self.entries.push(entry);
             self.keys.push();

@@ -2,6 +2,7 @@
 
 /// Counters of a region, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SwapStats {
     /// Touches that found their page in memory, unmapped or write-protected, or never stored.
     pub minor_faults: u64,
@@ -48,6 +49,7 @@ impl SwapStats {
 
 /// How full things are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PagerLoad {
     /// Pages that may be in memory.
     pub frames: u64,

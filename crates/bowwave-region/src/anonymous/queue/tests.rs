@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bowwave_backend::{Identity, Object};
+use bowwave_core::schedule::RETRIES_MAX;
 
 use super::super::buffers::Buffers;
 use super::*;
@@ -88,8 +89,8 @@ impl Ended {
 }
 
 /// A queue to the store, with one transfer of `pages` pages, and its owner.
-fn queue(store: &Arc<Inline>, direction: Direction, pages: usize) -> (Arc<Queue>, Arc<Ended>) {
-    let queue = Queue::new(Arc::clone(store) as _, &Profile::read_only("inline"));
+fn queue(store: Arc<dyn WriteObject>, direction: Direction, pages: usize) -> (Arc<Queue>, Arc<Ended>) {
+    let queue = Queue::new(store, &Profile::read_only("inline"));
     let ended = Arc::new(Ended::default());
     let owner: Arc<dyn Ends> = Arc::clone(&ended) as _;
     queue.tell(Arc::downgrade(&owner));
@@ -111,7 +112,7 @@ fn short_inline_completions_use_a_bounded_amount_of_stack() {
         let (bytes, requests): (fn() -> Result<usize>, u64) =
             if direction == Direction::Read { (|| Ok(SYSTEM_PAGE), 1) } else { (|| Ok(SYSTEM_PAGE / 4), 4) };
         let store = Inline::new(bytes);
-        let (queue, ended) = queue(&store, direction, PAGES);
+        let (queue, ended) = queue(Arc::clone(&store) as _, direction, PAGES);
         let thread = thread::Builder::new().stack_size(64 << 10);
         thread.spawn(move || queue.pump()).expect("a thread").join().expect("it does not panic");
         assert_eq!(store.requests(), requests * PAGES as u64);
@@ -124,7 +125,7 @@ fn short_inline_completions_use_a_bounded_amount_of_stack() {
 fn a_completion_leaves_a_second_retry_to_its_due_time() {
     for direction in [Direction::Read, Direction::Write] {
         let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
-        let (queue, ended) = queue(&store, direction, 1);
+        let (queue, ended) = queue(Arc::clone(&store) as _, direction, 1);
         queue.pump();
         // The request, and the retry that does not pause.
         assert_eq!(store.requests(), 2, "the completion waited for the pause");
@@ -134,7 +135,7 @@ fn a_completion_leaves_a_second_retry_to_its_due_time() {
             thread::sleep(queue.patience().expect("it has yet to fail for good"));
             queue.pump();
         }
-        assert_eq!(store.requests(), 1 + u64::from(TRIES_MAX));
+        assert_eq!(store.requests(), 1 + u64::from(RETRIES_MAX));
         assert!(ended.results()[0].is_err());
         assert_eq!(queue.patience(), None);
     }
@@ -143,10 +144,61 @@ fn a_completion_leaves_a_second_retry_to_its_due_time() {
 #[test]
 fn a_read_that_pauses_can_be_promoted() {
     let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
-    let (queue, _ended) = queue(&store, Direction::Read, 1);
-    queue.lock().waiting.iter_mut().flatten().for_each(|transfer| transfer.urgency = Urgency::Readahead);
+    let (queue, _ended) = queue(Arc::clone(&store) as _, Direction::Read, 1);
+    {
+        let mut state = queue.lock();
+        let id = state.names[&1];
+        state.dispatcher.payload_mut(id).expect("it waits").urgency = Urgency::Readahead;
+    }
     queue.pump();
     queue.promote(1);
-    assert_eq!(queue.lock().paused[0].1.urgency, Urgency::Demand);
+    let paused = queue.lock().dispatcher.paused_mut().next().map(|transfer| transfer.urgency);
+    assert_eq!(paused, Some(Urgency::Demand));
     assert_eq!(store.requests(), 2, "the pause is not cut short");
+}
+
+#[test]
+fn a_retry_that_pauses_does_not_stall_another_completion() {
+    // Requests of one page fail, longer ones succeed.
+    #[derive(Debug)]
+    struct Uneven(Inline);
+    impl Object for Uneven {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn identity(&self) -> &Identity {
+            self.0.identity()
+        }
+        fn read(&self, _offset: u64, buf: ReadBuf, sink: Box<dyn ReadSink>) {
+            let failed = Error::new(ErrorKind::Io, "a bad page");
+            let result = if buf.len() > SYSTEM_PAGE { Ok(buf.len()) } else { Err(failed) };
+            sink.done(buf, result);
+        }
+    }
+    impl WriteObject for Uneven {
+        fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>) {
+            self.0.write(offset, buf, sink);
+        }
+        fn sync(&self, data_only: bool) -> Result<()> {
+            self.0.sync(data_only)
+        }
+        fn set_len(&self, len: u64) -> Result<()> {
+            self.0.set_len(len)
+        }
+        fn finish(&self) -> Result<Identity> {
+            self.0.finish()
+        }
+    }
+    let outcome = || Ok(SYSTEM_PAGE);
+    let inline = Inline { identity: Identity::default(), outcome, requests: AtomicU64::new(0) };
+    let (queue, ended) = queue(Arc::new(Uneven(inline)), Direction::Read, 1);
+    queue.pump();
+    assert!(ended.results().is_empty() && queue.patience().is_some(), "its retry pauses");
+    let lease = Buffers::new(2, 0).expect("memory").lend(2, true).expect("two pages");
+    let (direction, urgency) = (Direction::Read, Urgency::Demand);
+    queue.add(Transfer { name: 2, direction, urgency, slot: 64, buffers: vec![lease], tries: 0 });
+    queue.pump();
+    let results = ended.results();
+    assert!(results.len() == 1 && results[0].is_ok(), "{results:?}");
+    assert!(queue.lock().dispatcher.due().is_some(), "the other still pauses");
 }

@@ -9,11 +9,14 @@
 //! | `memory` | readers in order with little memory |
 //! | `pressure` | the thrashing experiment of 000, with `stream` |
 //! | `random` | reads in no order, what is fetched in vain |
+//! | `ablation` | each constant and detector of `stream`, changed (a benchmark) |
 //! | `losses` | experiments of the documents that have nothing to gain |
 //!
 //! Nothing of this was published, so the columns of published figures are empty. The baseline is on-demand readahead, if
 //! the row does not say otherwise, and `stream` is what improves it. The notes have all policies.
 
+#[cfg(feature = "ablation")]
+mod ablation;
 mod losses;
 mod memory;
 mod plans;
@@ -23,6 +26,8 @@ mod regret;
 mod streams;
 mod workloads;
 
+#[cfg(feature = "ablation")]
+pub use ablation::{Measured, Variant, ablate};
 use bowwave_core::{Config, Instant, Policy, StreamConfig};
 
 use self::workloads::Workload;
@@ -44,7 +49,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const STORE: &str = "s3-steady";
 /// 1 MiB.
 const RA_PAGES: u32 = 256;
-const POLICIES: [Policy; 5] = [Policy::None, Policy::OnDemand, Policy::Linux, Policy::Range, Policy::Stream];
+const POLICIES: [Policy; 5] =
+    [Policy::None, Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range, Policy::Stream];
 /// A call, a wake-up and a copy of a machine of today.
 const HOST: Host = Host { call_ns: 1_000, wait_ns: 5_000, copy_ns_a_kib: 100.0 };
 
@@ -107,9 +113,9 @@ fn twelve(outcome: &mut Outcome) -> Result<(), ReproduceError> {
 
 /// The store of a workload.
 fn device(workload: &Workload) -> String {
-    match workload.link_mb_s {
-        0 => STORE.to_owned(),
-        link => format!("{STORE}:total_mb_s={link}"),
+    match (workload.device, workload.link_mb_s) {
+        (STORE, link) if link > 0 => format!("{STORE}:total_mb_s={link}"),
+        (device, _) => device.to_owned(),
     }
 }
 

@@ -22,7 +22,8 @@ pub(super) struct Workload {
     /// Most seconds that it may take, and most bytes fetched for each byte wanted.
     pub(super) seconds: f64,
     pub(super) amplification: f64,
-    /// Bytes a second of the link, if it is not the store's own; and of the cache.
+    pub(super) device: &'static str,
+    /// MB/s of the link, 0 for the store's own; and bytes of the cache.
     pub(super) link_mb_s: u64,
     pub(super) cache_bytes: u64,
     pub(super) file_bytes: u64,
@@ -96,8 +97,18 @@ fn one(
     file_bytes: u64,
     reader: Reader,
 ) -> Workload {
-    let (link_mb_s, cache_bytes) = (0, 4 * GIB);
-    Workload { id, what, seconds, amplification, link_mb_s, cache_bytes, file_bytes, readers: vec![reader] }
+    let (device, link_mb_s, cache_bytes) = (super::STORE, 0, 4 * GIB);
+    Workload {
+        id,
+        what,
+        seconds,
+        amplification,
+        device,
+        link_mb_s,
+        cache_bytes,
+        file_bytes,
+        readers: vec![reader],
+    }
 }
 
 /// Records drawn beforehand: what a loader of training data does.

@@ -36,7 +36,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
         Testbed { device: format!("{},read_on_arrival_kb=0", testbed.device), ..testbed.clone() };
     let protected = Testbed { eviction: "linux".to_owned(), ..testbed.clone() };
     let jobs = [
-        (&testbed, Policy::Legacy, 2),
+        (&testbed, bowwave_baselines::LEGACY, 2),
         (&testbed, Policy::OnDemand, 2),
         (&no_arrival, Policy::OnDemand, 1),
         (&protected, Policy::OnDemand, 1),
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn old_and_new_readahead_are_as_fast_in_each_pattern() {
-        let (legacy, on_demand) = (small(Policy::Legacy), small(Policy::OnDemand));
+        let (legacy, on_demand) = (small(bowwave_baselines::LEGACY), small(Policy::OnDemand));
         for (pattern, (legacy, on_demand)) in Pattern::ALL.into_iter().zip(legacy.iter().zip(&on_demand)) {
             let gain = on_demand.kib_a_second() / legacy.kib_a_second();
             // Pread begins among the scattered records that random reads left, which weigh more in so small a file.

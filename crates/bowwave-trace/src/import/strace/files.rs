@@ -109,8 +109,8 @@ fn plain_path(told: &[u8], path: &mut Vec<u8>) {
     unescape(&told[..end], path);
 }
 
-/// The open file at the descriptor `index` of a call. One that was open before the log began is known by its path, if
-/// the log has it.
+/// The open file at the descriptor `index` of a call. A file that was open before the log began is known by its path,
+/// if the log has it.
 fn file<'a>(
     tables: &'a mut Tables,
     call: &Call<'_>,
@@ -143,7 +143,7 @@ pub(super) fn known(tables: &mut Tables, call: &Call<'_>, index: usize) -> bool 
     true
 }
 
-/// Descriptors up to this one are terminals and pipes more often than not; nobody misses them.
+/// Descriptors up to this number are mostly terminals and pipes, and are not reported as unknown.
 const LAST_STANDARD: u32 = 2;
 
 /// Takes in that `length` bytes of the descriptor at `index` were read or written at `place`.

@@ -17,7 +17,7 @@ pub(super) struct Line<'a> {
 /// When, as the options of strace have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stamp {
-    /// No option: nobody knows.
+    /// No option: unknown.
     #[default]
     None,
     /// `-t`, `-tt`: nanoseconds since midnight.

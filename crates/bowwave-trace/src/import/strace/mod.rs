@@ -115,7 +115,7 @@ impl Strace {
         }
     }
 
-    /// Makes sure that `pid` is known: a new one is the child of whoever forks, or was there before the log.
+    /// Makes sure that `pid` is known: a new process is the child of a process that forks, or began before the log.
     fn arrive(&mut self, pid: u64, batch: &mut Batch) {
         self.any = true;
         if self.tables.knows(pid) {

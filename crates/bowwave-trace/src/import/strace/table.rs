@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// An open file, shared by the descriptors that were duplicated or inherited from the one that opened it.
+/// An open file, shared by duplicated and inherited descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Description {
     /// Empty if it is no file, but a pipe, a socket or the like.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Op, Record};
 
-/// The records of a log and what was mended in it.
+/// The records of a log and its repairs.
 fn import(log: &str) -> (Vec<Record>, Vec<(Repair, u64)>) {
     let (mut strace, mut batch, mut records) = (Strace::default(), Batch::new(false), Vec::new());
     let mut record = Record::default();

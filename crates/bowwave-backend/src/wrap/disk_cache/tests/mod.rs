@@ -3,6 +3,7 @@
 mod hanging;
 mod hostile;
 mod mutations;
+#[cfg(feature = "http")]
 mod web;
 
 use std::fs;

@@ -7,14 +7,13 @@ use bowwave_trace::{Op, Record};
 
 use super::super::{Input, ROWS_A_REPORT};
 use crate::Failure;
-use crate::output;
 use crate::progress::Progress;
 
 /// Bytes of a page, as the format of traces has it.
 pub(super) const PAGE: PageSize = PageSize::KIB_4;
 /// Most pages of a row, as without a scheduler.
 const ROW_PAGES_MAX: u64 = 1 << 20;
-/// Files begin at multiples of so many pages, as in a replay.
+/// Files begin at multiples of this many pages, as in a replay.
 const FILE_PAGES_ALIGNMENT: u64 = 256;
 /// Most pages of all files: beyond 2^62 bytes addresses have no room.
 const DEVICE_PAGES_MAX: u64 = 1 << (62 - PAGE.shift());
@@ -62,14 +61,14 @@ impl Layout {
             now = record.time_ns.max(now);
             layout
                 .row(&mut names, &Record { time_ns: now, ..std::mem::take(&mut record) }, number, file_pages)
-                .map_err(|what| Failure::failed(format_args!("{}: row {number}: {what}", input.name)))?;
+                .map_err(|what| failed!("{}: row {number}: {what}", input.name))?;
             number += 1;
             if number % ROWS_A_REPORT == 0 {
                 progress.at(input.rows.bytes_read());
             }
         }
         for (repair, count) in input.rows.repairs().iter() {
-            output::note(format_args!("{}: {count}", repair.description()));
+            note!("{}: {count}", repair.description());
         }
         let mut at = 0u64;
         for file in &mut layout.files {
@@ -77,7 +76,7 @@ impl Layout {
             at = at.saturating_add(file.pages).next_multiple_of(FILE_PAGES_ALIGNMENT);
             if at > DEVICE_PAGES_MAX {
                 let what = "all files together take more than 2^62 bytes, and no device has so many";
-                return Err(Failure::failed(format_args!("{}: {what}", input.name)));
+                return Err(failed!("{}: {what}", input.name));
             }
         }
         Ok(layout)

@@ -3,12 +3,11 @@
 use bowwave_core::schedule::{Class, Direction};
 use serde::Serialize;
 
-use super::super::lines::printable;
 use super::PRIORITIES;
 use super::layout::Layout;
 use super::server::Dispatched;
 use crate::Failure;
-use crate::output::Output;
+use crate::output::{Output, plain};
 
 /// Prints dispatches as they come.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub(super) struct Lines<'a> {
     layout: &'a Layout,
 }
 
-/// A dispatch as `--json` prints it; a contract with whoever reads it.
+/// A dispatch as `--json` prints it; a contract with its readers.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ns: u64,
@@ -100,7 +99,7 @@ impl Line<'_> {
         if self.priority != PRIORITIES[1].0 {
             flags.push(self.priority);
         }
-        let file: String = self.file.chars().flat_map(printable).collect();
+        let file = plain(self.file);
         columns(
             [
                 &ms(self.time_ns),

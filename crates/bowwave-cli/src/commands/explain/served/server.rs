@@ -46,7 +46,7 @@ pub(super) struct Server<'a> {
     at_device: HashMap<u64, DispatchId>,
     numbers: u64,
     now: Instant,
-    /// The row that causes what is asked for, and its priority.
+    /// The row that causes requests, and its priority.
     cause: (u64, Priority),
     dispatched: Vec<Dispatched>,
     // Lent, kept for their memory.

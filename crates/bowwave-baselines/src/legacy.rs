@@ -6,7 +6,7 @@
 //!  ^start            ^ahead_start
 //! ```
 //!
-//! It is asked at the first page of every read, cached or not, and again where it said ([`Readahead::on_walk`]). While the
+//! It is asked at the first page of every read, cached or not, and again where it said ([`Plans::next`]). While the
 //! reader is in the current window, the ahead window is under way; when the reader crosses into that, it becomes the
 //! current one and the next is sent. Windows grow fourfold below a sixteenth of the maximum, then twofold. What the policy
 //! did not bring in is read one page at a time.
@@ -45,11 +45,8 @@
 //! Its limits are known: interleaved readers look random to it, so do retried reads, and pages lost to thrashing are read
 //! back one by one.
 
-use alloc::boxed::Box;
-
-use super::{Access, Plan, Plans, Readahead, Reason, View};
-use crate::page::{PageCount, PageIndex, PageRange};
-use crate::window::{initial_size, next_size};
+use bowwave_core::window::{initial_size, next_size};
+use bowwave_core::{Access, PageCount, PageIndex, PageRange, Plan, Plans, Readahead, Reason, Trigger, View};
 
 /// Pages of windows found cached, in a row, that switch readahead off (`VM_MAX_CACHE_HIT`).
 const CACHE_HIT_MAX: u64 = 256;
@@ -85,25 +82,17 @@ enum Wait {
 }
 
 impl Readahead for Legacy {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(*self)
-    }
-
-    /// A page is absent after all: note it, and read the page alone.
-    fn on_access(&mut self, access: Access, _view: View<'_>) -> Plan {
-        self.missed = true;
-        self.in_cache = false;
-        self.cache_hit = 0;
-        Plan::new(access.page, 1, 0, Reason::Demand)
-    }
-
-    fn walks(&self) -> bool {
-        true
-    }
-
-    fn on_walk(&mut self, access: Access, view: View<'_>, plans: &mut Plans) -> PageIndex {
-        self.ask(access.page.0, access.req_pages(), view, plans);
-        PageIndex(self.prev_page.wrapping_add(1))
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
+        if let Trigger::Lookup { .. } = access.trigger {
+            self.ask(access.page.0, access.req_pages(), view, plans);
+            plans.next = PageIndex(self.prev_page.wrapping_add(1));
+        } else {
+            // The lookup left the page out: note the miss, and read the page alone.
+            self.missed = true;
+            self.in_cache = false;
+            self.cache_hit = 0;
+            plans.push(Plan::new(access.page, 1, 0, Reason::Demand));
+        }
     }
 }
 
@@ -249,16 +238,18 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::event::Trigger;
 
     /// Asks at `page` for `req` pages of a file of which nothing is cached; the windows planned, and where to ask next.
     fn ask(policy: &mut Legacy, page: u64, req: u64, view: View<'_>) -> (Vec<(Reason, u64, u64)>, u64) {
         let request = PageRange::new(page, page + req);
-        let access = Access::read(request, None, Trigger::Miss);
+        let access = Access::read(request, None, Trigger::Lookup { missing: true, fresh: false });
         let mut plans = Plans::default();
-        let next = policy.on_walk(access, view, &mut plans);
-        let plans = plans.iter().map(|plan| (plan.reason, plan.window.start.0, plan.window.size.0)).collect();
-        (plans, next.0)
+        policy.on_access(access, view, &mut plans);
+        (windows(&plans), plans.next.0)
+    }
+
+    fn windows(plans: &Plans) -> Vec<(Reason, u64, u64)> {
+        plans.iter().map(|plan| (plan.reason, plan.window.start.0, plan.window.size.0)).collect()
     }
 
     fn free(ra_pages: u64) -> View<'static> {
@@ -266,7 +257,9 @@ mod tests {
     }
 
     fn congested(ra_pages: u64) -> View<'static> {
-        View { congested: true, ..View::of_nothing(ra_pages) }
+        let mut view = View::of_nothing(ra_pages);
+        view.congested = true;
+        view
     }
 
     #[test]
@@ -341,20 +334,22 @@ mod tests {
         let mut policy = Legacy::new();
         ask(&mut policy, 0, 4, free(32));
         let miss = Access { page: PageIndex(2), ..Access::read(PageRange::new(0, 4), None, Trigger::Miss) };
-        let plan = policy.on_access(miss, free(32));
-        assert_eq!((plan.reason, plan.window.start.0, plan.window.size.0), (Reason::Demand, 2, 1));
+        let mut plans = Plans::default();
+        policy.on_access(miss, free(32), &mut plans);
+        assert_eq!(windows(&plans), [(Reason::Demand, 2, 1)]);
         assert_eq!(ask(&mut policy, 4, 4, free(32)).0, [(Reason::Ahead, 8, 6)]);
         assert_eq!(ask(&mut policy, 8, 4, free(32)).0, [(Reason::Ahead, 14, 12)]);
         let mut policy = Legacy::new();
         ask(&mut policy, 0, 1, free(32));
-        policy.on_access(miss, free(32));
+        policy.on_access(miss, free(32), &mut Plans::default());
         assert_eq!(ask(&mut policy, 1, 1, free(32)).0, [(Reason::Ahead, 4, 4)]);
     }
 
     #[test]
     fn windows_past_the_end_of_the_file_count_as_cached_and_end_in_cache_mode() {
         let mut policy = Legacy::new();
-        let view = View { file_pages: PageCount(40), ..free(32) };
+        let mut view = free(32);
+        view.file_pages = PageCount(40);
         assert_eq!(ask(&mut policy, 0, 400, view).1, 32);
         // 40 pages exist; from window 64 on nothing does. 8 windows of 32 make 256.
         for page in (32..288).step_by(32) {

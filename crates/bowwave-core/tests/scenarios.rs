@@ -6,16 +6,11 @@
 //! wake 7 ok 1                reader 7 goes on with one page
 //! ```
 
-use std::format;
-use std::string::{String, ToString};
-use std::vec::Vec;
-
-use super::Cache;
-use crate::event::{Action, Advice, FillError, ReadOutcome, Urgency};
-use crate::id::{FileId, FillId, FrameId, HandleId, Waiter};
-use crate::page::{PageCount, PageIndex, PageRange};
-use crate::time::Instant;
-use crate::{Config, Eviction, Policy, Reason};
+use bowwave_baselines::{LEGACY, LINUX, ON_DEMAND_PATCH};
+use bowwave_core::{
+    Action, Advice, Cache, Config, Eviction, FileId, FillError, FillId, FrameId, HandleId, Instant,
+    PageCount, PageIndex, PageRange, Policy, ReadOutcome, Reason, Urgency, Waiter,
+};
 
 const FILE: FileId = FileId(0);
 const HANDLE: HandleId = HandleId(0);
@@ -421,7 +416,7 @@ fn long_plans_become_several_fills() {
 
 #[test]
 fn a_policy_that_walks_reads_ahead_at_hits_too() {
-    let mut scene = Scene::with_frames(Config::UNLIMITED, 0, Policy::Legacy);
+    let mut scene = Scene::with_frames(Config::UNLIMITED, 0, LEGACY);
     assert_eq!(scene.read(0, 1), ["initial 0+4/0", "fill 0..4 demand"]);
     assert_eq!(scene.fill(0, Ok(())), ["wake 0 ok 1"]);
     assert_eq!(scene.read(1, 2), ["hit", "ahead 4+8/0", "fill 4..12 readahead"]);
@@ -432,7 +427,7 @@ fn a_policy_that_walks_reads_ahead_at_hits_too() {
 
 #[test]
 fn what_a_walking_policy_left_out_is_read_page_by_page() {
-    let mut scene = Scene::with_frames(Config::UNLIMITED, 0, Policy::Legacy);
+    let mut scene = Scene::with_frames(Config::UNLIMITED, 0, LEGACY);
     scene.advise(0, 0, Advice::Random);
     let said = scene.read(7, 9);
     assert_eq!(said, ["demand 7+1/0", "fill 7..8 demand", "demand 8+1/0", "fill 8..9 demand"]);
@@ -457,7 +452,7 @@ fn policy_calls_and_look_ups_count_what_linux_makes() {
     // On demand: a miss looks the page up twice and the window of 4 once; the mark at page 1 only the next window, 8.
     assert_eq!(walk(Policy::OnDemand), [(1, 1 + 1 + 4), (2, 6 + 1 + 8), (2, 16), (2, 17)]);
     // 2.6.20 is asked at every read, before the page is looked up.
-    assert_eq!(walk(Policy::Legacy), [(1, 1 + 4), (2, 5 + 1 + 8), (3, 15), (4, 16)]);
+    assert_eq!(walk(LEGACY), [(1, 1 + 4), (2, 5 + 1 + 8), (3, 15), (4, 16)]);
 }
 
 #[test]
@@ -480,7 +475,7 @@ fn reading_a_cached_file_again_costs_2_6_20_calls_and_look_ups_and_on_demand_non
     // crosses into the window at 216. A call for each read up to that one, then one for each page.
     let windows = 8 + 16 + 8 * 32;
     let reads = (8 + 16 + 6 * 32) / 4 + 1;
-    assert_eq!(reread(Policy::Legacy), (reads + (800 - 4 * reads), 800 + windows));
+    assert_eq!(reread(LEGACY), (reads + (800 - 4 * reads), 800 + windows));
 }
 
 #[test]
@@ -490,7 +485,7 @@ fn a_copied_handle_goes_on_where_its_source_was_and_leaves_that_alone() {
         cache.read(NOW, Waiter(start), handle, PageRange::new(start, start + 2), &mut frames, &mut out);
         out.iter().filter(|action| matches!(action, Action::Fill(_))).count()
     };
-    for policy in [Policy::Legacy, Policy::OnDemand, Policy::OnDemandPatch, Policy::Linux] {
+    for policy in [LEGACY, Policy::OnDemand, ON_DEMAND_PATCH, LINUX] {
         let mut scene = Scene::new(Config { policy, ..Config::default() });
         let copy = HandleId(1);
         scene.cache.open_handle(copy, FILE);

@@ -5,12 +5,9 @@ use std::format;
 use std::string::String;
 use std::vec::Vec;
 
+use bowwave_core::{Action, Advice, Cache, Fault, FileId, HandleId, Instant, ReadOutcome, Request, Waiter};
+
 use super::*;
-use crate::event::{Action, Advice, ReadOutcome};
-use crate::id::{FileId, HandleId, Waiter};
-use crate::request::{Fault, Request};
-use crate::time::Instant;
-use crate::{Cache, Config, Policy};
 
 const FILE: FileId = FileId(0);
 const HANDLE: HandleId = HandleId(0);
@@ -24,7 +21,7 @@ struct Reader {
 
 impl Reader {
     fn new(linux: LinuxConfig, pages: u64) -> Self {
-        let config = Config { policy: Policy::Linux, linux, ..Config::default() };
+        let config = Config { policy: super::linux(linux), ..Config::default() };
         let mut cache = Cache::new(config).expect("valid");
         cache.open_file(FILE, PageCount(pages));
         cache.open_handle(HANDLE, FILE);

@@ -15,16 +15,19 @@
 
 use alloc::boxed::Box;
 
-use super::{Access, Plan, Readahead, Reason, View};
-use crate::event::Trigger;
-use crate::page::{PageCount, PageIndex, PageRange};
-use crate::request::Pattern;
-use crate::window::{initial_size, next_size};
+use bowwave_core::window::{initial_size, next_size};
+use bowwave_core::{
+    Access, Asked, Config, FileMemory, PageCount, PageIndex, PageRange, Pattern, Plan, Plans, Policy,
+    PolicyKind, Readahead, Reason, Trigger, View,
+};
 
 /// Misses of a mapping, less its hits, from which on reading around does not pay.
 const MMAP_LOTSAMISS: u32 = 100;
 /// Misses of a mapping that count at most, so that its luck can turn again.
 const MMAP_MISS_MAX: u32 = 1000;
+
+/// Largest folio: 2^20 pages.
+const FOLIO_ORDER_MAX: u8 = 20;
 
 /// What Linux takes from the device, the file system and its version. The default suits a cache of single pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,34 @@ pub struct LinuxConfig {
     pub mark_at_eof: bool,
 }
 
+/// [`LinuxConfig`] as [`LINUX`](crate::LINUX) has it.
+pub(crate) static DEFAULT: LinuxConfig =
+    LinuxConfig { io_pages: 0, align_end: false, folio_order_max: 0, mark_at_eof: false };
+
+/// Today's Linux, set up otherwise. A setup other than the default lives as long as the program.
+#[must_use]
+pub fn linux(config: LinuxConfig) -> Policy {
+    if config == DEFAULT {
+        return crate::LINUX;
+    }
+    let folio_order_max = config.folio_order_max.min(FOLIO_ORDER_MAX);
+    Policy::Other(Box::leak(Box::new(LinuxConfig { folio_order_max, ..config })))
+}
+
+impl PolicyKind for LinuxConfig {
+    fn name(&self) -> &'static str {
+        "linux"
+    }
+
+    fn asked(&self) -> Asked {
+        Asked { advice: true, found: true, ..Asked::default() }
+    }
+
+    fn build(&self, _config: &Config, _file: &mut FileMemory) -> Box<dyn Readahead> {
+        Box::new(Linux::new(*self))
+    }
+}
+
 /// Today's Linux: the state of one handle.
 #[derive(Clone, Copy, Debug)]
 pub struct Linux {
@@ -61,37 +92,24 @@ pub struct Linux {
 }
 
 impl Readahead for Linux {
-    fn copy(&self) -> Box<dyn Readahead> {
-        Box::new(*self)
-    }
-
-    fn on_access(&mut self, access: Access, view: View<'_>) -> Plan {
-        match (access.mapped, access.trigger) {
-            (None, Trigger::Mark) => self.mark_hit(&access, access.req_pages(), view),
-            (None, _) => self.missed(&access, access.req_pages(), view),
+    fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans) {
+        let (page, req) = (access.page, access.req_pages());
+        let plan = match (access.mapped, access.trigger) {
+            (_, Trigger::Advice) => self.forced(page, req, view),
+            (Some(pattern), Trigger::Found { in_flight }) => {
+                let counts = pattern != Pattern::Random && !in_flight;
+                self.mmap_miss = self.mmap_miss.saturating_sub(counts.into());
+                return;
+            }
+            // Random advice concerns misses only: marks from before still work.
+            (None, Trigger::Mark) => self.mark_hit(&access, req, view),
+            (None, _) if access.random => self.forced(page, req, view),
+            (None, _) => self.missed(&access, req, view),
             (Some(_), Trigger::Mark) => self.mark_hit(&access, view.ra_pages, view),
+            (Some(Pattern::Sequential), _) if access.random => self.forced(page, view.ra_pages, view),
             (Some(pattern), _) => self.faulted(&access, pattern, view),
-        }
-    }
-
-    fn on_random(&mut self, access: Access, view: View<'_>) -> Option<Plan> {
-        Some(match (access.mapped, access.trigger) {
-            // The advice concerns misses only: marks from before still work.
-            (None, Trigger::Mark) => self.mark_hit(&access, access.req_pages(), view),
-            (None, _) => self.forced(access.page, access.req_pages(), view),
-            (Some(Pattern::Sequential), Trigger::Miss) => self.forced(access.page, view.ra_pages, view),
-            (Some(_), _) => self.on_access(access, view),
-        })
-    }
-
-    fn on_will_need(&mut self, range: PageRange, view: View<'_>) -> Plan {
-        self.forced(range.start, range.count().0, view)
-    }
-
-    fn on_mapped_hit(&mut self, pattern: Pattern, in_flight: bool) {
-        if pattern != Pattern::Random && !in_flight {
-            self.mmap_miss = self.mmap_miss.saturating_sub(1);
-        }
+        };
+        plans.push(plan);
     }
 }
 

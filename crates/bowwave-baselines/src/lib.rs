@@ -1,0 +1,97 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod legacy;
+mod linux;
+mod patch;
+
+pub use legacy::Legacy;
+pub use linux::{Linux, LinuxConfig, linux};
+pub use patch::OnDemandPatch;
+
+use alloc::boxed::Box;
+
+use bowwave_core::readahead::Range;
+use bowwave_core::{Asked, Clusters, Config, FileMemory, Policy, PolicyKind, RangeConfig, Readahead};
+
+/// Linux 2.6.20.
+pub const LEGACY: Policy = Policy::Other(&Published::Legacy);
+/// On-demand readahead as in the patch (000), to the letter.
+pub const ON_DEMAND_PATCH: Policy = Policy::Other(&Published::OnDemandPatch);
+/// Today's Linux, as its default suits a cache of single pages.
+pub const LINUX: Policy = Policy::Other(&linux::DEFAULT);
+/// [`Policy::Range`] with the ranges of document 003, to the letter.
+pub const RANGE_LITERAL: Policy = Policy::Other(&Published::RangeLiteral);
+
+/// Every policy: those of `bowwave-core` and those of this crate, as reports order them.
+pub const ALL: [Policy; 8] = [
+    Policy::None,
+    LEGACY,
+    Policy::OnDemand,
+    ON_DEMAND_PATCH,
+    LINUX,
+    Policy::Range,
+    RANGE_LITERAL,
+    Policy::Stream,
+];
+
+/// The policy of a name, if it is in [`ALL`].
+#[must_use]
+pub fn policy(name: &str) -> Option<Policy> {
+    ALL.into_iter().find(|policy| policy.name() == name)
+}
+
+/// The names of [`ALL`].
+#[must_use]
+pub fn names() -> [&'static str; ALL.len()] {
+    ALL.map(Policy::name)
+}
+
+/// The policies without settings of their own.
+#[derive(Debug)]
+enum Published {
+    Legacy,
+    OnDemandPatch,
+    RangeLiteral,
+}
+
+impl PolicyKind for Published {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::OnDemandPatch => "ondemand-patch",
+            Self::RangeLiteral => "range-literal",
+        }
+    }
+
+    fn asked(&self) -> Asked {
+        match self {
+            Self::Legacy => Asked { every_access: true, ..Asked::default() },
+            Self::OnDemandPatch => Asked::default(),
+            Self::RangeLiteral => Range::ASKED,
+        }
+    }
+
+    fn counters(&self) -> &'static [&'static str] {
+        match self {
+            Self::Legacy | Self::OnDemandPatch => &[],
+            Self::RangeLiteral => Range::COUNTERS,
+        }
+    }
+
+    fn build(&self, config: &Config, file: &mut FileMemory) -> Box<dyn Readahead> {
+        match self {
+            Self::Legacy => Box::new(Legacy::new()),
+            Self::OnDemandPatch => Box::new(OnDemandPatch::default()),
+            Self::RangeLiteral => {
+                let range = RangeConfig { clusters: Clusters::Literal, ..config.range };
+                Box::new(Range::new(&Config { range, ..config.clone() }, file))
+            }
+        }
+    }
+}

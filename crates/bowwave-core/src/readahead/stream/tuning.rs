@@ -1,0 +1,192 @@
+//! Every constant of the policy, in one table: unit, value, effect.
+//!
+//! With the feature `ablation` the table can be exchanged at run time, and the benchmark `ablation` of
+//! `bowwave-sim` measures what each constant is worth. Without it the table is a constant of the program.
+
+#[cfg(feature = "ablation")]
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! tuning {
+    ($($(#[$doc:meta])* $name:ident: $value:expr,)*) => {
+        /// The constants of [`Stream`](super::Stream).
+        #[cfg_attr(not(feature = "ablation"), expect(unreachable_pub, reason = "public with the feature"))]
+        #[derive(Clone, Copy, Debug)]
+        pub struct Tuning { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Tuning {
+            /// The values in use.
+            #[cfg_attr(not(feature = "ablation"), expect(unreachable_pub, reason = "public with the feature"))]
+            pub const DEFAULT: Self = Self { $($name: $value,)* };
+
+            /// The constants by name, to change one.
+            #[cfg(feature = "ablation")]
+            pub fn fields(&mut self) -> alloc::vec::Vec<(&'static str, &mut u64)> {
+                alloc::vec![$((stringify!($name), &mut self.$name),)*]
+            }
+        }
+
+        #[cfg(feature = "ablation")]
+        static CURRENT: Shared = Shared { $($name: AtomicU64::new($value),)* };
+
+        #[cfg(feature = "ablation")]
+        struct Shared { $($name: AtomicU64,)* }
+
+        #[cfg(feature = "ablation")]
+        pub(super) fn tuning() -> Tuning {
+            Tuning { $($name: CURRENT.$name.load(Relaxed),)* }
+        }
+
+        /// Exchanges the constants of all streams of the process.
+        #[cfg(feature = "ablation")]
+        pub fn set_tuning(tuning: Tuning) {
+            $(CURRENT.$name.store(tuning.$name, Relaxed);)*
+        }
+    };
+}
+
+tuning! {
+    // The waste budget.
+
+    /// Windows. The budget of a stream before its reader has used a page. Larger: short scans waste
+    /// more. Smaller: a stream waits for its second window.
+    stream_windows: 2,
+    /// Windows. The budget of a file before a page was used, and the cap of a stream's share. Larger:
+    /// random readers waste more. Smaller: a high-latency store is not filled at the beginning.
+    file_windows: 16,
+    /// Pages. Shorter readahead is not worth a request. Larger: small remainders wait for a demand
+    /// read. Smaller: more requests.
+    speculation_min: 16,
+    /// Runs. A run may lose one part in this many of the file's budget. Larger: long runs are read in
+    /// more steps. Smaller: one wrong prediction uses up the budget.
+    runs_afforded: 32,
+    /// Runs. An outgrown prediction is extended to the longest run while the budget covers this many
+    /// such losses. Larger: more steps. Smaller: more waste.
+    runs_left: 2,
+
+    // Windows.
+
+    /// Samples. Pages that are checked to estimate how much of a window was used. Larger: slower
+    /// decisions. Smaller: coarser estimates.
+    samples: 4,
+    /// Parts. A stream has at most one part in this many of all frames ahead. Larger: less readahead
+    /// under memory pressure. Smaller: one stream evicts the others.
+    memory_share: 4,
+    /// Steps. A distance of more than two windows is requested in this many steps. Larger: more
+    /// requests. Smaller: a reader waits for longer requests.
+    steps: 64,
+    /// Windows. Longest step, and the inverse of the shortest one. Larger: longer requests.
+    step_windows: 4,
+    /// Pages. Shortest step on a store that takes time. Larger: fewer requests side by side.
+    /// Smaller: requests cost more than they save on a low-latency store.
+    step_min: 32,
+    /// Steps. A mapped file gets no more marks than this in its distance: each is a page fault.
+    mapped_steps: 4,
+    /// Pages. Longest step of a mapped file, where `steps` alone would allow a shorter one.
+    mapped_step_max: 64,
+    /// Parts. A window that covers an expected run is requested in this many parts.
+    parts: 8,
+    /// Time to first byte. A window that lasts its reader for this many TTFB is long enough.
+    first_bytes: 16,
+    /// Fills. The distance of a reader that waits, in pages read during one fill. Larger: more memory.
+    /// Smaller: a reader waits again.
+    distance_fills: 2,
+
+    // Sequential runs.
+
+    /// Parts. A sequential reader may skip one page in this many of those that it used.
+    slack_share: 3,
+    /// Pages. Most pages that a sequential reader may skip.
+    slack_max: 64,
+    /// Pages. A first read of this length means a sequential reader: headers are shorter.
+    in_order: 32,
+    /// Times. The first window of such a reader, in lengths of its first read.
+    in_order_times: 8,
+    /// Pages. A run that begins this near to the end of the last one may continue it.
+    nearby: 64,
+    /// Parts. A run is read one part in this many beyond the usual length before it has shown more.
+    usual_spare: 8,
+
+    // Runs between jumps (`runs`).
+
+    /// Runs. Beginnings that are remembered, among which repeating offset deltas are searched.
+    starts: 32,
+    /// Runs. Beginnings among which a stride is searched: this many strided readers may alternate.
+    strides: 8,
+    /// Runs. The last lengths, which predict the next one.
+    lengths: 6,
+    /// Runs. Lengths that are remembered, which predict how much of a window is wasted.
+    remembered: 32,
+    /// Times. Lengths are alike if the longest is at most this many times the shortest.
+    alike: 4,
+    /// Runs. All counts of run lengths are halved at this number: older runs matter less.
+    runs_max: 1024,
+    /// Times. A run counts as outgrown until it has this many times the expected length.
+    outgrown: 4,
+    /// Parts. An outgrown run is extended by one part in this many of its expected length.
+    outgrown_step: 4,
+    /// Parts. In a mapped run the last part begins with a tripwire: a mark that requests nothing.
+    tripwire_share: 4,
+
+    // Strides and repeating offset deltas.
+
+    /// Blocks. Strided blocks in flight for each one that came as predicted, on a high-latency store.
+    shown_times: 4,
+    /// Times. A speculative request of a predicted run, in lengths of a demand request.
+    longer: 4,
+    /// Jumps. A series of this many jumps is trusted after one repetition.
+    long_series: 3,
+    /// Log2 of runs. Most predicted runs ahead.
+    ahead_log_max: 4,
+    /// Log2 of runs. Predicted runs ahead at first, where a run is read sooner than it is filled.
+    far_log: 3,
+
+    // Whole files and tails.
+
+    /// Windows. A file of at most this many windows is read whole at its second run.
+    whole_windows: 4,
+    /// Pages. The end of a file where its index may be.
+    tail_pages: 16,
+
+    // Memory pressure (`pace`).
+
+    /// Parts. Memory is short if more than one page in this many was read ahead and not used.
+    unread_share: 4,
+    /// Eighths. The part of its share of memory that a stream uses.
+    safe_eighths: 7,
+    /// Pages. Smallest share of a stream.
+    limit_min: 8,
+    /// Eighths. A stream may exceed its share while less than this part of memory is unread readahead.
+    spare_eighths: 6,
+    /// Parts. A share is measured each time one page in this many of memory was replaced.
+    sample_share: 8,
+
+    // Detectors (`scores`).
+
+    /// Points. A detector with this score is trusted.
+    trusted: 8,
+    /// Points. A correct prediction counts this much, a wrong one a point more.
+    score_step: 2,
+    /// Points. First score of detectors that must prove themselves: backward, stride, cluster, jumps.
+    score_unproven: 4,
+
+    // The table of streams (`table`).
+
+    /// Streams. For each stream of the table, those that are remembered by their next page alone.
+    parked: 2,
+    /// Times. The table may have this many times its streams if each has a reader of its own.
+    readers: 4,
+    /// A bit for each detector that is never trusted, in the order of `Detector::ALL`.
+    disabled: 0,
+}
+
+/// The constants in use.
+#[cfg(not(feature = "ablation"))]
+#[inline(always)]
+pub(super) const fn tuning() -> Tuning {
+    Tuning::DEFAULT
+}
+
+/// Longest array whose length is in the table. An ablation doubles lengths.
+pub(super) const fn capacity(length: u64) -> usize {
+    length as usize * if cfg!(feature = "ablation") { 2 } else { 1 }
+}

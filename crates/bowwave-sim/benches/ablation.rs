@@ -1,0 +1,44 @@
+//! What each constant and each detector of the policy `stream` is worth.
+//!
+//! ```sh
+//! cargo bench -p bowwave-sim --features ablation --bench ablation -- [--all] [TRACE.bwt...]
+//! ```
+//!
+//! Prints a row for each variant: simulated seconds, and in parentheses bytes fetched per byte read, as
+//! multiples of the policy as it is. Without `--all`, differences below 1 % are left out. Simulated
+//! figures are exact: one run suffices.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+
+use std::path::Path;
+
+use bowwave_sim::reproduce::{Variant, ablate};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let (flags, traces): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
+    let all = flags.iter().any(|flag| *flag == "--all");
+    let traces: Vec<&Path> = traces.into_iter().map(|path| Path::new(path.as_str())).collect();
+    let mut baseline: Option<Variant> = None;
+    ablate(&traces, |variant| {
+        let Some(base) = &baseline else {
+            for one in &variant.measured {
+                let (seconds, bytes) = (one.seconds, one.amplification);
+                println!("{:<28} {seconds:.3} s ({bytes:.2})", one.workload);
+            }
+            baseline = Some(variant);
+            return;
+        };
+        let mut changes = Vec::new();
+        for (now, base) in variant.measured.iter().zip(&base.measured) {
+            let seconds = now.seconds / base.seconds;
+            let bytes = now.amplification / base.amplification;
+            if all || (seconds - 1.0).abs() >= 0.01 || (bytes - 1.0).abs() >= 0.01 {
+                changes.push(format!("{} {seconds:.2} ({bytes:.2})", now.workload));
+            }
+        }
+        let changes = if changes.is_empty() { "no difference".to_owned() } else { changes.join(", ") };
+        println!("{:<28} {changes}", variant.name);
+    })?;
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! What each constant and each detector of the policy `stream` is worth.
+//!
+//! One of them is changed at a time. The work is the twelve workloads on an object store, the same on a disk
+//! with little memory, and traces.
+
+use std::path::Path;
+
+use bowwave_core::{Detector, Policy, Tuning, set_tuning};
+
+use super::{RA_PAGES, ReproduceError, STORE, machine, measure, workloads};
+use crate::record::Row;
+use crate::replay::{self, ReplayOptions};
+
+/// The second device, and the bytes of its cache: 2 to 128 of the readers' windows.
+const DISK: (&str, u64) = ("hdd", 64 << 20);
+
+/// One workload under a variant.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Letter of the workload and the device, or name of the trace.
+    pub workload: String,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Bytes fetched per byte read.
+    pub amplification: f64,
+}
+
+/// All workloads under one variant.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The constant and its value, the detector that is off, or "as it is".
+    pub name: String,
+    /// In the order of the workloads.
+    pub measured: Vec<Measured>,
+}
+
+/// Measures all workloads with the constants as they are, and then with each constant halved and doubled
+/// and each detector off. Calls `report` after each variant, the first of which is the baseline.
+///
+/// # Errors
+/// A trace that cannot be read, and as [`run`](super::run).
+pub fn ablate(traces: &[&Path], mut report: impl FnMut(Variant)) -> Result<(), ReproduceError> {
+    let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
+    let traces = traces.iter().map(|path| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, replay::Workload::open(path, None).map_err(|error| failed(&error))?))
+    });
+    let traces = traces.collect::<Result<Vec<_>, ReproduceError>>()?;
+    let mut variant = |name: String, tuning: Tuning| -> Result<(), ReproduceError> {
+        set_tuning(tuning);
+        let of = |name: &str, row: &Row| Measured {
+            workload: name.to_owned(),
+            seconds: row.seconds,
+            amplification: row.amplification,
+        };
+        let mut measured = Vec::new();
+        for on_disk in [false, true] {
+            for mut workload in workloads::all() {
+                let mut name = workload.id.to_owned();
+                if on_disk {
+                    (workload.device, workload.cache_bytes) = DISK;
+                    name += "-hdd";
+                }
+                let mut row = measure(&workload, Policy::Stream, false)?;
+                if workload.id == "k" {
+                    // Players take their time; what counts is the longest read.
+                    row.seconds = row.latency_ns.max as f64 / 1e9;
+                }
+                measured.push(of(&name, &row));
+            }
+        }
+        for (name, workload) in &traces {
+            let mut machine = machine(Policy::Stream, STORE, 0, RA_PAGES)?;
+            workload.add_to(&mut machine, ReplayOptions::default());
+            machine.run(None)?;
+            measured.push(of(name, &machine.summary().row));
+        }
+        report(Variant { name, measured });
+        Ok(())
+    };
+    variant("as it is".to_owned(), Tuning::DEFAULT)?;
+    let mut unchanged = Tuning::DEFAULT;
+    for at in 0..unchanged.fields().len() {
+        for double in [false, true] {
+            let mut tuning = Tuning::DEFAULT;
+            let mut fields = tuning.fields();
+            let (name, value) = &mut fields[at];
+            if *name == "disabled" {
+                continue;
+            }
+            let before = **value;
+            **value = if double { before * 2 } else { before / 2 };
+            let name = format!("{name} {before} -> {value}");
+            variant(name, tuning)?;
+        }
+    }
+    for detector in Detector::ALL {
+        let disabled = 1 << detector as u64;
+        variant(format!("{detector} off"), Tuning { disabled, ..Tuning::DEFAULT })?;
+    }
+    set_tuning(Tuning::DEFAULT);
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! Little-endian numbers and records of a fixed size.
+
+use std::io::{self, BufRead};
+
+/// The number at `at`, which the caller knows to be inside.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
+}
+
+/// The number at `at`, which the caller knows to be inside.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
+}
+
+/// The number at `at`, which the caller knows to be inside.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
+}
+
+/// Fills `record`; the count is smaller only where the input ends.
+pub(crate) fn fill(input: &mut impl BufRead, record: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < record.len() {
+        match input.read(&mut record[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

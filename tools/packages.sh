@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Checks the published crates as their users see them: features alone, dependencies, packaged files, oldest Rust.
+# Works offline. usage: tools/packages.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CARGO_NET_OFFLINE=true
+
+# Lines of `cargo tree`; with the default features there are 187.
+DEPENDENCIES_MAX=30
+count=$(cargo tree --locked -p bowwave-engine --no-default-features -e normal --prefix none | sort -u | wc -l)
+if ((count > DEPENDENCIES_MAX)); then
+    echo "bowwave-engine without default features has $count dependencies, but must have at most $DEPENDENCIES_MAX" >&2
+    exit 1
+fi
+
+for features in "" http s3 io-uring; do
+    for crate in backend engine region; do
+        cargo clippy --locked --quiet -p "bowwave-$crate" --no-default-features --features "$features" -- -D warnings
+    done
+done
+
+private=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
+import json, sys
+print(*("--exclude=" + p["name"] for p in json.load(sys.stdin)["packages"] if p["publish"] == []))')
+# Uncommitted files are packaged, too: a check before a commit is worth more than one after.
+# shellcheck disable=SC2086
+cargo package --locked --quiet --workspace $private --allow-dirty
+
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+toolchain=$(rustup toolchain list 2>/dev/null | grep -o "^$oldest[.0-9]*-[^ ]*" | head -1 || true)
+if [[ -n $toolchain ]]; then
+    cargo "+$toolchain" check --locked --quiet --workspace
+else
+    echo "not checked with Rust $oldest: rustup toolchain install $oldest" >&2
+fi
