@@ -53,7 +53,7 @@ program() {
 seeds() {
     local found
     case $1 in
-    device) found=("$root"/crates/bowwave-sim/devices/*) ;;
+    device) found=("$root"/crates/bowwave-device/devices/*) ;;
     detect) found=("$samples"/*.*) ;;
     csv) found=("$samples"/expected/*.csv) ;;
     fio) found=("$samples"/*.iolog) ;;

@@ -48,6 +48,7 @@ mod id;
 mod mix;
 pub mod network;
 mod page;
+mod random;
 pub mod readahead;
 mod request;
 pub mod schedule;
@@ -64,6 +65,7 @@ pub use event::{Action, Advice, Decision, Event, Fill, FillError, ReadOutcome, T
 pub use id::{FileId, FillId, FrameId, HandleId, Waiter, WriteOutId};
 pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
+pub use random::Random;
 pub use readahead::{
     Access, Account, Asked, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans, Policy,
     PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,

@@ -8,12 +8,12 @@
 use std::error::Error;
 use std::time::Instant as Clock;
 
+use bowwave_core::Random;
 use bowwave_core::{Config, Instant, Policy, Urgency};
 use bowwave_sim::device::{DeviceSpec, Direction, Request, RequestId};
 use bowwave_sim::faults::Faults;
 use bowwave_sim::machine::{Access, AccessOp, Host, Machine, Pace, Process, Setup, Walk};
 use bowwave_sim::queue::Queue;
-use bowwave_sim::random::Random;
 
 const ROUNDS: usize = 3;
 

@@ -2,7 +2,7 @@
 
 use bowwave_core::FillError;
 
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// Which requests fail: a share of them, drawn from a seed, the same ones in each run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

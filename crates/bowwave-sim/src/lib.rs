@@ -4,7 +4,6 @@
 //! replays traces, [`mod@report`] draws runs.
 
 pub mod block;
-pub mod device;
 pub mod fast;
 pub mod faults;
 pub mod machine;
@@ -13,10 +12,11 @@ pub mod oracle;
 pub mod parallel;
 pub mod plan;
 pub mod queue;
-pub mod random;
 pub mod record;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod swap;
 pub mod sweep;
+
+pub use bowwave_device as device;

@@ -13,6 +13,7 @@
 //! advice are passed over, which can only make the bound looser, and so do pages of one request: here they are wanted
 //! one after the other, where the engine's cache pins all of them at once.
 
+use crate::device::DeviceLimits;
 use std::collections::{BinaryHeap, HashMap};
 
 use bowwave_core::PageSize;
@@ -47,21 +48,6 @@ pub struct Bound {
     pub bytes_fetched: u64,
     /// Bytes of the pages that are accessed at all.
     pub bytes_distinct: u64,
-}
-
-/// What a device can do at best, whatever it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeviceLimits {
-    /// Bytes a nanosecond, of all requests together; above 0.
-    pub bytes_per_ns: f64,
-    /// Bytes a nanosecond that come off the medium, which every byte does the first time; above 0.
-    pub medium_bytes_per_ns: f64,
-    /// Most bytes of one request; not 0.
-    pub request_bytes_max: u64,
-    /// Requests at once; not 0.
-    pub depth: u32,
-    /// Shortest time from the start of a request to its end, nanoseconds.
-    pub request_ns_min: u64,
 }
 
 impl Future {

@@ -3,7 +3,7 @@
 use bowwave_core::Instant;
 
 use super::{Later, Process, Wait, World};
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// A thread: writes of a page each to its file, each timed, then an fsync that is not: its pages, then a commit of the journal.
 #[derive(Clone, Debug)]

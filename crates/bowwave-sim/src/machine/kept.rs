@@ -7,8 +7,8 @@ use bowwave_core::{Cache, Decision, Fill, FillId, Instant, Urgency};
 use super::reads::Read;
 use super::recorder::RecordOptions;
 use crate::queue::{Completed, Queue};
-use crate::random::Random;
 use crate::record::{Run, Samples};
+use bowwave_core::Random;
 
 /// Keeps what a report draws.
 #[derive(Debug)]

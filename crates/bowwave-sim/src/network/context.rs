@@ -10,7 +10,7 @@ use bowwave_core::Instant;
 use super::met::{Counts, Met};
 use super::server::{Fault, Version};
 use super::wire::{Message, Request};
-use crate::random::Random;
+use bowwave_core::Random;
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1000 * MS;

@@ -9,7 +9,6 @@
 //! [`Queue::advance`] before a later submission; several submissions at one time come before the `advance` of that time,
 //! so that neighbours among them merge although the device is idle (a plug, as Linux calls it).
 
-mod config;
 mod order;
 mod pending;
 mod scheduled;
@@ -22,8 +21,8 @@ use bowwave_core::schedule::SchedulerStats;
 use bowwave_core::slab::NONE;
 use bowwave_core::{Instant, Urgency};
 
+pub use crate::device::queue::{Elevator, QueueConfig, QueueConfigError};
 use crate::device::{Device, Direction, Done, Request, RequestId};
-pub use config::{Elevator, QueueConfig, QueueConfigError};
 use order::Order;
 use pending::{Part, Pending, Rest};
 use scheduled::Scheduled;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bowwave_core::{Instant, Urgency};
 
-use super::config::{Elevator, QueueConfig};
 use super::pending::{Item, Pending};
+use super::{Elevator, QueueConfig};
 use crate::device::{Direction, Request};
 
 /// Times of thought count as at most so many times the idle time, so that one long pause does not outweigh a burst of

@@ -8,7 +8,7 @@ use bowwave_core::{FileId, Instant, Policy};
 use super::testbed::{Phase, Testbed};
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
 use crate::machine::{Access, AccessOp};
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// The experiment.
 pub(super) const EXPERIMENT: Experiment =

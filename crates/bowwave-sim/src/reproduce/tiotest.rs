@@ -14,7 +14,7 @@ use crate::faults::Faults;
 use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Setup, Walk};
 use crate::parallel;
 use crate::queue::{Elevator, Queue, QueueConfig};
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// The experiment.
 pub(super) const EXPERIMENT: Experiment =

@@ -6,7 +6,7 @@ use bowwave_core::PageIndex;
 use bowwave_core::swap::pager::{PageId, RegionId, Touch};
 
 use super::Access;
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// Writes the pages of a region in order, again and again, as vm-scalability's sequential case. The first time counts among
 /// the first class, all others among the second.

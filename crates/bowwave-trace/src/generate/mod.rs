@@ -24,10 +24,9 @@
 //! ```
 
 mod pattern;
-mod random;
 mod zipf;
 
-pub use random::Random;
+pub use bowwave_core::Random;
 pub use zipf::{Scatter, Zipf};
 
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use bowwave_core::mix;
 
-use super::random::Random;
+use bowwave_core::Random;
 
 /// Draws ranks from 0 with probabilities proportional to `(rank + 1)^-exponent`.
 ///

@@ -7,8 +7,8 @@ use bowwave_core::Policy;
 
 use super::workloads::{self, Workload};
 use super::{Bar, Figure, Outcome, Pair, ReproduceError, device, measure};
+use crate::device::DeviceLimits;
 use crate::device::DeviceSpec;
-use crate::oracle::DeviceLimits;
 
 /// No more than the store takes for the requests alone, times this: the reader takes what came, and asks for more, meanwhile.
 const NEAR: f64 = 1.25;

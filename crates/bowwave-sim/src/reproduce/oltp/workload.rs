@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bowwave_core::{FileId, Instant};
 
 use crate::machine::{Access, AccessOp};
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// Bytes of a page of InnoDB.
 const PAGE_BYTES: u64 = 16 << 10;

@@ -5,8 +5,8 @@ use bowwave_core::{
     Stats,
 };
 
-use crate::random::Random;
 use crate::reproduce::ReproduceError;
+use bowwave_core::Random;
 
 /// A row of table 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

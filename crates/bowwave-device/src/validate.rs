@@ -8,7 +8,7 @@ use bowwave_core::{Instant, Urgency};
 
 use super::chance::{exp, quantile_normal};
 use super::{Device, DeviceError, DeviceSpec, Direction, Done, Request, RequestId};
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// One figure of a model beside its reference.
 #[derive(Clone, Debug, PartialEq)]

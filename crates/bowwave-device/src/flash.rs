@@ -16,8 +16,8 @@ use bowwave_core::Instant;
 use super::chance::between;
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Direction, Done, Request, Service};
-use crate::oracle::DeviceLimits;
-use crate::random::Random;
+use crate::DeviceLimits;
+use bowwave_core::Random;
 
 /// Parameters; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -318,7 +318,7 @@ mod tests {
     use bowwave_core::Urgency;
 
     use super::*;
-    use crate::device::{DeviceSpec, RequestId};
+    use crate::{DeviceSpec, RequestId};
 
     /// Ends of requests that are all submitted at once, by number, in microseconds.
     fn ends(device: &str, requests: &[(Direction, u64, u64)]) -> Vec<u64> {

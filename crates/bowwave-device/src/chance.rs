@@ -2,7 +2,7 @@
 
 use std::f64::consts::{LN_2, SQRT_2};
 
-use crate::random::Random;
+use bowwave_core::Random;
 
 /// A draw from the normal distribution with mean 0 and deviation 1.
 pub(super) fn normal(random: &mut Random) -> f64 {

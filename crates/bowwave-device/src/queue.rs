@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bowwave_core::schedule::{Algorithm, CONGESTED_REQUESTS, KnobError, QUEUE_REQUESTS, SchedulerConfig};
 
-/// Knobs of a [`Queue`](super::Queue).
+/// Knobs of the queue before a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     /// In which order requests go to the device.

@@ -2,8 +2,8 @@
 
 use bowwave_core::{Instant, Urgency};
 
-use crate::device::{Device, DeviceSpec, Direction, Request, RequestId};
-use crate::random::Random;
+use crate::{Device, DeviceSpec, Direction, Request, RequestId};
+use bowwave_core::Random;
 
 struct Disk {
     device: Box<dyn Device>,

@@ -14,8 +14,8 @@ use bowwave_core::Instant;
 use super::chance::{between, exp, lognormal};
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Direction, Done, Request, RequestId, Service};
-use crate::oracle::DeviceLimits;
-use crate::random::Random;
+use crate::DeviceLimits;
+use bowwave_core::Random;
 
 /// Parameters; times in nanoseconds, rates in bytes a nanosecond.
 #[derive(Clone, Debug, PartialEq)]
@@ -361,7 +361,7 @@ mod tests {
 
     use bowwave_core::Urgency;
 
-    use crate::device::DeviceSpec;
+    use crate::DeviceSpec;
 
     /// Ends of so many reads in milliseconds, `slots` at once, in order.
     fn ends(device: &str, count: u64, bytes: u64) -> Vec<f64> {

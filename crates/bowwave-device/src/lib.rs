@@ -1,7 +1,8 @@
-//! Devices in virtual time: how long requests take, given what came before them.
+#![doc = include_str!("../README.md")]
 //!
-//! A device holds up to [`depth`](Device::depth) requests, works on them in an order of its own, and says when each
-//! ended. [`Queue`](crate::queue::Queue) stands before it and never gives it more.
+//! A device holds up to [`depth`](Device::depth) requests, orders them itself, and reports when each
+//! ended. A queue with a [`QueueConfig`](queue::QueueConfig) stands before it and never exceeds the depth.
+#![forbid(unsafe_code)]
 
 mod chance;
 mod flash;
@@ -9,6 +10,7 @@ mod hdd;
 mod instant;
 mod lustre;
 mod parameters;
+pub mod queue;
 mod s3;
 mod spec;
 pub mod validate;
@@ -126,6 +128,21 @@ pub struct Service {
     pub media_ns: u64,
     /// On the bus or the link, where that was not hidden behind the medium.
     pub bus_ns: u64,
+}
+
+/// What a device can do at best, whatever it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceLimits {
+    /// Bytes a nanosecond, of all requests together; above 0.
+    pub bytes_per_ns: f64,
+    /// Bytes a nanosecond that come off the medium, which every byte does the first time; above 0.
+    pub medium_bytes_per_ns: f64,
+    /// Most bytes of one request; not 0.
+    pub request_bytes_max: u64,
+    /// Requests at once; not 0.
+    pub depth: u32,
+    /// Shortest time from the start of a request to its end, nanoseconds.
+    pub request_ns_min: u64,
 }
 
 impl Request {

@@ -1,12 +1,12 @@
 //! What a disk is made of.
 
-use crate::device::parameters::{DeviceError, Parameters};
-use crate::oracle::DeviceLimits;
-use crate::random::Random;
+use crate::DeviceLimits;
+use crate::parameters::{DeviceError, Parameters};
+use bowwave_core::Random;
 
 /// Parameters of a disk; times in nanoseconds, sizes in sectors unless they say otherwise.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::device) struct HddParameters {
+pub(crate) struct HddParameters {
     pub(super) revolution_ns: f64,
     pub(super) heads: u64,
     pub(super) cylinders: u64,
@@ -34,7 +34,7 @@ pub(in crate::device) struct HddParameters {
 }
 
 impl HddParameters {
-    pub(in crate::device) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
+    pub(crate) fn read(p: &mut Parameters) -> Result<Self, DeviceError> {
         let sector_bytes = p.count("sector_bytes", 512, 4096)?;
         let kb = |p: &mut Parameters, key, low, high| Ok(p.count(key, low, high)? * KB / sector_bytes);
         let parameters = Self {
@@ -68,7 +68,7 @@ impl HddParameters {
     }
 
     /// What no pattern of reads goes beyond.
-    pub(in crate::device) fn limits(&self) -> DeviceLimits {
+    pub(crate) fn limits(&self) -> DeviceLimits {
         let outer = (self.track_sectors_outer * self.sector_bytes) as f64;
         DeviceLimits {
             bytes_per_ns: 1.0 / self.bus_ns_per_byte,
@@ -127,7 +127,7 @@ impl HddParameters {
 
     /// The average seek between any two places in nanoseconds: all cylinders alike, and all sectors alike (of which the
     /// outer cylinders have more). Summed over 400 rings of cylinders.
-    pub(in crate::device) fn seek_averages_ns(&self) -> (f64, f64) {
+    pub(crate) fn seek_averages_ns(&self) -> (f64, f64) {
         const RINGS: u64 = 400;
         let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
         let weight = |ring: u64| outer - (outer - inner) * (ring as f64 + 0.5) / RINGS as f64;
@@ -147,7 +147,7 @@ impl HddParameters {
 
     /// What one read of any sectors takes after one of any others, by its parts alone: command, seek between two places,
     /// any part of a turn, transfer. In nanoseconds; for comparison with the model, which has tracks and a clock.
-    pub(in crate::device) fn random_read_ns(&self, random: &mut Random, sectors: u64) -> f64 {
+    pub(crate) fn random_read_ns(&self, random: &mut Random, sectors: u64) -> f64 {
         let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
         // Sectors grow fewer inwards: the place below which a share of them lies.
         let mut place = || {

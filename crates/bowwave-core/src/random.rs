@@ -1,6 +1,6 @@
 //! Random numbers that depend on a seed alone.
 
-use bowwave_core::{MIX_STEP, mix};
+use crate::{MIX_STEP, mix};
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a counter through a mixing function. Every seed gives a good sequence of 2^64
 /// numbers, the same everywhere.
@@ -54,6 +54,8 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]

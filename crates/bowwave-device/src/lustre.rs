@@ -8,8 +8,8 @@ use bowwave_core::Instant;
 use super::chance::between;
 use super::parameters::{DeviceError, Parameters};
 use super::{Device, Done, Request, RequestId, Service};
-use crate::oracle::DeviceLimits;
-use crate::random::Random;
+use crate::DeviceLimits;
+use bowwave_core::Random;
 
 /// Parameters; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
