@@ -1,144 +1,231 @@
-//! The order of look-ups and changes of names.
+//! Order of lookups and changes of names.
 //!
-//! Stores are asked by path, and what they answer is noted in the table of inodes. Both must happen as one: a look-up that
-//! was answered before a rename and noted after it would bring the old name back. So who looks at a name shares its
-//! folder with others who look, who changes a name has its folder alone, and who moves a folder has the whole tree alone,
-//! for it changes the paths of all beneath.
+//! The mount asks the store by path, and records the response in the table of inodes. Both must be
+//! one step: a lookup that the store answers before a rename, and that is recorded after it, would
+//! bring the old name back. So lookups share their directory, a change of a name has its directory
+//! alone, and a move of a directory has the whole tree alone, because it changes the paths of
+//! everything below.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Locks of folders, by their inodes; see the module's head.
-#[derive(Debug)]
+/// Locks of directories, by inode. Each directory has a lock of its own: a slow request in one
+/// directory delays no other.
+#[derive(Debug, Default)]
 pub(crate) struct Order {
     tree: RwLock<()>,
-    folders: [RwLock<()>; FOLDERS],
+    /// The directories that are locked or waited for.
+    directories: Mutex<HashMap<u64, Holders>>,
+    released: Condvar,
 }
 
-/// The right to look at, or to change, names; until it is dropped.
+/// Who holds the lock of a directory, and who waits for it.
+#[derive(Debug, Default)]
+struct Holders {
+    lookups: u32,
+    is_changing: bool,
+    /// Later lookups wait for these, or a stream of lookups would delay a change for ever.
+    waiting_changes: u32,
+}
+
+/// The right to look up, or to change, names, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    _folders: [Option<Folder<'a>>; 2],
+    // In this order: a directory is released before the tree.
+    _directories: [Option<Directory<'a>>; 2],
     _tree: Option<RwLockReadGuard<'a, ()>>,
     _whole: Option<RwLockWriteGuard<'a, ()>>,
 }
 
-/// Held, never read.
+/// A lock of one directory.
 #[derive(Debug)]
-#[expect(dead_code, reason = "the guards do their work by being held")]
-enum Folder<'a> {
-    Shared(RwLockReadGuard<'a, ()>),
-    Alone(RwLockWriteGuard<'a, ()>),
-}
-
-impl Default for Order {
-    fn default() -> Self {
-        Self { tree: RwLock::default(), folders: std::array::from_fn(|_| RwLock::default()) }
-    }
+struct Directory<'a> {
+    order: &'a Order,
+    inode: u64,
+    is_changing: bool,
 }
 
 impl Order {
-    /// To look at names in the folder with this inode.
-    pub(crate) fn look(&self, folder: u64) -> Turn<'_> {
+    /// To look up names in the directory with this inode.
+    pub(crate) fn look(&self, directory: u64) -> Turn<'_> {
         let tree = self.tree();
-        let folder = Folder::Shared(self.shard(folder).read().unwrap_or_else(PoisonError::into_inner));
-        Turn { _folders: [Some(folder), None], _tree: Some(tree), _whole: None }
+        let shared = self.shared(directory);
+        Turn { _directories: [Some(shared), None], _tree: Some(tree), _whole: None }
     }
 
-    /// To change names in a folder.
-    pub(crate) fn change(&self, folder: u64) -> Turn<'_> {
-        let tree = self.tree();
-        let folder = self.alone(folder);
-        Turn { _folders: [Some(folder), None], _tree: Some(tree), _whole: None }
+    /// To change names in a directory.
+    pub(crate) fn change(&self, directory: u64) -> Turn<'_> {
+        self.change_both(directory, directory)
     }
 
-    /// To change names in two folders, which may be the same.
+    /// To change names in two directories, which may be the same.
     pub(crate) fn change_both(&self, one: u64, other: u64) -> Turn<'_> {
         let tree = self.tree();
-        let (low, high) = (index(one).min(index(other)), index(one).max(index(other)));
-        // In one order, so that two renames never wait for each other.
-        let first = self.alone(low as u64);
-        let second = (low != high).then(|| self.alone(high as u64));
-        Turn { _folders: [Some(first), second], _tree: Some(tree), _whole: None }
+        // In order of inodes, so that two renames never wait for each other.
+        let first = self.alone(one.min(other));
+        let second = (one != other).then(|| self.alone(one.max(other)));
+        Turn { _directories: [Some(first), second], _tree: Some(tree), _whole: None }
     }
 
-    /// To move folders: nobody else looks at or changes anything by its path meanwhile.
+    /// To move directories: no other thread uses a path meanwhile.
     pub(crate) fn change_all(&self) -> Turn<'_> {
         let whole = self.tree.write().unwrap_or_else(PoisonError::into_inner);
-        Turn { _folders: [None, None], _tree: None, _whole: Some(whole) }
+        Turn { _directories: [None, None], _tree: None, _whole: Some(whole) }
     }
 
-    // The locks guard no data of their own, so that a panicking holder leaves nothing half done in them.
+    // The tree's lock guards no data, and each change of `Holders` is one assignment, so a panic of
+    // a holder leaves nothing half done.
 
     fn tree(&self) -> RwLockReadGuard<'_, ()> {
         self.tree.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alone(&self, folder: u64) -> Folder<'_> {
-        Folder::Alone(self.shard(folder).write().unwrap_or_else(PoisonError::into_inner))
+    fn directories(&self) -> MutexGuard<'_, HashMap<u64, Holders>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shard(&self, folder: u64) -> &RwLock<()> {
-        &self.folders[index(folder)]
+    fn shared(&self, inode: u64) -> Directory<'_> {
+        let mut directories = self.directories();
+        loop {
+            let holders = directories.entry(inode).or_default();
+            if !holders.is_changing && holders.waiting_changes == 0 {
+                holders.lookups += 1;
+                return Directory { order: self, inode, is_changing: false };
+            }
+            directories = self.wait(directories);
+        }
+    }
+
+    fn alone(&self, inode: u64) -> Directory<'_> {
+        let mut directories = self.directories();
+        directories.entry(inode).or_default().waiting_changes += 1;
+        loop {
+            let holders = directories.entry(inode).or_default();
+            if !holders.is_changing && holders.lookups == 0 {
+                holders.waiting_changes -= 1;
+                holders.is_changing = true;
+                return Directory { order: self, inode, is_changing: true };
+            }
+            directories = self.wait(directories);
+        }
+    }
+
+    fn wait<'a>(
+        &self,
+        directories: MutexGuard<'a, HashMap<u64, Holders>>,
+    ) -> MutexGuard<'a, HashMap<u64, Holders>> {
+        self.released.wait(directories).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn index(folder: u64) -> usize {
-    usize::try_from(folder % FOLDERS as u64).expect("small")
+impl Drop for Directory<'_> {
+    fn drop(&mut self) {
+        let mut directories = self.order.directories();
+        let Some(holders) = directories.get_mut(&self.inode) else { return };
+        match self.is_changing {
+            true => holders.is_changing = false,
+            false => holders.lookups -= 1,
+        }
+        let is_free = !holders.is_changing && holders.lookups == 0;
+        if is_free && holders.waiting_changes == 0 {
+            directories.remove(&self.inode);
+        }
+        drop(directories);
+        if is_free {
+            self.order.released.notify_all();
+        }
+    }
 }
-
-/// Folders share this many locks: more than requests that are likely to change names at once.
-const FOLDERS: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::sync_channel;
+    use std::sync::mpsc::{Receiver, sync_channel};
     use std::thread;
+    use std::time::Duration;
 
     #[test]
-    fn those_who_look_share_and_those_who_change_wait() {
+    fn lookups_share_a_directory_and_a_change_waits_for_them() {
         let order = Order::default();
         let first = order.look(3);
-        let _other_folder = order.change(4);
+        let _other_directory = order.change(4);
         let second = order.look(3);
-        let (tell, told) = sync_channel(1);
         thread::scope(|scope| {
-            let order = &order;
-            scope.spawn(move || {
-                let _turn = order.change_both(67, 3);
-                tell.send(()).expect("the test waits");
-            });
-            assert!(told.try_recv().is_err());
+            let entered = waiting(scope, || drop(order.change_both(67, 3)));
+            assert!(entered.recv_timeout(Duration::from_millis(20)).is_err());
             drop((first, second));
-            told.recv().expect("its turn has come");
+            entered.recv().expect("the change gets the directory");
         });
     }
 
     #[test]
-    fn who_moves_a_folder_is_alone() {
+    fn a_later_lookup_waits_for_a_waiting_change() {
+        let order = Order::default();
+        let first = order.look(3);
+        thread::scope(|scope| {
+            let changed = waiting(scope, || drop(order.change(3)));
+            while order.directories()[&3].waiting_changes == 0 {
+                thread::yield_now();
+            }
+            let looked = waiting(scope, || drop(order.look(3)));
+            assert!(looked.recv_timeout(Duration::from_millis(20)).is_err());
+            drop(first);
+            changed.recv().expect("the change gets the directory");
+            looked.recv().expect("the lookup gets the directory");
+        });
+    }
+
+    // Directories shared 64 locks by their inode. A request that a slow store held in one of them
+    // delayed every 64th other directory.
+    #[test]
+    fn a_change_delays_no_other_directory() {
+        let order = Order::default();
+        let _held = order.change(1);
+        for inode in 2..1000 {
+            drop(order.look(inode));
+            drop(order.change(inode));
+        }
+    }
+
+    #[test]
+    fn moving_a_directory_locks_the_tree() {
         let order = Order::default();
         let turn = order.change_all();
-        let (tell, told) = sync_channel(1);
         thread::scope(|scope| {
-            let order = &order;
-            scope.spawn(move || {
-                let _turn = order.look(9);
-                tell.send(()).expect("the test waits");
-            });
-            assert!(told.try_recv().is_err());
+            let entered = waiting(scope, || drop(order.look(9)));
+            assert!(entered.recv_timeout(Duration::from_millis(20)).is_err());
             drop(turn);
-            told.recv().expect("its turn has come");
+            entered.recv().expect("the lookup gets its directory");
         });
     }
 
     #[test]
-    fn two_folders_are_locked_in_one_order() {
+    fn two_directories_are_locked_in_one_order_and_forgotten_when_free() {
         let order = Order::default();
         thread::scope(|scope| {
             for (one, other) in [(1, 2), (2, 1), (1, 65), (65, 2)] {
                 let order = &order;
-                scope.spawn(move || (0..10_000).for_each(|_| drop(order.change_both(one, other))));
+                scope.spawn(move || {
+                    for _ in 0..10_000 {
+                        drop(order.change_both(one, other));
+                        drop(order.look(one));
+                    }
+                });
             }
         });
+        assert!(order.directories().is_empty());
+    }
+
+    /// Runs `enter` on a thread. The receiver gets a message when it has returned.
+    fn waiting<'scope>(
+        scope: &'scope thread::Scope<'scope, '_>,
+        enter: impl FnOnce() + Send + 'scope,
+    ) -> Receiver<()> {
+        let (tell, told) = sync_channel(1);
+        scope.spawn(move || {
+            enter();
+            tell.send(()).expect("the test waits");
+        });
+        told
     }
 }
