@@ -21,6 +21,7 @@ mod mounted;
 #[path = "hostile_stores/table.rs"]
 mod table;
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use bowwave_testkit::hostile::{Calls, Dialect, Host, HostileServer, Mode, Requests, content};
 
-use calls::{Done, Outcome};
+use calls::{Done, Outcome, Reads};
 use common::{can_mount, setting};
 use modes::{CALLS, Call, ROWS, Row};
 use mounted::{CONFIGS, Config, Mounted, Started, WATCHDOG};
@@ -279,9 +280,8 @@ fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
     if call == Call::End {
         return end(cell, mounted, job, &before);
     }
-    let begun = Instant::now();
-    let done = watched(job, &mounted);
-    cell.time = begun.elapsed();
+    let (done, time) = watched(job, &mounted);
+    cell.time = time;
     cell.outcome = match done {
         Some(done) => calls::judged(done, call, fault, &mounted.server),
         None => Outcome::Hung,
@@ -303,7 +303,7 @@ fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
 
 /// Ends the daemon while a read is in flight.
 fn end(mut cell: Cell, mut mounted: Box<Mounted>, job: calls::Job, before: &Requests) -> Cell {
-    let reader = thread::spawn(job);
+    let reader = thread::spawn(move || job(&Reads::default()));
     // Most modes have struck by then, and none has run into its timeout.
     thread::sleep(Duration::from_millis(300));
     cell.measure(&mounted, before);
@@ -359,16 +359,27 @@ fn within<T: Send + 'static>(limit: Duration, job: impl FnOnce() -> T + Send + '
     receiver.recv_timeout(limit).ok()
 }
 
-/// The result of `job`; `None` if it takes longer than the watchdog has it, or more memory than the machine should give.
-fn watched(job: calls::Job, mounted: &Mounted) -> Option<Done> {
+/// The result of `job`, and its longest system call to within 100 ms. No result if a system call
+/// outlasts the watchdog, or if the daemon takes more memory than the machine can spare.
+fn watched(job: calls::Job, mounted: &Mounted) -> (Option<Done>, Duration) {
     let (sender, receiver) = sync_channel(1);
-    thread::spawn(move || sender.send(job()));
-    let begun = Instant::now();
+    let reads = Arc::new(Reads::default());
+    let counted = Arc::clone(&reads);
+    thread::spawn(move || sender.send(job(&counted)));
+    let (mut begun, mut seen, mut longest) = (Instant::now(), 0, Duration::ZERO);
     loop {
-        match receiver.recv_timeout(Duration::from_millis(100)) {
-            Ok(done) => return Some(done),
-            Err(_) if begun.elapsed() > WATCHDOG || mounted.peak_kib() > PEAK_KIB_MAX => return None,
+        let received = receiver.recv_timeout(Duration::from_millis(100));
+        longest = longest.max(begun.elapsed());
+        match received {
+            Ok(done) => return (Some(done), longest),
+            Err(_) if longest > WATCHDOG || mounted.peak_kib() > PEAK_KIB_MAX => {
+                return (None, longest);
+            }
             Err(_) => {}
+        }
+        let count = reads.count.load(Ordering::Relaxed);
+        if count != seen {
+            (begun, seen) = (Instant::now(), count);
         }
     }
 }

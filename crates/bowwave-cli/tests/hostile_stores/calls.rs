@@ -7,6 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bowwave_testkit::hostile::{Dialect, Fault, HostileServer, ListFault, added_names, content};
 
@@ -26,8 +27,15 @@ pub(crate) enum Outcome {
     Hung,
 }
 
-/// A call, ready to be done on a thread of its own. What it needs of the store beforehand is there already.
-pub(crate) type Job = Box<dyn FnOnce() -> Done + Send>;
+/// A call, ready to run on a thread of its own. What it needs from the store beforehand is there.
+/// A call that consists of several reads reports each to [`Reads`].
+pub(crate) type Job = Box<dyn FnOnce(&Reads) -> Done + Send>;
+
+/// The reads of a job that have ended. The mount limits the time of each system call, not of all.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    pub(crate) count: AtomicU64,
+}
 
 /// What a call returned.
 pub(crate) enum Done {
@@ -59,22 +67,22 @@ pub(crate) fn prepared(call: Call, fault: Fault, at: &Path, written: u64) -> io:
     Ok(match call {
         Call::Stat => {
             fs::metadata(at.join("stat"))?;
-            Box::new(move || Done::Size(fs::metadata(path).map(|meta| meta.len())))
+            Box::new(move |_| Done::Size(fs::metadata(path).map(|meta| meta.len())))
         }
         Call::List => {
             let path = at.join("list");
             fs::metadata(&path)?;
-            Box::new(move || Done::Names(names(&path)))
+            Box::new(move |_| Done::Names(names(&path)))
         }
         Call::Open => {
             fs::metadata(at.join("open"))?;
-            Box::new(move || Done::Open(File::open(path).map(drop)))
+            Box::new(move |_| Done::Open(File::open(path).map(drop)))
         }
         // Versions are those of the HEAD that precedes the read.
         Call::Read if matches!(fault, Fault::Version(_)) => {
             fs::metadata(at.join("read"))?;
-            Box::new(move || match File::open(path) {
-                Ok(file) => read(&file),
+            Box::new(move |reads| match File::open(path) {
+                Ok(file) => read(&file, reads),
                 Err(error) => Done::Bytes(Vec::new(), Some(error)),
             })
         }
@@ -83,14 +91,14 @@ pub(crate) fn prepared(call: Call, fault: Fault, at: &Path, written: u64) -> io:
             let key = format!("write/new-{written}");
             let size = if call == Call::Write { 100_000 } else { UPLOAD_BYTES };
             let (bytes, path) = (content(&key, 1, size), at.join(&key));
-            Box::new(move || {
+            Box::new(move |_| {
                 let result = write(&path, &bytes);
                 Done::Written(key, bytes, result)
             })
         }
         Call::Read | Call::End | Call::Mount => {
             let file = File::open(path)?;
-            Box::new(move || read(&file))
+            Box::new(move |reads| read(&file, reads))
         }
     })
 }
@@ -100,10 +108,12 @@ fn names(path: &Path) -> io::Result<Vec<OsString>> {
 }
 
 /// Reads from the start to the end, in requests of 128 KiB.
-fn read(mut file: &File) -> Done {
+fn read(mut file: &File, reads: &Reads) -> Done {
     let (mut bytes, mut block) = (Vec::new(), vec![0; 128 << 10]);
     loop {
-        match file.read(&mut block) {
+        let result = file.read(&mut block);
+        reads.count.fetch_add(1, Ordering::Relaxed);
+        match result {
             Ok(0) => return Done::Bytes(bytes, None),
             Ok(count) => bytes.extend_from_slice(&block[..count]),
             Err(error) => return Done::Bytes(bytes, Some(error)),
