@@ -23,8 +23,27 @@ private=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 print(*("--exclude=" + p["name"] for p in json.load(sys.stdin)["packages"] if p["publish"] == []))')
 # Uncommitted files are packaged, too: a check before a commit is worth more than one after.
+# cargo's own verification would build every dependency again. Instead the packaged files become a
+# workspace with the profiles of this one, so that its check reuses what `make lint` has checked.
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+packed=$target/package/unpacked
+rm -rf "$target"/package/*.crate "$packed"
 # shellcheck disable=SC2086
-cargo package --locked --quiet --workspace $private --allow-dirty
+cargo package --locked --quiet --workspace $private --allow-dirty --no-verify
+mkdir -p "$packed"
+for crate in "$target"/package/*.crate; do
+    tar xzf "$crate" -C "$packed"
+done
+{
+    sed '/^members = /c members = ["*"]' Cargo.toml
+    printf '\n[patch.crates-io]\n'
+    for crate in "$packed"/*/; do
+        name=$(basename "$crate")
+        printf '%s = { path = "%s" }\n' "${name%-*}" "$name"
+    done
+} >"$packed/Cargo.toml"
+cp Cargo.lock "$packed"
+cargo check --quiet --manifest-path "$packed/Cargo.toml" --workspace --target-dir "$target"
 
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 toolchain=$(rustup toolchain list 2>/dev/null | grep -o "^$oldest[.0-9]*-[^ ]*" | head -1 || true)

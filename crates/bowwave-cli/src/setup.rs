@@ -326,7 +326,7 @@ impl From<&bowwave_backend::Error> for Failure {
             ErrorKind::InvalidUrl => Self::usage(error),
             ErrorKind::NotFound => failure.try_this("a path or URL that exists"),
             ErrorKind::PermissionDenied => failure.try_this("another user, or other credentials"),
-            ErrorKind::Unauthenticated => failure.try_this("credentials in the environment, or --anonymous"),
+            ErrorKind::Unauthenticated => failure.try_this("--anonymous if the bucket is public"),
             ErrorKind::TimedOut => failure.try_this("a longer --timeout or --deadline"),
             ErrorKind::Corrupt => {
                 failure.try_this("again, or another network path; --no-verify reads it all the same")

@@ -154,9 +154,10 @@ fn an_empty_directory_without_a_marker_is_found_and_copied() {
     bench.write("bucket/dir/a", b"hello\n");
     fs::create_dir_all(bench.place.store().join("bucket/dir/empty")).expect("created");
     let server = InstalledServer::versitygw(&bench.place.store()).expect("it starts");
+    let endpoint = endpoint(&server);
     let mut mount = signed();
     mount.args(["mount", "s3://bucket"]).arg(bench.place.at());
-    mount.args(["--endpoint", &endpoint(&server), "--allow-http"]);
+    mount.args(["--endpoint", &endpoint, "--allow-http"]);
     let mounted = Served::of(&mut mount, &bench.place.at());
     let script =
         "find . | sort && cp -r dir copy && diff -r dir copy && rmdir dir/empty && test ! -e dir/empty";
@@ -168,6 +169,11 @@ fn an_empty_directory_without_a_marker_is_found_and_copied() {
     let (status, said) = mounted.unmount();
     assert!(status.success() && !said.contains("error"), "{said}");
     assert!(!bench.place.store().join("bucket/dir/empty").exists());
+
+    // As a URL of its own it has no listing above it.
+    fs::create_dir(bench.place.store().join("bucket/alone")).expect("created");
+    let listed = run(signed().args(["ls", "s3://bucket/alone", "--endpoint", &endpoint, "--allow-http"]));
+    assert_eq!(listed, "");
 }
 
 #[test]
@@ -226,6 +232,8 @@ fn a_server_that_cannot_be_reached_is_an_error_at_mount() {
     ] {
         let said = bench.refused(plain, url, &[]);
         assert!(said.contains(url) && said.contains(cause), "{said}");
+        // With all seven attempts, unlucky pauses took longer than a user waits.
+        assert!(said.contains("(after 4 attempts)"), "{said}");
     }
     for (endpoint, cause) in [
         ("http://127.0.0.1:1", "cannot connect to 127.0.0.1:1"),
@@ -234,6 +242,7 @@ fn a_server_that_cannot_be_reached_is_an_error_at_mount() {
         for url in ["s3://bucket", "s3://bucket/prefix"] {
             let said = bench.refused(signed, url, &["--endpoint", endpoint, "--allow-http"]);
             assert!(said.contains(url) && said.contains(cause), "{said}");
+            assert!(said.contains("(after 4 attempts)"), "{said}");
         }
     }
 }
@@ -250,6 +259,15 @@ fn a_web_directory_that_is_missing_or_locked_is_an_error_at_mount() {
         let said = bench.refused(plain, &url, &[]);
         assert!(said.contains(&url) && said.contains(cause), "{said}");
     }
+    // The same cause for the commands without a mount.
+    bench.write("dir/a", b"hello\n");
+    let url = format!("{}dir", server.url());
+    let (code, line) = failure(plain().args(["ls", &url]));
+    assert!(code == 1 && line.contains("this is a directory; end the URL with `/`"), "{line}");
+    let url = url.replacen("http:", "https:", 1);
+    let (code, line) = failure(plain().args(["ls", &url]));
+    assert!(code == 1 && line.contains("the server does not speak TLS"), "{line}");
+    assert!(!line.contains("attempts"), "{line}");
 }
 
 #[test]
@@ -414,6 +432,8 @@ fn each_refusal_of_an_object_store_has_its_own_message() {
         for prefix in ["", "/dir", "/dir/a", "/none"] {
             let said = bench.refused(with_keys, &format!("s3://{bucket}{prefix}"), &options);
             assert!(said.contains(cause), "{prefix}: {said}");
+            // The keys are in the environment: to set them is no remedy.
+            assert!(!said.contains("in the environment"), "{said}");
         }
         let mut read = with_keys();
         let (code, line) = failure(read.args(["read", &format!("s3://{bucket}/dir/a")]).args(&options));

@@ -21,7 +21,11 @@ pub(super) async fn persist<T, F>(
 where
     F: Future<Output = Result<T>>,
 {
-    let mut retry = Retry::new(limits, now());
+    let attempts_max = match traffic.has_responded() {
+        true => limits.attempts_max,
+        false => limits.attempts_max.min(FIRST_ATTEMPTS_MAX),
+    };
+    let mut retry = Retry::new(RetryLimits { attempts_max, ..limits }, now());
     go_on(&mut retry, traffic, place, attempt).await
 }
 
@@ -83,3 +87,7 @@ fn after_all(error: Error, why: GiveUp, attempts: u32) -> Error {
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
+
+/// Attempts at a call to a store that has never responded. The pauses between four attempts are at
+/// most 0.4 s together, so `mount` reports a wrong address at once. With seven, they can take 10 s.
+const FIRST_ATTEMPTS_MAX: u32 = 4;

@@ -56,6 +56,9 @@ fn client_error(place: &str, error: &reqwest::Error) -> Error {
         let what = "the server's certificate is not trusted; install ca-certificates or set SSL_CERT_FILE";
         let error = Error::new(ErrorKind::Unavailable, format!("{place}: {what} ({})", root(error)));
         return error.retryable(false);
+    } else if error.is_connect() && root(error).contains("InvalidContentType") {
+        let what = "the server does not speak TLS; use http://, and --allow-http";
+        return Error::new(ErrorKind::Unavailable, format!("{place}: {what}")).retryable(false);
     } else if error.is_connect() {
         let address = error.url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
         let address =

@@ -40,8 +40,7 @@ pub(super) fn aws(url: &str, environment: Environment<'_>, vendor: Option<&str>)
     if vendor.is_some_and(|vendor| vendor.contains("Amazon")) {
         return Ok(Aws::Library);
     }
-    let remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN if it is temporary), or \
-                  read public data anonymously";
+    let remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN if it is temporary)";
     Err(unauthenticated(url, &format!("no S3 credentials; {remedy}")))
 }
 

@@ -60,6 +60,7 @@ impl Client {
     }
 
     fn incoming(&self, place: &str, response: reqwest::Response, sent: Instant) -> Incoming {
+        self.traffic.responded();
         let mut pace = Pace::new(self.limits.pace, sent);
         pace.head(now());
         let timer = Box::pin(tokio::time::sleep_until(at(pace.due())));

@@ -153,10 +153,7 @@ impl Backend for HttpBackend {
         if !is_folder(&url) {
             return match self.look(Path::new(""))? {
                 Seen::File { .. } => self.lack_of_ranges([Path::new("")]),
-                Seen::Directory => {
-                    let message = format!("{place}: this is a directory; end the URL with `/`");
-                    Err(Error::new(ErrorKind::NotADirectory, message))
-                }
+                Seen::Directory => Err(lacks_slash(&place)),
             };
         }
         if !self.index {
@@ -197,7 +194,10 @@ impl Backend for HttpBackend {
         if !is_folder(&url) {
             // The root is one file; below it, a directory's page has a slash.
             if path.as_os_str().is_empty() {
-                return Err(path::not_a_directory(&self.url, path));
+                return Err(match self.look(path)? {
+                    Seen::Directory => lacks_slash(&place),
+                    Seen::File { .. } => path::not_a_directory(&self.url, path),
+                });
             }
             url.set_path(&format!("{}/", url.path()));
         }
@@ -267,6 +267,11 @@ async fn look(client: &Client, url: Url, place: &str) -> Result<Seen> {
         }
         _ => look_by_range(client, url, place).await,
     }
+}
+
+/// The error for the URL of a directory without its slash: links of its page would lead elsewhere.
+fn lacks_slash(place: &str) -> Error {
+    Error::new(ErrorKind::NotADirectory, format!("{place}: this is a directory; end the URL with `/`"))
 }
 
 /// The page of a directory.

@@ -103,7 +103,10 @@ impl ObjectBackend {
         let has_some = !page.objects.is_empty() || !page.prefixes.is_empty() || page.truncated == Some(true);
         // An empty bucket is there all the same.
         if !(is_bucket || has_some) {
-            let is_listed = self.cloud.ahead.has_directory(&key_text) && self.lists_prefix(&key_text)?;
+            // One request more for each name that does not exist: only for the user's own URL, and
+            // for names that a listing has shown.
+            let may_be_listed = path.as_os_str().is_empty() || self.cloud.ahead.has_directory(&key_text);
+            let is_listed = may_be_listed && self.lists_prefix(&key_text)?;
             return Ok(if is_listed { Standing::Directory { marked: false } } else { Standing::Nothing });
         }
         // In order of bytes a marker comes before all that is in the directory.

@@ -210,7 +210,7 @@ impl Version {
         if size > most {
             let message = format!(
                 "{place}: the server does not support range requests, and {} is too large to be read at once \
-                 (--no-range-max {}); raise it, copy the file here first, or use another server",
+                 (--no-range-max {}); raise it, download the file with curl, or use another server",
                 crate::size_text(size),
                 crate::size_text(most)
             );
@@ -273,7 +273,7 @@ impl Version {
                 if let Some(unranged) = self.unranged() {
                     unranged.set_lacks_ranges();
                 }
-                let remedy = "copy the file here first, or use another server";
+                let remedy = "download the file with curl, or use another server";
                 protocol(format!("the server does not support range requests; {remedy}"))
             }
             Fault::Unplaced => protocol("206 without a Content-Range".to_owned()),

@@ -1,6 +1,6 @@
 //! Counters of the requests to one store.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::NetworkStats;
 
@@ -14,11 +14,22 @@ pub(crate) struct Traffic {
     gave_up: AtomicU64,
     corrupt: AtomicU64,
     verified: AtomicU64,
+    responded: AtomicBool,
 }
 
 impl Traffic {
     pub(crate) fn sent(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The store has sent the head of a response.
+    pub(crate) fn responded(&self) {
+        self.responded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the store has ever responded, be it with an error.
+    pub(crate) fn has_responded(&self) -> bool {
+        self.responded.load(Ordering::Relaxed)
     }
 
     pub(crate) fn retried(&self) {

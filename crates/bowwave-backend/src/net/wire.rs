@@ -252,6 +252,7 @@ pub(super) fn explain(place: &str, status: StatusCode, headers: &HeaderMap, body
         (_, "EntityTooLarge") => kind(ErrorKind::TooLarge, "too large for this store"),
         (_, "KeyTooLongError") => kind(ErrorKind::NameTooLong, "the key is too long"),
         (_, "NoSuchBucket" | "ContainerNotFound") => exactly(ErrorKind::NotFound, "no such bucket"),
+        (_, "InvalidBucketName") => exactly(ErrorKind::Invalid, "no bucket can have this name"),
         (_, "NoSuchUpload") => kind(ErrorKind::NotFound, "the upload is gone: aborted, or too old"),
         // The second one is versitygw's, with status 404.
         (_, "InvalidAccessKeyId" | "XAdminUserNotFound") => exactly(
