@@ -1,15 +1,15 @@
-//! Errors of a store as the numbers that the kernel takes.
+//! Maps store errors to error numbers.
 
 use bowwave_engine::backend::{Error, ErrorKind};
 use fuser::Errno;
 
-/// The error number that a program sees.
+/// The error number that a program receives.
 pub(crate) fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.program_errno())
 }
 
-/// Whether an error is an everyday answer rather than a failure worth telling.
-pub(crate) fn is_everyday(kind: ErrorKind) -> bool {
+/// Whether an error is an ordinary result, not a failure to report.
+pub(crate) fn is_ordinary(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::NotFound

@@ -1,4 +1,4 @@
-//! Bytes of two versions of an object never meet, and the kernel keeps what is still good.
+//! Versions of an object never mix, and the kernel keeps valid pages.
 
 mod common;
 
@@ -105,7 +105,7 @@ fn an_open_file_of_an_old_version_fails_as_stale_and_never_shows_the_new() {
     memory.version("f", &pattern(LEN, 2), "two");
     assert!(is_stale(old.read_at(&mut buffer, 2_000_000)), "a page that the kernel has not got");
     assert!(memory.complaints().contains(&"f: another version now".to_owned()));
-    // The new version fills the cache of its own inode, not the old one's.
+    // The new version fills the cache of its own inode.
     let new = File::open(&path).expect("readable");
     new.read_exact_at(&mut buffer, 2_000_000).expect("readable");
     assert!(buffer[..] == pattern(LEN, 2)[2_000_000..2_004_096]);
@@ -145,7 +145,7 @@ fn a_file_that_went_away_is_missing_and_one_that_came_is_found() {
     assert_eq!(fs::read(&path).expect("readable"), b"here");
     memory.remove("f");
     assert_eq!(fs::read(&path).expect_err("gone").kind(), io::ErrorKind::NotFound);
-    memory.folder("f").file("f/g", b"inside");
+    memory.directory("f").file("f/g", b"inside");
     assert_eq!(fs::read(path.join("g")).expect("readable"), b"inside");
 }
 
@@ -159,7 +159,8 @@ fn small_random_reads_fetch_no_more_than_they_want() {
     let _mount = memory.mount(&dir);
     let file = File::open(dir.path().join("f")).expect("readable");
     let mut buffer = [0; 4096];
-    // Never page 0, never neighbours: the kernel takes those for the start of a stream.
+    // Never page 0 and never neighbours, which the kernel takes for the start of a sequential
+    // stream.
     for page in [500u64, 20, 333, 610, 100, 444, 250] {
         file.read_exact_at(&mut buffer, page * 4096).expect("readable");
     }
