@@ -1,4 +1,5 @@
-//! Regions whose touches are served in the thread, by `SIGBUS`. That every byte is right under pressure is in `soak`.
+//! Regions whose faults are served by the faulting thread, by `SIGBUS`. `soak` checks every byte
+//! under pressure.
 #![allow(unsafe_code, reason = "touches mapped memory, handles signals")]
 #![allow(clippy::print_stderr, reason = "a child tells its parent how far it came")]
 
@@ -28,8 +29,8 @@ fn map(store: &Store) -> Region {
     common::map(store, &options())
 }
 
-/// Runs one test of this file alone in a process of its own, where this is true. `false`: that has been done, and went as
-/// `check` has it, of what ended it and what it said.
+/// Runs one test of this file alone in its own process, in which this returns true. In the parent
+/// it returns false after it has passed the child's exit status and output to `check`.
 fn is_child(test: &str, check: impl Fn(std::process::ExitStatus, &str)) -> bool {
     const CHILD: &str = "BOWWAVE_SIGNALS_CHILD";
     if env::var_os(CHILD).is_some() {
@@ -53,7 +54,7 @@ fn threads_serve_themselves_and_no_others_are_started() {
     let threads = || fs::read_dir("/proc/self/task").expect("it is there").count();
     let before = threads();
     let region = map(&store);
-    // Other tests come and go beside this one.
+    // Threads of other tests start and end concurrently.
     let names: Vec<String> = fs::read_dir("/proc/self/task")
         .expect("it is there")
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
@@ -121,10 +122,10 @@ fn a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why() {
 static CAUGHT: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn catch(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel hands what the flags ask for.
+    // SAFETY: the kernel passes valid data because of SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
     CAUGHT.store(address, Ordering::Relaxed);
-    // SAFETY: gives the page something to show; the touch goes on then.
+    // SAFETY: maps a page for the access, which then continues.
     unsafe {
         let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         libc::mmap((address & !4095) as *mut _, 4096, libc::PROT_READ, fixed, -1, 0);
@@ -154,11 +155,11 @@ fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
     let region = map(&store);
     assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
     assert_eq!(CAUGHT.load(Ordering::Relaxed), 0, "that was the region's");
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("short");
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let path = directory.path().join("short");
     fs::write(&path, b"short").expect("writable");
     let file = File::open(&path).expect("readable");
-    // SAFETY: what is mapped beyond the file's end is touched once, and shows a page of zeros then.
+    // SAFETY: the page beyond the file's end is accessed once, and then reads as zeros.
     let byte = unsafe {
         let at = libc::mmap(ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         at.cast::<u8>().add(5000).read_volatile()
@@ -167,7 +168,8 @@ fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
     assert_ne!(CAUGHT.load(Ordering::Relaxed), 0, "that was not");
 }
 
-/// A handler that left it to the next touch to end the program lost a signal that a process had sent.
+/// Regression: a handler that relied on the next access to end the program lost a signal sent by a
+/// process.
 #[test]
 fn a_signal_that_was_sent_ends_the_program_as_before() {
     if !can_serve(Scope::Program) {
@@ -194,9 +196,10 @@ fn a_signal_that_was_sent_is_ignored_as_before_and_touches_are_served() {
     }
 }
 
-/// Sends the signal to this process, which had this done with it when it mapped a file; then touches that.
+/// Sends the signal to this process, whose previous action is `before`; then accesses a mapped
+/// file.
 fn raise_with_a_map(before: libc::sighandler_t) {
-    // SAFETY: no handler of ours.
+    // SAFETY: not a handler of ours.
     unsafe { libc::signal(libc::SIGBUS, before) };
     let engine = engine(8 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1MiB").expect("a pattern");
@@ -206,7 +209,7 @@ fn raise_with_a_map(before: libc::sighandler_t) {
     assert_eq!(region.as_slice()[5000], expected("1MiB", 5000));
 }
 
-/// What a predecessor found blocked, a bit a signal, and how often it ran.
+/// Signals blocked in the previous handler, one bit each, and how often it ran.
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
@@ -216,9 +219,9 @@ extern "C" fn note_mask(signal: i32) {
     RUNS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The signals that this thread has blocked, a bit each.
+/// The signals blocked in this thread, one bit each.
 fn blocked() -> usize {
-    // SAFETY: the set is written before it is read; takes numbers otherwise.
+    // SAFETY: the set is written before it is read.
     unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set.as_mut_ptr());
@@ -230,7 +233,8 @@ fn blocked() -> usize {
     }
 }
 
-/// Maps a file after this handler was installed for the signal, with these flags and `SIGUSR1` in its mask.
+/// Maps a file after `handler` was installed for the signal, with these flags and `SIGUSR1` in its
+/// mask.
 fn map_after(handler: extern "C" fn(i32), flags: i32) -> Region {
     // SAFETY: a handler that makes system calls.
     unsafe {
@@ -347,7 +351,7 @@ fn a_touch_takes_nothing_that_its_thread_is_to_be_woken_by() {
     let store = engine.store("emulate:s3,latency=20ms,metadata=0:pattern:/1MiB").expect("a pattern");
     let region = map(&store);
     thread::current().unpark();
-    // It waits for the store here, in the signal.
+    // Waits for the store inside the signal handler.
     assert_eq!(region.as_slice()[300_000], expected("1MiB", 300_000));
     let parked = std::time::Instant::now();
     thread::park_timeout(Duration::from_secs(60));

@@ -1,9 +1,12 @@
-//! Making room: taking pages out of programs' reach, writing them out, and giving their memory back.
+//! Reclaim: unmaps pages, writes them out, and frees their memory.
 //!
-//! Nobody waits for it until memory has run out, and it is much: the pager has a thousandth of memory and more go at a time. So a thread of
-//! its own does it, in small pieces, and what takes long in them without the lock: a page on its way out is nobody else's.
-//! The same thread sends transfers again whose pause is over.
-//! A page that is to be given back may come back before it was: then whoever brings it gives it back first.
+//! Reclaim is demand work only when memory is exhausted, and it comes in bulk: the pager evicts a
+//! thousandth of memory or more at a time. So a separate thread does it in small batches, with slow
+//! steps outside the lock: no other thread uses a page that is being evicted. The same thread sends
+//! transfers again when their pause is over.
+//!
+//! A page may be read back before its memory is freed. The thread that reads it frees the memory
+//! first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -18,34 +21,34 @@ use super::queue::now;
 use super::swap::{ACTIONS_KEPT, Aborts, Shared, State, insist};
 use crate::error::{Error, Result};
 
-/// What is to be done to make room.
+/// Queued reclaim work.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Reclaim {
     /// In order: [`PagerAction::Unmap`], [`PagerAction::Write`], [`PagerAction::Retired`].
     todo: VecDeque<PagerAction>,
-    /// Runs of pages whose memory is to be given back, by the first page: where they end.
+    /// Runs of pages to be freed: their end by first page.
     drops: BTreeMap<u64, u64>,
-    /// Pages in those.
+    /// Pages in `drops`.
     dropping: u64,
-    /// Things that were ever in `todo`, and those that are done.
+    /// Actions ever added to `todo`, and completed ones.
     added: u64,
     done: u64,
-    /// Threads that wait for what is to be done.
+    /// Threads that wait for completion.
     awaited: u32,
-    /// The thread has nothing to do.
-    rests: bool,
+    /// Whether the thread is idle.
+    idle: bool,
     stopping: bool,
 }
 
-impl Room {
-    /// Something to be done behind all that is there.
-    pub(super) fn line_up(&mut self, action: PagerAction) {
+impl Reclaim {
+    /// Queues an action.
+    pub(super) fn push(&mut self, action: PagerAction) {
         self.added += 1;
         self.todo.push_back(action);
     }
 
-    /// Pages whose memory is to be given back.
-    pub(super) fn give_back(&mut self, pages: &Pages) {
+    /// Queues pages to be freed.
+    pub(super) fn add_drops(&mut self, pages: &Pages) {
         let (mut start, mut end) = (pages.start, pages.end);
         if let Some((&before, &to)) = self.drops.range(..=start).next_back()
             && to >= start
@@ -60,12 +63,12 @@ impl Room {
         self.dropping += pages.end - pages.start;
     }
 
-    /// Gives back what is too much to wait for the thread, which may not have a processor for long.
-    pub(super) fn catch_up(&mut self, free: impl FnMut(Pages)) {
+    /// Frees the excess over the limit here: the thread may not be scheduled for long.
+    pub(super) fn free_excess(&mut self, free: impl FnMut(Pages)) {
         self.free(self.dropping.saturating_sub(DROPS_MAX), free);
     }
 
-    /// Gives back that many pages, or what there is.
+    /// Frees up to `pages` queued pages.
     pub(super) fn free(&mut self, mut pages: u64, mut free: impl FnMut(Pages)) {
         while pages > 0
             && let Some((start, end)) = self.drops.pop_first()
@@ -80,7 +83,7 @@ impl Room {
         }
     }
 
-    /// Gives back those of these pages that are to be given back.
+    /// Frees those of `pages` that are queued.
     pub(super) fn free_of(&mut self, pages: &Pages, mut free: impl FnMut(Pages)) {
         while let Some((&start, &end)) = self.drops.range(..pages.end).next_back()
             && end > pages.start
@@ -98,44 +101,44 @@ impl Room {
         }
     }
 
-    /// Whether there is something for the thread, which rests; it does not from now on.
+    /// Whether the idle thread has work; marks it as busy then.
     pub(super) fn begins(&mut self) -> bool {
-        let begins = self.rests && (!self.todo.is_empty() || self.dropping >= DROPS);
-        self.rests &= !begins;
+        let begins = self.idle && (!self.todo.is_empty() || self.dropping >= DROPS);
+        self.idle &= !begins;
         begins
     }
 
-    /// Things are done; whether someone waits for that.
-    fn did(&mut self, count: u64) -> bool {
+    /// Records completed actions. Returns whether threads wait for them.
+    fn complete(&mut self, count: u64) -> bool {
         self.done += count;
         self.awaited > 0
     }
 }
 
-/// A piece of work that was taken out, and is done without the lock.
+/// A batch of work that runs outside the lock.
 enum Piece {
-    /// Pages to be unmapped, and where they are.
+    /// Pages to unmap, and their places.
     Unmap(Vec<(RegionId, PageRange)>, Vec<Pages>),
-    /// Pages to be written, and where each of them is.
+    /// Pages to write, and the place of each.
     Write(SwapOut, Vec<u64>),
-    /// Memory was given back.
+    /// Memory was freed.
     Nothing,
     Stop,
 }
 
 impl State {
-    /// The next piece; memory is given back at once. None if there is none.
+    /// The next batch; frees memory immediately. `None` if there is no work.
     fn next_piece(&mut self, shared: &Shared) -> Option<Piece> {
-        if self.room.stopping {
+        if self.reclaim.stopping {
             return Some(Piece::Stop);
         }
-        if self.room.dropping > 0 && (self.room.dropping >= DROPS || self.room.todo.is_empty()) {
-            self.room.free(DROPS, |run| insist(|| shared.memory.free(&run)));
+        if self.reclaim.dropping > 0 && (self.reclaim.dropping >= DROPS || self.reclaim.todo.is_empty()) {
+            self.reclaim.free(DROPS, |run| insist(|| shared.memory.free(&run)));
             return Some(Piece::Nothing);
         }
-        let Some(action) = self.room.todo.pop_front() else {
-            // What a whole region that went away took is not kept for the next.
-            self.room.todo.shrink_to(ACTIONS_KEPT);
+        let Some(action) = self.reclaim.todo.pop_front() else {
+            // Release the memory that the actions of a removed region took.
+            self.reclaim.todo.shrink_to(ACTIONS_KEPT);
             return None;
         };
         match action {
@@ -143,9 +146,9 @@ impl State {
                 let mut count = pages.count().0;
                 let (mut ranges, mut places) = (vec![(region, pages)], vec![self.pages(region, pages)]);
                 while count < UNMAPS
-                    && let Some(&PagerAction::Unmap { region, pages }) = self.room.todo.front()
+                    && let Some(&PagerAction::Unmap { region, pages }) = self.reclaim.todo.front()
                 {
-                    self.room.todo.pop_front();
+                    self.reclaim.todo.pop_front();
                     count += pages.count().0;
                     ranges.push((region, pages));
                     places.push(self.pages(region, pages));
@@ -158,8 +161,8 @@ impl State {
             }
             PagerAction::Retired { region } => {
                 self.retired(shared, region);
-                if self.room.did(1) {
-                    shared.bell.notify_all();
+                if self.reclaim.complete(1) {
+                    shared.wakeup.notify_all();
                 }
                 Some(Piece::Nothing)
             }
@@ -167,7 +170,7 @@ impl State {
         }
     }
 
-    /// Pages are unmapped, in order; of each, whether it was written to.
+    /// Reports unmapped pages in order, and whether each was written.
     fn unmapped(&mut self, ranges: &[(RegionId, PageRange)], written: &[bool]) {
         let mut written = written.iter();
         let mut soiled = Vec::new();
@@ -184,19 +187,19 @@ impl State {
 }
 
 impl Shared {
-    /// Waits until all is done that is to be done by now.
-    pub(super) fn wait_for_room(&self) {
+    /// Waits until all work queued so far is done.
+    pub(super) fn wait_for_reclaim(&self) {
         let mut state = self.lock();
-        let all = state.room.added;
-        state.room.awaited += 1;
-        while state.room.done < all {
-            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let all = state.reclaim.added;
+        state.reclaim.awaited += 1;
+        while state.reclaim.done < all {
+            state = self.wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.room.awaited -= 1;
+        state.reclaim.awaited -= 1;
     }
 
-    /// Makes room until it is stopped.
-    fn make_room(&self) {
+    /// Runs reclaim until it is stopped.
+    fn run_reclaim(&self) {
         let _aborts = Aborts;
         let mut written = Vec::new();
         loop {
@@ -205,7 +208,7 @@ impl Shared {
                 if let Some(piece) = state.next_piece(self) {
                     break piece;
                 }
-                state.room.rests = true;
+                state.reclaim.idle = true;
                 state = match self.queue.patience() {
                     Some(Duration::ZERO) => {
                         drop(state);
@@ -213,11 +216,11 @@ impl Shared {
                         self.lock()
                     }
                     Some(patience) => {
-                        self.bell.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
+                        self.wakeup.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
                     }
-                    None => self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    None => self.wakeup.wait(state).unwrap_or_else(PoisonError::into_inner),
                 };
-                state.room.rests = false;
+                state.reclaim.idle = false;
             };
             drop(state);
             let awaited = match piece {
@@ -227,59 +230,60 @@ impl Shared {
                     insist(|| self.memory.unmap(&places, &mut written));
                     self.step(|state| {
                         state.unmapped(&ranges, &written);
-                        state.room.did(ranges.len() as u64)
+                        state.reclaim.complete(ranges.len() as u64)
                     })
                 }
                 Piece::Write(write, places) => {
                     let loaded = self.load(&write, &places);
                     self.step(|state| {
                         state.start_write(self, write, loaded);
-                        state.room.did(1)
+                        state.reclaim.complete(1)
                     })
                 }
             };
             if awaited {
-                self.bell.notify_all();
+                self.wakeup.notify_all();
             }
-            self.give_way();
+            self.yield_lock();
         }
     }
 }
 
-/// The thread that makes room, until this is dropped.
+/// The reclaim thread; stopped on drop.
 #[derive(Debug)]
-pub(super) struct RoomMaker {
+pub(super) struct ReclaimThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl RoomMaker {
+impl ReclaimThread {
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Self> {
         let theirs = Arc::clone(shared);
         let thread = thread::Builder::new()
             .name("bowwave-swap-room".to_owned())
-            .spawn(move || theirs.make_room())
+            .spawn(move || theirs.run_reclaim())
             .map_err(|error| Error::System { wanted: "start a thread", error, hint: "" })?;
         Ok(Self { shared: Arc::clone(shared), thread: Some(thread) })
     }
 }
 
-impl Drop for RoomMaker {
+impl Drop for ReclaimThread {
     fn drop(&mut self) {
-        self.shared.lock().room.stopping = true;
-        self.shared.bell.notify_all();
+        self.shared.lock().reclaim.stopping = true;
+        self.shared.wakeup.notify_all();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has ended the process.
+            // A panic of the thread aborts the process.
             let _ended = thread.join();
         }
     }
 }
 
-/// Pages that are given back at a time, under the lock; fewer wait until there is nothing else to do, or pages come in.
+/// Pages freed at a time, under the lock. Fewer wait until the thread is otherwise idle or pages
+/// come in.
 const DROPS: u64 = 16;
-/// No more wait than these: they are in memory, beside as many as may be.
+/// Maximum pages that wait to be freed: they use memory beyond the budget.
 pub(super) const DROPS_MAX: u64 = 4 * DROPS;
-/// Pages that are unmapped at a time.
+/// Pages unmapped at a time.
 const UNMAPS: u64 = 64;
 
 #[cfg(test)]
@@ -288,20 +292,20 @@ mod tests {
 
     #[test]
     fn runs_that_are_given_back_join_and_are_cut_and_nothing_is_given_back_twice() {
-        let mut room = Room::default();
+        let mut reclaim = Reclaim::default();
         for pages in [10..12, 14..20, 12..14, 30..31] {
-            room.give_back(&pages);
+            reclaim.add_drops(&pages);
         }
-        assert_eq!((room.drops.len(), room.dropping), (2, 11));
+        assert_eq!((reclaim.drops.len(), reclaim.dropping), (2, 11));
         let mut freed = Vec::new();
-        room.free_of(&(13..15), |run| freed.push(run));
-        room.free_of(&(13..15), |run| freed.push(run));
-        room.free_of(&(19..31), |run| freed.push(run));
+        reclaim.free_of(&(13..15), |run| freed.push(run));
+        reclaim.free_of(&(13..15), |run| freed.push(run));
+        reclaim.free_of(&(19..31), |run| freed.push(run));
         assert_eq!(freed, [13..15, 30..31, 19..20]);
         freed.clear();
-        room.free(5, |run| freed.push(run));
-        room.free(100, |run| freed.push(run));
+        reclaim.free(5, |run| freed.push(run));
+        reclaim.free(100, |run| freed.push(run));
         assert_eq!(freed, [10..13, 15..17, 17..19]);
-        assert_eq!((room.drops.len(), room.dropping), (0, 0));
+        assert_eq!((reclaim.drops.len(), reclaim.dropping), (0, 0));
     }
 }
