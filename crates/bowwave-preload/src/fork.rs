@@ -1,5 +1,5 @@
-//! A child has none of its parent's threads: it makes an engine of its own when it first wants one, opens files again when
-//! it reads them, and has its parent's maps made anew before `fork` returns.
+//! Fork support. A child has none of its parent's threads. It creates its own engine on first use,
+//! reopens files when it reads them, and recreates its parent's maps before `fork` returns.
 #![allow(unsafe_code, reason = "asks to be told of forks")]
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use crate::maps::{self, Mapped};
 use crate::service::{self, Service};
 use crate::{calls, report, table};
 
-/// What is held while a process forks, so that the child finds all of it whole. In the order in which they are taken.
+/// Locks held during a fork, so that the child finds consistent state. In locking order.
 struct Held {
     service: MutexGuard<'static, Option<&'static Service>>,
     table: RwLockWriteGuard<'static, BTreeMap<i32, Arc<Open>>>,
@@ -26,9 +26,9 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// From now on.
+/// Registers the fork handlers.
 pub(crate) fn watch() {
-    // SAFETY: three functions that live as long as the process.
+    // SAFETY: three functions with static lifetime.
     let watched = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     debug_assert_eq!(watched, 0, "no memory");
 }
@@ -52,8 +52,9 @@ extern "C" fn in_child() {
     maps::keep_addresses(&maps);
     bowwave_engine::backend::forked();
     table::own();
-    report::begin_anew();
-    // The parent's: its locks may be held by threads that do not exist here, so it is left alone, for ever.
+    report::reset();
+    // The parent's engine: threads that do not exist here may hold its locks, so it is never
+    // touched again.
     *service = None;
     let mut anew: Vec<(*const Open, Arc<Open>)> = Vec::new();
     for open in table.values_mut() {
@@ -65,5 +66,5 @@ extern "C" fn in_child() {
     }
     let mapped = std::mem::take(&mut *maps);
     drop((service, table, maps, calls));
-    maps::make_anew(mapped, saved);
+    maps::remap(mapped, saved);
 }

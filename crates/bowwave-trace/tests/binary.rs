@@ -1,4 +1,4 @@
-//! The compact form: what is written is read, and no bytes make a reader panic.
+//! The compact form: a round trip preserves all data, and no input makes a reader panic.
 
 use std::fs;
 
@@ -74,7 +74,7 @@ proptest! {
             }
             Err(_) => true,
         };
-        // The zeros behind version and row size are kept for later versions, and not looked at.
+        // The zeros after version and row size are reserved for later versions and ignored.
         prop_assert!(noticed || (16..64).contains(&at), "byte {}", at);
     }
 

@@ -1,4 +1,4 @@
-//! What the reader takes, what it refuses, and how it says so.
+//! Valid and invalid inputs of the reader, and its messages.
 
 use std::io::{self, BufRead, Read};
 
@@ -132,7 +132,7 @@ fn rows_of_the_wrong_shape_are_refused() {
 
 #[test]
 fn endless_rows_are_refused_within_bounded_memory() {
-    /// An input without end, that counts what was taken of it.
+    /// An infinite input that counts the bytes read.
     struct Endless<'a>(&'a [u8], &'a mut usize);
     impl Read for Endless<'_> {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

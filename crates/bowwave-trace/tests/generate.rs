@@ -1,4 +1,4 @@
-//! Generated traces are what their patterns say.
+//! Generated traces match their patterns.
 
 use bowwave_trace::generate::{Pattern, Spec};
 
@@ -49,7 +49,7 @@ fn a_database_has_hot_regions_and_now_and_then_two_reads_in_a_row() {
         regions[(block / 1000) as usize] += 1;
     }
     regions.sort_unstable();
-    // Of 64 ranks the first has 1 of 4.74 (their harmonic number), the last 1 of 304.
+    // Of 64 ranks, the first has 1 of 4.74 (their harmonic number), the last 1 of 304.
     assert!((40_000..45_000).contains(&regions[63]) && (550..780).contains(&regions[0]), "{regions:?}");
     let pairs = trace.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count() as f64 / trace.len() as f64;
     assert!((pairs - 1.0 / 9.0).abs() < 0.01, "{pairs}");

@@ -1,4 +1,4 @@
-//! Importers on one small sample a format: every record, what was mended, and how the format is told.
+//! Each importer on a small sample: every record, the repairs, and format detection.
 
 use std::fs;
 use std::io::Cursor;
@@ -9,7 +9,7 @@ use bowwave_trace::import::{self, BlockAction, Format, Import, Options, Repair, 
 use bowwave_trace::oracle_general::Objects;
 use bowwave_trace::{Error, Op, Reader, Record, Writer, binary};
 
-/// A sample: its file, its format, and what is mended in it. What it must give is in `expected/FILE.csv`.
+/// A sample: its file, format and repairs. The expected records are in `expected/FILE.csv`.
 type Sample = (&'static str, Format, &'static [(Repair, u64)]);
 
 const SAMPLES: &[Sample] = &[
@@ -48,7 +48,7 @@ fn records(import: Import) -> Result<Vec<Record>, Error> {
     import.collect()
 }
 
-/// What `text` gives as a log in `format`.
+/// The records of `text` as a log in `format`.
 fn read(text: impl AsRef<[u8]>, format: Format) -> Result<Vec<Record>, Error> {
     let input = Cursor::new(text.as_ref().to_vec());
     records(import::from_reader(input, "log", Some(format), &Options::default())?)
@@ -92,7 +92,7 @@ fn every_format_has_a_sample_or_is_our_own() {
     }
 }
 
-/// What `strace` prints without `-y`: descriptors without their paths in angle brackets.
+/// `strace` output without `-y`: descriptors without paths in angle brackets.
 fn without_paths(log: &str) -> String {
     let mut bare = String::new();
     let mut inside = false;
@@ -115,7 +115,7 @@ fn descriptors_followed_without_their_paths_are_those_that_the_paths_tell() {
     let place = |record: &Record| (record.time_ns, record.op, record.offset, record.length);
     let told = read(&log, Format::Strace).expect("records");
     let followed = read(&bare, Format::Strace).expect("records");
-    // Standard output was opened before the log began, so that only its path tells what it is.
+    // Standard output was opened before the log began, so only its path identifies it.
     let (last, told) = told.split_last().expect("records");
     assert_eq!(last.file, "/srv/stdout");
     assert_eq!(followed.iter().map(place).collect::<Vec<_>>(), told.iter().map(place).collect::<Vec<_>>());
@@ -159,7 +159,7 @@ fn a_sample_cut_anywhere_gives_a_beginning_of_its_records_or_one_error() {
                 assert_eq!(errors, 0, "{file}: something after an error");
                 record.map_or_else(|_| errors += 1, |record| found.push(record));
             }
-            // The last one may be of a line whose number was cut.
+            // The last record may come from a line with a truncated number.
             found.pop();
             assert!(whole.starts_with(&found), "{file} cut to {length} bytes");
         }
@@ -210,8 +210,8 @@ fn fills_of_the_kernel_cache_are_taken_when_asked_for() {
     assert!(error.to_string().contains("has no accesses") && error.to_string().contains("fills"), "{error}");
 }
 
-/// The shift was computed before its bound was checked, which panics in builds that check. Fuzzing joined two lines into
-/// one, so that an order ran on into a process id.
+/// Regression: the shift was computed before its bound was checked, which panics with overflow
+/// checks. Fuzzing joined two lines, so that an order continued into a process ID.
 #[test]
 fn an_order_that_no_folio_has_is_refused() {
     let line = "a-1 [000] 1.0: mm_filemap_delete_from_page_cache: dev 1:1 ino 1 pfn=0x1 ofs=0 order=24170\n";
@@ -300,7 +300,7 @@ fn a_last_line_or_record_that_was_cut_off_is_left_out_and_counted() {
     let mut import = import::from_reader(input, "log", None, &Options::default()).expect("it opens");
     assert_eq!(import.by_ref().filter(|record| record.is_ok()).count(), 2);
     assert_eq!(import.repairs().count(Repair::CutShort), 1);
-    // With nothing before it, it is not a trace that was cut, but no trace.
+    // With no record before it, it is not a truncated trace, but invalid.
     assert!(read("2,W,40", Format::Alibaba).is_err());
 }
 

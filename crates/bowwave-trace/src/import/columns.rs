@@ -1,4 +1,4 @@
-//! Logs of one request a line in fixed columns: the published block traces.
+//! Logs with one request per line in fixed columns: the published block traces.
 
 use std::num::NonZeroU64;
 
@@ -9,35 +9,35 @@ use super::{Options, Parse};
 use crate::Op;
 use crate::error::quoted;
 
-/// Most columns of any of these formats that are looked at.
+/// Maximum columns parsed in any of these formats.
 const WIDTH: usize = 7;
 
-/// Bytes of a block in traces that number blocks and do not say how large they are; as large as a page.
+/// Default block size in bytes of traces with block numbers of unspecified size: one page.
 const PAGE_BLOCK: u64 = 4096;
 
-/// Makes an access of a line.
+/// Converts a line to an access.
 type Take = fn(&Request<'_>, &mut Batch) -> Result<(), Fault>;
 
-/// How one format lays out its line.
+/// Line layout of a format.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// The names of the columns, as errors and headers have them.
+    /// Column names, for errors and headers.
     names: &'static [&'static str],
-    /// Columns past the named ones that the format allows.
+    /// Whether the format allows more columns than the named ones.
     more: bool,
-    /// Whether commas part the columns, else blanks.
+    /// Whether columns are separated by commas instead of blanks.
     commas: bool,
-    /// Bytes of a block, where the format counts in blocks.
+    /// Block size in bytes, if the format counts blocks.
     block: u64,
     take: Take,
 }
 
-/// A layout with commas between its columns.
+/// A layout with comma-separated columns.
 const fn commas(names: &'static [&'static str], block: u64, take: Take) -> Layout {
     Layout { names, more: false, commas: true, block, take }
 }
 
-/// A layout with blanks between its columns.
+/// A layout with blank-separated columns.
 const fn blanks(names: &'static [&'static str], block: u64, take: Take) -> Layout {
     Layout { commas: false, ..commas(names, block, take) }
 }
@@ -50,7 +50,8 @@ pub(super) const MSR: Layout =
 pub(super) const ALIBABA: Layout =
     commas(&["device_id", "opcode", "offset", "length", "timestamp"], 1, alibaba);
 
-/// Tencent Cloud block storage: `1538323200,12910952,128,0,1063`; seconds, sectors, 0 read and 1 write.
+/// Tencent Cloud block storage: `1538323200,12910952,128,0,1063`; seconds, sectors, 0 read and 1
+/// write.
 pub(super) const TENCENT: Layout =
     commas(&["timestamp", "offset", "size", "iotype", "volumeid"], SECTOR, tencent);
 
@@ -58,10 +59,11 @@ pub(super) const TENCENT: Layout =
 pub(super) const SPC: Layout =
     Layout { more: true, ..commas(&["asu", "lba", "size", "opcode", "timestamp"], SECTOR, spc) };
 
-/// vscsi traces as CSV: `1,5633898,2a,512,42932745`; seconds, a SCSI command in hexadecimal, bytes, sectors.
+/// vscsi traces as CSV: `1,5633898,2a,512,42932745`; seconds, a SCSI command in hexadecimal, bytes,
+/// sectors.
 pub(super) const VSCSI_CSV: Layout = commas(&["version", "time", "op", "size", "lbn"], SECTOR, vscsi);
 
-/// ARC: `110765 64 0 0`; the first block, how many, something to ignore, the request's number.
+/// ARC: `110765 64 0 0`; first block, number of blocks, ignored, request number.
 pub(super) const ARC: Layout = blanks(&["start", "blocks", "ignored", "request"], PAGE_BLOCK, arc);
 
 /// LIRS: a block's number.
@@ -70,19 +72,19 @@ pub(super) const LIRS: Layout = blanks(&["block"], PAGE_BLOCK, lirs);
 /// MQSim: `11413000 0 657728 16 1`; nanoseconds, device, sector, sectors, 1 read and 0 write.
 pub(super) const MQSIM: Layout = blanks(&["time", "device", "start", "sectors", "type"], SECTOR, mqsim);
 
-/// A line's columns, and the memory to make a file's name in.
+/// A line's columns, and a buffer for a file name.
 struct Request<'a> {
     names: &'static [&'static str],
     kept: [&'a [u8]; WIDTH],
     block: u64,
 }
 
-/// Takes requests out of lines of one [`Layout`].
+/// Parses requests of one [`Layout`].
 #[derive(Debug)]
 pub(super) struct Columns {
     layout: &'static Layout,
     block: u64,
-    /// Whether a line was seen; only the first can be a header.
+    /// Whether a line was parsed; only the first can be a header.
     begun: bool,
 }
 
@@ -115,7 +117,7 @@ impl Parse for Columns {
 }
 
 impl Layout {
-    /// Whether a line names its columns as the format's publishers do.
+    /// Whether a line has the column names of the format's publishers.
     fn is_header(&self, kept: &[&[u8]], count: usize) -> bool {
         count == self.names.len()
             && kept.iter().zip(self.names).all(|(found, name)| found.eq_ignore_ascii_case(name.as_bytes()))
@@ -151,7 +153,7 @@ impl Request<'_> {
     }
 }
 
-/// `prefix` and a number, such as `volume-12`, in memory of the stack: a name for each row must cost no allocation.
+/// `prefix` and a number, such as `volume-12`, on the stack: naming a row must not allocate.
 struct Numbered {
     text: [u8; Self::BYTES_MAX],
     length: usize,
@@ -159,7 +161,7 @@ struct Numbered {
 
 impl Numbered {
     const BYTES_MAX: usize = 128;
-    /// What is left of them for the prefix by the largest number.
+    /// Space for the prefix, next to the largest number.
     const PREFIX_BYTES_MAX: usize = Self::BYTES_MAX - 20;
 
     /// `prefix` has at most [`Self::PREFIX_BYTES_MAX`] bytes.
@@ -257,7 +259,7 @@ fn vscsi(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     scsi(command, batch, Access { time_ns, pid: 0, op: Op::Read, file: b"disk", offset, length })
 }
 
-/// Takes in what a SCSI `command` did.
+/// Adds the access of a SCSI `command`.
 pub(super) fn scsi(command: u64, batch: &mut Batch, access: Access<'_>) -> Result<(), Fault> {
     let op = match command {
         // READ of 6, 10, 12 and 16 bytes.
@@ -287,7 +289,7 @@ fn arc(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
 }
 
 fn lirs(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
-    // Some of these traces end with a star.
+    // Some of these traces end with an asterisk.
     if request.kept[0] == b"*" {
         return Ok(());
     }

@@ -1,9 +1,9 @@
-//! What processes do with descriptors, one habit a test.
+//! Descriptor handling, one case per test.
 
 use super::*;
 use crate::{Op, Record};
 
-/// The records of a log and its repairs.
+/// The records and repairs of a log.
 fn import(log: &str) -> (Vec<Record>, Vec<(Repair, u64)>) {
     let (mut strace, mut batch, mut records) = (Strace::default(), Batch::new(false), Vec::new());
     let mut record = Record::default();
@@ -17,7 +17,7 @@ fn import(log: &str) -> (Vec<Record>, Vec<(Repair, u64)>) {
     (records, batch.repairs.iter().collect())
 }
 
-/// Process, operation, file, offset and length of each record of a log in which nothing needs mending.
+/// Process, operation, file, offset and length of each record of a log without repairs.
 fn clean(log: &str) -> Vec<(u64, Op, String, u64, u64)> {
     let (records, repairs) = import(log);
     assert_eq!(repairs, [], "{log}");
@@ -319,7 +319,7 @@ fn a_call_counts_from_its_beginning_and_days_go_on() {
 1 00:00:01.000000 <... read resumed>"", 10) = 10"#;
     let (records, repairs) = import(log);
     let times: Vec<_> = records.iter().map(|record| (record.file.as_str(), record.time_ns)).collect();
-    // The read of a began earlier and is told later, so its time is raised.
+    // The read of a began earlier but is logged later, so its time is raised.
     assert_eq!(times, [("a", 0), ("b", 1_250_000_000), ("a", 1_250_000_000)]);
     assert_eq!(repairs, [(Repair::TimeRaised, 1)]);
 }
