@@ -1,4 +1,4 @@
-//! The next in line after ours, for what is not of the heap.
+//! The next definitions of functions outside the heap.
 #![allow(unsafe_code, reason = "calls C functions that are found by name")]
 
 use std::ffi::{c_int, c_void};
