@@ -184,9 +184,9 @@ impl<W: Write> Writer<W> {
     /// The output's error.
     pub fn finish(mut self) -> io::Result<W> {
         let mut bytes = Vec::with_capacity(4096 * ROW_BYTES);
-        for piece in self.requests.chunks(4096) {
+        for chunk in self.requests.chunks(4096) {
             bytes.clear();
-            for &Request { time_s, object, size, next } in piece {
+            for &Request { time_s, object, size, next } in chunk {
                 bytes.extend_from_slice(&time_s.to_le_bytes());
                 bytes.extend_from_slice(&object.to_le_bytes());
                 bytes.extend_from_slice(&size.to_le_bytes());

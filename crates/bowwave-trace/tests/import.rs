@@ -67,7 +67,7 @@ fn csv(records: &[Record]) -> String {
 
 #[test]
 fn samples_give_exactly_their_expected_records_and_counts_of_what_was_mended() {
-    for &(file, format, mended) in SAMPLES {
+    for &(file, format, repairs) in SAMPLES {
         let mut import = open(file, &Options::default());
         assert_eq!(import.format(), format, "{file}: format");
         let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn samples_give_exactly_their_expected_records_and_counts_of_what_was_mended() {
         while import.read(&mut record).unwrap_or_else(|error| panic!("{file}: {error}")) {
             found.push(record.clone());
         }
-        assert_eq!(import.repairs().iter().collect::<Vec<_>>(), mended, "{file}: repairs");
+        assert_eq!(import.repairs().iter().collect::<Vec<_>>(), repairs, "{file}: repairs");
         let expected = fs::read_to_string(samples().join("expected").join(format!("{file}.csv")))
             .unwrap_or_else(|error| panic!("{file}: {error}\n{}", csv(&found)));
         assert_eq!(csv(&found), expected, "{file}");
@@ -113,14 +113,17 @@ fn descriptors_followed_without_their_paths_are_those_that_the_paths_tell() {
     let bare = without_paths(&log);
     assert!(log.contains("</srv/demo/notes/f2.txt>") && !bare.contains("</srv"), "{bare}");
     let place = |record: &Record| (record.time_ns, record.op, record.offset, record.length);
-    let told = read(&log, Format::Strace).expect("records");
+    let expected = read(&log, Format::Strace).expect("records");
     let followed = read(&bare, Format::Strace).expect("records");
     // Standard output was opened before the log began, so only its path identifies it.
-    let (last, told) = told.split_last().expect("records");
+    let (last, expected) = expected.split_last().expect("records");
     assert_eq!(last.file, "/srv/stdout");
-    assert_eq!(followed.iter().map(place).collect::<Vec<_>>(), told.iter().map(place).collect::<Vec<_>>());
-    for (followed, told) in followed.iter().zip(told).skip(1) {
-        assert_eq!(format!("/srv/demo/{}", followed.file), told.file);
+    assert_eq!(
+        followed.iter().map(place).collect::<Vec<_>>(),
+        expected.iter().map(place).collect::<Vec<_>>()
+    );
+    for (followed, expected) in followed.iter().zip(expected).skip(1) {
+        assert_eq!(format!("/srv/demo/{}", followed.file), expected.file);
     }
 }
 
@@ -221,7 +224,7 @@ fn an_order_that_no_folio_has_is_refused() {
 
 #[test]
 fn what_is_wrong_is_said_with_its_line_and_column() {
-    for (format, text, said) in [
+    for (format, text, message) in [
         (
             Format::Fio,
             "fio version 1 iolog\n",
@@ -270,7 +273,7 @@ fn what_is_wrong_is_said_with_its_line_and_column() {
         (Format::Vscsi, "short", "log: row 0: the version of neither form"),
     ] {
         let error = read(text, format).expect_err(text).to_string();
-        assert!(error.starts_with(said), "{format}: {error}\n  wanted: {said}");
+        assert!(error.starts_with(message), "{format}: {error}\n  wanted: {message}");
         assert!(!error.contains('\n'), "{error}");
     }
 }
@@ -326,11 +329,11 @@ fn headers_of_publishers_are_skipped_once() {
 
 #[test]
 fn an_unknown_format_is_refused_with_the_names_of_the_known() {
-    for (text, said) in
+    for (text, message) in
         [("", "x: the file is empty (say which of csv, bwt, fio, "), ("once upon\n", "x: the format")]
     {
         let error = import::from_reader(Cursor::new(text), "x", None, &Options::default()).expect_err(text);
-        assert!(error.to_string().starts_with(said), "{error}");
+        assert!(error.to_string().starts_with(message), "{error}");
     }
     assert!("vscsi2".parse::<Format>().expect_err("no name").to_string().contains("vscsi, vscsi-csv"));
 }

@@ -59,8 +59,8 @@ proptest! {
         let lines = bytes.iter().filter(|&&byte| byte == b'\n').count() as u64 + 1;
         // No more records than rows, at most one error, and that on an existing line.
         let mut reader = Reader::new(&bytes[..], "t.csv");
-        for answer in &mut reader {
-            if let Err(error) = answer {
+        for record in &mut reader {
+            if let Err(error) = record {
                 prop_assert!(!error.to_string().contains('\n'), "{}", error);
                 prop_assert!((1..=lines).contains(&error.line()), "{} of {} lines", error, lines);
             }

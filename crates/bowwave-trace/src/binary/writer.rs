@@ -165,18 +165,18 @@ impl<W: Write> Writer<W> {
             output.write_all(bytes)
         };
         // In chunks of a few KiB, so that the output needs no buffer.
-        for piece in self.files.chunks(512) {
+        for chunk in self.files.chunks(512) {
             let bytes: Vec<u8> =
-                piece.iter().flat_map(|file| [file.end, file.name_end]).flat_map(u64::to_le_bytes).collect();
+                chunk.iter().flat_map(|file| [file.end, file.name_end]).flat_map(u64::to_le_bytes).collect();
             put(&bytes)?;
         }
-        for piece in self.streams.chunks(512) {
+        for chunk in self.streams.chunks(512) {
             let bytes: Vec<u8> =
-                piece.iter().flat_map(|&(pid, file)| [pid, file.into()]).flat_map(u64::to_le_bytes).collect();
+                chunk.iter().flat_map(|&(pid, file)| [pid, file.into()]).flat_map(u64::to_le_bytes).collect();
             put(&bytes)?;
         }
-        for piece in self.longs.chunks(512) {
-            let bytes: Vec<u8> = piece.iter().copied().flat_map(u64::to_le_bytes).collect();
+        for chunk in self.longs.chunks(512) {
+            let bytes: Vec<u8> = chunk.iter().copied().flat_map(u64::to_le_bytes).collect();
             put(&bytes)?;
         }
         put(&self.names)?;

@@ -30,13 +30,13 @@ impl Parse for Blkparse {
         if self.summary {
             return Ok(());
         }
-        let (kept, count) = fields::<WORDS>(words(line));
-        if count < 7 || !is_device(kept[0]) {
+        let (values, count) = fields::<WORDS>(words(line));
+        if count < 7 || !is_device(values[0]) {
             let message =
                 format!("{} is not an event of blkparse's (print them in its default format)", quoted(line));
             return Err(Fault::line(message));
         }
-        let [device, _, _, time, pid, action, kind, start, plus, sectors] = kept;
+        let [device, _, _, time, pid, action, kind, start, plus, sectors] = values;
         if action != [self.action.letter()] {
             return Ok(());
         }
@@ -70,12 +70,12 @@ impl Parse for Blkparse {
 
 /// Whether `line` could be an event.
 pub(super) fn fits(line: &[u8]) -> bool {
-    let (kept, count) = fields::<7>(words(line));
+    let (values, count) = fields::<7>(words(line));
     count >= 7
-        && is_device(kept[0])
-        && kept[1..3].iter().all(|word| decimal(word).is_some())
-        && kept[3].contains(&b'.')
-        && seconds("time", kept[3]).is_ok()
+        && is_device(values[0])
+        && values[1..3].iter().all(|word| decimal(word).is_some())
+        && values[3].contains(&b'.')
+        && seconds("time", values[3]).is_ok()
 }
 
 /// Whether `word` is a device number: `8,0`.

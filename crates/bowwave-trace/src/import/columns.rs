@@ -75,7 +75,7 @@ pub(super) const MQSIM: Layout = blanks(&["time", "device", "start", "sectors", 
 /// A line's columns, and a buffer for a file name.
 struct Request<'a> {
     names: &'static [&'static str],
-    kept: [&'a [u8]; WIDTH],
+    values: [&'a [u8]; WIDTH],
     block: u64,
 }
 
@@ -85,24 +85,24 @@ pub(super) struct Columns {
     layout: &'static Layout,
     block: u64,
     /// Whether a line was parsed; only the first can be a header.
-    begun: bool,
+    started: bool,
 }
 
 impl Columns {
     pub(super) fn new(layout: &'static Layout, options: &Options) -> Self {
         let block =
             if layout.block == 1 { 1 } else { options.block_bytes.map_or(layout.block, NonZeroU64::get) };
-        Self { layout, block, begun: false }
+        Self { layout, block, started: false }
     }
 }
 
 impl Parse for Columns {
     fn line(&mut self, line: &[u8], batch: &mut Batch) -> Result<(), Fault> {
         let layout = self.layout;
-        let (kept, count) =
+        let (values, count) =
             if layout.commas { fields::<WIDTH>(columns(line)) } else { fields::<WIDTH>(words(line)) };
-        let first = !std::mem::replace(&mut self.begun, true);
-        if first && layout.commas && layout.is_header(&kept, count) {
+        let first = !std::mem::replace(&mut self.started, true);
+        if first && layout.commas && layout.is_header(&values, count) {
             return Ok(());
         }
         if count < layout.names.len() || (count > layout.names.len() && !layout.more) {
@@ -112,36 +112,36 @@ impl Parse for Columns {
             let message = format!("{count} column{plural}, expected the {} of '{names}'", layout.names.len());
             return Err(Fault::line(message));
         }
-        (layout.take)(&Request { names: layout.names, kept, block: self.block }, batch)
+        (layout.take)(&Request { names: layout.names, values, block: self.block }, batch)
     }
 }
 
 impl Layout {
     /// Whether a line has the column names of the format's publishers.
-    fn is_header(&self, kept: &[&[u8]], count: usize) -> bool {
+    fn is_header(&self, values: &[&[u8]], count: usize) -> bool {
         count == self.names.len()
-            && kept.iter().zip(self.names).all(|(found, name)| found.eq_ignore_ascii_case(name.as_bytes()))
+            && values.iter().zip(self.names).all(|(found, name)| found.eq_ignore_ascii_case(name.as_bytes()))
     }
 
     /// Whether a line could be a request of this format.
     pub(super) fn fits(&'static self, line: &[u8]) -> bool {
-        let mut parser = Columns { layout: self, block: self.block, begun: false };
+        let mut parser = Columns { layout: self, block: self.block, started: false };
         parser.line(line, &mut Batch::default()).is_ok()
     }
 }
 
 impl Request<'_> {
     fn number(&self, column: usize, unit: &str) -> Result<u64, Fault> {
-        number(self.names[column], self.kept[column], unit)
+        number(self.names[column], self.values[column], unit)
     }
 
     fn scaled(&self, column: usize, unit: &str, size: u64) -> Result<u64, Fault> {
-        scaled(self.names[column], self.kept[column], unit, size)
+        scaled(self.names[column], self.values[column], unit, size)
     }
 
     /// The operation in `column`, as one of these words.
     fn op(&self, column: usize, read: &str, write: &str) -> Result<Op, Fault> {
-        let word = self.kept[column];
+        let word = self.values[column];
         if word.eq_ignore_ascii_case(read.as_bytes()) {
             return Ok(Op::Read);
         }
@@ -193,7 +193,7 @@ fn msr(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     const UNIT_NS: u64 = 100;
     let disk = request.number(2, "")?;
     let mut prefix = [0; Numbered::PREFIX_BYTES_MAX];
-    let host = request.kept[1];
+    let host = request.values[1];
     let Some(place) = prefix.get_mut(..=host.len()) else {
         return Err(Fault::column(request.names[1], format!("a name of {} bytes", host.len())));
     };
@@ -233,7 +233,7 @@ fn tencent(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
 
 fn spc(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     batch.push(Access {
-        time_ns: seconds(request.names[4], request.kept[4])?,
+        time_ns: seconds(request.names[4], request.values[4])?,
         pid: 0,
         op: request.op(3, "r", "w")?,
         file: Numbered::new(b"asu-", request.number(0, "")?).bytes(),
@@ -246,11 +246,12 @@ fn vscsi(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     if !matches!(request.number(0, "")?, 1 | 2) {
         return Err(Fault::column(
             request.names[0],
-            format!("{} is neither 1 nor 2", quoted(request.kept[0])),
+            format!("{} is neither 1 nor 2", quoted(request.values[0])),
         ));
     }
-    let command = hexadecimal(request.kept[2]).ok_or_else(|| {
-        let message = format!("{} is not a SCSI command in hexadecimal, such as 28", quoted(request.kept[2]));
+    let command = hexadecimal(request.values[2]).ok_or_else(|| {
+        let message =
+            format!("{} is not a SCSI command in hexadecimal, such as 28", quoted(request.values[2]));
         Fault::column(request.names[2], message)
     })?;
     let time_ns = request.scaled(1, "seconds", 1_000_000_000)?;
@@ -290,7 +291,7 @@ fn arc(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
 
 fn lirs(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     // Some of these traces end with an asterisk.
-    if request.kept[0] == b"*" {
+    if request.values[0] == b"*" {
         return Ok(());
     }
     let offset = request.scaled(0, "blocks", request.block)?;

@@ -37,14 +37,14 @@ impl Parse for Fio {
             self.version = Some(version(line)?);
             return Ok(());
         };
-        let (mut kept, mut count) = fields::<5>(words(line));
+        let (mut values, mut count) = fields::<5>(words(line));
         let mut time_ns = 0;
         if version == Version::Three {
-            time_ns = scaled("timestamp", kept[0], "microseconds", 1000)?;
-            kept.rotate_left(1);
+            time_ns = scaled("timestamp", values[0], "microseconds", 1000)?;
+            values.rotate_left(1);
             count -= 1;
         }
-        let [file, action, offset, length, _] = kept;
+        let [file, action, offset, length, _] = values;
         let op = match (action, count) {
             (b"add" | b"open" | b"close", 2) => return Ok(()),
             (b"read", 4) => Op::Read,

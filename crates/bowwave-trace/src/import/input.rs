@@ -132,8 +132,8 @@ impl<R: BufRead> Zstd<R> {
     /// Ends the frame and checks its checksum.
     fn end(&mut self) -> io::Result<()> {
         self.in_frame = false;
-        let told = self.decoder.get_checksum_from_data();
-        if told.is_some() && told != self.decoder.get_calculated_checksum() {
+        let stored = self.decoder.get_checksum_from_data();
+        if stored.is_some() && stored != self.decoder.get_calculated_checksum() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "damaged zstd data: wrong checksum"));
         }
         Ok(())

@@ -9,15 +9,15 @@ pub(super) const SECTOR: u64 = 512;
 
 /// The first `N` fields of a line, and the total number of fields.
 pub(super) fn fields<'a, const N: usize>(parts: impl Iterator<Item = &'a [u8]>) -> ([&'a [u8]; N], usize) {
-    let mut kept: [&[u8]; N] = [&[]; N];
+    let mut values: [&[u8]; N] = [&[]; N];
     let mut count = 0;
     for part in parts {
-        if let Some(place) = kept.get_mut(count) {
+        if let Some(place) = values.get_mut(count) {
             *place = part;
         }
         count += 1;
     }
-    (kept, count)
+    (values, count)
 }
 
 /// The parts of a line, separated by blanks and tabs.
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn fields_past_those_kept_are_counted() {
-        let (kept, count) = fields::<2>(words(b"  a \t b c "));
-        assert_eq!((kept, count), ([&b"a"[..], b"b"], 3));
+        let (values, count) = fields::<2>(words(b"  a \t b c "));
+        assert_eq!((values, count), ([&b"a"[..], b"b"], 3));
         assert_eq!(fields::<3>(columns(b"a, b,")).1, 3);
     }
 }

@@ -80,13 +80,13 @@ impl Parse for Tracefs {
     }
 
     fn end(&mut self, _batch: &mut Batch) -> Result<(), Fault> {
-        let (wanted, other) = match self.events {
+        let (requested, other) = match self.events {
             TracefsEvents::Accesses => ("accesses (mm_filemap_get_pages, mm_filemap_fault)", "fills"),
             TracefsEvents::Fills => ("fills (mm_filemap_add_to_page_cache)", "accesses"),
         };
         if self.other && !self.taken {
             return Err(Fault::line(format!(
-                "the log has no {wanted}, but it has {other}: take those instead"
+                "the log has no {requested}, but it has {other}: take those instead"
             )));
         }
         Ok(())

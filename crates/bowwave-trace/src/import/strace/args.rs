@@ -3,12 +3,12 @@
 use crate::import::text::{decimal, hexadecimal};
 
 /// Maximum arguments stored; no relevant call has more.
-const KEPT: usize = 8;
+const VALUES_MAX: usize = 8;
 
 /// A completed call: its arguments and result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Args<'a> {
-    kept: [&'a [u8]; KEPT],
+    values: [&'a [u8]; VALUES_MAX],
     /// The result; `None` if it failed or did not return.
     pub(super) outcome: Option<Outcome<'a>>,
 }
@@ -41,7 +41,7 @@ impl<'a> Args<'a> {
     }
 
     /// As [`Args::parse`], for an unfinished call.
-    pub(super) fn begun(text: &'a [u8]) -> Self {
+    pub(super) fn unfinished(text: &'a [u8]) -> Self {
         let mut args = Self::default();
         // An unfinished call has no closing parenthesis.
         let _no_end = args.split(text);
@@ -51,13 +51,13 @@ impl<'a> Args<'a> {
     /// Replaces the first argument.
     pub(super) fn with_first(&self, first: &'a [u8]) -> Self {
         let mut moved = Self { ..*self };
-        moved.kept[0] = first;
+        moved.values[0] = first;
         moved
     }
 
     /// The argument at `index`; empty if missing.
     pub(super) fn text(&self, index: usize) -> &'a [u8] {
-        self.kept.get(index).copied().unwrap_or_default()
+        self.values.get(index).copied().unwrap_or_default()
     }
 
     /// The whole number at `index`.
@@ -120,8 +120,8 @@ impl<'a> Args<'a> {
     /// Splits the arguments; returns the position of the closing parenthesis.
     fn split(&mut self, text: &'a [u8]) -> Option<usize> {
         let (mut start, mut count, mut depth, mut at) = (0, 0, 0_usize, 0);
-        let mut keep = |kept: &mut [&'a [u8]; KEPT], start: usize, end: usize| {
-            if let Some(place) = kept.get_mut(count) {
+        let mut store = |values: &mut [&'a [u8]; VALUES_MAX], start: usize, end: usize| {
+            if let Some(place) = values.get_mut(count) {
                 *place = text[start..end].trim_ascii();
             }
             count += 1;
@@ -134,19 +134,19 @@ impl<'a> Args<'a> {
                 }
                 b'(' | b'[' | b'{' => depth += 1,
                 b')' if depth == 0 => {
-                    keep(&mut self.kept, start, at);
+                    store(&mut self.values, start, at);
                     return Some(at);
                 }
                 b')' | b']' | b'}' => depth = depth.saturating_sub(1),
                 b',' if depth == 0 => {
-                    keep(&mut self.kept, start, at);
+                    store(&mut self.values, start, at);
                     start = at + 1;
                 }
                 _ => {}
             }
             at += 1;
         }
-        keep(&mut self.kept, start, text.len());
+        store(&mut self.values, start, text.len());
         None
     }
 }
@@ -224,14 +224,14 @@ pub(super) fn unescape(text: &[u8], path: &mut Vec<u8>) {
     }
 }
 
-/// Number of leading digits of `base`, at most `most`.
-fn digit_count(text: &[u8], base: u32, most: usize) -> usize {
-    text.iter().take(most).take_while(|&&byte| char::from(byte).is_digit(base)).count()
+/// Number of leading digits of `base`, at most `max`.
+fn digit_count(text: &[u8], base: u32, max: usize) -> usize {
+    text.iter().take(max).take_while(|&&byte| char::from(byte).is_digit(base)).count()
 }
 
 /// The value of the leading digits; wraps at a byte, as in C.
-fn digits(text: &[u8], base: u32, most: usize) -> u8 {
-    let digits = text[..digit_count(text, base, most)].iter();
+fn digits(text: &[u8], base: u32, max: usize) -> u8 {
+    let digits = text[..digit_count(text, base, max)].iter();
     let value = digits.fold(0, |value, &byte| value * base + char::from(byte).to_digit(base).unwrap_or(0));
     (value % 256) as u8
 }

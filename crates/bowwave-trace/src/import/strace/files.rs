@@ -86,7 +86,7 @@ fn resolve(
     }
     if !name.starts_with(b"/") {
         match base {
-            Some((_, Some(told))) => unescape(told, path),
+            Some((_, Some(annotation))) => unescape(annotation, path),
             Some((Some(number), None)) => {
                 if let Some(directory) = tables.description(pid, number) {
                     path.extend_from_slice(&directory.path);
@@ -106,9 +106,9 @@ fn resolve(
 }
 
 /// A path as printed by `-y` and `-yy`, without the device information of `-yy`.
-fn plain_path(told: &[u8], path: &mut Vec<u8>) {
-    let end = told.iter().position(|&byte| byte == b'<').unwrap_or(told.len());
-    unescape(&told[..end], path);
+fn plain_path(annotation: &[u8], path: &mut Vec<u8>) {
+    let end = annotation.iter().position(|&byte| byte == b'<').unwrap_or(annotation.len());
+    unescape(&annotation[..end], path);
 }
 
 /// The open file at descriptor argument `index`. A file opened before the log began is identified
@@ -131,11 +131,13 @@ fn file<'a>(
 pub(super) fn known(tables: &mut Tables, call: &Call<'_>, index: usize) -> bool {
     let Some(descriptor) = call.args.descriptor(index) else { return false };
     let Some(number) = descriptor.number else { return false };
-    let Some(told) = descriptor.path else { return tables.description(call.pid, number).is_some() };
+    let Some(annotation) = descriptor.path else { return tables.description(call.pid, number).is_some() };
     let mut path = Vec::new();
-    plain_path(told, &mut path);
+    plain_path(annotation, &mut path);
     // Sockets, pipes and the like have names that are not paths.
-    if !path.starts_with(b"/") || told.ends_with(b">") && told.windows(6).any(|part| part == b"<char ") {
+    if !path.starts_with(b"/")
+        || annotation.ends_with(b">") && annotation.windows(6).any(|part| part == b"<char ")
+    {
         return false;
     }
     if tables.description(call.pid, number).is_none_or(|file| file.path != path) {
@@ -301,8 +303,8 @@ pub(super) fn change_directory(tables: &mut Tables, call: &Call<'_>) {
     let known = match name {
         b"fchdir" => match args.descriptor(0) {
             Some(descriptor) => {
-                let told = descriptor.path.map(|told| unescape(told, &mut path));
-                told.is_some()
+                let annotation = descriptor.path.map(|annotation| unescape(annotation, &mut path));
+                annotation.is_some()
                     || descriptor.number.and_then(|number| tables.description(pid, number)).is_some_and(
                         |directory| {
                             path.extend_from_slice(&directory.path);

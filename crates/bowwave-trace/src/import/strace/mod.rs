@@ -134,7 +134,7 @@ impl Strace {
             return;
         };
         pending.child = Some(pid);
-        let shared = calls::shares_descriptors(&Args::begun(&pending.text));
+        let shared = calls::shares_descriptors(&Args::unfinished(&pending.text));
         self.tables.fork(parent, pid, shared);
     }
 
@@ -144,7 +144,9 @@ impl Strace {
         }
         if name == b"close" {
             // Its number may be reused before the log shows that the close returned.
-            if let Some(number) = Args::begun(text).descriptor(0).and_then(|descriptor| descriptor.number) {
+            if let Some(number) =
+                Args::unfinished(text).descriptor(0).and_then(|descriptor| descriptor.number)
+            {
                 self.tables.close(pid, number);
             }
             return;
