@@ -52,7 +52,7 @@ fn directory_with_data() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn every_function_does_in_c_what_the_header_says() {
+fn every_function_works_from_c_as_documented() {
     if !has("cc") {
         return;
     }
@@ -79,7 +79,7 @@ fn the_example_runs_linked_statically() {
 }
 
 #[test]
-fn the_header_is_cplusplus_too() {
+fn the_header_is_valid_cplusplus() {
     if !has("c++") {
         return;
     }

@@ -102,7 +102,7 @@ fn functions_of_sources() -> Functions {
 }
 
 #[test]
-fn functions_are_declared_as_they_are() {
+fn functions_match_their_declarations() {
     let (header, sources) = (functions_of_header(), functions_of_sources());
     assert!(sources.len() >= 20, "this test reads the sources: {sources:?}");
     let names = |functions: &Functions| functions.keys().cloned().collect::<Vec<_>>();
@@ -133,7 +133,7 @@ macro_rules! same_fields {
 }
 
 #[test]
-fn structures_are_laid_out_as_declared() {
+fn structures_match_their_declarations() {
     use bowwave::counters::{Counters, RegionCounters};
     same_fields!(
         Counters,
@@ -198,7 +198,7 @@ fn structures_are_laid_out_as_declared() {
 }
 
 #[test]
-fn numbers_are_those_of_the_sources() {
+fn numbers_match_the_sources() {
     let defined: Vec<(String, u32)> = header()
         .lines()
         .filter_map(|line| line.strip_prefix("#define BOWWAVE_")?.split_once(' '))

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_systems_entry_is_shown_as_it_is() {
+    fn a_file_systems_attributes_are_unchanged() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let unix = Unix {
             device: 1,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_are_what_the_program_said() {
+    fn times_before_1970_are_set_exactly() {
         // 750 ms before 1970, which the protocol encodes as (-1 s, 250 ms).
         let given = SystemTime::UNIX_EPOCH - Duration::from_millis(1250);
         assert_eq!(corrected(given), SystemTime::UNIX_EPOCH - Duration::from_millis(750));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_bits_of_a_mode_say_what_to_make() {
+    fn the_type_bits_of_a_mode_select_the_kind() {
         for (mode, kind) in [
             (0o644, Some(EntryKind::File)),
             (0o100_644, Some(EntryKind::File)),

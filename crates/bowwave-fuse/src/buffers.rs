@@ -92,7 +92,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn buffers_have_the_length_asked_for_and_come_back() {
+    fn buffers_have_the_requested_length_and_are_reused() {
         let buffers = Buffers::default();
         for len in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 20, (1 << 20) + 1] {
             for _ in 0..100 {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_large_buffers_than_there_may_be_are_out_at_once() {
+    fn large_buffers_are_limited() {
         let (bytes, count_max) = CLASSES[2];
         let buffers = Buffers::default();
         let (send, received) = sync_channel(count_max + 1);

@@ -251,7 +251,7 @@ mod tests {
     use bowwave_engine::backend::ErrorKind;
 
     #[test]
-    fn refused_attributes_are_lost_until_later_ones_are_stored() {
+    fn rejected_attributes_are_reported_until_later_ones_are_stored() {
         let deferred = Deferred::default();
         let mode = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let owner = SetAttributes { uid: Some(7), ..SetAttributes::default() };

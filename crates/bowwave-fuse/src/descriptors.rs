@@ -66,7 +66,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     #[test]
-    fn open_files_are_understood() {
+    fn open_files_are_parsed() {
         let fdinfo = "pos:\t0\nflags:\t0100001\nmnt_id:\t29\nino:\t135\n";
         assert_eq!(Open::parse(fdinfo), Some(Open { writes: true, mount: 29, inode: 135 }));
         let fdinfo = fdinfo.replace("100001", "100000");

@@ -29,7 +29,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn kinds_map_to_the_errno_that_programs_know() {
+    fn error_kinds_map_to_errno() {
         let table = [
             (ErrorKind::NotFound, Errno::ENOENT),
             (ErrorKind::PermissionDenied, Errno::EACCES),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operating_system_said_is_passed_on() {
+    fn errno_of_the_system_is_preserved() {
         for number in [1, 27, 40, 122] {
             let error = Error::from_os("x", &io::Error::from_raw_os_error(number));
             assert_eq!(errno(&error).code(), number);

@@ -90,7 +90,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     #[test]
-    fn it_is_done_once_and_everybody_hears_how_it_went() {
+    fn work_runs_once_and_every_caller_gets_its_result() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let finish = Finish::new(Duration::from_secs(60), || {
             RUNS.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_never_answers_is_told_and_left() {
+    fn a_store_that_never_responds_is_a_timeout() {
         let (_hold, held) = sync_channel::<()>(0);
         let finish = Finish::new(Duration::from_millis(1), move || {
             let _never = held.recv();

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_understood_however_they_are_called() {
+    fn release_strings_are_parsed() {
         assert_eq!(version("6.18.44-fc-v657\n"), Some([6, 18, 44]));
         assert_eq!(version("6.1.0-18-amd64"), Some([6, 1, 0]));
         assert_eq!(version("6.19-rc3"), Some([6, 19, 0]));

@@ -63,27 +63,27 @@ impl<T: Tree> Layout<T> {
 
     /// Reads a symbolic link.
     pub(crate) fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.tree.read_link(self.beneath(path))
+        self.tree.read_link(self.inner_path(path))
     }
 
     /// Opens a file for reading.
     pub(crate) fn open(&self, path: &Path) -> Result<T::File> {
-        self.tree.open(self.beneath(path))
+        self.tree.open(self.inner_path(path))
     }
 
     /// Opens an existing file for reading and writing.
     pub(crate) fn open_write(&self, path: &Path) -> Result<T::File> {
-        self.tree.open_write(self.beneath(path), None)
+        self.tree.open_write(self.inner_path(path), None)
     }
 
     /// Truncates or extends a file.
     pub(crate) fn set_len(&self, path: &Path, len: u64) -> Result<()> {
-        self.tree.set_len(self.beneath(path), len)
+        self.tree.set_len(self.inner_path(path), len)
     }
 
     /// The tree and the path in it, for attribute requests.
     pub(crate) fn at<'a>(&'a self, path: &'a Path) -> (&'a T, &'a Path) {
-        (&self.tree, self.beneath(path))
+        (&self.tree, self.inner_path(path))
     }
 
     /// The tree, for changes of names; an error if it is a single file.
@@ -98,7 +98,7 @@ impl<T: Tree> Layout<T> {
         }
     }
 
-    fn beneath<'a>(&self, path: &'a Path) -> &'a Path {
+    fn inner_path<'a>(&self, path: &'a Path) -> &'a Path {
         if self.single.is_some() { Path::new("") } else { path }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_file_system_can_have_are_refused() {
+    fn invalid_names_are_rejected() {
         let long = "x".repeat(256);
         for name in ["", ".", "..", "a/b", "a\0b", long.as_str()] {
             assert!(!is_name(OsStr::new(name)), "{name:?}");

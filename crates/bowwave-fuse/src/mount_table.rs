@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_table_are_understood() {
+    fn table_lines_are_parsed() {
         let line = br"71 28 0:45 / /tmp/a\040b\134 ro,nosuid shared:5 master:1 - fuse.bowwave file:///x ro,user_id=0";
         let want = MountEntry {
             id: 71,

@@ -1,10 +1,9 @@
 //! Order of lookups and changes of names.
 //!
-//! The mount asks the store by path, and records the response in the table of inodes. Both must be
-//! one step: a lookup that the store answers before a rename, and that is recorded after it, would
-//! bring the old name back. So lookups share their directory, a change of a name has its directory
-//! alone, and a move of a directory has the whole tree alone, because it changes the paths of
-//! everything below.
+//! The mount sends requests by path and records the responses in the table of inodes. Both must be
+//! one atomic step: recording a lookup response from before a rename after it would bring the old
+//! name back. So lookups share the lock of their directory, and a change of a name holds it alone. A
+//! move of a directory holds the whole tree alone, because it changes all paths below.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

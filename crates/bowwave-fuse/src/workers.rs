@@ -153,7 +153,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     #[test]
-    fn bytes_reach_their_job_wherever_it_runs() {
+    fn jobs_get_their_bytes_on_receivers_and_workers() {
         let workers = Workers::new(1, 1);
         let (tell, received) = sync_channel(1);
         for _ in 0..2 {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_receiver_stays_free_while_workers_last_and_the_rest_run_in_place() {
+    fn one_receiver_stays_free_until_all_workers_are_busy() {
         let workers = Workers::new(2, 3);
         let (started, starts) = sync_channel(16);
         let gates: Vec<_> = (0..4)

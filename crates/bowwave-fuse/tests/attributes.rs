@@ -46,7 +46,7 @@ fn shared(name: &str) -> Writable {
 }
 
 #[test]
-fn modes_owners_and_their_special_bits_change_as_beneath() {
+fn modes_owners_and_special_bits_change_as_in_the_store() {
     if !available() {
         return;
     }
@@ -82,7 +82,7 @@ fn modes_owners_and_their_special_bits_change_as_beneath() {
 }
 
 #[test]
-fn each_change_is_stamped_at_once() {
+fn each_change_is_stamped_immediately() {
     if !available() {
         return;
     }
@@ -137,7 +137,7 @@ fn each_change_is_stamped_at_once() {
 }
 
 #[test]
-fn times_are_set_as_asked_and_stay_so() {
+fn times_are_set_and_kept() {
     if !available() {
         return;
     }
@@ -176,7 +176,7 @@ fn times_are_set_as_asked_and_stay_so() {
 }
 
 #[test]
-fn a_write_by_others_takes_set_user_id_away() {
+fn a_write_by_another_user_clears_set_user_id() {
     if !available() || !is_root() {
         return;
     }
@@ -206,7 +206,7 @@ fn a_write_by_others_takes_set_user_id_away() {
 }
 
 #[test]
-fn permissions_are_checked_for_everybody() {
+fn permissions_are_checked_for_every_user() {
     if !available() || !is_root() {
         return;
     }
@@ -245,7 +245,7 @@ fn permissions_are_checked_for_everybody() {
 }
 
 #[test]
-fn nobody_else_sees_a_mount_that_is_not_for_others() {
+fn a_mount_without_allow_other_is_private() {
     if !available() || !is_root() {
         return;
     }
@@ -258,7 +258,7 @@ fn nobody_else_sees_a_mount_that_is_not_for_others() {
 }
 
 #[test]
-fn extended_attributes_are_those_of_the_file_system_beneath() {
+fn extended_attributes_are_those_of_the_file_system() {
     if !available() {
         return;
     }
@@ -312,7 +312,7 @@ fn extended_attributes_are_those_of_the_file_system_beneath() {
 }
 
 #[test]
-fn access_lists_are_heeded_and_inherited() {
+fn access_control_lists_are_enforced_and_inherited() {
     if !available() || !is_root() || Command::new("setfacl").arg("-v").output().is_err() {
         return;
     }
@@ -336,7 +336,7 @@ fn access_lists_are_heeded_and_inherited() {
 }
 
 #[test]
-fn room_is_that_of_the_file_system_beneath() {
+fn statfs_is_that_of_the_file_system() {
     if !available() {
         return;
     }

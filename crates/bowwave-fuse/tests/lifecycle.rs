@@ -44,7 +44,7 @@ fn dropping_unmounts() {
 }
 
 #[test]
-fn unmounting_says_whether_it_worked_and_a_second_time_does_nothing() {
+fn unmount_returns_its_result_and_a_second_one_does_nothing() {
     if !available() {
         return;
     }
@@ -62,7 +62,7 @@ fn unmounting_says_whether_it_worked_and_a_second_time_does_nothing() {
 }
 
 #[test]
-fn waiting_ends_however_the_mount_is_unmounted() {
+fn wait_ends_with_every_kind_of_unmount() {
     if !available() {
         return;
     }
@@ -116,7 +116,7 @@ fn a_mount_in_use_is_ended_by_its_owner_but_not_by_the_command() {
 }
 
 #[test]
-fn requests_in_flight_do_not_hold_up_an_unmount() {
+fn requests_in_flight_do_not_delay_an_unmount() {
     if !available() {
         return;
     }
@@ -242,7 +242,7 @@ fn mount_points_may_be_given_through_links_and_dots() {
 }
 
 #[test]
-fn a_store_that_cannot_be_looked_at_is_never_mounted() {
+fn a_store_without_a_readable_root_is_not_mounted() {
     if !available() {
         return;
     }

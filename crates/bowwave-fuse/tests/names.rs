@@ -38,7 +38,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn whatever_is_made_is_there_at_once_and_beneath() {
+fn created_entries_are_visible_at_once_and_in_the_store() {
     if !available() {
         return;
     }
@@ -85,7 +85,7 @@ fn whatever_is_made_is_there_at_once_and_beneath() {
 }
 
 #[test]
-fn refusals_have_the_number_of_the_file_system_beneath() {
+fn errors_have_the_errno_of_the_file_system() {
     if !available() {
         return;
     }
@@ -148,7 +148,7 @@ fn refusals_have_the_number_of_the_file_system_beneath() {
 }
 
 #[test]
-fn removed_files_live_on_for_those_who_have_them_open() {
+fn removed_files_stay_usable_through_open_handles() {
     if !available() {
         return;
     }
@@ -250,7 +250,7 @@ fn renames_replace_refuse_and_exchange() {
 }
 
 #[test]
-fn folders_change_their_times_and_links_with_their_content() {
+fn directories_change_times_and_links_with_their_content() {
     if !available() {
         return;
     }
@@ -282,7 +282,7 @@ fn folders_change_their_times_and_links_with_their_content() {
 }
 
 #[test]
-fn a_folder_can_be_listed_while_it_changes() {
+fn a_directory_can_be_listed_while_it_changes() {
     if !available() {
         return;
     }
@@ -313,7 +313,7 @@ fn a_folder_can_be_listed_while_it_changes() {
 }
 
 #[test]
-fn a_folder_can_be_listed_while_its_files_are_written() {
+fn a_directory_can_be_listed_while_its_files_are_written() {
     if !available() {
         return;
     }
@@ -329,7 +329,7 @@ fn a_folder_can_be_listed_while_its_files_are_written() {
 }
 
 #[test]
-fn positions_in_a_folder_stay_valid_until_it_is_rewound() {
+fn directory_positions_stay_valid_until_rewind() {
     if !available() {
         return;
     }
@@ -353,7 +353,7 @@ fn positions_in_a_folder_stay_valid_until_it_is_rewound() {
 }
 
 #[test]
-fn an_open_folder_that_is_removed_is_empty_and_takes_nothing() {
+fn an_open_removed_directory_is_empty_and_rejects_entries() {
     if !available() {
         return;
     }
@@ -372,7 +372,7 @@ fn an_open_folder_that_is_removed_is_empty_and_takes_nothing() {
 }
 
 #[test]
-fn what_is_held_outlives_its_name_and_its_number_at_the_store() {
+fn an_open_file_outlives_its_name_and_inode_number() {
     if !available() {
         return;
     }
@@ -410,7 +410,7 @@ fn what_is_held_outlives_its_name_and_its_number_at_the_store() {
 }
 
 #[test]
-fn the_owner_of_what_is_made_is_who_made_it() {
+fn the_creator_owns_a_new_entry() {
     if !available() || !is_root() {
         return;
     }
@@ -443,7 +443,7 @@ fn the_owner_of_what_is_made_is_who_made_it() {
 }
 
 #[test]
-fn who_reads_a_file_sees_what_is_written_by_another_name_after_its_own_was_exchanged_and_its_time_set() {
+fn a_reader_sees_writes_by_another_name_after_an_exchange_and_utimes() {
     if !available() {
         return;
     }
@@ -471,7 +471,7 @@ fn who_reads_a_file_sees_what_is_written_by_another_name_after_its_own_was_excha
 /// for a new file elsewhere. The kernel took the new file for the old one, whose link count it had
 /// decremented to zero, and rejected links to it with ENOENT.
 #[test]
-fn a_file_made_with_the_number_of_one_that_is_just_being_removed_can_be_linked() {
+fn a_file_that_reuses_the_number_of_a_file_being_removed_can_be_linked() {
     if !available() {
         return;
     }

@@ -115,7 +115,7 @@ fn files_of_any_length_are_copied_in_and_out() {
 }
 
 #[test]
-fn trees_of_small_files_come_and_go() {
+fn trees_of_small_files_are_created_and_removed() {
     if !available() {
         return;
     }
@@ -138,7 +138,7 @@ fn trees_of_small_files_come_and_go() {
 }
 
 #[test]
-fn an_object_is_published_by_its_closing_and_by_fsync_whoever_inherits_it() {
+fn close_and_fsync_publish_despite_inherited_descriptors() {
     if !available() {
         return;
     }
@@ -168,7 +168,7 @@ fn an_object_is_published_by_its_closing_and_by_fsync_whoever_inherits_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_a_reason() {
+fn unsupported_operations_fail_with_a_reason() {
     if !available() {
         return;
     }
@@ -207,7 +207,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
 }
 
 #[test]
-fn two_writers_of_one_file_leave_one_of_theirs_whole() {
+fn two_writers_of_one_file_leave_one_complete_version() {
     if !available() {
         return;
     }
@@ -235,7 +235,7 @@ fn two_writers_of_one_file_leave_one_of_theirs_whole() {
 }
 
 #[test]
-fn names_change_under_who_writes() {
+fn names_change_while_a_file_is_written() {
     if !available() {
         return;
     }
@@ -267,7 +267,7 @@ fn names_change_under_who_writes() {
 }
 
 #[test]
-fn who_reads_an_old_version_never_sees_bytes_of_another() {
+fn a_reader_of_an_old_version_never_sees_other_bytes() {
     if !available() {
         return;
     }
@@ -304,7 +304,7 @@ fn who_reads_an_old_version_never_sees_bytes_of_another() {
 }
 
 #[test]
-fn failures_reach_the_program_and_leave_the_object_as_it_was() {
+fn failures_reach_the_program_and_keep_the_old_object() {
     if !available() {
         return;
     }
@@ -347,7 +347,7 @@ fn failures_reach_the_program_and_leave_the_object_as_it_was() {
 }
 
 #[test]
-fn the_end_of_the_mount_publishes_what_was_closed_and_nothing_else() {
+fn the_end_of_the_mount_publishes_only_closed_objects() {
     if !available() {
         return;
     }

@@ -69,7 +69,7 @@ impl Drop for Objects {
 }
 
 #[test]
-fn an_object_is_the_published_one_for_who_opens_or_holds_it_while_its_last_writer_is_still_let_go_of() {
+fn readers_see_the_published_object_while_its_last_writer_is_released() {
     if !available() {
         return;
     }
@@ -101,7 +101,7 @@ fn an_object_is_the_published_one_for_who_opens_or_holds_it_while_its_last_write
 }
 
 #[test]
-fn an_object_is_the_one_before_for_who_opens_or_holds_it_while_a_version_that_failed_is_still_let_go_of() {
+fn readers_see_the_previous_object_while_a_failed_version_is_released() {
     if !available() {
         return;
     }
@@ -147,7 +147,7 @@ fn an_object_is_the_one_before_for_who_opens_or_holds_it_while_a_version_that_fa
 }
 
 #[test]
-fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed() {
+fn an_object_without_writes_is_published_at_its_last_close() {
     if !available() {
         return;
     }
@@ -188,7 +188,7 @@ fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed()
 }
 
 #[test]
-fn an_object_that_is_written_again_and_again_can_be_looked_at_opened_and_listed_all_the_time() {
+fn a_repeatedly_written_object_can_always_be_read_opened_and_listed() {
     if !available() {
         return;
     }

@@ -65,7 +65,7 @@ fn every_byte_equals_the_source_with_and_without_the_kernels_cache() {
 }
 
 #[test]
-fn the_end_of_a_file_can_be_sought_and_read_to() {
+fn seek_end_and_read_to_end_work() {
     if !available() {
         return;
     }
@@ -112,7 +112,7 @@ fn mapped(file: &File, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn sixteen_readers_at_once_get_every_byte() {
+fn sixteen_concurrent_readers_get_every_byte() {
     if !available() {
         return;
     }
@@ -130,7 +130,7 @@ fn sixteen_readers_at_once_get_every_byte() {
 }
 
 #[test]
-fn as_many_reads_as_allowed_are_served_at_once() {
+fn requests_max_reads_are_served_concurrently() {
     if !available() {
         return;
     }
@@ -153,7 +153,7 @@ fn as_many_reads_as_allowed_are_served_at_once() {
 }
 
 #[test]
-fn folders_list_all_names_even_thousands_and_not_utf8() {
+fn directories_list_thousands_of_names_and_non_utf8() {
     if !available() {
         return;
     }
@@ -187,7 +187,7 @@ fn folders_list_all_names_even_thousands_and_not_utf8() {
 }
 
 #[test]
-fn attributes_are_sensible() {
+fn stat_returns_the_attributes_of_the_tree() {
     if !available() {
         return;
     }
@@ -210,7 +210,7 @@ fn attributes_are_sensible() {
 }
 
 #[test]
-fn a_single_object_is_a_folder_with_one_file() {
+fn a_single_object_is_a_directory_with_one_file() {
     if !available() {
         return;
     }
@@ -224,7 +224,7 @@ fn a_single_object_is_a_folder_with_one_file() {
 }
 
 #[test]
-fn whatever_would_change_the_tree_is_refused_as_read_only() {
+fn changes_fail_as_read_only() {
     if !available() {
         return;
     }
@@ -264,7 +264,7 @@ fn missing_names_and_wrong_kinds_have_their_errno() {
 }
 
 #[test]
-fn errors_of_the_store_reach_the_reader_as_errno_and_the_owner_as_text() {
+fn store_errors_reach_the_reader_as_errno_and_the_listener_as_text() {
     if !available() {
         return;
     }
@@ -291,7 +291,7 @@ fn errors_of_the_store_reach_the_reader_as_errno_and_the_owner_as_text() {
 }
 
 #[test]
-fn extended_attributes_are_said_to_be_unsupported() {
+fn extended_attributes_are_unsupported() {
     if !available() {
         return;
     }

@@ -47,7 +47,7 @@ fn mounted(source: &Path, dir: &Dir, options: MountOptions) -> Mount {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_never_shown_and_odd_ones_are_themselves() {
+fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
     if !available() {
         return;
     }
@@ -77,7 +77,7 @@ fn names_that_lead_elsewhere_are_never_shown_and_odd_ones_are_themselves() {
 }
 
 #[test]
-fn odd_names_can_be_made() {
+fn odd_names_can_be_created() {
     if !available() {
         return;
     }
@@ -95,7 +95,7 @@ fn odd_names_can_be_made() {
 }
 
 #[test]
-fn links_out_of_a_store_are_followed_by_the_program_and_never_by_the_store() {
+fn the_program_follows_links_out_of_a_store_and_the_store_does_not() {
     if !available() {
         return;
     }
@@ -129,7 +129,7 @@ fn links_out_of_a_store_are_followed_by_the_program_and_never_by_the_store() {
 }
 
 #[test]
-fn what_others_do_beneath_is_seen_and_never_crashes() {
+fn changes_from_outside_are_visible_and_harmless() {
     if !available() {
         return;
     }
@@ -172,7 +172,7 @@ fn what_others_do_beneath_is_seen_and_never_crashes() {
 }
 
 #[test]
-fn a_file_that_others_extend_is_appended_to_at_its_new_end() {
+fn appends_go_to_the_end_of_a_file_extended_from_outside() {
     if !available() {
         return;
     }
@@ -194,7 +194,7 @@ fn a_file_that_others_extend_is_appended_to_at_its_new_end() {
 }
 
 #[test]
-fn a_full_disk_is_told_to_who_writes_and_nothing_else_is_lost() {
+fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     if !available() || !is_root() {
         return;
     }
@@ -221,7 +221,7 @@ fn a_full_disk_is_told_to_who_writes_and_nothing_else_is_lost() {
 }
 
 #[test]
-fn a_store_on_a_read_only_file_system_says_so() {
+fn a_store_on_a_read_only_file_system_fails_with_erofs() {
     if !available() || !is_root() {
         return;
     }
@@ -275,7 +275,7 @@ fn a_read_only_mount_changes_nothing() {
 }
 
 #[test]
-fn what_the_mounting_user_may_not_is_refused() {
+fn the_mounting_users_permissions_apply() {
     if !available() || !is_root() || !user_mounts() {
         return;
     }

@@ -35,7 +35,7 @@ fn the_kernel_keeps_pages_from_one_open_to_the_next() {
 }
 
 #[test]
-fn without_the_kernels_cache_every_read_is_seen_as_it_was_made() {
+fn without_the_kernels_cache_every_read_is_a_request() {
     if !available() {
         return;
     }
@@ -54,7 +54,7 @@ fn without_the_kernels_cache_every_read_is_seen_as_it_was_made() {
 }
 
 #[test]
-fn a_new_version_of_the_same_size_and_time_is_read_anew() {
+fn a_new_version_of_equal_size_and_time_is_fetched() {
     if !available() {
         return;
     }
@@ -72,7 +72,7 @@ fn a_new_version_of_the_same_size_and_time_is_read_anew() {
 }
 
 #[test]
-fn a_new_version_of_another_size_is_seen_whole() {
+fn a_new_version_of_another_size_is_complete() {
     if !available() {
         return;
     }
@@ -118,7 +118,7 @@ fn an_open_file_of_an_old_version_fails_as_stale_and_never_shows_the_new() {
 }
 
 #[test]
-fn files_opened_twice_share_what_the_kernel_keeps() {
+fn two_opens_of_a_file_share_the_kernels_pages() {
     if !available() {
         return;
     }
@@ -134,7 +134,7 @@ fn files_opened_twice_share_what_the_kernel_keeps() {
 }
 
 #[test]
-fn a_file_that_went_away_is_missing_and_one_that_came_is_found() {
+fn removed_files_are_missing_and_new_files_are_found() {
     if !available() {
         return;
     }
@@ -150,7 +150,7 @@ fn a_file_that_went_away_is_missing_and_one_that_came_is_found() {
 }
 
 #[test]
-fn small_random_reads_fetch_no_more_than_they_want() {
+fn small_random_reads_fetch_only_the_requested_pages() {
     if !available() {
         return;
     }

@@ -67,7 +67,7 @@ impl Drop for Map {
 }
 
 #[test]
-fn bytes_written_in_any_order_and_size_are_there() {
+fn bytes_written_in_any_order_and_size_are_stored() {
     if !available() {
         return;
     }
@@ -90,7 +90,7 @@ fn bytes_written_in_any_order_and_size_are_there() {
 }
 
 #[test]
-fn what_is_written_is_read_at_once_through_every_handle() {
+fn writes_are_visible_at_once_through_every_handle() {
     if !available() {
         return;
     }
@@ -121,7 +121,7 @@ fn what_is_written_is_read_at_once_through_every_handle() {
 }
 
 #[test]
-fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
+fn write_only_writes_are_visible_at_once_to_a_concurrent_reader() {
     if !available() {
         return;
     }
@@ -162,7 +162,7 @@ fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
 }
 
 #[test]
-fn who_only_writes_may_take_the_bytes_from_a_map_of_the_same_file() {
+fn write_only_writes_may_copy_from_a_map_of_the_same_file() {
     if !available() {
         return;
     }
@@ -195,7 +195,7 @@ fn who_only_writes_may_take_the_bytes_from_a_map_of_the_same_file() {
 }
 
 #[test]
-fn appends_go_to_the_end_whoever_else_writes() {
+fn appends_go_to_the_end_despite_other_writers() {
     if !available() {
         return;
     }
@@ -223,7 +223,7 @@ fn appends_go_to_the_end_whoever_else_writes() {
 }
 
 #[test]
-fn files_are_cut_and_extended_by_path_and_by_handle() {
+fn files_are_truncated_and_extended_by_path_and_by_handle() {
     if !available() {
         return;
     }
@@ -266,7 +266,7 @@ fn files_are_cut_and_extended_by_path_and_by_handle() {
 }
 
 #[test]
-fn handles_do_only_what_they_were_opened_for() {
+fn handles_enforce_their_access_mode() {
     if !available() {
         return;
     }
@@ -291,7 +291,7 @@ fn handles_do_only_what_they_were_opened_for() {
 }
 
 #[test]
-fn shared_maps_write_to_the_file_also_after_it_was_closed() {
+fn shared_maps_write_to_the_file_after_close() {
     if !available() {
         return;
     }
@@ -359,7 +359,7 @@ fn direct_writes_and_reads_agree_with_the_kernels_cache() {
 }
 
 #[test]
-fn room_is_reserved_given_back_and_zeroed() {
+fn fallocate_allocates_punches_and_zeroes() {
     if !available() {
         return;
     }
@@ -475,7 +475,7 @@ fn ranges_are_copied_between_files_and_within_one() {
 }
 
 #[test]
-fn locks_hold_between_programs() {
+fn record_locks_hold_between_programs() {
     if !available() {
         return;
     }
@@ -499,7 +499,7 @@ fn locks_hold_between_programs() {
 }
 
 #[test]
-fn many_writers_of_many_files_lose_nothing() {
+fn concurrent_writers_of_many_files_lose_nothing() {
     if !available() {
         return;
     }
@@ -533,7 +533,7 @@ fn many_writers_of_many_files_lose_nothing() {
 }
 
 #[test]
-fn synchronous_writes_are_safe_when_they_return() {
+fn synchronous_writes_are_durable_when_they_return() {
     if !available() {
         return;
     }

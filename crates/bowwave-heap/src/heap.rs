@@ -30,7 +30,7 @@ static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 /// Addresses of the parents' swaps, unusable here: starts and ends.
-static PAST: [AtomicUsize; 2 * PARENTS_MAX] = [const { AtomicUsize::new(0) }; 2 * PARENTS_MAX];
+static PARENTS: [AtomicUsize; 2 * PARENTS_MAX] = [const { AtomicUsize::new(0) }; 2 * PARENTS_MAX];
 /// Allocations and maps, and their bytes.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
@@ -94,8 +94,8 @@ pub(crate) fn has(at: *const c_void) -> bool {
 /// Whether an address was in a parent's swap.
 pub(crate) fn was_parents(at: *const c_void) -> bool {
     let at = at as usize;
-    PAST[0].load(Ordering::Relaxed) != 0
-        && PAST
+    PARENTS[0].load(Ordering::Relaxed) != 0
+        && PARENTS
             .chunks_exact(2)
             .any(|ends| (ends[0].load(Ordering::Relaxed)..ends[1].load(Ordering::Relaxed)).contains(&at))
 }
@@ -219,7 +219,7 @@ pub(crate) fn reset(mut held: Held) {
         // SAFETY: at unmapped addresses. Reserves them, so that new memory is not mistaken for the
         // parent's.
         unsafe { crate::real::mmap64(start as *mut c_void, end - start, libc::PROT_NONE, flags, -1, 0) };
-        if let Some(ends) = PAST.chunks_exact(2).find(|ends| ends[1].load(Ordering::Relaxed) == 0) {
+        if let Some(ends) = PARENTS.chunks_exact(2).find(|ends| ends[1].load(Ordering::Relaxed) == 0) {
             ends[1].store(end, Ordering::Relaxed);
             ends[0].store(start, Ordering::Relaxed);
         }

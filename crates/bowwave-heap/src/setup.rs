@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_sizes_and_a_path_with_anything_in_it() {
+    fn the_environment_has_sizes_and_any_path() {
         let parse = |text: &str| SwapConfig::parse(OsStr::new(text));
         let config =
             SwapConfig { spill_bytes: 1 << 33, memory_bytes: 5, from_bytes: 1, path: "/a b/c=d".into() };

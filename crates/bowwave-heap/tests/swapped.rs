@@ -61,7 +61,7 @@ fn counter(directory: &Path, name: &str) -> u64 {
 }
 
 #[test]
-fn each_byte_is_as_in_plain_memory_whatever_is_served() {
+fn swapped_memory_has_the_same_bytes_as_plain_memory() {
     let directory = tempfile::tempdir().expect("a folder");
     let Some(program) = program(directory.path()) else { return };
     let plain = run(&program, directory.path(), None);
@@ -82,7 +82,7 @@ fn each_byte_is_as_in_plain_memory_whatever_is_served() {
 }
 
 #[test]
-fn a_swap_that_cannot_be_had_is_said_and_the_program_goes_on_without() {
+fn a_failed_swap_is_reported_and_the_program_continues() {
     let directory = tempfile::tempdir().expect("a folder");
     let Some(program) = program(directory.path()) else { return };
     let output = run(&program, directory.path(), Some((1 << 16, 1 << 20)));

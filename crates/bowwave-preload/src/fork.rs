@@ -56,12 +56,12 @@ extern "C" fn in_child() {
     // The parent's engine: threads that do not exist here may hold its locks, so it is never
     // touched again.
     *service = None;
-    let mut anew: Vec<(*const Open, Arc<Open>)> = Vec::new();
+    let mut copies: Vec<(*const Open, Arc<Open>)> = Vec::new();
     for open in table.values_mut() {
-        let known = anew.iter().find(|(old, _)| std::ptr::eq(*old, Arc::as_ptr(open)));
+        let known = copies.iter().find(|(old, _)| std::ptr::eq(*old, Arc::as_ptr(open)));
         let new = known.map_or_else(|| Arc::new(open.for_child()), |(_, new)| Arc::clone(new));
         let old = std::mem::replace(open, Arc::clone(&new));
-        anew.push((Arc::as_ptr(&old), new));
+        copies.push((Arc::as_ptr(&old), new));
         std::mem::forget(old);
     }
     let mapped = std::mem::take(&mut *maps);

@@ -60,7 +60,7 @@ fn output_of(command: &mut Command, root: &str) -> String {
 }
 
 #[test]
-fn each_call_returns_what_it_returns_for_the_file_itself() {
+fn each_call_returns_the_same_as_for_the_file_itself() {
     let (directory, built) = (directory(), tempfile::tempdir().expect("a folder"));
     let Some(program) = compile("tests/calls.c", built.path()) else { return };
     let data = directory.path().to_str().expect("UTF-8");

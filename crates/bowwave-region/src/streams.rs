@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_keep_their_streams_and_the_idlest_gives_way() {
+    fn threads_keep_their_streams_and_the_least_recent_is_replaced() {
         let (_engine, streams) = streams(3);
         let [a, b, _] = [1, 2, 3].map(|thread| streams.of(thread));
         assert!(!Arc::ptr_eq(&a, &b) && Arc::ptr_eq(&a, &streams.of(1)));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn more_and_more_is_mapped_ahead_of_touches_in_order_and_nothing_of_others() {
+    fn mapping_ahead_grows_for_sequential_faults_only() {
         const MIB: u64 = 1 << 20;
         let (_engine, streams) = streams(1);
         let stream = streams.first();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_that_nobody_has_used_is_mapped_behind_a_touch_than_was_touched_before_it() {
+    fn unread_readahead_mapped_after_a_fault_is_limited_by_the_run() {
         let (_engine, streams) = streams(1);
         let stream = streams.first();
         assert_eq!(stream.unread(5 << 20), UNREAD_MIN);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stream_is_everybodys() {
+    fn one_stream_is_shared_by_all_threads() {
         let (_engine, streams) = streams(1);
         assert!(Arc::ptr_eq(&streams.of(1), &streams.of(2)));
         assert_eq!(streams.count(), 0);

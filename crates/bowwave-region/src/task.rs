@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_wake_it_at_once_no_wake_is_lost_and_none_polls_beside_another() {
+    fn concurrent_wakes_are_not_lost_and_polls_do_not_overlap() {
         for _ in 0..200 {
             let (woken, inside) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
             let (slot, ended) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));

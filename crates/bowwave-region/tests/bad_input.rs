@@ -42,7 +42,7 @@ fn limit(resource: libc::__rlimit_resource_t, value: u64) {
 }
 
 #[test]
-fn ranges_of_nothing_beyond_the_end_and_within_a_page_are_refused_by_name() {
+fn empty_unaligned_and_too_long_ranges_are_rejected_by_name() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -75,9 +75,8 @@ fn ranges_of_nothing_beyond_the_end_and_within_a_page_are_refused_by_name() {
 }
 
 #[test]
-fn without_leave_to_serve_the_kernel_the_sysctl_is_named_and_the_programs_own_touches_are_served() {
-    let name =
-        "without_leave_to_serve_the_kernel_the_sysctl_is_named_and_the_programs_own_touches_are_served";
+fn without_permission_the_sysctl_is_named_and_program_faults_are_served() {
+    let name = "without_permission_the_sysctl_is_named_and_program_faults_are_served";
     if !can_serve(Scope::All)
         || fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|on| on.trim() == "1")
     {
@@ -98,8 +97,8 @@ fn without_leave_to_serve_the_kernel_the_sysctl_is_named_and_the_programs_own_to
 }
 
 #[test]
-fn where_a_sandbox_forbids_userfaultfd_the_message_says_so() {
-    let name = "where_a_sandbox_forbids_userfaultfd_the_message_says_so";
+fn a_sandbox_that_forbids_userfaultfd_is_named() {
+    let name = "a_sandbox_that_forbids_userfaultfd_is_named";
     if !can_serve(Scope::Program) {
         return;
     }
@@ -139,8 +138,8 @@ fn forbid_userfaultfd(errno: u32) {
 }
 
 #[test]
-fn where_the_address_space_is_limited_the_message_says_so() {
-    let name = "where_the_address_space_is_limited_the_message_says_so";
+fn a_limited_address_space_is_named() {
+    let name = "a_limited_address_space_is_named";
     if !can_serve(Scope::Program) {
         return;
     }
@@ -163,8 +162,8 @@ fn where_the_address_space_is_limited_the_message_says_so() {
 }
 
 #[test]
-fn too_many_regions_are_refused_by_name_and_those_there_are_go_on() {
-    let name = "too_many_regions_are_refused_by_name_and_those_there_are_go_on";
+fn too_many_regions_are_rejected_and_existing_ones_continue() {
+    let name = "too_many_regions_are_rejected_and_existing_ones_continue";
     if !can_serve(Scope::Program) {
         return;
     }

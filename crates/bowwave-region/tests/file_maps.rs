@@ -49,7 +49,7 @@ fn is_child() -> bool {
 }
 
 #[test]
-fn a_mapped_file_reads_as_the_file_is() {
+fn a_mapped_file_has_the_files_bytes() {
     for policy in [Policy::None, Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range] {
         let engine = engine(8 << 20, policy);
         let store = engine.store("pattern:/20000001").expect("a pattern");
@@ -71,7 +71,7 @@ fn a_mapped_file_reads_as_the_file_is() {
 }
 
 #[test]
-fn eight_threads_touch_at_random_with_a_tenth_of_the_room_and_failing_requests() {
+fn eight_threads_access_at_random_with_a_tenth_of_the_memory_and_failing_requests() {
     let seed = env::var("BOWWAVE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11u64);
     let hint = format!("BOWWAVE_SEED={seed}");
     let touches: u64 = env::var("BOWWAVE_TOUCHES").ok().and_then(|text| text.parse().ok()).unwrap_or(200_000);
@@ -109,8 +109,8 @@ fn eight_threads_touch_at_random_with_a_tenth_of_the_room_and_failing_requests()
 }
 
 #[test]
-fn what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch() {
-    let name = "what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch";
+fn a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses() {
+    let name = "a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses";
     let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };
     let engine = Engine::new(options).expect("a small cache");
     let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
@@ -130,7 +130,7 @@ fn what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch() {
 }
 
 #[test]
-fn a_private_map_can_be_written_to_and_keeps_what_was_written() {
+fn a_private_map_keeps_its_writes() {
     let (size, bytes) = ("16MiB", 16u64 << 20);
     let engine = engine(4 << 20, Policy::OnDemand);
     let store = engine.store(&format!("pattern:/{size}")).expect("a pattern");
@@ -158,7 +158,7 @@ fn a_private_map_can_be_written_to_and_keeps_what_was_written() {
 }
 
 #[test]
-fn ranges_are_checked_and_named() {
+fn invalid_ranges_are_rejected_by_name() {
     let engine = engine(8 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1000000").expect("a pattern");
     let refused = |range| {
@@ -184,7 +184,7 @@ fn ranges_are_checked_and_named() {
 }
 
 #[test]
-fn populated_pages_take_no_fault_and_a_large_file_takes_no_memory() {
+fn populated_pages_do_not_fault_and_a_large_file_uses_no_memory() {
     let engine = engine(64 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1TiB").expect("a pattern");
     let region = map(&store, &MapOptions::default());
@@ -227,8 +227,8 @@ fn system_calls_get_the_bytes_or_an_error() {
 }
 
 #[test]
-fn a_child_has_no_such_memory_and_the_parent_goes_on() {
-    let name = "a_child_has_no_such_memory_and_the_parent_goes_on";
+fn a_child_has_no_region_memory_and_the_parent_continues() {
+    let name = "a_child_has_no_region_memory_and_the_parent_continues";
     if !is_child() {
         let status = in_child(name);
         assert!(status.success(), "{status}");
@@ -262,7 +262,7 @@ fn a_child_has_no_such_memory_and_the_parent_goes_on() {
 }
 
 #[test]
-fn an_object_that_changes_is_an_error_and_never_a_mixture() {
+fn a_changed_object_is_an_error_and_never_a_mixture() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let path = directory.path().join("file");
     fs::write(&path, vec![1; 4 << 20]).expect("room");
@@ -277,7 +277,7 @@ fn an_object_that_changes_is_an_error_and_never_a_mixture() {
 }
 
 #[test]
-fn regions_come_and_go_while_others_are_read() {
+fn regions_are_mapped_and_unmapped_while_others_are_read() {
     let engine = engine(16 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/32MiB").expect("a pattern");
     let steady = map(&store, &MapOptions::default());
@@ -300,7 +300,7 @@ fn regions_come_and_go_while_others_are_read() {
 }
 
 #[test]
-fn threads_in_clusters_of_their_own_do_not_look_like_one_that_jumps_about() {
+fn threads_in_separate_clusters_do_not_look_random() {
     let requests = |streams| {
         let engine = engine(64 << 20, Policy::Range);
         let store = engine.store("pattern:/1GiB").expect("a pattern");
@@ -334,7 +334,7 @@ fn threads_in_clusters_of_their_own_do_not_look_like_one_that_jumps_about() {
 
 /// A program whose mappings are regions may unmap a part: mapping around a fault then meets a hole.
 #[test]
-fn what_is_left_around_a_part_that_was_unmapped_is_mapped_and_right() {
+fn pages_around_an_unmapped_part_are_mapped_correctly() {
     for delivery in [Delivery::Message, Delivery::Signal] {
         let engine = engine(8 << 20, Policy::OnDemand);
         let store = engine.store("pattern:/4MiB").expect("a pattern");

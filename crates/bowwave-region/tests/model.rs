@@ -265,7 +265,7 @@ fn touch(region: &Arc<Region>, threads: u32, touches: usize, check: fn(&Region, 
 }
 
 #[test]
-fn every_touch_finds_its_byte_whatever_is_evicted_meanwhile() {
+fn every_access_finds_its_byte_despite_evictions() {
     for policy in [Policy::OnDemand, Policy::Range] {
         explore_map(Trouble::None, policy, |region| {
             touch(region, 3, 5, |_, offset, touched| assert_eq!(touched, Touched::Byte(expected(offset))));
@@ -275,7 +275,7 @@ fn every_touch_finds_its_byte_whatever_is_evicted_meanwhile() {
 }
 
 #[test]
-fn a_page_that_cannot_be_had_is_poisoned_and_told_and_never_shows_other_bytes() {
+fn a_failed_page_is_poisoned_and_reported_and_has_no_other_bytes() {
     explore_map(Trouble::Failures, Policy::Range, |region| {
         touch(region, 3, 5, |region, offset, touched| match touched {
             Touched::Byte(byte) => assert_eq!(byte, expected(offset)),
@@ -289,7 +289,7 @@ fn a_page_that_cannot_be_had_is_poisoned_and_told_and_never_shows_other_bytes() 
 }
 
 #[test]
-fn an_object_that_changes_underneath_shows_no_byte_of_another() {
+fn a_changed_object_shows_no_byte_of_the_new_version() {
     explore_map(Trouble::Changes, Policy::OnDemand, |region| {
         touch(region, 3, 5, |_, offset, touched| {
             assert!(
@@ -301,7 +301,7 @@ fn an_object_that_changes_underneath_shows_no_byte_of_another() {
 }
 
 #[test]
-fn who_touches_what_is_unmapped_meanwhile_finds_the_byte_or_nothing_and_never_sleeps_for_ever() {
+fn an_access_during_unmap_finds_the_byte_or_nothing_and_ends() {
     explore(100, || {
         let scene = Scene::new(Trouble::None, Policy::Range);
         let region = scene.map();
@@ -329,7 +329,7 @@ fn who_touches_what_is_unmapped_meanwhile_finds_the_byte_or_nothing_and_never_sl
 }
 
 #[test]
-fn reads_beside_touches_of_the_same_pages_agree_with_them() {
+fn reads_and_faults_of_the_same_pages_agree() {
     explore_map(Trouble::None, Policy::OnDemand, |region| {
         let reader = {
             let region = Arc::clone(region);

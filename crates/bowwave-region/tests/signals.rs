@@ -45,7 +45,7 @@ fn is_child(test: &str, check: impl Fn(std::process::ExitStatus, &str)) -> bool 
 }
 
 #[test]
-fn threads_serve_themselves_and_no_others_are_started() {
+fn faulting_threads_serve_themselves_without_handlers() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -77,11 +77,11 @@ fn threads_serve_themselves_and_no_others_are_started() {
 }
 
 #[test]
-fn what_cannot_be_had_ends_in_the_signal_and_says_why() {
+fn a_failed_fetch_raises_the_signal_and_prints_the_cause() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child = is_child("what_cannot_be_had_ends_in_the_signal_and_says_why", |status, said| {
+    let child = is_child("a_failed_fetch_raises_the_signal_and_prints_the_cause", |status, said| {
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
         assert!(said.contains("bytes from 4096 of a mapped file cannot be had"), "{said}");
     });
@@ -96,15 +96,14 @@ fn what_cannot_be_had_ends_in_the_signal_and_says_why() {
 }
 
 #[test]
-fn a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why() {
+fn a_failed_swap_in_raises_the_signal_and_prints_the_cause() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child =
-        is_child("a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why", |status, said| {
-            assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
-            assert!(said.contains("a page cannot be brought back from the spill"), "{said}");
-        });
+    let child = is_child("a_failed_swap_in_raises_the_signal_and_prints_the_cause", |status, said| {
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+        assert!(said.contains("a page cannot be brought back from the spill"), "{said}");
+    });
     if !child {
         return;
     }
@@ -133,11 +132,11 @@ extern "C" fn catch(_signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
 }
 
 #[test]
-fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
+fn other_signals_go_to_the_previous_handler() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child = is_child("signals_that_are_not_a_regions_go_to_who_handled_them_before", |status, said| {
+    let child = is_child("other_signals_go_to_the_previous_handler", |status, said| {
         assert!(status.success(), "{status}: {said}");
     });
     if !child {
@@ -171,11 +170,11 @@ fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
 /// Regression: a handler that relied on the next access to end the program lost a signal sent by a
 /// process.
 #[test]
-fn a_signal_that_was_sent_ends_the_program_as_before() {
+fn a_sent_signal_ends_the_program_as_before() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child = is_child("a_signal_that_was_sent_ends_the_program_as_before", |status, said| {
+    let child = is_child("a_sent_signal_ends_the_program_as_before", |status, said| {
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
     });
     if !child {
@@ -186,11 +185,11 @@ fn a_signal_that_was_sent_ends_the_program_as_before() {
 }
 
 #[test]
-fn a_signal_that_was_sent_is_ignored_as_before_and_touches_are_served() {
+fn a_sent_signal_stays_ignored_and_faults_are_served() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let name = "a_signal_that_was_sent_is_ignored_as_before_and_touches_are_served";
+    let name = "a_sent_signal_stays_ignored_and_faults_are_served";
     if is_child(name, |status, said| assert!(status.success(), "{status}: {said}")) {
         raise_with_a_map(libc::SIG_IGN);
     }
@@ -324,7 +323,7 @@ fn system_calls_are_restarted_if_the_predecessor_restarts_them() {
 }
 
 #[test]
-fn system_calls_get_an_error_until_the_pages_are_there() {
+fn system_calls_fail_until_the_pages_are_mapped() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -343,7 +342,7 @@ fn system_calls_get_an_error_until_the_pages_are_there() {
 }
 
 #[test]
-fn a_touch_takes_nothing_that_its_thread_is_to_be_woken_by() {
+fn a_fault_does_not_consume_its_threads_park_token() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -359,7 +358,7 @@ fn a_touch_takes_nothing_that_its_thread_is_to_be_woken_by() {
 }
 
 #[test]
-fn copies_of_the_programs_own_stay_and_regions_come_and_go() {
+fn private_copies_stay_while_regions_are_mapped_and_unmapped() {
     if !can_serve(Scope::Program) {
         return;
     }

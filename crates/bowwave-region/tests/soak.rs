@@ -55,12 +55,12 @@ fn fork_and_wait() {
 }
 
 #[test]
-fn every_byte_is_right_within_a_tenth_of_the_room_while_requests_fail_and_children_come_and_go() {
+fn every_byte_is_right_with_a_tenth_of_the_memory_failing_requests_and_forks() {
     touch_while_requests_fail_and_children_come_and_go(Delivery::Message);
 }
 
 #[test]
-fn every_byte_is_right_where_threads_serve_themselves_too() {
+fn every_byte_is_right_when_threads_serve_themselves() {
     touch_while_requests_fail_and_children_come_and_go(Delivery::Signal);
 }
 
@@ -180,7 +180,7 @@ fn without_retries_every_byte_is_right_or_its_page_is_reported() {
 }
 
 #[test]
-fn of_an_object_that_changes_under_the_touches_no_byte_of_the_new_version_is_seen() {
+fn a_changing_object_shows_no_byte_of_the_new_version() {
     if !can_serve(Scope::All) {
         return;
     }
@@ -225,7 +225,7 @@ fn of_an_object_that_changes_under_the_touches_no_byte_of_the_new_version_is_see
 }
 
 #[test]
-fn who_touches_a_region_that_is_taken_away_is_not_left_waiting() {
+fn accesses_to_an_unmapped_region_do_not_block() {
     if !can_serve(Scope::All) {
         return;
     }
@@ -254,7 +254,7 @@ fn who_touches_a_region_that_is_taken_away_is_not_left_waiting() {
 }
 
 #[test]
-fn a_region_larger_than_the_machine_can_be_touched_all_over() {
+fn a_region_larger_than_memory_is_accessible_everywhere() {
     if !can_serve(Scope::Program) {
         return;
     }

@@ -33,7 +33,7 @@ fn memory_bytes() -> u64 {
 }
 
 #[test]
-fn memory_stays_within_the_budget_at_sixteen_times_as_much() {
+fn memory_stays_within_the_budget_at_sixteen_times_its_size() {
     let seconds = number("BOWWAVE_SWAP_SOAK_SECONDS", 0);
     let before = memory_bytes();
     let directory = tempfile::tempdir().expect("a folder");

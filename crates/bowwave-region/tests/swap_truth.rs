@@ -67,12 +67,12 @@ fn print_progress(over: &AtomicBool, done: &AtomicU64, ops: u64) {
 }
 
 #[test]
-fn what_was_written_is_read_whatever_goes_out_and_comes_back() {
+fn writes_are_read_back_despite_swapping() {
     write_and_read(Delivery::Message);
 }
 
 #[test]
-fn what_was_written_is_read_by_threads_that_serve_themselves() {
+fn writes_are_read_back_by_threads_that_serve_themselves() {
     write_and_read(Delivery::Signal);
 }
 
@@ -87,7 +87,7 @@ fn write_and_read(delivery: Delivery) {
 }
 
 #[test]
-fn what_was_written_is_read_from_a_store_that_answers_at_once() {
+fn writes_are_read_back_from_a_store_that_completes_inline() {
     let Some(swap) = swap(&Spill::store(Arc::new(MemoryBackend::new()), "spill", spill_bytes()), memory())
     else {
         return;
@@ -96,7 +96,7 @@ fn what_was_written_is_read_from_a_store_that_answers_at_once() {
 }
 
 #[test]
-fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
+fn failing_one_request_in_a_hundred_loses_nothing() {
     let directory = tempfile::tempdir().expect("a folder");
     let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a folder");
     let faulty = Arc::new(Fault::new(Arc::new(file), one_in_a_hundred()).expect("a thread"));
@@ -109,7 +109,7 @@ fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
 
 /// So many writes fail that transfers always pause. The only accessing thread waits for them.
 #[test]
-fn a_transfer_that_keeps_failing_is_sent_again_without_another_touch() {
+fn a_failing_transfer_is_retried_without_another_fault() {
     for delivery in [Delivery::Message, Delivery::Signal] {
         let faults = Faults {
             writes: WriteFaults { errors: vec![(ErrorKind::Io, 0.3)], ..WriteFaults::default() },
@@ -142,7 +142,7 @@ fn one_in_a_hundred() -> Faults {
 }
 
 #[test]
-fn a_full_disk_holds_growth_up_and_loses_nothing() {
+fn a_full_disk_blocks_growth_and_loses_nothing() {
     let full = Arc::default();
     let store = Filling::new(Arc::new(MemoryBackend::new()), &full);
     let Some(swap) = swap(&Spill::store(Arc::new(store), "spill", spill_bytes()), memory()) else { return };
@@ -153,7 +153,7 @@ fn a_full_disk_holds_growth_up_and_loses_nothing() {
 /// The error arrives while the only accessing thread waits for memory: no other access triggers
 /// another try.
 #[test]
-fn a_refusal_that_comes_late_is_followed_by_another_try() {
+fn a_late_rejection_is_retried() {
     for delivery in [Delivery::Message, Delivery::Signal] {
         let full = Arc::default();
         let delay = Some(Duration::from_millis(20));
@@ -184,12 +184,12 @@ fn a_refusal_that_comes_late_is_followed_by_another_try() {
 }
 
 #[test]
-fn a_store_that_fails_and_is_full_now_and_then_loses_nothing() {
+fn a_failing_and_full_store_loses_nothing() {
     fail_and_fill(Delivery::Message);
 }
 
 #[test]
-fn a_store_that_fails_and_is_full_now_and_then_loses_nothing_of_threads_that_serve_themselves() {
+fn a_failing_and_full_store_loses_nothing_of_self_serving_threads() {
     fail_and_fill(Delivery::Signal);
 }
 
@@ -235,9 +235,9 @@ fn run_while_filling(swap: &Swap, full: &AtomicBool, ops: u64) -> (SwapReport, u
 }
 
 #[test]
-fn it_works_without_privileges() {
+fn a_swap_works_without_privileges() {
     const CHILD: &str = "BOWWAVE_SWAP_CHILD";
-    const NAME: &str = "it_works_without_privileges";
+    const NAME: &str = "a_swap_works_without_privileges";
     if std::env::var_os(CHILD).is_some() {
         let directory = tempfile::tempdir().expect("a folder");
         let Some(swap) = swap(&Spill::file(directory.path(), spill_bytes()), memory()) else { return };

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_request_of_each_object_is_written_and_read() {
+    fn next_requests_round_trip() {
         let bytes = written(&[5, 9, 5, 5, 9]);
         assert_eq!(&bytes[..24], b"\x07\0\0\0\x05\0\0\0\0\0\0\0\0\x02\0\0\x03\0\0\0\0\0\0\0");
         let mut reader = Reader::new(&bytes[..], "t", Objects::Files);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_row() {
+    fn errors_name_the_row() {
         let mut bytes = written(&[1, u64::MAX]);
         let far =
             Reader::new(&bytes[..], "t", Objects::Blocks(512)).nth(1).expect("a row").expect_err("too far");

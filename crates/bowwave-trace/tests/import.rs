@@ -66,7 +66,7 @@ fn csv(records: &[Record]) -> String {
 }
 
 #[test]
-fn samples_give_exactly_their_expected_records_and_counts_of_what_was_mended() {
+fn samples_give_their_expected_records_and_repairs() {
     for &(file, format, repairs) in SAMPLES {
         let mut import = open(file, &Options::default());
         assert_eq!(import.format(), format, "{file}: format");
@@ -84,7 +84,7 @@ fn samples_give_exactly_their_expected_records_and_counts_of_what_was_mended() {
 }
 
 #[test]
-fn every_format_has_a_sample_or_is_our_own() {
+fn every_foreign_format_has_a_sample() {
     for format in Format::ALL {
         let sampled = SAMPLES.iter().any(|&(_, known, _)| known == format);
         assert!(sampled || matches!(format, Format::Csv | Format::Binary), "{format}");
@@ -108,7 +108,7 @@ fn without_paths(log: &str) -> String {
 }
 
 #[test]
-fn descriptors_followed_without_their_paths_are_those_that_the_paths_tell() {
+fn tracked_descriptors_match_their_logged_paths() {
     let log = fs::read_to_string(samples().join("grep.strace")).expect("the sample");
     let bare = without_paths(&log);
     assert!(log.contains("</srv/demo/notes/f2.txt>") && !bare.contains("</srv"), "{bare}");
@@ -128,7 +128,7 @@ fn descriptors_followed_without_their_paths_are_those_that_the_paths_tell() {
 }
 
 #[test]
-fn imported_records_pass_through_both_of_our_own_forms_unchanged() {
+fn imported_records_round_trip_through_both_own_formats() {
     for &(file, ..) in SAMPLES {
         let found = records(open(file, &Options::default())).expect(file);
         let text = csv(&found);
@@ -147,7 +147,7 @@ fn imported_records_pass_through_both_of_our_own_forms_unchanged() {
 }
 
 #[test]
-fn a_sample_cut_anywhere_gives_a_beginning_of_its_records_or_one_error() {
+fn a_truncated_sample_gives_a_prefix_of_its_records_or_one_error() {
     for &(file, format, _) in SAMPLES {
         let whole = records(open(file, &Options::default())).expect(file);
         let bytes = fs::read(samples().join(file)).expect(file);
@@ -195,7 +195,7 @@ fn the_step_of_a_block_request_is_an_option() {
 }
 
 #[test]
-fn fills_of_the_kernel_cache_are_taken_when_asked_for() {
+fn page_cache_fills_are_imported_on_request() {
     let fills = Options { tracefs_events: TracefsEvents::Fills, ..Options::default() };
     let found = records(open("cache.tracefs", &fills)).expect("records");
     assert_eq!(
@@ -216,14 +216,14 @@ fn fills_of_the_kernel_cache_are_taken_when_asked_for() {
 /// Regression: the shift was computed before its bound was checked, which panics with overflow
 /// checks. Fuzzing joined two lines, so that an order continued into a process ID.
 #[test]
-fn an_order_that_no_folio_has_is_refused() {
+fn an_impossible_folio_order_is_rejected() {
     let line = "a-1 [000] 1.0: mm_filemap_delete_from_page_cache: dev 1:1 ino 1 pfn=0x1 ofs=0 order=24170\n";
     let error = read(line, Format::Tracefs).expect_err("no folio has 2^24170 pages").to_string();
     assert!(error.starts_with("log:1: ofs: "), "{error}");
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_line_and_column() {
+fn errors_name_line_and_column() {
     for (format, text, message) in [
         (
             Format::Fio,
@@ -279,7 +279,7 @@ fn what_is_wrong_is_said_with_its_line_and_column() {
 }
 
 #[test]
-fn bytes_that_are_not_text_are_shown_and_never_panic() {
+fn non_text_bytes_are_printed_without_a_panic() {
     for format in Format::ALL {
         for bytes in [&b"\xff\xfe\x00\x80\n\xff"[..], b"\0\0\0\0", b"\n\n\n", b"", b"\"\n", b"<\n[pid\n(\n"] {
             if let Err(error) = read(bytes, format) {
@@ -290,7 +290,7 @@ fn bytes_that_are_not_text_are_shown_and_never_panic() {
 }
 
 #[test]
-fn a_last_line_or_record_that_was_cut_off_is_left_out_and_counted() {
+fn a_truncated_last_line_or_record_is_skipped_and_counted() {
     let input = Cursor::new(b"1,R,0,4096,5\n2,W,40".to_vec());
     let mut import =
         import::from_reader(input, "log", Some(Format::Alibaba), &Options::default()).expect("it opens");
@@ -308,7 +308,7 @@ fn a_last_line_or_record_that_was_cut_off_is_left_out_and_counted() {
 }
 
 #[test]
-fn a_bad_line_among_good_ones_is_an_error_of_the_format_that_the_others_have() {
+fn a_bad_line_among_good_ones_is_an_error_of_their_format() {
     let text = "1,R,0,4096,5\n2,W,-4096,4096,6\n1,R,0,4096,7\n";
     let import = import::from_reader(Cursor::new(text), "x", None, &Options::default()).expect("Alibaba's");
     let error = records(import).expect_err("a negative offset").to_string();
@@ -328,7 +328,7 @@ fn headers_of_publishers_are_skipped_once() {
 }
 
 #[test]
-fn an_unknown_format_is_refused_with_the_names_of_the_known() {
+fn an_unknown_format_is_rejected_with_the_known_names() {
     for (text, message) in
         [("", "x: the file is empty (say which of csv, bwt, fio, "), ("once upon\n", "x: the format")]
     {
@@ -339,7 +339,7 @@ fn an_unknown_format_is_refused_with_the_names_of_the_known() {
 }
 
 #[test]
-fn a_missing_file_and_a_folder_are_said_by_name() {
+fn a_missing_file_and_a_directory_are_reported_by_name() {
     for place in ["nowhere.csv", ""] {
         let path = samples().join(place);
         let error = import::open(&path, None, &Options::default()).expect_err("no trace").to_string();

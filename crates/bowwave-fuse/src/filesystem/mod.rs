@@ -292,7 +292,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         reply: ReplyEmpty,
     ) {
         // The end of the mount waits for this close from now on.
-        let closing = self.operations.closing_begins();
+        let closing = self.operations.begin_close();
         self.run(move |operations| {
             operations.release(handle.0);
             drop(closing);

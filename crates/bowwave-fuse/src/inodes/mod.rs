@@ -192,7 +192,7 @@ impl Inodes {
 
     /// Whether the attributes of a name, requested when it had `since` changes, predate a change of
     /// ours.
-    pub(crate) fn is_outrun(&self, parent: u64, name: &OsStr, entry: &Entry, since: u64) -> bool {
+    pub(crate) fn is_overtaken(&self, parent: u64, name: &OsStr, entry: &Entry, since: u64) -> bool {
         let table = self.lock();
         let node = table.child(parent, name).and_then(|number| table.nodes.get(&number));
         node.is_some_and(|node| node.changes != since && !is_same(Some(node), entry))
@@ -286,7 +286,7 @@ impl Inodes {
     }
 
     /// Takes the name from an inode whose object has changed.
-    pub(crate) fn outdate(&self, number: u64) {
+    pub(crate) fn unbind_changed(&self, number: u64) {
         let mut table = self.lock();
         // A file system's file stays the same file when its content changes.
         if table.nodes.get(&number).is_some_and(|node| node.key.is_none()) {
@@ -296,7 +296,7 @@ impl Inodes {
 
     /// A name is about to be removed at the store. If it is the file's last one, the store may
     /// reuse the file's number before the removal returns, and a lookup in another directory may
-    /// find the new file. So the number no longer identifies this inode. [`cancel_remove`](Self::stays)
+    /// find the new file. So the number no longer identifies this inode. [`cancel_remove`](Self::cancel_remove)
     /// reverts this if the removal fails.
     pub(crate) fn begin_remove(&self, parent: u64, name: &OsStr) -> Option<u64> {
         let mut table = self.lock();
@@ -308,7 +308,7 @@ impl Inodes {
         Some(number)
     }
 
-    /// Reverts [`begin_remove`](Self::goes): the file still exists.
+    /// Reverts [`begin_remove`](Self::begin_remove): the file still exists.
     pub(crate) fn cancel_remove(&self, number: u64) {
         self.lock().restore_key(number);
     }
@@ -319,14 +319,14 @@ impl Inodes {
     }
 
     /// Whether two names are known to be links to one file: a rename then leaves both.
-    pub(crate) fn are_one(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
-        self.lock().are_one(one, other)
+    pub(crate) fn are_links(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
+        self.lock().are_links(one, other)
     }
 
     /// Records a rename, which replaced any entry at the new name.
     pub(crate) fn renamed(&self, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let mut table = self.lock();
-        if table.are_one(from, to) {
+        if table.are_links(from, to) {
             return;
         }
         let moved = table.child(from.0, from.1);

@@ -113,7 +113,7 @@ impl Table {
     }
 
     /// Whether two names lead to one inode.
-    pub(super) fn are_one(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
+    pub(super) fn are_links(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
         let number = self.child(one.0, one.1);
         number.is_some() && number == self.child(other.0, other.1)
     }

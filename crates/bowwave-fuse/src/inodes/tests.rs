@@ -64,7 +64,7 @@ fn count(inodes: &Inodes) -> usize {
 }
 
 #[test]
-fn an_inode_lives_from_its_first_look_up_to_its_last_forget() {
+fn an_inode_lives_from_first_lookup_to_last_forget() {
     let inodes = inodes();
     let directory = lookup(&inodes, ROOT, "a", &entry(EntryKind::Directory, 0, 5));
     let file = entry(EntryKind::File, 10, 5);
@@ -90,7 +90,7 @@ fn a_directory_stays_until_its_entries_are_forgotten() {
 }
 
 #[test]
-fn a_changed_object_gets_a_new_inode_and_the_old_one_lives_on() {
+fn a_changed_object_gets_a_new_inode_and_the_old_one_stays() {
     let inodes = inodes();
     let old = lookup(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
     for changed in [entry(EntryKind::File, 11, 5), entry(EntryKind::File, 11, 9)] {
@@ -116,7 +116,7 @@ fn an_open_of_another_identity_unbinds_the_name() {
 }
 
 #[test]
-fn an_object_that_we_write_keeps_its_inode() {
+fn an_object_written_through_the_mount_keeps_its_inode() {
     let inodes = inodes();
     let number = lookup(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
     let writing = Opening { writes: true, ..opening("one", 1, 10) };
@@ -131,7 +131,7 @@ fn an_object_that_we_write_keeps_its_inode() {
 }
 
 #[test]
-fn the_published_version_of_an_object_that_is_written_is_kept_apart() {
+fn the_published_version_of_an_object_being_written_is_not_cached() {
     let inodes = inodes();
     let number = lookup(&inodes, ROOT, "x", &entry(EntryKind::File, 10, 5));
     let writing = Opening { writes: true, ..opening("two", 2, 0) };
@@ -146,7 +146,7 @@ fn the_published_version_of_an_object_that_is_written_is_kept_apart() {
 }
 
 #[test]
-fn an_object_is_what_its_last_writer_has_left_from_the_moment_that_it_is_not_counted_any_more() {
+fn an_object_has_its_last_writers_state_once_that_is_closed() {
     let inodes = inodes();
     let number = lookup(&inodes, ROOT, "x", &entry(EntryKind::File, 0, 5));
     let writing = |size| Opening { writes: true, ..opening("new", 1, size) };
@@ -159,7 +159,7 @@ fn an_object_is_what_its_last_writer_has_left_from_the_moment_that_it_is_not_cou
 }
 
 #[test]
-fn what_was_found_before_a_change_of_ours_is_no_change_of_others() {
+fn a_response_from_before_our_change_is_not_a_change_from_outside() {
     let inodes = inodes();
     let (name, old) = (OsStr::new("x"), entry(EntryKind::File, 10, 5));
     let number = lookup(&inodes, ROOT, "x", &old);
@@ -168,15 +168,15 @@ fn what_was_found_before_a_change_of_ours_is_no_change_of_others() {
     // A write starts and ends between a reader's open and its comparison; the same for a stat.
     let writer = Opening { writes: true, ..opening("old", 2, 10) };
     assert_eq!(inodes.opened(number, &writer, before), Opened::Same);
-    assert!(!inodes.is_outrun(ROOT, name, &old, before), "as it is");
+    assert!(!inodes.is_overtaken(ROOT, name, &old, before), "as it is");
     let left = inodes.closed(number, || Opening { writes: true, ..opening("new", 2, 30) }).expect("the last");
     assert_eq!(inodes.opened(number, &reader, before), Opened::Again);
     assert_eq!(inodes.refresh(number, &old, before), Described::Again);
-    assert!(inodes.is_outrun(ROOT, name, &old, before));
+    assert!(inodes.is_overtaken(ROOT, name, &old, before));
     assert_eq!(inodes.peek(ROOT, name), Some(number), "it has kept its name");
     // Requested again.
     assert_eq!(open(&inodes, number, &opening("new", 3, 30)), Opened::Same);
-    assert!(!inodes.is_outrun(ROOT, name, &entry(EntryKind::File, 30, 9), left));
+    assert!(!inodes.is_overtaken(ROOT, name, &entry(EntryKind::File, 30, 9), left));
     // A late response does not describe the current object.
     inodes.settle(number, old.clone(), before);
     assert_eq!(inodes.last(number).expect("known").size, 30);
@@ -216,7 +216,7 @@ fn renaming_a_directory_renames_everything_below_it() {
 }
 
 #[test]
-fn what_a_rename_replaces_has_no_name_left_and_two_names_of_one_file_stay() {
+fn a_rename_unlinks_its_target_but_keeps_links_to_one_file() {
     let inodes = file_system();
     lookup(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
     lookup(&inodes, ROOT, "b", &keyed(EntryKind::File, 21, 1));
@@ -230,7 +230,7 @@ fn what_a_rename_replaces_has_no_name_left_and_two_names_of_one_file_stay() {
 }
 
 #[test]
-fn exchanged_names_lead_to_each_others_files() {
+fn exchanged_names_swap_their_files() {
     let inodes = file_system();
     lookup(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
     let inner = lookup(&inodes, 10, "f", &keyed(EntryKind::File, 21, 1));
@@ -240,7 +240,7 @@ fn exchanged_names_lead_to_each_others_files() {
 }
 
 #[test]
-fn a_number_that_comes_back_while_the_kernel_knows_its_old_file_is_shown_and_not_used() {
+fn a_number_reused_while_the_kernel_knows_the_old_file_is_only_shown() {
     let inodes = file_system();
     lookup(&inodes, ROOT, "a", &keyed(EntryKind::File, 20, 1));
     inodes.removed(ROOT, OsStr::new("a"));
@@ -257,7 +257,7 @@ fn a_number_that_comes_back_while_the_kernel_knows_its_old_file_is_shown_and_not
 }
 
 #[test]
-fn a_number_that_comes_back_before_the_removal_of_its_old_file_is_noted_is_another_file() {
+fn a_number_reused_before_the_removal_is_recorded_is_a_new_file() {
     let inodes = file_system();
     let name = OsStr::new("x");
     let old = lookup(&inodes, ROOT, "x", &keyed(EntryKind::File, 20, 1));
@@ -282,7 +282,7 @@ fn a_number_that_comes_back_before_the_removal_of_its_old_file_is_noted_is_anoth
 }
 
 #[test]
-fn files_of_another_device_and_the_roots_number_are_told_apart() {
+fn files_of_another_device_and_the_roots_number_do_not_collide() {
     let inodes = file_system();
     let mut mounted = keyed(EntryKind::File, 10, 1);
     if let Some(unix) = &mut mounted.unix {
@@ -294,7 +294,7 @@ fn files_of_another_device_and_the_roots_number_are_told_apart() {
 }
 
 #[test]
-fn a_file_changed_by_others_is_the_same_file_with_other_bytes() {
+fn a_file_changed_from_outside_keeps_its_inode() {
     let inodes = file_system();
     let file = Entry { size: 10, ..keyed(EntryKind::File, 20, 1) };
     let number = lookup(&inodes, ROOT, "a", &file);

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::{Errno, FileAttr, INodeNo};
 
-use super::data::OUTRUN_MAX;
+use super::data::OVERTAKEN_MAX;
 use super::{Open, Operations};
 use crate::inodes::Described;
 use crate::options::Metadata;
@@ -31,7 +31,7 @@ impl<T: Tree> Operations<T> {
     /// Requests the attributes of an inode from the store. ESTALE if the path now leads to another
     /// object: the kernel then looks the path up again.
     pub(crate) fn attributes(&self, inode: u64) -> Result<FileAttr, Errno> {
-        for _ in 0..OUTRUN_MAX {
+        for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
             if let Some(entry) = self.attributes_of_open(inode, since)? {
                 return Ok(self.shown_as(inode, &entry));
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn privileges_are_what_linux_takes_away_at_a_write() {
+    fn writes_clear_the_same_privileges_as_linux() {
         for (before, of_group, after) in [
             (0o644, true, 0o644),
             (0o4755, true, 0o755),

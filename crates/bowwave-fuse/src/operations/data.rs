@@ -71,7 +71,7 @@ impl<T: Tree> Operations<T> {
     /// comparison.
     fn open_current(&self, inode: u64, how: Open) -> Result<(OpenHandle<T::File>, Pages), Errno> {
         let writes = how.writes;
-        for _ in 0..OUTRUN_MAX {
+        for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
             let (path, guard) = self.path(inode).map_err(|_| Errno::ESTALE)?;
             let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
@@ -115,9 +115,9 @@ impl<T: Tree> Operations<T> {
             Err(error) => {
                 // A reader of an older published version says nothing about the current version.
                 let is_current = || self.inodes.is_current(open.inode, open.file.version());
-                let is_over = matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt);
-                if is_over && !open.apart && is_current() {
-                    self.inodes.outdate(open.inode);
+                let is_finished = matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt);
+                if is_finished && !open.apart && is_current() {
+                    self.inodes.unbind_changed(open.inode);
                 }
                 reply(Err(self.fail(&open.path, &error)));
             }
@@ -154,7 +154,7 @@ impl<T: Tree> Operations<T> {
             return Ok(());
         }
         self.note_change();
-        if !open.closing.is_meant(process) {
+        if !open.closing.publishes(process) {
             return Ok(());
         }
         self.hand_over(&open, OpenFile::flush)?;
@@ -343,7 +343,7 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// Maximum retries of an open or stat that our own changes overtook. Each retry means that another
 /// writer has opened or closed the file.
-pub(super) const OUTRUN_MAX: u32 = 100;
+pub(super) const OVERTAKEN_MAX: u32 = 100;
 
 /// Chunk size of a copy in bytes: one reply buffer.
 const COPY_PART_BYTES: u64 = 1 << 20;

@@ -35,7 +35,7 @@ use crate::order::{NamesGuard, Order};
 use crate::stamps::Stamps;
 use crate::tree::{OpenFile, Tree};
 
-use data::OUTRUN_MAX;
+use data::OVERTAKEN_MAX;
 use directories::DirectoryHandle;
 use objects::{Closing, Closings};
 
@@ -51,7 +51,7 @@ pub(crate) struct Operations<T: Tree> {
     defaults: Defaults,
     listener: Listener,
     /// Whether the listener has been told of a file with indistinguishable versions.
-    cautioned: AtomicBool,
+    warned: AtomicBool,
     stamps: Stamps,
     pub(crate) deferred: Deferred,
     closings: Closings,
@@ -113,7 +113,7 @@ impl<T: Tree> Operations<T> {
             directories: Handles::new(),
             defaults,
             listener,
-            cautioned: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             stamps: Stamps::default(),
             deferred: Deferred::default(),
             closings: Closings::default(),
@@ -134,13 +134,13 @@ impl<T: Tree> Operations<T> {
     /// Looks up a name in a directory and counts a lookup.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Found, Errno> {
         let _guard = self.order.lookup(parent);
-        let mut tries = OUTRUN_MAX;
+        let mut tries = OVERTAKEN_MAX;
         loop {
             let since = self.inodes.changes_at(parent, name);
             let path = self.child(parent, name)?;
             let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
             tries -= 1;
-            if tries == 0 || !self.inodes.is_outrun(parent, name, &entry, since) {
+            if tries == 0 || !self.inodes.is_overtaken(parent, name, &entry, since) {
                 return self.remember(parent, name, &entry);
             }
         }
@@ -210,7 +210,7 @@ impl<T: Tree> Operations<T> {
     /// Reports once that the store cannot distinguish versions of its files.
     fn caution(&self, path: &Path, identity: &Identity) {
         let Some(what) = identity.weakness().filter(|_| self.options.caution) else { return };
-        if self.cautioned.swap(true, Ordering::Relaxed) {
+        if self.warned.swap(true, Ordering::Relaxed) {
             return;
         }
         (self.listener)(path, Told::Unversioned(what));

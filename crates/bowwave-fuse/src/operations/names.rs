@@ -172,7 +172,7 @@ impl<T: Tree> Operations<T> {
             Some(_) => self.order.change_both(from.0, to.0),
         };
         let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
-        let replaces = how == Rename::Replace && !self.inodes.are_one(from, to);
+        let replaces = how == Rename::Replace && !self.inodes.are_links(from, to);
         let going = replaces.then(|| self.inodes.begin_remove(to.0, to.1)).flatten();
         // The copy of the rename stores the attributes too.
         let one_at_a_time = self.deferred.lock_sending();

@@ -36,7 +36,7 @@ pub(super) struct Closing {
 
 impl Closing {
     /// Whether a close by this process or thread publishes.
-    pub(super) fn is_meant(&self, process: u32) -> bool {
+    pub(super) fn publishes(&self, process: u32) -> bool {
         self.seen.store(true, Ordering::Relaxed);
         self.opener == 0
             || process == 0
@@ -57,7 +57,7 @@ impl Closing {
     /// Whether no further writes are expected: a descriptor was closed, nothing was written since,
     /// and the opening process has no other one. This is the case when only a child process has
     /// closed its copy.
-    fn is_over(&self, inode: u64) -> bool {
+    fn is_finished(&self, inode: u64) -> bool {
         let may_write =
             || self.opener != 0 && descriptors::can_write(self.opener, inode, true).unwrap_or(false);
         self.seen.load(Ordering::Relaxed) && !may_write()
@@ -83,12 +83,12 @@ struct Shared {
 
 /// A close in progress, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct BeingClosed(Arc<Shared>);
+pub(crate) struct CloseInProgress(Arc<Shared>);
 
 impl Closings {
-    fn begins(&self) -> BeingClosed {
+    fn begin(&self) -> CloseInProgress {
         *self.shared.lock() += 1;
-        BeingClosed(Arc::clone(&self.shared))
+        CloseInProgress(Arc::clone(&self.shared))
     }
 
     /// Waits until no close is in progress.
@@ -106,7 +106,7 @@ impl Shared {
     }
 }
 
-impl Drop for BeingClosed {
+impl Drop for CloseInProgress {
     fn drop(&mut self) {
         *self.0.lock() -= 1;
         self.0.none.notify_all();
@@ -168,8 +168,8 @@ impl<T: Tree> Operations<T> {
     }
 
     /// A close begins.
-    pub(crate) fn closing_begins(&self) -> BeingClosed {
-        self.closings.begins()
+    pub(crate) fn begin_close(&self) -> CloseInProgress {
+        self.closings.begin()
     }
 
     /// Publishes an object after its last descriptor was closed.
@@ -191,7 +191,7 @@ impl<T: Tree> Operations<T> {
         }
         self.closings.wait();
         for open in self.files.all() {
-            if open.writes && open.closing.is_over(self.inodes.shown(open.inode)) {
+            if open.writes && open.closing.is_finished(self.inodes.shown(open.inode)) {
                 let _told_to_the_log = self.end_writing(&open);
             }
         }
@@ -216,23 +216,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closing_counts_from_the_opener_and_from_others_once_it_is_gone() {
+    fn a_close_counts_from_the_opener_or_after_its_exit() {
         let ours = std::process::id();
         let closing = Closing { opener: ours, ..Closing::default() };
-        assert!(closing.is_meant(ours) && closing.is_meant(0));
+        assert!(closing.publishes(ours) && closing.publishes(0));
         let thread = fs::read_link("/proc/thread-self").expect("Linux has it");
         let thread = thread.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
-        assert!(closing.is_meant(thread), "a thread of it");
-        assert!(!closing.is_meant(1), "another, while it lives");
+        assert!(closing.publishes(thread), "a thread of it");
+        assert!(!closing.publishes(1), "another, while it lives");
         // Process IDs do not reach this value.
-        assert!(Closing { opener: 1 << 30, ..Closing::default() }.is_meant(1));
-        assert!(Closing::default().is_meant(1));
+        assert!(Closing { opener: 1 << 30, ..Closing::default() }.publishes(1));
+        assert!(Closing::default().publishes(1));
     }
 
     #[test]
-    fn the_end_waits_for_what_is_being_closed() {
+    fn the_end_waits_for_closes_in_progress() {
         let closings = Closings::default();
-        let being_closed = closings.begins();
+        let being_closed = closings.begin();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| closings.wait());
             assert!(!waits.is_finished());

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_that_meet_are_one() {
+    fn adjacent_parts_merge() {
         let mut parts = vec![8..12, 0..4];
         assert!(!covers(&mut parts, &(0..12)));
         parts.push(3..8);

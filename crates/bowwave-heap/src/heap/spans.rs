@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_never_overlap_are_aligned_and_all_can_be_had_again() {
+    fn pieces_are_disjoint_aligned_and_reusable() {
         let mut state = 0x5EED_u64;
         let mut random = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_used_since_its_span_was_cleared_holds_zeros() {
+    fn unused_slots_of_a_cleared_span_are_zero() {
         let mut spans = Spans::new(2);
         let first = spans.take(PIECE_MAX, 16).expect("room");
         let second = spans.take(PIECE_MAX, 16).expect("room");

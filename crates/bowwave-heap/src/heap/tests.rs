@@ -43,8 +43,8 @@ fn said(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn a_panic_within_a_call_for_memory_says_a_line_and_ends_the_process() {
-    let Some(output) = child("a_panic_within_a_call_for_memory_says_a_line_and_ends_the_process") else {
+fn a_panic_in_a_memory_call_prints_one_line_and_aborts() {
+    let Some(output) = child("a_panic_in_a_memory_call_prints_one_line_and_aborts") else {
         serve_from(1 << 20);
         PANICS.store(Place::Work as u8, Ordering::Relaxed);
         // SAFETY: any size.
@@ -61,8 +61,8 @@ fn a_panic_within_a_call_for_memory_says_a_line_and_ends_the_process() {
 }
 
 #[test]
-fn a_panic_while_the_swap_is_set_up_leaves_the_program_the_memory_that_there_is() {
-    let name = "a_panic_while_the_swap_is_set_up_leaves_the_program_the_memory_that_there_is";
+fn a_panic_during_setup_leaves_the_program_without_a_swap() {
+    let name = "a_panic_during_setup_leaves_the_program_without_a_swap";
     let Some(output) = child(name) else {
         serve_from(1 << 20);
         PANICS.store(Place::Start as u8, Ordering::Relaxed);

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_lie_side_by_side_and_come_back() {
+    fn runs_are_adjacent_and_reusable() {
         let buffers = Buffers::new(128, 0).expect("memory");
         let mut leases: Vec<Lease> = (0..4).map(|_| buffers.lend(32, false).expect("room")).collect();
         assert!(buffers.lend(1, true).is_none());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_for_demand() {
+    fn reserved_pages_are_for_demand() {
         let buffers = Buffers::new(64, 16).expect("memory");
         let ahead = buffers.lend(64, false).expect("room");
         assert_eq!(ahead.pages(), 48);

@@ -18,7 +18,7 @@ use bowwave_core::{PageIndex, PageRange};
 
 use super::memory::Pages;
 use super::queue::now;
-use super::swap::{ACTIONS_KEPT, Aborts, Shared, State, insist};
+use super::swap::{ACTIONS_KEPT, Aborts, Shared, State, retry_forever};
 use crate::error::{Error, Result};
 
 /// Queued reclaim work.
@@ -34,7 +34,7 @@ pub(super) struct Reclaim {
     added: u64,
     done: u64,
     /// Threads that wait for completion.
-    awaited: u32,
+    waiters: u32,
     /// Whether the thread is idle.
     idle: bool,
     stopping: bool,
@@ -111,12 +111,12 @@ impl Reclaim {
     /// Records completed actions. Returns whether threads wait for them.
     fn complete(&mut self, count: u64) -> bool {
         self.done += count;
-        self.awaited > 0
+        self.waiters > 0
     }
 }
 
 /// A batch of work that runs outside the lock.
-enum Piece {
+enum Batch {
     /// Pages to unmap, and their places.
     Unmap(Vec<(RegionId, PageRange)>, Vec<Pages>),
     /// Pages to write, and the place of each.
@@ -128,13 +128,13 @@ enum Piece {
 
 impl State {
     /// The next batch; frees memory immediately. `None` if there is no work.
-    fn next_piece(&mut self, shared: &Shared) -> Option<Piece> {
+    fn next_batch(&mut self, shared: &Shared) -> Option<Batch> {
         if self.reclaim.stopping {
-            return Some(Piece::Stop);
+            return Some(Batch::Stop);
         }
         if self.reclaim.dropping > 0 && (self.reclaim.dropping >= DROPS || self.reclaim.todo.is_empty()) {
-            self.reclaim.free(DROPS, |run| insist(|| shared.memory.free(&run)));
-            return Some(Piece::Nothing);
+            self.reclaim.free(DROPS, |run| retry_forever(|| shared.memory.free(&run)));
+            return Some(Batch::Nothing);
         }
         let Some(action) = self.reclaim.todo.pop_front() else {
             // Release the memory that the actions of a removed region took.
@@ -153,18 +153,18 @@ impl State {
                     ranges.push((region, pages));
                     places.push(self.pages(region, pages));
                 }
-                Some(Piece::Unmap(ranges, places))
+                Some(Batch::Unmap(ranges, places))
             }
             PagerAction::Write(write) => {
                 let places = write.pages.iter().map(|&id| self.place(id)).collect();
-                Some(Piece::Write(write, places))
+                Some(Batch::Write(write, places))
             }
             PagerAction::Retired { region } => {
                 self.retired(shared, region);
                 if self.reclaim.complete(1) {
                     shared.wakeup.notify_all();
                 }
-                Some(Piece::Nothing)
+                Some(Batch::Nothing)
             }
             action => unreachable!("{action:?} is done at once"),
         }
@@ -173,15 +173,15 @@ impl State {
     /// Reports unmapped pages in order, and whether each was written.
     fn unmapped(&mut self, ranges: &[(RegionId, PageRange)], written: &[bool]) {
         let mut written = written.iter();
-        let mut soiled = Vec::new();
+        let mut dirty = Vec::new();
         for &(region, range) in ranges {
-            soiled.clear();
+            dirty.clear();
             for page in range.start.0..range.end.0 {
                 if written.next() == Some(&true) {
-                    soiled.push(PageIndex(page));
+                    dirty.push(PageIndex(page));
                 }
             }
-            self.pager.unmapped(now(), region, range, Some(&soiled), &mut self.out);
+            self.pager.unmapped(now(), region, range, Some(&dirty), &mut self.out);
         }
     }
 }
@@ -191,11 +191,11 @@ impl Shared {
     pub(super) fn wait_for_reclaim(&self) {
         let mut state = self.lock();
         let all = state.reclaim.added;
-        state.reclaim.awaited += 1;
+        state.reclaim.waiters += 1;
         while state.reclaim.done < all {
             state = self.wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.reclaim.awaited -= 1;
+        state.reclaim.waiters -= 1;
     }
 
     /// Runs reclaim until it is stopped.
@@ -204,9 +204,9 @@ impl Shared {
         let mut written = Vec::new();
         loop {
             let mut state = self.lock();
-            let piece = loop {
-                if let Some(piece) = state.next_piece(self) {
-                    break piece;
+            let batch = loop {
+                if let Some(batch) = state.next_batch(self) {
+                    break batch;
                 }
                 state.reclaim.idle = true;
                 state = match self.queue.patience() {
@@ -223,17 +223,17 @@ impl Shared {
                 state.reclaim.idle = false;
             };
             drop(state);
-            let awaited = match piece {
-                Piece::Stop => return,
-                Piece::Nothing => false,
-                Piece::Unmap(ranges, places) => {
-                    insist(|| self.memory.unmap(&places, &mut written));
+            let waiters = match batch {
+                Batch::Stop => return,
+                Batch::Nothing => false,
+                Batch::Unmap(ranges, places) => {
+                    retry_forever(|| self.memory.unmap(&places, &mut written));
                     self.step(|state| {
                         state.unmapped(&ranges, &written);
                         state.reclaim.complete(ranges.len() as u64)
                     })
                 }
-                Piece::Write(write, places) => {
+                Batch::Write(write, places) => {
                     let loaded = self.load(&write, &places);
                     self.step(|state| {
                         state.start_write(self, write, loaded);
@@ -241,7 +241,7 @@ impl Shared {
                     })
                 }
             };
-            if awaited {
+            if waiters {
                 self.wakeup.notify_all();
             }
             self.yield_lock();
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_are_given_back_join_and_are_cut_and_nothing_is_given_back_twice() {
+    fn queued_runs_merge_split_and_are_freed_once() {
         let mut reclaim = Reclaim::default();
         for pages in [10..12, 14..20, 12..14, 30..31] {
             reclaim.add_drops(&pages);

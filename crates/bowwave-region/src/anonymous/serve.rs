@@ -69,7 +69,7 @@ fn serve(shared: &Shared, stop: &OwnedFd, may_wait: MayWait) {
             return;
         }
         if !ready[2].revents().is_empty() {
-            shared.heed();
+            shared.reset_earlier();
         }
         shared.expire();
         shared.memory.receive(&mut touches).expect("a userfaultfd is readable while it is open");

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_taken_once_aligned_and_joined_again() {
+    fn ranges_are_allocated_once_aligned_and_merged() {
         let mut space = Space::new(4096);
         let small = space.take(3).expect("room");
         let large = space.take(600).expect("room");

@@ -172,7 +172,7 @@ impl Shared {
     }
 
     /// As `step`, and waits for the resulting reclaim: pages to be evicted are then unreachable.
-    fn step_through(&self, pages: Option<&Pages>, change: impl FnOnce(&mut State)) {
+    fn step_and_wait(&self, pages: Option<&Pages>, change: impl FnOnce(&mut State)) {
         self.step(change);
         if let Some(pages) = pages {
             self.lock().drop_now(self, pages);
@@ -203,7 +203,7 @@ impl Shared {
     }
 
     /// Resets [`earlier`](Self::earlier). The caller then reads its patience again.
-    pub(super) fn heed(&self) {
+    pub(super) fn reset_earlier(&self) {
         let _nothing_if_another_has = rustix::io::read(&self.earlier, &mut [0; 8]);
     }
 
@@ -240,7 +240,7 @@ impl Shared {
 
     pub(super) fn remove_region(&self, region: RegionId) {
         let pages = self.lock().regions.get(&region).cloned();
-        self.step_through(pages.as_ref(), |state| {
+        self.step_and_wait(pages.as_ref(), |state| {
             state.pager.remove_region(now(), region, &mut state.out);
         });
     }
@@ -255,7 +255,7 @@ impl Shared {
         while !rest.is_empty() {
             let piece = rest.clip(PageIndex(rest.start.0.saturating_add(ACTIONS_KEPT as u64)));
             let place = self.lock().pages(region, piece);
-            self.step_through(Some(&place), |state| {
+            self.step_and_wait(Some(&place), |state| {
                 state.pager.advise(now(), region, piece, advice, &mut state.out);
             });
             rest.start = piece.end;
@@ -375,7 +375,7 @@ impl State {
         if let Some(cause) = shared.failed.lock().unwrap_or_else(PoisonError::into_inner).get(&page) {
             report(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
         }
-        insist(|| shared.memory.poison(&(page..page + 1)));
+        retry_forever(|| shared.memory.poison(&(page..page + 1)));
         self.wake(shared, page);
     }
 
@@ -407,7 +407,7 @@ impl State {
                 PagerAction::Zero { region, pages, .. } => {
                     let pages = self.pages(region, pages);
                     self.free_frames_for(shared, &pages);
-                    insist(|| shared.memory.zero(&pages));
+                    retry_forever(|| shared.memory.zero(&pages));
                 }
                 PagerAction::Map { region, pages, .. } => self.map(shared, region, pages),
                 PagerAction::Wake { waiter: Waiter(page), result } => match result {
@@ -423,7 +423,7 @@ impl State {
                     let pages = self.pages(region, pages);
                     self.staged.forget(&pages);
                     self.reclaim.add_drops(&pages);
-                    self.reclaim.free_excess(|run| insist(|| shared.memory.free(&run)));
+                    self.reclaim.free_excess(|run| retry_forever(|| shared.memory.free(&run)));
                 }
                 PagerAction::Unmap { .. } | PagerAction::Write(_) | PagerAction::Retired { .. } => {
                     self.reclaim.push(action);
@@ -446,12 +446,12 @@ impl State {
     /// Prepares pages to become resident: frees their old content first, and as many pages besides.
     pub(super) fn free_frames_for(&mut self, shared: &Shared, pages: &Pages) {
         self.drop_now(shared, pages);
-        self.reclaim.free(pages.end - pages.start, |run| insist(|| shared.memory.free(&run)));
+        self.reclaim.free(pages.end - pages.start, |run| retry_forever(|| shared.memory.free(&run)));
     }
 
     /// Frees those of these pages that are queued to be freed.
     pub(super) fn drop_now(&mut self, shared: &Shared, pages: &Pages) {
-        self.reclaim.free_of(pages, |run| insist(|| shared.memory.free(&run)));
+        self.reclaim.free_of(pages, |run| retry_forever(|| shared.memory.free(&run)));
     }
 
     /// The place of a region's pages.
@@ -479,7 +479,7 @@ impl State {
         // All of it is freed now, and must not be freed later under another region.
         self.reclaim.free_of(&pages, |_| {});
         // Including the markers of poisoned pages.
-        insist(|| shared.memory.clear(&pages));
+        retry_forever(|| shared.memory.clear(&pages));
         self.space.give(&pages);
         self.free_ids.push(region);
     }
@@ -513,7 +513,7 @@ impl Drop for Aborts {
 }
 
 /// Retries until it works: the only failure is lack of kernel memory, and no step may be skipped.
-pub(super) fn insist(mut work: impl FnMut() -> io::Result<()>) {
+pub(super) fn retry_forever(mut work: impl FnMut() -> io::Result<()>) {
     let mut tries = 0u64;
     while let Err(error) = work() {
         if tries.is_multiple_of(REPORT_EACH) {

@@ -12,7 +12,7 @@ use bowwave_core::{PageCount, PageIndex, PageRange, Urgency};
 use super::buffers::{Lease, RUN_MAX};
 use super::memory::Pages;
 use super::queue::{Ends, Transfer, now};
-use super::swap::{Shared, State, insist};
+use super::swap::{Shared, State, retry_forever};
 use crate::uffd::SYSTEM_PAGE;
 
 /// Transfers in flight or waiting for buffers.
@@ -223,8 +223,8 @@ impl State {
                 let part = range.start..range.start + count;
                 match source {
                     // SAFETY: in the buffers of the completed read, which holds them until then.
-                    Some(source) => insist(|| unsafe { shared.memory.fill(&part, source, protected) }),
-                    None => insist(|| shared.memory.map(&part, protected)),
+                    Some(source) => retry_forever(|| unsafe { shared.memory.fill(&part, source, protected) }),
+                    None => retry_forever(|| shared.memory.map(&part, protected)),
                 }
                 range.start += count;
             }
@@ -265,7 +265,7 @@ impl State {
             if !source.is_null() {
                 // SAFETY: in a buffer of the transfer, which is alive.
                 let bytes = unsafe { std::slice::from_raw_parts(source, SYSTEM_PAGE) };
-                insist(|| shared.memory.store(page, bytes));
+                retry_forever(|| shared.memory.store(page, bytes));
             }
         }
     }
@@ -291,7 +291,7 @@ impl Shared {
         let mut bytes = lease.bytes_mut();
         for run in places[..pages].chunk_by(|one, next| one + 1 == *next) {
             let (these, rest) = bytes.split_at_mut(run.len() * SYSTEM_PAGE);
-            insist(|| self.memory.load(run[0], these));
+            retry_forever(|| self.memory.load(run[0], these));
             bytes = rest;
         }
         let mut zeroes = Vec::new();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn scattering_is_one_to_one() {
+    fn scatter_is_a_permutation() {
         for bound in [1, 2, 3, 100, 4096, 5000] {
             let scatter = Scatter::new(bound, &mut Random::new(bound));
             let mut seen: Vec<u64> = (0..bound).map(|number| scatter.of(number)).collect();

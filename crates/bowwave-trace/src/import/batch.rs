@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn times_begin_at_zero_and_never_run_back() {
+    fn times_begin_at_zero_and_are_monotonic() {
         let mut batch = Batch::new(false);
         for time in [100, 130, 90, 120, 140] {
             batch.push(access(time, b"a")).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_times_are_those_of_the_log() {
+    fn keep_times_preserves_the_logs_times() {
         let mut batch = Batch::new(true);
         batch.push(access(100, b"a")).unwrap();
         let mut record = Record::default();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_text_are_mended_and_counted() {
+    fn invalid_utf8_names_are_repaired_and_counted() {
         let mut batch = Batch::new(false);
         batch.push(access(0, b"a\xff")).unwrap();
         let mut record = Record::default();

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_make_names_up_to_the_largest() {
+    fn numbered_names_work_up_to_the_largest() {
         for number in [0, 7, 10, 1063, u64::MAX] {
             let name = format!("volume-{number}");
             assert_eq!(Numbered::new(b"volume-", number).bytes(), name.as_bytes());

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_data_that_is_cut_short_or_damaged_is_one_error() {
+    fn truncated_or_damaged_compressed_data_is_one_error() {
         for length in 5..PACKED.len() {
             let error = unpacked(&PACKED[..length]).expect_err("cut short");
             assert!(error.to_string().starts_with("x.zst: damaged zstd data"), "{length}: {error}");

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_ends_of_both_kinds_and_a_missing_one_are_taken_off() {
+    fn both_line_ends_and_a_missing_one_are_accepted() {
         let mut lines = Lines::new("\u{feff}a\r\n\nb".as_bytes());
         assert_eq!(lines.next_line().unwrap(), Some(&b"a"[..]));
         assert_eq!(lines.next_line().unwrap(), Some(&b""[..]));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_refused_at_the_bound() {
+    fn an_endless_line_is_rejected_at_the_limit() {
         let mut lines = Lines::new(io::BufReader::new(io::repeat(0)));
         assert!(matches!(lines.next_line(), Err(LineError::TooLong)));
         assert_eq!(lines.number(), 1);

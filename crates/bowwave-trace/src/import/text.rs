@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_digits_of_their_base_only() {
+    fn numbers_accept_only_digits_of_their_base() {
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(decimal(b"18446744073709551616"), None);
         assert_eq!(hexadecimal(b"0x9b4172"), Some(0x9b_4172));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_past_those_kept_are_counted() {
+    fn fields_beyond_the_limit_are_counted() {
         let (values, count) = fields::<2>(words(b"  a \t b c "));
         assert_eq!((values, count), ([&b"a"[..], b"b"], 3));
         assert_eq!(fields::<3>(columns(b"a, b,")).1, 3);

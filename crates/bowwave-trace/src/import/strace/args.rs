@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_parted_at_commas_of_the_outermost_level_only() {
+    fn arguments_are_split_at_top_level_commas() {
         let args = parse(r#"3, [{iov_base="a,)\"", iov_len=2}, {iov_base="", iov_len=9}], 2, 4096) = 11"#);
         assert_eq!((args.number(0), args.number(2), args.number(3)), (Some(3), Some(2), Some(4096)));
         assert_eq!(args.outcome, Some(Outcome { value: 11, path: None }));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_descriptors_are_read_with_all_that_may_stand_in_them() {
+    fn descriptor_paths_may_contain_special_characters() {
         let args = parse(r#"3</a, b) = 1>, "x", 1) = 4</c>(deleted) <0.000010>"#);
         assert_eq!(args.descriptor(0), Some(Descriptor { number: Some(3), path: Some(b"/a, b) = 1") }));
         assert_eq!(args.outcome, Some(Outcome { value: 4, path: Some(b"/c") }));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_in_names_are_undone() {
+    fn escapes_in_names_are_decoded() {
         let mut path = Vec::new();
         assert!(parse(r#""/a\n\"\\\303\244\x41\0\76"..., 5) = 0"#).path(0, &mut path));
         assert_eq!(path, b"/a\n\"\\\xc3\xa4A\0>");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_members_and_pointed_numbers_are_found() {
+    fn flags_members_and_in_out_numbers_are_parsed() {
         let args = parse("O_RDONLY|O_CLOEXEC, {st_mode=S_IFREG|0644, st_size=300000, ...}, [7] => [9]) = 0");
         assert!(args.has(0, "O_CLOEXEC") && !args.has(0, "O_CLO"));
         assert_eq!((args.member(1, "st_size"), args.member(1, "st_ino")), (Some(300_000), None));

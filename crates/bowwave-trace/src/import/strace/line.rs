@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn leaders_of_every_option_are_understood() {
+    fn line_prefixes_of_every_option_are_parsed() {
         let close = || Some(Body::Call { name: b"close", text: b"3) = 0" });
         for (line, pid, stamp) in [
             ("close(3) = 0", None, Stamp::None),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_every_kind_are_understood() {
+    fn bodies_of_every_kind_are_parsed() {
         for (line, body) in [
             ("5 read(3,  <unfinished ...>", Some(Body::Unfinished { name: b"read", text: b"3,  " })),
             ("5 <... read resumed>\"\", 1) = 0", Some(Body::Resumed { text: b"\"\", 1) = 0" })),

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_table_part_but_share_the_open_files_in_it() {
+    fn copied_tables_diverge_but_share_open_files() {
         let mut tables = Tables::default();
         tables.begin(1);
         tables.open(1, 3, file("a"), false);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_open_is_forgotten() {
+    fn unreferenced_open_files_are_dropped() {
         let mut tables = Tables::default();
         for round in 0..1000 {
             tables.begin(round);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_takes_over_its_process_keeps_what_it_was_doing() {
+    fn a_thread_that_replaces_its_process_keeps_its_pending_call() {
         let mut tables = Tables::default();
         tables.begin(1);
         tables.fork(1, 2, true);
