@@ -1,5 +1,5 @@
 //! Arguments from C: pointers, strings, buffers, numbers.
-#![allow(unsafe_code, reason = "follows pointers that C gives")]
+#![allow(unsafe_code, reason = "dereferences pointers from C")]
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
@@ -80,7 +80,7 @@ pub(crate) unsafe fn buffer<'a>(pointer: *mut c_void, len: usize) -> Result<&'a 
 /// `struct bowwave_range`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "the header has them")]
+#[allow(missing_docs, reason = "documented in the header")]
 pub struct GivenRange {
     pub offset: u64,
     pub len: u64,

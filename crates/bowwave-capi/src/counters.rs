@@ -1,5 +1,5 @@
 //! Counters.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ use crate::store::Store;
 /// `struct bowwave_counters`; the header documents the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "the header has them")]
+#[allow(missing_docs, reason = "documented in the header")]
 pub struct Counters {
     pub page_bytes: u64,
     pub frames: u64,
@@ -36,7 +36,7 @@ pub struct Counters {
 /// `struct bowwave_region_counters`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "the header has them")]
+#[allow(missing_docs, reason = "documented in the header")]
 pub struct RegionCounters {
     pub faults: u64,
     pub pages_mapped: u64,

@@ -1,5 +1,5 @@
 //! Errors: a return value that signals failure, and a message per thread.
-#![allow(unsafe_code, reason = "functions with names that C knows")]
+#![allow(unsafe_code, reason = "functions exported to C")]
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
 //! Open files.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,5 +1,5 @@
 //! Mapped files.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -1,5 +1,5 @@
 //! Stores and their caches.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::c_char;
 

@@ -1,5 +1,5 @@
 //! Memory that may be larger than memory.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +26,7 @@ pub struct Memory {
 /// `struct bowwave_swap_counters`; the header documents the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "the header has them")]
+#[allow(missing_docs, reason = "documented in the header")]
 pub struct SwapCounters {
     pub page_bytes: u64,
     pub frames: u64,

@@ -13,7 +13,7 @@ fn libraries() -> PathBuf {
 }
 
 /// Whether there is a compiler; prints a message otherwise.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn has(compiler: &str) -> bool {
     let has = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !has {

@@ -7,7 +7,7 @@
 //! offset: `u32`, `u32`, `u64`), followed by the data of a write. Each record is one `write(2)`: a
 //! complete record in LOG was served, and every acknowledged operation has its record.
 
-#![expect(clippy::print_stdout, reason = "says when the mount is ready")]
+#![expect(clippy::print_stdout, reason = "reports when the mount is ready")]
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -2,8 +2,8 @@
 //!
 //! The mount sends requests by path and records the responses in the table of inodes. Both must be
 //! one atomic step: recording a lookup response from before a rename after it would bring the old
-//! name back. So lookups share the lock of their directory, and a change of a name holds it alone. A
-//! move of a directory holds the whole tree alone, because it changes all paths below.
+//! name back. So lookups share the lock of their directory, and a change of a name holds it alone.
+//! A move of a directory holds the whole tree alone, because it changes all paths below.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -179,7 +179,7 @@ const CHILD_DIR: &str = "BOWWAVE_TEST_DIR";
 
 /// Not a test by itself: the test above runs it as a child process and kills it.
 #[test]
-#[expect(clippy::print_stdout, reason = "tells the parent")]
+#[expect(clippy::print_stdout, reason = "reports to the parent")]
 fn child_mounts_and_waits() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
     let mount = Mount::new(small(), Path::new(&dir), MountOptions::default()).expect("the parent checked");

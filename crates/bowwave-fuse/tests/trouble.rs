@@ -317,7 +317,7 @@ fn user_mounts() -> bool {
 
 /// Part of the test above, run as the user. Does nothing by itself.
 #[test]
-#[expect(clippy::print_stdout, reason = "what its parent looks for")]
+#[expect(clippy::print_stdout, reason = "read by its parent")]
 fn acts_of_a_user() {
     let (Some(source), Some(dir)) =
         (std::env::var_os("BOWWAVE_TEST_SOURCE"), std::env::var_os("BOWWAVE_TEST_DIR"))

@@ -1,7 +1,7 @@
 //! The swap of this process and the program's allocations in it.
 //!
 //! The lock protects only tables: swapped memory is never accessed under it.
-#![allow(unsafe_code, reason = "is memory")]
+#![allow(unsafe_code, reason = "provides memory")]
 
 mod large;
 mod spans;

@@ -19,7 +19,7 @@ fn library() -> PathBuf {
 
 /// Compiles the program. Returns `None` with a message without a compiler, or if the kernel's page
 /// faults cannot be served.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn program(into: &Path) -> Option<PathBuf> {
     if let Err(error) = Uffd::open(Scope::All, Delivery::Message) {
         println!("skipped: no userfaultfd that serves system calls here: {error}");

@@ -1,11 +1,11 @@
 //! The next definitions of interposed functions, mostly the C library's own.
-#![allow(unsafe_code, reason = "calls C functions that are found by name")]
+#![allow(unsafe_code, reason = "calls C functions looked up by name")]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Address of the next function called `name`; looked up once and cached in `cache`. Aborts if there
-/// is none, which cannot happen: the caller is linked against it.
+/// Address of the next function called `name`; looked up once and cached in `cache`. Aborts if
+/// there is none, which cannot happen: the caller is linked against it.
 pub fn find(cache: &AtomicUsize, name: &CStr) -> usize {
     let known = cache.load(Ordering::Relaxed);
     if known != 0 {
@@ -66,13 +66,13 @@ macro_rules! next_in_line {
         )*
 
         /// Cached addresses.
-        #[allow(non_upper_case_globals, reason = "by the functions' names")]
+        #[allow(non_upper_case_globals, reason = "named after the functions")]
         mod addresses {
             $(pub(super) static $name: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);)*
         }
 
         /// Symbol names.
-        #[allow(non_upper_case_globals, reason = "by the functions' names")]
+        #[allow(non_upper_case_globals, reason = "named after the functions")]
         mod names {
             use std::ffi::CStr;
             $(pub(super) const $name: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

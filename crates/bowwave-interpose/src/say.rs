@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Inside;
 
-/// Prints a message on standard error, at most [`SAID_MAX`] per process.
+/// Prints a message on standard error, at most 20 per process.
 pub fn say(text: &dyn fmt::Display) {
     static SAID: AtomicU32 = AtomicU32::new(0);
     let _inside = Inside::enter();

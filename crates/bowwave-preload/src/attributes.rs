@@ -43,7 +43,7 @@ pub(crate) fn of_entry(place: &Place, entry: &Entry) -> stat {
 }
 
 /// As `of_entry`, for `statx`.
-#[allow(unsafe_code, reason = "a structure of numbers")]
+#[allow(unsafe_code, reason = "zeroes a plain structure")]
 pub(crate) fn extended(attr: &stat) -> statx {
     // SAFETY: plain integers, for which zero is valid.
     let mut wide: statx = unsafe { std::mem::zeroed() };
@@ -75,13 +75,13 @@ pub(crate) fn number(place: &Place) -> u64 {
     hasher.finish() | 1
 }
 
-#[allow(unsafe_code, reason = "a structure of numbers")]
+#[allow(unsafe_code, reason = "zeroes a plain structure")]
 fn zeroed() -> stat {
     // SAFETY: plain integers, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
-#[allow(unsafe_code, reason = "asks the system who we are")]
+#[allow(unsafe_code, reason = "calls geteuid")]
 fn own() -> (u32, u32) {
     // SAFETY: no arguments, cannot fail.
     unsafe { (libc::geteuid(), libc::getegid()) }

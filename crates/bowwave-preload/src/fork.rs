@@ -1,6 +1,6 @@
 //! Fork support. A child has none of its parent's threads. It creates its own engine on first use,
 //! reopens files when it reads them, and recreates its parent's maps before `fork` returns.
-#![allow(unsafe_code, reason = "asks to be told of forks")]
+#![allow(unsafe_code, reason = "registers fork handlers")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

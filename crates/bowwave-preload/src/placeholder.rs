@@ -4,7 +4,7 @@
 //! bypass the C library fail instead of returning zeros. Its offset is the file's, so processes
 //! that share it (`dup`, `fork`, `exec`) also share the offset. Its content describes the file, for
 //! programs that inherit it.
-#![allow(unsafe_code, reason = "makes descriptors")]
+#![allow(unsafe_code, reason = "creates descriptors")]
 
 use std::ffi::{CString, OsStr, c_int, c_void};
 use std::fs;

@@ -14,7 +14,7 @@ fn library() -> PathBuf {
 }
 
 /// Compiles a test program; without a compiler prints a message and returns `None`.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn compile(source: &str, into: &Path) -> Option<PathBuf> {
     let program = into.join("program");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);

@@ -5,7 +5,7 @@
 //! `cargo bench -p bowwave-region --bench faults [-- floor|region|share]...` prints medians of
 //! interleaved rounds, with minimum and maximum.
 #![allow(unsafe_code, reason = "maps memory, catches signals")]
-#![allow(clippy::print_stdout, reason = "a table is what it is for")]
+#![allow(clippy::print_stdout, reason = "prints a table")]
 
 use std::hint::black_box;
 use std::io;

@@ -5,8 +5,8 @@
 //! a cgroup may limit; `tools/compare_swap.py` runs both. Options: `--memory`, `--spill-bytes`,
 //! `--sequential`, `--random` in bytes, `--writers`, `--seconds`, `--ahead` in pages,
 //! `--in-thread 1` for faults served by the faulting threads. Prints one line of JSON.
-#![allow(unsafe_code, reason = "maps memory, and threads write to it side by side")]
-#![allow(clippy::print_stdout, reason = "a line of figures is what it is for")]
+#![allow(unsafe_code, reason = "maps memory that threads write concurrently")]
+#![allow(clippy::print_stdout, reason = "prints a line of figures")]
 
 use std::collections::HashMap;
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! The kernel in the model. Pages are mapped in the real page table, but accesses are calls, and
 //! threads sleep where the model checker sees it.
-#![allow(unsafe_code, reason = "maps and unmaps memory, and looks at it")]
+#![allow(unsafe_code, reason = "maps, unmaps and reads memory")]
 
 use std::fs::File;
 use std::io;

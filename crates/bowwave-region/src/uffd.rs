@@ -121,8 +121,8 @@ impl Uffd {
     /// threads that sleep on them.
     ///
     /// # Errors
-    /// [`Partial`]: `EEXIST` at an existing page, `EAGAIN` if the address space is changing, `ENOENT` if the
-    /// range is not mapped or not registered.
+    /// [`Partial`]: `EEXIST` at an existing page, `EAGAIN` if the address space is changing,
+    /// `ENOENT` if the range is not mapped or not registered.
     ///
     /// # Safety
     /// `source` is valid for reads; `target` lies in a registered range of the caller, and no code

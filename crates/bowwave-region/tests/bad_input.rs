@@ -1,5 +1,5 @@
 //! Files that cannot be mapped: errors name cause and remedy, and other mappings continue.
-#![allow(unsafe_code, reason = "takes rights and room away from this process")]
+#![allow(unsafe_code, reason = "drops rights and resources of this process")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Files mapped into memory: each byte is right or an error is reported, whatever the budget, and
 //! no thread blocks forever.
-#![allow(unsafe_code, reason = "touches mapped memory, forks")]
+#![allow(unsafe_code, reason = "accesses mapped memory, forks")]
 
 use std::env;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! Regions whose faults are served by the faulting thread, by `SIGBUS`. `soak` checks every byte
 //! under pressure.
-#![allow(unsafe_code, reason = "touches mapped memory, handles signals")]
-#![allow(clippy::print_stderr, reason = "a child tells its parent how far it came")]
+#![allow(unsafe_code, reason = "accesses mapped memory, handles signals")]
+#![allow(clippy::print_stderr, reason = "a child reports progress to its parent")]
 
 mod common;
 

@@ -128,7 +128,7 @@ fn touch_while_requests_fail_and_children_come_and_go(delivery: Delivery) {
     ));
 }
 
-#[expect(clippy::print_stdout, reason = "what a soak has seen is worth a line")]
+#[expect(clippy::print_stdout, reason = "reports the result of a soak")]
 fn println_once(line: &str) {
     println!("{line}");
 }

@@ -2,7 +2,7 @@
 //!
 //! `BOWWAVE_SWAP_SOAK_SECONDS=600` runs a soak over sixteen times the memory, with progress on
 //! standard error every ten seconds.
-#![allow(clippy::print_stderr, reason = "tells how far it is")]
+#![allow(clippy::print_stderr, reason = "reports progress")]
 
 mod swap_model;
 

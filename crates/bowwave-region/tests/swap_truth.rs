@@ -2,7 +2,7 @@
 //!
 //! `BOWWAVE_SWAP_OPS` sets the number of operations, `BOWWAVE_SWAP_SEED` their seed,
 //! `BOWWAVE_SWAP_MEMORY` the bytes of memory.
-#![allow(clippy::print_stderr, reason = "says how to reproduce a failure, and what was skipped")]
+#![allow(clippy::print_stderr, reason = "reports skipped tests and how to reproduce failures")]
 
 mod swap_model;
 

@@ -5,8 +5,8 @@
 //! cargo run --release -p bowwave-fuse --example kernel_cache -- slow,ra=128 slow,ra=256
 //! ```
 //!
-//! Each argument is one choice. All data is in memory, as in a warm cache, and every measurement reads a file
-//! that the kernel has never seen. Words of a choice, joined by commas:
+//! Each argument is one choice. All data is in memory, as in a warm cache, and every measurement
+//! reads a file that the kernel has never seen. Words of a choice, joined by commas:
 //!
 //! ```text
 //! shipped       the crate's own mount with its defaults     shipped-off  the same with KernelCache::Off

@@ -1,6 +1,6 @@
 //! A store whose response to a stat, or to a change of a name, can be held back.
 
-#![allow(dead_code, reason = "each test program uses its part of this")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! A tree in memory, and directories to mount it at.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 pub mod direct;
 pub mod gated;

@@ -3,7 +3,7 @@
 //! Their names are exported, so the dynamic linker gives them to the program and its libraries
 //! instead of the C library's.
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
-#![allow(unsafe_code, reason = "functions that C calls, with pointers that C gives")]
+#![allow(unsafe_code, reason = "functions called by C with its pointers")]
 
 /// Defines functions with the C library's names and types. `ours => |it| work` runs `work` with the
 /// result of `ours`; if that is `None`, it calls the next function of the name.

@@ -1,5 +1,5 @@
 //! Buffers for pages in flight between the regions and the store: a fixed number of adjacent pages.
-#![allow(unsafe_code, reason = "maps memory and lends pieces of it")]
+#![allow(unsafe_code, reason = "maps memory and lends parts of it")]
 
 use std::fmt;
 use std::ptr;

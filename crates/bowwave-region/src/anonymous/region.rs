@@ -53,7 +53,7 @@ struct Inner {
 /// Serves page faults until it is dropped.
 #[derive(Debug)]
 enum Server {
-    #[expect(dead_code, reason = "they end with it")]
+    #[expect(dead_code, reason = "dropped with the server")]
     Handlers(Handlers),
     /// The faulting threads, from this address on.
     Threads(usize),

@@ -197,7 +197,7 @@ impl Shared {
         }
     }
 
-    /// Readable when [`patience`](Self::patience) has become shorter; reset by [`Shared::heed`].
+    /// Readable when [`patience`](Self::patience) has become shorter; reset by [`Shared::reset_earlier`].
     pub(super) fn earlier(&self) -> BorrowedFd<'_> {
         self.earlier.as_fd()
     }

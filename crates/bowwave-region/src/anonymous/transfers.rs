@@ -1,5 +1,5 @@
 //! The pager's reads and writes: allocates their buffers, queues them and reports their ends.
-#![allow(unsafe_code, reason = "looks into buffers")]
+#![allow(unsafe_code, reason = "reads buffers")]
 
 use std::collections::{HashMap, VecDeque};
 use std::ptr;

@@ -1,5 +1,5 @@
 //! A vector larger than memory.
-#![allow(unsafe_code, reason = "sees bytes as items")]
+#![allow(unsafe_code, reason = "casts bytes to items")]
 
 use std::fmt;
 use std::marker::PhantomData;

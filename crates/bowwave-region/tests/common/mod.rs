@@ -1,6 +1,6 @@
 //! Regions under test, and views of them from outside.
-#![allow(unsafe_code, reason = "asks the kernel about memory")]
-#![allow(dead_code, reason = "each test program uses its part of this")]
+#![allow(unsafe_code, reason = "queries the kernel about memory")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) fn map(store: &Store, options: &MapOptions) -> Region {
 }
 
 /// Whether a region can serve this scope here; prints the reason otherwise.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 pub(crate) fn can_serve(scope: Scope) -> bool {
     match Uffd::open(scope, Delivery::Message) {
         Ok(_) => true,
@@ -91,7 +91,7 @@ pub(crate) fn mapped_bytes(region: &Region) -> u64 {
 pub(crate) struct Watchdog(Arc<AtomicU64>);
 
 impl Watchdog {
-    #[expect(clippy::print_stderr, reason = "the last words of the process")]
+    #[expect(clippy::print_stderr, reason = "reports before the process ends")]
     pub(crate) fn new(name: &'static str, progress: &Arc<AtomicU64>) -> Self {
         let stop = Arc::new(AtomicU64::new(0));
         let (watched, stopped) = (Arc::clone(progress), Arc::clone(&stop));

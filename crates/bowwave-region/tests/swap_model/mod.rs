@@ -3,9 +3,9 @@
 //!
 //! The model is a seed. Each thread has its own pages. Each eight bytes written are a function of
 //! the seed, the cell and the cell's version, which the thread counts.
-#![allow(dead_code, reason = "each test program uses its part of this")]
-#![allow(unsafe_code, reason = "threads write to one region side by side")]
-#![allow(clippy::print_stderr, reason = "says how to reproduce a failure")]
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(unsafe_code, reason = "threads write to one region concurrently")]
+#![allow(clippy::print_stderr, reason = "reports how to reproduce a failure")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -45,7 +45,7 @@ impl Bytes {
         // process before a byte is returned. Changed bytes are plain `u8`s, for which every value
         // is valid. Readers copy each number once before they check it: rows are loaded whole,
         // tables are copied to the heap. So a later change cannot invalidate a check.
-        #[expect(unsafe_code, reason = "a memory map cannot be made without; see SAFETY")]
+        #[expect(unsafe_code, reason = "a memory map has no safe interface; see SAFETY")]
         let map = unsafe { Mmap::map(&file)? };
         // Rows are mostly streamed; without the advice, reads from a cold disk are slower.
         #[cfg(unix)]

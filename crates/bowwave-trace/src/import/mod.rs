@@ -5,8 +5,8 @@
 //! ```
 //!
 //! [`open`] detects the format from a file's first bytes, unless it is given, and returns an
-//! [`Import`]: a stream of [`Record`]s in file order. It holds one line at a time, whatever the size of
-//! the trace; for strace also the open descriptors of the traced processes.
+//! [`Import`]: a stream of [`Record`]s in file order. It holds one line at a time, whatever the
+//! size of the trace; for strace also the open descriptors of the traced processes.
 //!
 //! An invalid input is one error with its line, or its record in binary formats. Problems that can
 //! be repaired without guessing are repaired and counted: see [`Repair`].
