@@ -1,5 +1,5 @@
 /*
- * Maps a file of any store and touches a page here and there: what came from the store?
+ * Maps a file of any store, accesses some pages, and prints the bytes read from the store.
  *
  *     cc examples/touch.c -Iinclude -L../../target/release -lbowwave -o touch
  *     LD_LIBRARY_PATH=../../target/release ./touch emulate:s3/1GiB '' policy=range
@@ -21,7 +21,7 @@ int main(int count, char **arguments) {
     }
     const unsigned char *bytes = bowwave_region_address(region);
     size_t size = bowwave_region_size(region);
-    /* An error would end a touch in a signal; asking first, it is an answer. */
+    /* An error on access would raise a signal; populate returns it instead. */
     if (bowwave_region_populate(region, 0, 1) != 0) {
         fprintf(stderr, "%s: %s\n", arguments[1], bowwave_last_error());
         return 1;

@@ -1,17 +1,17 @@
-//! What has happened, as numbers.
-#![allow(unsafe_code, reason = "functions that C calls")]
+//! Counters.
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::c_int;
 
+use crate::arguments::handle;
 use crate::failure::{Failure, call};
-use crate::given::handle;
 use crate::region::Region;
 use crate::store::Store;
 
-/// `struct bowwave_counters`; the header says what they are.
+/// `struct bowwave_counters`; the header documents the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "the header has them")]
+#[allow(missing_docs, reason = "documented in the header")]
 pub struct Counters {
     pub page_bytes: u64,
     pub frames: u64,
@@ -36,7 +36,7 @@ pub struct Counters {
 /// `struct bowwave_region_counters`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "the header has them")]
+#[allow(missing_docs, reason = "documented in the header")]
 pub struct RegionCounters {
     pub faults: u64,
     pub pages_mapped: u64,
@@ -44,10 +44,10 @@ pub struct RegionCounters {
     pub pages_poisoned: u64,
 }
 
-/// What a store's cache has done so far.
+/// Counters of a store's cache.
 ///
 /// # Safety
-/// A store that is open, or NULL; room for `bytes` bytes, or NULL.
+/// An open store, or NULL; valid for a write of `bytes` bytes, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_store_counters(
     store: *const Store,
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn bowwave_store_counters(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let stats = unsafe { handle(store, "store")? }.engine.stats();
         let known = Counters {
             page_bytes: stats.page_bytes,
@@ -77,15 +77,15 @@ pub unsafe extern "C" fn bowwave_store_counters(
             pages_planned: stats.cache.pages_planned,
             pages_given_up: stats.cache.pages_given_up,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { hand_over(&known, counters, bytes) }
     })
 }
 
-/// What has happened in a region so far.
+/// Counters of a region.
 ///
 /// # Safety
-/// A region, or NULL; room for `bytes` bytes, or NULL.
+/// A region, or NULL; valid for a write of `bytes` bytes, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_counters(
     region: *const Region,
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn bowwave_region_counters(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let stats = unsafe { handle(region, "region")? }.0.stats();
         let known = RegionCounters {
             faults: stats.faults,
@@ -101,15 +101,15 @@ pub unsafe extern "C" fn bowwave_region_counters(
             pages_unmapped: stats.pages_unmapped,
             pages_poisoned: stats.pages_poisoned,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { hand_over(&known, counters, bytes) }
     })
 }
 
-/// As much of `known` as the caller's structure has room for, and zeros for what it has beyond.
+/// Copies as much of `known` as fits into the caller's structure, and zeros the rest of it.
 ///
 /// # Safety
-/// Room for `bytes` bytes at `to`, or NULL.
+/// `to` is valid for a write of `bytes` bytes, or NULL.
 pub(crate) unsafe fn hand_over<T>(known: &T, to: *mut T, bytes: usize) -> Result<c_int, Failure> {
     if to.is_null() {
         return Err(Failure::invalid("the counters are NULL"));
@@ -117,7 +117,7 @@ pub(crate) unsafe fn hand_over<T>(known: &T, to: *mut T, bytes: usize) -> Result
     if !bytes.is_multiple_of(size_of::<u64>()) {
         return Err(Failure::invalid(format!("counters of {bytes} bytes: give sizeof of the structure")));
     }
-    // SAFETY: as the caller says; `T` is numbers of 64 bits, all of which may be zero.
+    // SAFETY: guaranteed by the caller; `T` has only 64-bit integers, for which zero is valid.
     unsafe {
         to.cast::<u8>().write_bytes(0, bytes);
         std::ptr::copy_nonoverlapping(

@@ -1,5 +1,5 @@
-//! How calls fail: a value that says so, and a message that the thread may ask for.
-#![allow(unsafe_code, reason = "functions with names that C knows")]
+//! Errors: a return value that signals failure, and a message per thread.
+#![allow(unsafe_code, reason = "functions exported to C")]
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,31 +9,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bowwave_engine::ErrorKind;
 use bowwave_region::Error;
 
-/// Why a call did not do what it was asked.
+/// Error of a call.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// Of `errno.h`, positive.
+    /// A positive number from `errno.h`.
     code: c_int,
     message: String,
 }
 
-/// What a function returns when it fails.
+/// A function's return value on failure.
 pub(crate) trait Failed {
     fn failed(code: c_int) -> Self;
 }
 
 thread_local! {
-    /// Of the last call that failed: number and message.
+    /// Number and message of the last failed call.
     static LAST: RefCell<(c_int, CString)> = RefCell::default();
 }
 
-/// Carries out a call: what it returns, or what stands for its failure, with the message kept for this thread.
+/// Runs a call and returns its result, or its failure value, and stores the message for this
+/// thread.
 pub(crate) fn call<T: Failed>(work: impl FnOnce() -> Result<T, Failure>) -> T {
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Failure::of_panic(&*panic)));
     done.unwrap_or_else(|Failure { code, message }| {
-        // A message with a zero in it would end there for C; without the zeros it is all there.
+        // C would end the message at an inner NUL: remove them.
         let message = CString::new(message.replace('\0', "")).unwrap_or_default();
-        // Where the thread is about to end there is nobody left to ask.
+        // A thread that is exiting can no longer read the message.
         let _kept = LAST.try_with(|last| *last.borrow_mut() = (code, message));
         T::failed(code)
     })
@@ -105,14 +106,14 @@ pub extern "C" fn bowwave_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// What went wrong in the last call of this thread that failed.
+/// Message of this thread's last failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn bowwave_last_error() -> *const c_char {
-    // It stays where it is until the next failure of this thread.
+    // Valid until the next failure of this thread.
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The error number of it.
+/// Error number of this thread's last failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn bowwave_last_errno() -> c_int {
     LAST.try_with(|last| last.borrow().0).unwrap_or(0)
@@ -126,7 +127,7 @@ mod tests {
     fn a_panic_becomes_an_error_of_this_thread_alone() {
         let code: c_int = call(|| panic!("so {}", "what"));
         assert_eq!((code, bowwave_last_errno()), (-libc::EIO, libc::EIO));
-        // SAFETY: a string of this thread, which calls nothing meanwhile.
+        // SAFETY: a string of this thread, which makes no other call meanwhile.
         let message = unsafe { CStr::from_ptr(bowwave_last_error()) };
         assert_eq!(message, c"a defect of bowwave, please report it: so what");
         let other = std::thread::spawn(|| bowwave_last_errno()).join().expect("it ends");

@@ -1,11 +1,11 @@
 //! Open files.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_void};
 
+pub use crate::arguments::GivenRange;
+use crate::arguments::{advice, buffer, drop_handle, handle, into_handle, path, ranges};
 use crate::failure::call;
-pub use crate::given::GivenRange;
-use crate::given::{advice, buffer, give, handle, path, ranges, take};
 use crate::store::Store;
 
 /// `bowwave_file`.
@@ -15,43 +15,43 @@ pub struct File(bowwave_engine::File);
 /// Opens a file of a store for reading.
 ///
 /// # Safety
-/// A store that is open, or NULL; a string that ends with a zero byte, or NULL.
+/// An open store, or NULL; a NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_open(store: *const Store, path: *const c_char) -> *mut File {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (store, path) = unsafe { (handle(store, "store")?, self::path(path)) };
-        Ok(give(File(store.store.open(path)?)))
+        Ok(into_handle(File(store.store.open(path)?)))
     })
 }
 
 /// Closes a file.
 ///
 /// # Safety
-/// A file that nobody uses any more, or NULL.
+/// A file no longer in use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_close(file: *mut File) {
     call(|| {
-        // SAFETY: as the caller says.
-        unsafe { take(file) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { drop_handle(file) };
         Ok(0)
     });
 }
 
-/// Bytes of a file.
+/// Size of a file in bytes.
 ///
 /// # Safety
-/// A file that is open, or NULL.
+/// An open file, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_size(file: *const File) -> i64 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     call(|| Ok(i64::try_from(unsafe { handle(file, "file")? }.0.size()).unwrap_or(i64::MAX)))
 }
 
 /// Reads up to `len` bytes from an offset.
 ///
 /// # Safety
-/// A file that is open, or NULL; `len` bytes that nobody else uses meanwhile, or NULL.
+/// An open file, or NULL; `len` bytes for exclusive use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_read_at(
     file: *const File,
@@ -60,16 +60,16 @@ pub unsafe extern "C" fn bowwave_read_at(
     len: usize,
 ) -> i64 {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (file, buf) = unsafe { (handle(file, "file")?, buffer(buf, len)?) };
         Ok(i64::try_from(file.0.read_at(offset, buf)?).expect("no more than the buffer has"))
     })
 }
 
-/// Says how bytes will be read.
+/// Advises how bytes will be read.
 ///
 /// # Safety
-/// A file that is open, or NULL.
+/// An open file, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_advise(
     file: *const File,
@@ -78,17 +78,17 @@ pub unsafe extern "C" fn bowwave_file_advise(
     advice: c_int,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let file = unsafe { handle(file, "file")? };
         file.0.advise(offset, len, self::advice(advice)?);
         Ok(0)
     })
 }
 
-/// Says which bytes will be read, in order.
+/// Announces which bytes will be read, in order.
 ///
 /// # Safety
-/// A file that is open, or NULL; `count` ranges that stay as they are meanwhile, or NULL.
+/// An open file, or NULL; `count` constant ranges, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_file_plan(
     file: *const File,
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn bowwave_file_plan(
     count: usize,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (file, ranges) = unsafe { (handle(file, "file")?, self::ranges(ranges, count)?) };
         if ranges.is_empty() {
             file.0.end_plan();

@@ -1,13 +1,13 @@
-//! Files as memory.
-#![allow(unsafe_code, reason = "functions that C calls")]
+//! Mapped files.
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use bowwave_region::uffd::Delivery;
 use bowwave_region::{MapOptions, Protection};
 
+use crate::arguments::{advice, buffer, drop_handle, handle, into_handle, path};
 use crate::failure::{Failure, call};
-use crate::given::{advice, buffer, give, handle, path, take};
 use crate::store::Store;
 
 /// `bowwave_region`.
@@ -23,7 +23,7 @@ pub const IN_THREAD: c_uint = 2;
 /// Maps a file, or a part of it, into memory.
 ///
 /// # Safety
-/// A store that is open, or NULL; a string that ends with a zero byte, or NULL.
+/// An open store, or NULL; a NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_map(
     store: *const Store,
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn bowwave_map(
     flags: c_uint,
 ) -> *mut Region {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (store, path) = unsafe { (handle(store, "store")?, self::path(path)) };
         if flags & !(COPY_ON_WRITE | IN_THREAD) != 0 {
             let known = "give 0, or any of BOWWAVE_COPY_ON_WRITE and BOWWAVE_IN_THREAD";
@@ -43,46 +43,46 @@ pub unsafe extern "C" fn bowwave_map(
             if flags & COPY_ON_WRITE == 0 { Protection::ReadOnly } else { Protection::CopyOnWrite };
         let delivery = if flags & IN_THREAD == 0 { Delivery::Message } else { Delivery::Signal };
         let end = match len {
-            // Looked up once more than needed, but only where a part from the middle is wanted.
+            // An extra lookup, but only for maps that start within the file.
             0 if offset > 0 => store.store.stat(path)?.size,
             _ => offset.saturating_add(len),
         };
         let range = (end > 0).then_some(offset..end);
         let options = MapOptions { range, protection, delivery, ..MapOptions::default() };
-        Ok(give(Region(bowwave_region::Region::map(&store.store, path, &options)?)))
+        Ok(into_handle(Region(bowwave_region::Region::map(&store.store, path, &options)?)))
     })
 }
 
-/// Unmaps it.
+/// Unmaps a region.
 ///
 /// # Safety
-/// A region whose memory nobody touches any more, or NULL.
+/// A region whose memory is no longer accessed, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_unmap(region: *mut Region) {
     call(|| {
-        // SAFETY: as the caller says.
-        unsafe { take(region) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { drop_handle(region) };
         Ok(0)
     });
 }
 
-/// The first byte.
+/// Address of the first byte.
 ///
 /// # Safety
 /// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_address(region: *const Region) -> *mut c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     call(|| Ok(unsafe { handle(region, "region")? }.0.as_ptr().cast_mut().cast()))
 }
 
-/// Bytes.
+/// Size in bytes.
 ///
 /// # Safety
 /// A region, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_size(region: *const Region) -> usize {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { region.as_ref() }.map_or(0, |region| region.0.len())
 }
 
@@ -93,16 +93,16 @@ pub unsafe extern "C" fn bowwave_region_size(region: *const Region) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_populate(region: *const Region, offset: u64, len: u64) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle(region, "region")? }.0.populate(offset, len)?;
         Ok(0)
     })
 }
 
-/// Copies bytes as the file has them.
+/// Copies bytes of the file.
 ///
 /// # Safety
-/// A region, or NULL; `len` bytes that nobody else uses meanwhile, or NULL.
+/// A region, or NULL; `len` bytes for exclusive use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_region_read(
     region: *const Region,
@@ -111,14 +111,14 @@ pub unsafe extern "C" fn bowwave_region_read(
     len: usize,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (region, buf) = unsafe { (handle(region, "region")?, buffer(buf, len)?) };
         region.0.read(offset, buf)?;
         Ok(0)
     })
 }
 
-/// Says how bytes will be touched.
+/// Advises how bytes will be accessed.
 ///
 /// # Safety
 /// A region, or NULL.
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn bowwave_region_advise(
     advice: c_int,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let region = unsafe { handle(region, "region")? };
         region.0.advise(offset, len, self::advice(advice)?)?;
         Ok(0)

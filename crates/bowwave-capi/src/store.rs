@@ -1,12 +1,12 @@
 //! Stores and their caches.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::c_char;
 
 use bowwave_engine::{Engine, Settings};
 
+use crate::arguments::{drop_handle, handle, into_handle, text};
 use crate::failure::{Failure, call};
-use crate::given::{give, handle, take, text};
 
 /// `bowwave_store`.
 #[derive(Debug)]
@@ -15,49 +15,49 @@ pub struct Store {
     pub(crate) store: bowwave_engine::Store,
 }
 
-/// Opens the store at a URL behind a cache of its own.
+/// Opens the store at a URL with its own cache.
 ///
 /// # Safety
-/// Both are strings that end with a zero byte, or NULL.
+/// Both are NUL-terminated strings, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_open(url: *const c_char, options: *const c_char) -> *mut Store {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (url, options) = unsafe { (url_of(url)?, text(options, "the options")?) };
         let settings: Settings = options.unwrap_or_default().parse()?;
         let (engine, store) = settings.open(url)?;
-        Ok(give(Store { engine, store }))
+        Ok(into_handle(Store { engine, store }))
     })
 }
 
-/// Opens another store behind the cache of one that is open.
+/// Opens another store that shares the cache of an open one.
 ///
 /// # Safety
-/// A store that is open, or NULL; a string that ends with a zero byte, or NULL.
+/// An open store, or NULL; a NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_open_beside(store: *const Store, url: *const c_char) -> *mut Store {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (first, url) = unsafe { (handle(store, "store")?, url_of(url)?) };
         let store = first.engine.store(url)?;
-        Ok(give(Store { engine: first.engine.clone(), store }))
+        Ok(into_handle(Store { engine: first.engine.clone(), store }))
     })
 }
 
 /// Closes a store.
 ///
 /// # Safety
-/// A store that nobody uses any more, or NULL.
+/// A store no longer in use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_close(store: *mut Store) {
     call(|| {
-        // SAFETY: as the caller says.
-        unsafe { take(store) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { drop_handle(store) };
         Ok(0)
     });
 }
 
 unsafe fn url_of<'a>(url: *const c_char) -> Result<&'a str, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { text(url, "the URL")? }.ok_or_else(|| Failure::invalid("the URL is NULL"))
 }

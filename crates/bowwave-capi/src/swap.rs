@@ -1,14 +1,14 @@
 //! Memory that may be larger than memory.
-#![allow(unsafe_code, reason = "functions that C calls")]
+#![allow(unsafe_code, reason = "functions called by C")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use bowwave_region::{RegionAdvice, Spill, SwapOptions, SwapRegion};
 
+use crate::arguments::{drop_handle, handle, into_handle, path};
 use crate::counters::hand_over;
 use crate::failure::{Failure, call};
-use crate::given::{give, handle, path, take};
 
 /// `bowwave_swap`.
 #[derive(Debug)]
@@ -19,14 +19,14 @@ pub struct Swap(bowwave_region::Swap);
 pub struct Memory {
     address: usize,
     len: usize,
-    /// Advice is given by one thread at a time.
+    /// Serialises advice.
     region: Mutex<SwapRegion>,
 }
 
-/// `struct bowwave_swap_counters`; the header says what they are.
+/// `struct bowwave_swap_counters`; the header documents the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "the header has them")]
+#[allow(missing_docs, reason = "documented in the header")]
 pub struct SwapCounters {
     pub page_bytes: u64,
     pub frames: u64,
@@ -54,10 +54,10 @@ pub struct SwapCounters {
     pub bytes_written: u64,
 }
 
-/// Opens a spill, for memory that may be larger than memory.
+/// Opens a spill for memory that may be larger than memory.
 ///
 /// # Safety
-/// A string that ends with a zero byte, or NULL.
+/// A NUL-terminated string, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_swap_open(
     spill: *const c_char,
@@ -68,77 +68,81 @@ pub unsafe extern "C" fn bowwave_swap_open(
         if spill.is_null() {
             return Err(Failure::invalid("the spill is NULL: name a file on a disk, or a folder"));
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let spill = Spill::file(unsafe { path(spill) }, spill_bytes);
         let memory_bytes = (memory_bytes > 0).then_some(memory_bytes);
         let options = SwapOptions { memory_bytes, ..SwapOptions::default() };
-        Ok(give(Swap(bowwave_region::Swap::new(&spill, &options)?)))
+        Ok(into_handle(Swap(bowwave_region::Swap::new(&spill, &options)?)))
     })
 }
 
-/// Closes it. Its memory keeps what it needs.
+/// Closes a swap. Its memory stays valid.
 ///
 /// # Safety
-/// A swap that nobody uses any more, or NULL.
+/// A swap no longer in use, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_swap_close(swap: *mut Swap) {
     call(|| {
-        // SAFETY: as the caller says.
-        unsafe { take(swap) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { drop_handle(swap) };
         Ok(0)
     });
 }
 
-/// Memory, all zeros.
+/// Allocates zeroed memory.
 ///
 /// # Safety
 /// A swap, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_new(swap: *const Swap, len: usize) -> *mut Memory {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let region = unsafe { handle(swap, "swap")? }.0.region(len)?;
-        Ok(give(Memory { address: region.as_ptr() as usize, len: region.len(), region: Mutex::new(region) }))
+        Ok(into_handle(Memory {
+            address: region.as_ptr() as usize,
+            len: region.len(),
+            region: Mutex::new(region),
+        }))
     })
 }
 
-/// Gives it back.
+/// Frees memory.
 ///
 /// # Safety
-/// Memory that nobody touches any more, or NULL.
+/// Memory that is no longer accessed, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_free(memory: *mut Memory) {
     call(|| {
-        // SAFETY: as the caller says.
-        unsafe { take(memory) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { drop_handle(memory) };
         Ok(0)
     });
 }
 
-/// The first byte.
+/// Address of the first byte.
 ///
 /// # Safety
 /// Memory, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_address(memory: *const Memory) -> *mut c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     call(|| Ok(unsafe { handle(memory, "memory")? }.address as *mut c_void))
 }
 
-/// Bytes.
+/// Size in bytes.
 ///
 /// # Safety
 /// Memory, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_size(memory: *const Memory) -> usize {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { memory.as_ref() }.map_or(0, |memory| memory.len)
 }
 
-/// Says how bytes will be touched, or gives them up.
+/// Advises how bytes will be accessed, or discards them.
 ///
 /// # Safety
-/// Memory, or NULL; nobody has a use for what it gives up.
+/// Memory, or NULL; discarded bytes are no longer in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_memory_advise(
     memory: *const Memory,
@@ -147,7 +151,7 @@ pub unsafe extern "C" fn bowwave_memory_advise(
     advice: c_int,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let memory = unsafe { handle(memory, "memory")? };
         let advice = ADVICE.get(usize::try_from(advice).unwrap_or(usize::MAX)).copied().ok_or_else(|| {
             Failure::invalid(format!("{advice} is no advice; give BOWWAVE_NORMAL … BOWWAVE_NOREUSE"))
@@ -159,10 +163,10 @@ pub unsafe extern "C" fn bowwave_memory_advise(
     })
 }
 
-/// What has happened so far.
+/// Counters of a swap.
 ///
 /// # Safety
-/// A swap, or NULL; room for `bytes` bytes, or NULL.
+/// A swap, or NULL; valid for a write of `bytes` bytes, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bowwave_swap_counters(
     swap: *const Swap,
@@ -170,7 +174,7 @@ pub unsafe extern "C" fn bowwave_swap_counters(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let swap = unsafe { handle(swap, "swap")? };
         let report = swap.0.report();
         let (stats, load) = (report.stats, report.load);
@@ -200,12 +204,12 @@ pub unsafe extern "C" fn bowwave_swap_counters(
             bytes_read: report.bytes_read,
             bytes_written: report.bytes_written,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { hand_over(&known, counters, bytes) }
     })
 }
 
-/// In the order of the header's numbers. What is used once may go when it has been.
+/// In the order of the header's numbers. `NOREUSE` pages may be evicted after their use.
 const ADVICE: [RegionAdvice; 6] = [
     RegionAdvice::Normal,
     RegionAdvice::Sequential,
@@ -214,5 +218,5 @@ const ADVICE: [RegionAdvice; 6] = [
     RegionAdvice::DontNeed,
     RegionAdvice::PageOut,
 ];
-/// Bytes of a page.
+/// Page size in bytes.
 const PAGE: u64 = 4096;

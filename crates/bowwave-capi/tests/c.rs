@@ -1,4 +1,4 @@
-//! The library as C sees it: every function called, by programs that the machine's compiler makes.
+//! The library as C sees it: calls every function from compiled C programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use bowwave_engine::backend::pattern;
 
-/// Where cargo puts the libraries that our tests are linked with.
+/// Cargo's directory of the libraries that tests link.
 fn libraries() -> PathBuf {
     let program = std::env::current_exe().expect("we run from a file");
     program.parent().expect("in a folder").to_owned()
 }
 
-/// Whether there is a compiler; says so if not.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+/// Whether there is a compiler; prints a message otherwise.
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn has(compiler: &str) -> bool {
     let has = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !has {
@@ -30,7 +30,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Compiles a program of ours; `link` says how it gets the library.
+/// Compiles a test program; `link` has the linker arguments.
 fn compile(source: &str, into: &Path, link: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = into.join("program");
@@ -41,25 +41,25 @@ fn compile(source: &str, into: &Path, link: &[&str]) -> PathBuf {
     program
 }
 
-fn folder_with_data() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
+fn directory_with_data() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a folder");
     let mut bytes = vec![0; 3_000_001];
     pattern::fill(pattern::seed(Path::new("3000001")), 0, &mut bytes);
-    let data = folder.path().join("data");
+    let data = directory.path().join("data");
     fs::write(&data, bytes).expect("room for it");
-    fs::write(folder.path().join("empty"), b"").expect("room for it");
-    (folder, data)
+    fs::write(directory.path().join("empty"), b"").expect("room for it");
+    (directory, data)
 }
 
 #[test]
-fn every_function_does_in_c_what_the_header_says() {
+fn every_function_works_from_c_as_documented() {
     if !has("cc") {
         return;
     }
-    let (folder, data) = folder_with_data();
-    let program = compile("tests/calls.c", folder.path(), &["-lbowwave"]);
+    let (directory, data) = directory_with_data();
+    let program = compile("tests/calls.c", directory.path(), &["-lbowwave"]);
     let mut command = Command::new(program);
-    command.arg(folder.path()).arg(data).env("LD_LIBRARY_PATH", libraries());
+    command.arg(directory.path()).arg(data).env("LD_LIBRARY_PATH", libraries());
     assert_eq!(run(&mut command).trim(), env!("CARGO_PKG_VERSION"));
 }
 
@@ -68,8 +68,8 @@ fn the_example_runs_linked_statically() {
     if !has("cc") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = compile("examples/touch.c", folder.path(), &["-l:libbowwave.a"]);
+    let directory = tempfile::tempdir().expect("a folder");
+    let program = compile("examples/touch.c", directory.path(), &["-l:libbowwave.a"]);
     let said = run(Command::new(&program).args(["emulate:nvme/16MiB", "", "policy=none cache=32MiB"]));
     assert!(said.contains("16777216 bytes mapped, 256 touched"), "{said}");
     let refused = Command::new(&program).arg("/no/such/file").output().expect("it starts");
@@ -79,7 +79,7 @@ fn the_example_runs_linked_statically() {
 }
 
 #[test]
-fn the_header_is_cplusplus_too() {
+fn the_header_is_valid_cplusplus() {
     if !has("c++") {
         return;
     }

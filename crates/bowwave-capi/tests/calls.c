@@ -1,5 +1,8 @@
-/* Calls every function of bowwave.h, in good and in bad ways: calls FOLDER EXPECTED, where FOLDER has a file "data" and
- * EXPECTED the bytes of pattern:/3000001. Says what is wrong and ends with 1. */
+/*
+ * Calls every function of bowwave.h with valid and invalid arguments: calls DIRECTORY EXPECTED.
+ * DIRECTORY has a file "data"; EXPECTED has the bytes of pattern:/3000001. Prints the first error and
+ * exits with 1.
+ */
 #include "bowwave.h"
 
 #include <errno.h>
@@ -58,7 +61,7 @@ static void plans(bowwave_store *store, const char *path, const unsigned char *e
     CHECK(file != NULL);
     struct bowwave_counters before, after;
     CHECK(bowwave_store_counters(store, &before, sizeof before) == 0);
-    /* Two pieces in the order of their use, the end of the file first; what is asked for beyond it is not there. */
+    /* Two ranges in order of use, the end of the file first; bytes beyond it do not exist. */
     struct bowwave_range ranges[] = {{size - 9000, 0}, {500000, 70000}, {size, 10}, {UINT64_MAX, UINT64_MAX}};
     CHECK(bowwave_file_plan(file, ranges, 4) == 0);
     CHECK(bowwave_store_counters(store, &after, sizeof after) == 0);
@@ -68,7 +71,7 @@ static void plans(bowwave_store *store, const char *path, const unsigned char *e
     CHECK(memcmp(buf, expected + size - 9000, 9000) == 0);
     CHECK(bowwave_read_at(file, 500000, buf, sizeof buf) == (int64_t)sizeof buf);
     CHECK(memcmp(buf, expected + 500000, sizeof buf) == 0);
-    /* Planned, and given up. */
+    /* Announced, then cancelled. */
     struct bowwave_range unused = {1000000, 40960};
     CHECK(bowwave_file_plan(file, &unused, 1) == 0);
     CHECK(bowwave_file_plan(file, NULL, 0) == 0);
@@ -98,7 +101,7 @@ static void maps(bowwave_store *store, const char *path, const unsigned char *ex
     CHECK(bowwave_region_populate(region, 0, size + 1) == -EINVAL);
     bowwave_unmap(region);
 
-    /* From the second page to the end, to be written to; the file stays as it is. */
+    /* From the second page to the end, writable; the file stays unchanged. */
     region = bowwave_map(store, path, 4096, 0, BOWWAVE_COPY_ON_WRITE);
     CHECK(region != NULL && bowwave_region_size(region) == size - 4096);
     unsigned char *bytes = bowwave_region_address(region);
@@ -108,7 +111,7 @@ static void maps(bowwave_store *store, const char *path, const unsigned char *ex
     CHECK(bowwave_region_read(region, 7, piece, 1) == 0 && piece[0] == expected[4096 + 7]);
     bowwave_unmap(region);
 
-    /* Served where it is touched, as it is otherwise. */
+    /* Served by the faulting thread, with the same result. */
     region = bowwave_map(store, path, 0, 0, BOWWAVE_COPY_ON_WRITE | BOWWAVE_IN_THREAD);
     CHECK(region != NULL && bowwave_region_size(region) == size);
     bytes = bowwave_region_address(region);
@@ -126,7 +129,7 @@ static void maps(bowwave_store *store, const char *path, const unsigned char *ex
     said("BOWWAVE_COPY_ON_WRITE");
 }
 
-static void failures(const char *folder) {
+static void failures(const char *directory) {
     CHECK(bowwave_last_errno() == 0 && strcmp(bowwave_last_error(), "") == 0);
     CHECK(bowwave_open(NULL, NULL) == NULL && bowwave_last_errno() == EINVAL);
     CHECK(bowwave_open("gopher://example.org/", NULL) == NULL && bowwave_last_errno() == EINVAL);
@@ -134,7 +137,7 @@ static void failures(const char *folder) {
     CHECK(bowwave_open("pattern:/1MiB", "cache=none") == NULL && bowwave_last_errno() == EINVAL);
     said("cache=none: not a size");
     CHECK(bowwave_open("pattern:/\xff", NULL) == NULL && bowwave_last_errno() == EINVAL);
-    CHECK(bowwave_open("/no/such/folder", NULL) == NULL && bowwave_last_errno() == ENOENT);
+    CHECK(bowwave_open("/no/such/directory", NULL) == NULL && bowwave_last_errno() == ENOENT);
     CHECK(bowwave_open_beside(NULL, "pattern:/1") == NULL && bowwave_last_errno() == EINVAL);
     CHECK(bowwave_file_open(NULL, "x") == NULL && bowwave_last_errno() == EINVAL);
     CHECK(bowwave_file_size(NULL) == -EINVAL);
@@ -151,7 +154,7 @@ static void failures(const char *folder) {
     bowwave_file_close(NULL);
     bowwave_unmap(NULL);
 
-    bowwave_store *store = bowwave_open(folder, NULL);
+    bowwave_store *store = bowwave_open(directory, NULL);
     CHECK(store != NULL);
     CHECK(bowwave_file_open(store, "nothing") == NULL && bowwave_last_errno() == ENOENT);
     CHECK(bowwave_file_open(store, "") == NULL && bowwave_last_errno() == EISDIR);
@@ -162,7 +165,7 @@ static void failures(const char *folder) {
     CHECK(bowwave_store_counters(store, &counters, 7) == -EINVAL);
     bowwave_close(store);
 
-    /* Requests that fail are an error, tried again or not. */
+    /* Failed requests are errors, with or without retries. */
     store = bowwave_open("fault:errors=1:pattern:/1MiB", "retries=0 cache=8MiB");
     bowwave_file *file = bowwave_file_open(store, NULL);
     char byte;
@@ -174,9 +177,9 @@ static void failures(const char *folder) {
     bowwave_close(store);
 }
 
-/* Memory of eight times the budget, each word checked. */
-static void swaps(const char *folder) {
-    bowwave_swap *swap = bowwave_swap_open(folder, 64 << 20, 4 << 20);
+/* Eight times the memory budget, each word checked. */
+static void swaps(const char *directory) {
+    bowwave_swap *swap = bowwave_swap_open(directory, 64 << 20, 4 << 20);
     CHECK(swap != NULL);
     size_t len = 32 << 20;
     bowwave_memory *memory = bowwave_memory_new(swap, len);
@@ -205,9 +208,9 @@ static void swaps(const char *folder) {
     bowwave_memory_free(memory);
 
     CHECK(bowwave_swap_open(NULL, 64 << 20, 0) == NULL && bowwave_last_errno() == EINVAL);
-    CHECK(bowwave_swap_open(folder, 64 << 20, 1 << 20) == NULL && bowwave_last_errno() == EINVAL);
+    CHECK(bowwave_swap_open(directory, 64 << 20, 1 << 20) == NULL && bowwave_last_errno() == EINVAL);
     said("4194304 at least");
-    CHECK(bowwave_swap_open("/no/such/folder/file", 64 << 20, 0) == NULL && bowwave_last_errno() == ENOENT);
+    CHECK(bowwave_swap_open("/no/such/directory/file", 64 << 20, 0) == NULL && bowwave_last_errno() == ENOENT);
     CHECK(bowwave_memory_new(NULL, 1) == NULL && bowwave_memory_address(NULL) == NULL && bowwave_memory_size(NULL) == 0);
     CHECK(bowwave_memory_advise(NULL, 0, 0, 0) == -EINVAL && bowwave_swap_counters(NULL, NULL, 0) == -EINVAL);
     bowwave_swap_close(NULL);
@@ -222,7 +225,7 @@ static void *other_thread(void *file) {
     return NULL;
 }
 
-/* The store is closed first, the file read by another thread, whose errors are its own. */
+/* The store is closed first; another thread reads the file and has its own errors. */
 static void lifetimes(void) {
     bowwave_store *store = bowwave_open("pattern:/1MiB", "cache=8MiB policy=range");
     bowwave_store *beside = bowwave_open_beside(store, "pattern:/2MiB");
@@ -260,9 +263,9 @@ int main(int count, char **arguments) {
     reads(store, NULL, expected, size);
     maps(store, "", expected, size);
     bowwave_close(store);
-    const char *folders[] = {"%s", "file://%s", "emulate:nvme:%s", "emulate:s3,latency=1ms:%s"};
-    for (size_t which = 0; which < sizeof folders / sizeof *folders; which++) {
-        CHECK(snprintf(url, sizeof url, folders[which], arguments[1]) < (int)sizeof url);
+    const char *directories[] = {"%s", "file://%s", "emulate:nvme:%s", "emulate:s3,latency=1ms:%s"};
+    for (size_t which = 0; which < sizeof directories / sizeof *directories; which++) {
+        CHECK(snprintf(url, sizeof url, directories[which], arguments[1]) < (int)sizeof url);
         store = bowwave_open(url, "cache=8MiB policy=range");
         CHECK(store != NULL);
         reads(store, "data", expected, size);

@@ -1,10 +1,10 @@
-//! The header and the functions say the same: names, types in their order, numbers, structures.
+//! The header and the functions agree in names, type order, numbers and structures.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// C's types and ours.
+/// Types of C and Rust.
 const TYPES: &[(&str, &str)] = &[
     ("void", "()"),
     ("int", "c_int"),
@@ -30,14 +30,14 @@ const TYPES: &[(&str, &str)] = &[
     ("struct bowwave_region_counters *", "*mut RegionCounters"),
 ];
 
-/// Functions by name: parameters' names and types, and what is returned, in our types.
+/// Functions by name: parameter names and types, and the return type, as Rust types.
 type Functions = BTreeMap<String, (Vec<(String, String)>, String)>;
 
 fn here(path: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The header without comments, white space made one.
+/// The header without comments, with normalised white space.
 fn header() -> String {
     let text = fs::read_to_string(here("include/bowwave.h")).expect("the header");
     let mut plain = String::new();
@@ -102,7 +102,7 @@ fn functions_of_sources() -> Functions {
 }
 
 #[test]
-fn functions_are_declared_as_they_are() {
+fn functions_match_their_declarations() {
     let (header, sources) = (functions_of_header(), functions_of_sources());
     assert!(sources.len() >= 20, "this test reads the sources: {sources:?}");
     let names = |functions: &Functions| functions.keys().cloned().collect::<Vec<_>>();
@@ -121,7 +121,7 @@ fn fields_of(name: &str) -> Vec<String> {
     fields.map(|field| field.strip_prefix("uint64_t ").expect("a number of 64 bits").to_owned()).collect()
 }
 
-/// Checks that a structure of ours has the fields of the header's, in its order and where they are there.
+/// Checks that a structure has the header's fields, in the same order and at the same offsets.
 macro_rules! same_fields {
     ($ours:ty, $name:literal, [$($field:ident),* $(,)?]) => {
         let offsets = [$((stringify!($field), std::mem::offset_of!($ours, $field))),*];
@@ -133,7 +133,7 @@ macro_rules! same_fields {
 }
 
 #[test]
-fn structures_are_laid_out_as_declared() {
+fn structures_match_their_declarations() {
     use bowwave::counters::{Counters, RegionCounters};
     same_fields!(
         Counters,
@@ -198,7 +198,7 @@ fn structures_are_laid_out_as_declared() {
 }
 
 #[test]
-fn numbers_are_those_of_the_sources() {
+fn numbers_match_the_sources() {
     let defined: Vec<(String, u32)> = header()
         .lines()
         .filter_map(|line| line.strip_prefix("#define BOWWAVE_")?.split_once(' '))
@@ -212,11 +212,11 @@ fn numbers_are_those_of_the_sources() {
     expected.push(("COPY_ON_WRITE".to_owned(), bowwave::region::COPY_ON_WRITE));
     expected.push(("IN_THREAD".to_owned(), bowwave::region::IN_THREAD));
     assert_eq!(defined, expected);
-    // What the numbers mean is in the order of the list in `given.rs`.
-    let given = fs::read_to_string(here("src/given.rs")).expect("a source").to_lowercase();
+    // The numbers follow the order of the list in `arguments.rs`.
+    let source = fs::read_to_string(here("src/arguments.rs")).expect("a source").to_lowercase();
     let places: Vec<_> = expected[..6]
         .iter()
-        .map(|(name, _)| given.rfind(&format!("advice::{}", name.to_lowercase())).expect("an advice"))
+        .map(|(name, _)| source.rfind(&format!("advice::{}", name.to_lowercase())).expect("an advice"))
         .collect();
     assert!(places.is_sorted(), "{places:?}");
 }

@@ -1,12 +1,13 @@
-//! A file for a loop device that records every write and every flush: the disk of `tools/power_loss.py`.
+//! A file for a loop device that records every write and flush: the disk of `tools/power_loss.py`.
 //!
-//! `block_log DIR LOG BYTES` mounts a file system at DIR with one file, `disk`, of BYTES zero bytes in memory. It
-//! prints a line when the mount is ready and ends when it is unmounted. LOG gets one record for each write and flush,
-//! in the order in which they were served, and before they are acknowledged. A record is a header of 16 bytes
-//! in native byte order (kind, bytes of data, offset: `u32`, `u32`, `u64`), followed by the data of a write. Each record is one
-//! `write(2)`: a complete record in LOG was served, and an operation that was acknowledged has its record there.
+//! `block_log DIR LOG BYTES` mounts a file system at DIR with one file, `disk`, of BYTES zero bytes
+//! in memory. It prints a line when the mount is ready and ends when it is unmounted. LOG gets one
+//! record for each write and flush, in the order in which they are served and before they are
+//! acknowledged. A record is a header of 16 bytes in native byte order (kind, bytes of data,
+//! offset: `u32`, `u32`, `u64`), followed by the data of a write. Each record is one `write(2)`: a
+//! complete record in LOG was served, and every acknowledged operation has its record.
 
-#![expect(clippy::print_stdout, reason = "says when the mount is ready")]
+#![expect(clippy::print_stdout, reason = "reports when the mount is ready")]
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,19 +21,19 @@ use fuser::{
     ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
 };
 
-/// Kind of a record: data that the device may still lose, until a flush comes.
+/// Kind of a record: data that the device may lose until the next flush.
 const WRITE: u32 = 1;
-/// Kind of a record: everything that was served before it is durable.
+/// Kind of a record: everything served before it is durable.
 const FLUSH: u32 = 2;
 
 /// The inode of `disk`.
 const DISK: INodeNo = INodeNo(2);
-/// How long the kernel keeps attributes: they never change.
+/// TTL of attributes, which never change.
 const TTL: Duration = Duration::from_secs(3600);
-/// Bytes of the largest request.
+/// Maximum request size in bytes.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// The disk's bytes and the log of what changed them.
+/// The disk's bytes and the log of their changes.
 struct State {
     bytes: Vec<u8>,
     log: File,
@@ -48,7 +49,7 @@ impl State {
         self.log.write_all(&record)
     }
 
-    /// Writes within the disk; nothing beyond its end.
+    /// Writes within the disk; ignores bytes beyond its end.
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         let start = usize::try_from(offset).map_err(io::Error::other)?;
         let end = start.checked_add(data.len()).ok_or_else(|| io::Error::other("too far"))?;
@@ -99,7 +100,7 @@ impl BlockLog {
 
 impl Filesystem for BlockLog {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // A refusal leaves the kernel's own limit, which is as good.
+        // If rejected, the kernel's own limit is good enough.
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.add_capabilities(InitFlags::FUSE_BIG_WRITES);
         Ok(())
@@ -135,12 +136,13 @@ impl Filesystem for BlockLog {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // The loop driver sets times, which nothing reads.
+        // The loop driver sets times, which are never read.
         reply.attr(&TTL, &self.attributes(inode));
     }
 
     fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // Past the page cache: the kernel must neither delay nor join what the device above sends.
+        // Bypass the page cache: the kernel must neither delay nor merge the requests of the loop
+        // device.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 

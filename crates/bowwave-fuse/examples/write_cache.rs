@@ -1,7 +1,8 @@
-//! What a write through the mount costs, by what the kernel's page cache does: the figures of ADR 12.
+//! Measures the cost of a write through the mount for each page cache mode: the figures of ADR 12.
 //!
-//! `cargo run --release -p bowwave-fuse --example write_cache [DIR]`: the data goes to memory and is copied once, as the
-//! cache does; the kernel's own file system is measured beside it in DIR (default: the temporary directory).
+//! `cargo run --release -p bowwave-fuse --example write_cache [DIR]`: data is copied once to
+//! memory, as the cache does. The kernel's own file system in DIR (default: the temporary
+//! directory) is measured for comparison.
 
 #![expect(clippy::print_stdout, clippy::expect_used, reason = "a measurement for people")]
 
@@ -14,10 +15,10 @@ use std::time::{Duration, Instant};
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result, Writes};
 use bowwave_fuse::{KernelCache, Mount, MountOptions, NewFile, OpenFile, Tree};
 
-/// Bytes of the file that is written.
+/// File size in bytes.
 const FILE_BYTES: usize = 256 << 20;
 
-/// One file, of which the last bytes written are kept.
+/// A single file that keeps only the last bytes written.
 struct Memory;
 
 struct Kept {
@@ -84,14 +85,14 @@ impl OpenFile for Kept {
     }
 }
 
-/// Writes the file once in pieces of this size, in order or in a shuffled one; bytes a second.
+/// Writes the file once with requests of `piece` bytes, in order or shuffled; bytes per second.
 fn measure(path: &Path, piece: usize, random: bool) -> f64 {
     let bytes = vec![7; piece];
     let pieces = (FILE_BYTES / piece).min(if random { 20_000 } else { usize::MAX });
     let file: File = OpenOptions::new().write(true).open(path).expect("there");
     let start = Instant::now();
     for at in 0..pieces {
-        // An odd factor visits each place once.
+        // An odd factor visits each offset once.
         let at = if random { at * 40_503 % (FILE_BYTES / piece) } else { at };
         file.write_all_at(&bytes, (at * piece) as u64).expect("room");
     }

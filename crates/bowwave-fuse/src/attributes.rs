@@ -1,4 +1,4 @@
-//! From an entry of a store to the attributes that `stat` shows.
+//! Converts a store's entry to the attributes that `stat` returns.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,24 +7,24 @@ use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 
 use bowwave_engine::backend::SetTime;
 
-/// What the store does not know about its entries.
+/// Attributes of entries whose store has none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
     /// Owner of everything.
     pub(crate) uid: u32,
     /// Group of everything.
     pub(crate) gid: u32,
-    /// Whether these are to be shown even where the store knows better.
+    /// Whether `uid` and `gid` override the store's owner and group.
     pub(crate) own: bool,
-    /// Permission bits of files without any.
+    /// Permission bits of files whose store has none.
     pub(crate) file_mode: u32,
-    /// Permission bits of directories without any.
+    /// Permission bits of directories whose store has none.
     pub(crate) dir_mode: u32,
-    /// For entries without a modification time: when the mount began, so that it stays the same while mounted.
+    /// Modification time of entries without one: the time of the mount, so that it stays constant.
     pub(crate) modified: SystemTime,
     /// Whether files can be written.
     pub(crate) writable: bool,
-    /// Who this process is: as whom the store makes files when nothing else is said.
+    /// User and group of this process, which own new files unless an owner is given.
     pub(crate) process: (u32, u32),
 }
 
@@ -45,22 +45,23 @@ impl Defaults {
             crtime: modified,
             kind: file_type(entry.kind),
             perm: self.permissions(entry),
-            // 1 for folders too: "number of subfolders unknown", as `find` reads it.
+            // 1 also for directories: `find` reads it as "number of subdirectories unknown".
             nlink: unix.map_or(1, |unix| u32::try_from(unix.links).unwrap_or(u32::MAX)),
             uid: unix.filter(|_| !self.own).map(|unix| unix.uid).or(entry.uid).unwrap_or(self.uid),
             gid: unix.filter(|_| !self.own).map(|unix| unix.gid).or(entry.gid).unwrap_or(self.gid),
             rdev: unix.map_or(0, |unix| device_number(unix.special_device)),
-            // Not more: C and Python make their stream buffers this large, and a larger one would turn small
-            // random reads into large ones before we see them.
+            // C and Python size their stream buffers by this value. A larger value would turn small
+            // random reads into large ones.
             blksize: 4096,
             flags: 0,
         }
     }
 
-    /// A file system's permissions as they are; those of other stores without set-user-id and sticky bits.
+    /// Permissions of a file system are passed on; set-user-id and sticky bits of other stores are
+    /// not.
     ///
-    /// A mount that cannot be written has the same write bits: it refuses changes with EROFS, and copies of its files
-    /// can be changed and removed.
+    /// A read-only mount keeps the write bits: it rejects changes with EROFS, and copies of its
+    /// files stay writable.
     fn permissions(&self, entry: &Entry) -> u16 {
         let mode = match (entry.kind, entry.mode) {
             (EntryKind::Link, None) => 0o777,
@@ -87,11 +88,11 @@ pub(crate) fn file_type(kind: EntryKind) -> FileType {
     }
 }
 
-/// The kind of entry that the type bits of a `mode` name; `None` for what `mknod` does not make.
+/// The kind of entry in the type bits of a `mode`; `None` for types that `mknod` does not create.
 pub(crate) fn kind_of(mode: u32) -> Option<EntryKind> {
     use rustix::fs::FileType;
     match FileType::from_raw_mode(mode) {
-        // Bits of 0 are a regular file, as `mknod` has it.
+        // Type bits of 0 mean a regular file, as in `mknod`.
         FileType::RegularFile => Some(EntryKind::File),
         FileType::Fifo => Some(EntryKind::Fifo),
         FileType::Socket => Some(EntryKind::Socket),
@@ -102,27 +103,27 @@ pub(crate) fn kind_of(mode: u32) -> Option<EntryKind> {
     }
 }
 
-/// The kernel's 32 bits for FUSE: 12 of the major number between 20 of the minor one.
+/// FUSE's 32-bit device number: 12 bits of the major number between 20 bits of the minor number.
 fn device_number(device: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
-/// The other way round.
+/// The inverse of `device_number`.
 pub(crate) fn device_from(number: u32) -> u64 {
     rustix::fs::makedev(number >> 8 & 0xfff, number & 0xff | (number >> 12 & 0xf_ff00))
 }
 
-/// A time that a program wants set.
+/// Converts a requested time.
 pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
     match time {
         TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::At(mended(time)),
+        TimeOrNow::SpecificTime(time) => SetTime::At(corrected(time)),
     }
 }
 
-/// Times before 1970 come from fuser with their nanoseconds counted backwards.
-fn mended(time: SystemTime) -> SystemTime {
+/// Corrects times before 1970: fuser subtracts their nanoseconds instead of adding them.
+fn corrected(time: SystemTime) -> SystemTime {
     match SystemTime::UNIX_EPOCH.duration_since(time) {
         Ok(before) => {
             let nanoseconds = Duration::from_nanos(u64::from(before.subsec_nanos()));
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_systems_entry_is_shown_as_it_is() {
+    fn a_file_systems_attributes_are_unchanged() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let unix = Unix {
             device: 1,
@@ -193,16 +194,16 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_are_what_the_program_said() {
-        // One second before 1970 and a quarter more, as fuser gives (-1 s, 250 ms).
+    fn times_before_1970_are_set_exactly() {
+        // 750 ms before 1970, which the protocol encodes as (-1 s, 250 ms).
         let given = SystemTime::UNIX_EPOCH - Duration::from_millis(1250);
-        assert_eq!(mended(given), SystemTime::UNIX_EPOCH - Duration::from_millis(750));
+        assert_eq!(corrected(given), SystemTime::UNIX_EPOCH - Duration::from_millis(750));
         let later = SystemTime::UNIX_EPOCH + Duration::from_millis(1250);
-        assert_eq!(mended(later), later);
+        assert_eq!(corrected(later), later);
     }
 
     #[test]
-    fn the_type_bits_of_a_mode_say_what_to_make() {
+    fn the_type_bits_of_a_mode_select_the_kind() {
         for (mode, kind) in [
             (0o644, Some(EntryKind::File)),
             (0o100_644, Some(EntryKind::File)),

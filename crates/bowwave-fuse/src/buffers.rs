@@ -1,13 +1,13 @@
-//! Reply buffers: few, and kept for the next request.
+//! A bounded pool of reply buffers.
 //!
-//! A read is at most 1 MiB, and 64 and more may be served at once. A buffer each, from the allocator, made 125 MiB
-//! of a mount under 64 readers: what is in flight, and as much again that the allocator keeps in pieces. So a size
-//! class has so many buffers and no more, and none is ever freed.
+//! A read is at most 1 MiB, and 64 or more are served concurrently. With one allocation per read, a
+//! mount under 64 readers used 125 MiB: half in flight, half fragmented in the allocator. So each
+//! size class has a fixed maximum of buffers, and buffers are never freed.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Stacks of buffers. The last one back is the first one out: it is still in the processor's cache, while a buffer
-/// for each thread would be cold, for the kernel wakes waiting threads by turns.
+/// Stacks of free buffers. Last in, first out reuses a buffer that is still in the CPU cache. The
+/// kernel wakes waiting threads in turn, so a buffer per thread would be cold.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     classes: [Class; CLASSES.len()],
@@ -19,11 +19,11 @@ struct Class {
     back: Condvar,
 }
 
-/// `free.len() <= made`.
+/// Invariant: `free.len() <= created`.
 #[derive(Debug, Default)]
 struct State {
     free: Vec<Vec<u8>>,
-    made: usize,
+    created: usize,
 }
 
 impl Default for Buffers {
@@ -33,10 +33,11 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Lends a buffer of `len` bytes, of any content, to `body`. Waits while all of that size are lent.
+    /// Lends a buffer of `len` bytes with arbitrary content to `body`. Blocks while all buffers of
+    /// the size class are lent.
     pub(crate) fn lend<R>(&self, len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
         let Some(index) = CLASSES.iter().position(|&(bytes, _)| len <= bytes) else {
-            // The kernel asks for no more than it was told to; should it, memory is not the first worry.
+            // The kernel never exceeds the negotiated size. Serve a larger request anyway.
             return body(&mut vec![0; len]);
         };
         let mut lent = self.classes[index].take(CLASSES[index]);
@@ -44,7 +45,7 @@ impl Buffers {
     }
 }
 
-/// A buffer that goes back whatever becomes of its reader.
+/// Returns its buffer to the class on drop, even after a panic.
 struct Lent<'a> {
     class: &'a Class,
     buffer: Vec<u8>,
@@ -64,8 +65,8 @@ impl Class {
             if let Some(buffer) = state.free.pop() {
                 return Lent { class: self, buffer };
             }
-            if state.made < count_max {
-                state.made += 1;
+            if state.created < count_max {
+                state.created += 1;
                 drop(state);
                 return Lent { class: self, buffer: vec![0; bytes] };
             }
@@ -74,14 +75,14 @@ impl Class {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A stack of buffers is sound whatever a panicking holder did.
+        // A panicking holder leaves the stack valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Bytes of a buffer and how many there are: 32 MiB of those that matter, half of what a mount may use besides its
-/// cache. As many small reads as there are threads may wait for a slow store at once, but large ones keep it busy with
-/// fewer.
+/// Size of each class in bytes, and its maximum number of buffers. The two bounded classes use at
+/// most 32 MiB, half of a mount's memory outside the cache. One small read per thread may wait for
+/// a slow store; fewer large reads keep it busy.
 const CLASSES: [(usize, usize); 3] = [(16 << 10, usize::MAX), (256 << 10, 64), (1 << 20, 16)];
 
 #[cfg(test)]
@@ -91,42 +92,42 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn buffers_have_the_length_asked_for_and_come_back() {
+    fn buffers_have_the_requested_length_and_are_reused() {
         let buffers = Buffers::default();
         for len in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 20, (1 << 20) + 1] {
             for _ in 0..100 {
                 buffers.lend(len, |buffer| assert_eq!(buffer.len(), len));
             }
         }
-        let made = buffers.classes.each_ref().map(|class| class.lock().made);
-        assert_eq!(made, [1; 3], "one was enough for each class");
+        let created = buffers.classes.each_ref().map(|class| class.lock().created);
+        assert_eq!(created, [1; 3], "one was enough for each class");
     }
 
     #[test]
-    fn no_more_large_buffers_than_there_may_be_are_out_at_once() {
+    fn large_buffers_are_limited() {
         let (bytes, count_max) = CLASSES[2];
         let buffers = Buffers::default();
-        let (tell, told) = sync_channel(count_max + 1);
+        let (send, received) = sync_channel(count_max + 1);
         thread::scope(|scope| {
             let gates: Vec<_> = (0..=count_max)
                 .map(|_| {
                     let (open, gate) = sync_channel::<()>(1);
-                    let (tell, buffers) = (tell.clone(), &buffers);
+                    let (send, buffers) = (send.clone(), &buffers);
                     scope.spawn(move || {
                         buffers.lend(bytes, |_| {
-                            tell.send(()).expect("the test waits");
+                            send.send(()).expect("the test waits");
                             gate.recv().expect("opened below");
                         });
                     });
                     open
                 })
                 .collect();
-            (0..count_max).for_each(|_| told.recv().expect("as many as there are"));
-            // All are lent, so the last has told nothing.
-            assert!(told.try_recv().is_err());
+            (0..count_max).for_each(|_| received.recv().expect("as many as there are"));
+            // All buffers are lent, so the last reader has sent nothing.
+            assert!(received.try_recv().is_err());
             gates.iter().for_each(|open| open.send(()).expect("it waits, or will"));
-            told.recv().expect("one came back");
+            received.recv().expect("one came back");
         });
-        assert_eq!(buffers.classes[2].lock().made, count_max);
+        assert_eq!(buffers.classes[2].lock().created, count_max);
     }
 }

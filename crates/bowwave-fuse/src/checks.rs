@@ -1,4 +1,4 @@
-//! Whether a mount can be made, asked before anything is done.
+//! Checks before mounting whether a mount is possible.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::mount_table;
 
-/// Checks that a mount can be made at `dir`, and gives its absolute form.
+/// Checks that `dir` can be a mount point, and returns its absolute form.
 pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf> {
     let shown = dir.display();
     let metadata = match fs::metadata(dir) {
@@ -53,16 +53,16 @@ pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Something that mounts need, and that this machine or this user lacks.
+/// A requirement for mounts that this machine or this user does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// What is missing.
+    /// The missing requirement.
     pub cause: String,
-    /// What to do, before the command.
+    /// Introduction to the command.
     advice: &'static str,
     /// The command that provides it.
     pub command: &'static str,
-    /// What to do in a container instead.
+    /// The remedy inside a container.
     container: &'static str,
 }
 
@@ -78,19 +78,19 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Whether this machine lets this process mount, or the reason why not.
+/// Checks whether this process can mount.
 ///
 /// # Errors
-/// One line with the cause and the remedy, for a program that goes on without a mount.
+/// The cause and the remedy in one line, for programs that continue without a mount.
 pub fn is_available() -> std::result::Result<(), String> {
     device().map_err(|lack| lack.to_string())?;
     helper().map(drop).map_err(|lack| lack.to_string())
 }
 
-/// Whether this process can open the FUSE device.
+/// Checks whether this process can open the FUSE device.
 ///
 /// # Errors
-/// What is missing.
+/// The missing requirement.
 pub fn device() -> std::result::Result<(), Lack> {
     open_device().map(drop)
 }
@@ -108,10 +108,10 @@ pub(crate) fn open_device() -> std::result::Result<File, Lack> {
     })
 }
 
-/// How this process can mount: by itself, or with the program that mounts for users.
+/// Returns how this process can mount: by itself, or through the setuid helper.
 ///
 /// # Errors
-/// What is missing.
+/// The missing requirement.
 pub fn helper() -> std::result::Result<&'static str, Lack> {
     let ours = may_mount().then_some("by this process");
     ours.or_else(fusermount).ok_or_else(|| Lack {
@@ -122,10 +122,10 @@ pub fn helper() -> std::result::Result<&'static str, Lack> {
     })
 }
 
-/// Whether users other than root may let others use their mounts.
+/// Checks whether users other than root may mount with `allow_other`.
 ///
 /// # Errors
-/// What is missing.
+/// The missing requirement.
 pub fn allow_other() -> std::result::Result<(), Lack> {
     let config = fs::read_to_string(CONFIG).unwrap_or_default();
     if config.lines().any(|line| line.trim() == "user_allow_other") { Ok(()) } else { Err(no_allow_other()) }
@@ -140,12 +140,12 @@ pub(crate) fn no_allow_other() -> Lack {
     }
 }
 
-/// Whether a file system type in the table of mounts is ours.
+/// Whether a file system type in the mount table is bowwave's.
 pub(crate) fn is_ours(fs_type: &std::ffi::OsStr) -> bool {
     fs_type == FS_TYPE
 }
 
-/// The helper that mounts for users, if it is installed.
+/// The setuid helper that mounts for users, if installed.
 pub(crate) fn fusermount() -> Option<&'static str> {
     ["fusermount3", "fusermount"].into_iter().find(|program| {
         let mut command = Command::new(program);

@@ -1,8 +1,9 @@
-//! Attributes that programs have set on published objects, and that the store is told later.
+//! Attributes of published objects that programs have set and the store receives later.
 //!
-//! To change the metadata of an object is to copy it onto itself, on the server. `cp -p`, `tar` and `rsync` set owner, mode
-//! and time one after the other: they are collected for a moment, and stored by one copy. A rename within that moment, as
-//! `rsync` ends each file, is that copy.
+//! To change an object's metadata, the server copies the object onto itself. `cp -p`,
+//! `tar` and `rsync` set owner, mode and time one after the other. This module collects them for a
+//! moment and stores them with one copy. A rename within that moment, with which `rsync` ends each
+//! file, is that copy.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,49 +22,50 @@ use crate::tree::Tree;
 pub(crate) struct Deferred {
     state: Mutex<State>,
     changed: Condvar,
-    /// Held while the store is told: a path is renamed before or after, not meanwhile.
-    telling: Mutex<()>,
+    /// Held while attributes are sent to the store, so that a rename runs before or after, not
+    /// meanwhile.
+    sending: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: BTreeMap<PathBuf, (SetAttributes, Instant)>,
-    /// Attributes that the store refused, by path, with its last error; at most [`LOST_MAX`] paths.
-    lost: BTreeMap<PathBuf, (SetAttributes, Error)>,
-    /// Further refusals.
+    pending: BTreeMap<PathBuf, (SetAttributes, Instant)>,
+    /// Attributes that the store rejected, with the last error; at most [`REJECTED_MAX`] paths.
+    rejected: BTreeMap<PathBuf, (SetAttributes, Error)>,
+    /// Rejections beyond [`REJECTED_MAX`].
     others: u64,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl Deferred {
-    /// Starts the thread that tells the store, for as long as the mount lasts.
+    /// Starts the thread that sends attributes to the store until the mount ends.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub(crate) fn start<T: Tree>(operations: &Arc<Operations<T>>) -> io::Result<()> {
         let operations = Arc::clone(operations);
         let run = move || {
             while operations.deferred.wait() {
-                operations.tell_all_attributes(DELAY);
+                operations.send_all_attributes(DELAY);
             }
         };
         thread::Builder::new().name("bowwave-attributes".to_owned()).spawn(run).map(drop)
     }
 
-    /// Adds what a program has set.
+    /// Adds attributes that a program has set.
     pub(crate) fn add(&self, path: &Path, changes: &SetAttributes) {
         let modified = changes.modified.map(|time| match time {
             SetTime::Now => SetTime::At(SystemTime::now()),
             at @ SetTime::At(_) => at,
         });
-        // The time of the last access is not stored.
+        // Access times are not stored.
         let changes = SetAttributes { accessed: None, modified, ..*changes };
         if changes.is_empty() {
             return;
         }
         let mut state = self.lock();
         let (all, _) = state
-            .waiting
+            .pending
             .entry(path.to_owned())
             .or_insert_with(|| (SetAttributes::default(), Instant::now()));
         *all = merged(all, &changes);
@@ -71,103 +73,104 @@ impl Deferred {
         self.changed.notify_all();
     }
 
-    /// What waits for `path`.
+    /// The attributes that wait for `path`.
     pub(crate) fn get(&self, path: &Path) -> Option<SetAttributes> {
-        self.lock().waiting.get(path).map(|(attributes, _)| *attributes)
+        self.lock().pending.get(path).map(|(attributes, _)| *attributes)
     }
 
-    /// The store has stored `attributes`, or there is nothing at `path`. Programs may have set other attributes by now.
+    /// The store accepted `attributes`, or `path` does not exist. Programs may have set others
+    /// meanwhile.
     pub(crate) fn stored(&self, path: &Path, attributes: &SetAttributes) {
         let mut state = self.lock();
         state.settle(path, attributes);
-        if let Some((lost, _)) = state.lost.get_mut(path) {
-            *lost = without(lost, attributes);
-            if lost.is_empty() {
-                state.lost.remove(path);
+        if let Some((rejected, _)) = state.rejected.get_mut(path) {
+            *rejected = without(rejected, attributes);
+            if rejected.is_empty() {
+                state.rejected.remove(path);
             }
         }
     }
 
-    /// The store has refused `attributes`, which are not tried again. The end of the mount reports them.
+    /// The store rejected `attributes`. They are not retried; the end of the mount reports them.
     pub(crate) fn refused(&self, path: &Path, attributes: &SetAttributes, error: &Error) {
         let mut state = self.lock();
         state.settle(path, attributes);
-        if let Some((lost, last)) = state.lost.get_mut(path) {
-            (*lost, *last) = (merged(lost, attributes), error.clone());
-        } else if state.lost.len() < LOST_MAX {
-            state.lost.insert(path.to_owned(), (*attributes, error.clone()));
+        if let Some((rejected, last)) = state.rejected.get_mut(path) {
+            (*rejected, *last) = (merged(rejected, attributes), error.clone());
+        } else if state.rejected.len() < REJECTED_MAX {
+            state.rejected.insert(path.to_owned(), (*attributes, error.clone()));
         } else {
             state.others += 1;
         }
     }
 
-    /// The refused attributes in one message, which names the first path; `None` if all are stored.
-    pub(crate) fn losses(&self) -> Option<String> {
+    /// The rejected attributes as one message that names the first path; `None` if all are stored.
+    pub(crate) fn rejections(&self) -> Option<String> {
         let state = self.lock();
-        let (path, (_, error)) = state.lost.first_key_value()?;
+        let (path, (_, error)) = state.rejected.first_key_value()?;
         let path = path.display();
-        Some(match state.lost.len() as u64 - 1 + state.others {
+        Some(match state.rejected.len() as u64 - 1 + state.others {
             0 => format!("the mode, owner or time of {path} is not stored: {error}"),
             more => format!("modes, owners or times of {path} and {more} more files are not stored: {error}"),
         })
     }
 
-    /// `path` is removed: its attributes wait no more, and are not lost.
+    /// `path` was removed: drops its waiting and rejected attributes.
     pub(crate) fn removed(&self, path: &Path) {
         let mut state = self.lock();
-        state.waiting.remove(path);
-        state.lost.remove(path);
+        state.pending.remove(path);
+        state.rejected.remove(path);
     }
 
-    /// `old` is now `new`, with the attributes that waited.
+    /// `old` was renamed to `new`, and its waiting attributes were stored with it.
     pub(crate) fn renamed(&self, old: &Path, new: &Path) {
         let mut state = self.lock();
-        state.waiting.remove(old);
-        state.waiting.remove(new);
-        state.lost.remove(new);
-        if let Some(lost) = state.lost.remove(old) {
-            state.lost.insert(new.to_owned(), lost);
+        state.pending.remove(old);
+        state.pending.remove(new);
+        state.rejected.remove(new);
+        if let Some(rejected) = state.rejected.remove(old) {
+            state.rejected.insert(new.to_owned(), rejected);
         }
     }
 
-    /// The bytes were changed: a time that was set before is not that of the last change.
+    /// The content changed: drops a modification time that was set before.
     pub(crate) fn forget_time(&self, path: &Path) {
         let mut state = self.lock();
-        if let Some((attributes, _)) = state.waiting.get_mut(path) {
+        if let Some((attributes, _)) = state.pending.get_mut(path) {
             attributes.modified = None;
             if attributes.is_empty() {
-                state.waiting.remove(path);
+                state.pending.remove(path);
             }
         }
-        if let Some((lost, _)) = state.lost.get_mut(path) {
-            lost.modified = None;
-            if lost.is_empty() {
-                state.lost.remove(path);
+        if let Some((rejected, _)) = state.rejected.get_mut(path) {
+            rejected.modified = None;
+            if rejected.is_empty() {
+                state.rejected.remove(path);
             }
         }
     }
 
-    /// Paths whose attributes wait for at least so long.
+    /// Paths whose attributes have waited for at least `long`.
     pub(crate) fn since(&self, long: Duration) -> Vec<PathBuf> {
         let state = self.lock();
-        let due = state.waiting.iter().filter(|(_, (_, since))| since.elapsed() >= long);
+        let due = state.pending.iter().filter(|(_, (_, since))| since.elapsed() >= long);
         due.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Nothing waits for long any more.
+    /// Ends the wait for further attributes.
     pub(crate) fn end(&self) {
-        self.lock().is_over = true;
+        self.lock().has_ended = true;
         self.changed.notify_all();
     }
 
-    /// Waits until nobody else tells the store.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Serialises requests that send attributes to the store.
+    pub(crate) fn lock_sending(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An entry as programs have set it. `path` is asked for only if anything waits.
+    /// Overlays waiting attributes on an entry. `path` is evaluated only if any attributes wait.
     pub(crate) fn shown(&self, entry: Entry, path: impl FnOnce() -> Option<PathBuf>) -> Entry {
-        if self.lock().waiting.is_empty() {
+        if self.lock().pending.is_empty() {
             return entry;
         }
         let Some(set) = path().and_then(|path| self.get(&path)) else { return entry };
@@ -179,14 +182,14 @@ impl Deferred {
         Entry { mode: set.mode.or(entry.mode), uid, gid, modified, ..entry }
     }
 
-    /// Waits until something has waited for long enough; false at the end of the mount.
+    /// Blocks until an entry is due; returns false at the end of the mount.
     fn wait(&self) -> bool {
         let mut state = self.lock();
         loop {
-            if state.is_over {
+            if state.has_ended {
                 return false;
             }
-            let oldest = state.waiting.values().map(|(_, since)| since.elapsed()).max();
+            let oldest = state.pending.values().map(|(_, since)| since.elapsed()).max();
             state = match oldest.map(|age| DELAY.saturating_sub(age)) {
                 Some(left) if left.is_zero() => return true,
                 Some(left) => {
@@ -198,16 +201,17 @@ impl Deferred {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each method leaves the map whole before anything can panic.
+        // No method can panic in the middle of an update.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// `attributes` of `path` wait no more, unless programs have set others meanwhile.
+    /// Removes `attributes` of `path` from the waiting ones, unless programs have set others
+    /// meanwhile.
     fn settle(&mut self, path: &Path, attributes: &SetAttributes) {
-        if self.waiting.get(path).is_some_and(|(now, _)| now == attributes) {
-            self.waiting.remove(path);
+        if self.pending.get(path).is_some_and(|(now, _)| now == attributes) {
+            self.pending.remove(path);
         }
     }
 }
@@ -234,11 +238,11 @@ fn without(all: &SetAttributes, others: &SetAttributes) -> SetAttributes {
     }
 }
 
-/// Paths whose refused attributes are known; each takes some 300 bytes.
-const LOST_MAX: usize = 1000;
+/// Maximum number of paths with rejected attributes; each uses about 300 bytes.
+const REJECTED_MAX: usize = 1000;
 
-/// How long attributes wait for more. Longer than the time between two calls of one program, and than its rename; shorter than
-/// a user needs to look from another machine.
+/// How long attributes wait for more. Shorter, and a program's next call or its rename costs
+/// another copy. Longer, and users on other machines notice the delay.
 const DELAY: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -247,7 +251,7 @@ mod tests {
     use bowwave_engine::backend::ErrorKind;
 
     #[test]
-    fn refused_attributes_are_lost_until_later_ones_are_stored() {
+    fn rejected_attributes_are_reported_until_later_ones_are_stored() {
         let deferred = Deferred::default();
         let mode = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let owner = SetAttributes { uid: Some(7), ..SetAttributes::default() };
@@ -258,22 +262,22 @@ mod tests {
                 &Error::new(ErrorKind::PermissionDenied, "it is sealed"),
             );
         };
-        assert_eq!(deferred.losses(), None);
+        assert_eq!(deferred.rejections(), None);
         refuse("a", &mode(0o600));
         refuse("a", &owner);
         let one = "the mode, owner or time of a is not stored: it is sealed";
-        assert_eq!(deferred.losses().as_deref(), Some(one));
+        assert_eq!(deferred.rejections().as_deref(), Some(one));
         deferred.stored("a".as_ref(), &mode(0o640));
-        assert_eq!(deferred.losses().as_deref(), Some(one), "the owner is not stored");
+        assert_eq!(deferred.rejections().as_deref(), Some(one), "the owner is not stored");
         deferred.renamed("a".as_ref(), "b".as_ref());
         refuse("c", &owner);
         let two = "modes, owners or times of b and 1 more files are not stored: it is sealed";
-        assert_eq!(deferred.losses().as_deref(), Some(two));
+        assert_eq!(deferred.rejections().as_deref(), Some(two));
         deferred.removed("c".as_ref());
         deferred.stored("b".as_ref(), &owner);
-        assert_eq!(deferred.losses(), None);
-        (0..2 * LOST_MAX).for_each(|number| refuse(&number.to_string(), &owner));
-        let many = deferred.losses().expect("refused");
-        assert!(many.contains(&format!("and {} more", 2 * LOST_MAX - 1)), "{many}");
+        assert_eq!(deferred.rejections(), None);
+        (0..2 * REJECTED_MAX).for_each(|number| refuse(&number.to_string(), &owner));
+        let many = deferred.rejections().expect("refused");
+        assert!(many.contains(&format!("and {} more", 2 * REJECTED_MAX - 1)), "{many}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a process has open, as `/proc` tells.
+//! Open files of a process, from `/proc`.
 
 use std::fs;
 use std::io;
@@ -7,20 +7,21 @@ use std::str::FromStr;
 use crate::checks::is_ours;
 use crate::mount_table;
 
-/// Whether a process can write a file with this inode number, of one of our mounts, by some descriptor. Of two mounts whose
-/// files have the same number one may be taken for the other; with `has_ended`, what is in no table of mounts for a mount of
-/// ours that is not there any more.
+/// Whether a process has an inode of one of our mounts open for writing. Two mounts whose files
+/// share an inode number may be confused. With `has_ended`, a mount missing from the mount table
+/// counts as ours.
 ///
 /// # Errors
-/// If the kernel does not tell us, as of processes of other users; `NotFound` if the process is gone.
+/// If the kernel denies access, as for processes of other users; `NotFound` if the process has
+/// exited.
 pub(crate) fn can_write(process: u32, inode: u64, has_ended: bool) -> io::Result<bool> {
     for descriptor in fs::read_dir(format!("/proc/{process}/fdinfo"))? {
-        let told = match fs::read_to_string(descriptor?.path()) {
-            // Closed meanwhile, by another thread.
+        let fdinfo = match fs::read_to_string(descriptor?.path()) {
+            // Closed meanwhile by another thread.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            told => told?,
+            fdinfo => fdinfo?,
         };
-        let Some(open) = Open::parse(&told) else {
+        let Some(open) = Open::parse(&fdinfo) else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel does not tell inode numbers"));
         };
         if open.inode == inode && open.writes && is_of_ours(process, open.mount, has_ended)? {
@@ -43,20 +44,20 @@ struct Open {
 }
 
 impl Open {
-    /// From a file of `fdinfo`; `None` before Linux 5.14.
-    fn parse(told: &str) -> Option<Self> {
+    /// Parses a file of `fdinfo`; `None` before Linux 5.14.
+    fn parse(fdinfo: &str) -> Option<Self> {
         const ACCESS: u32 = 0o3;
-        let flags = u32::from_str_radix(field::<String>(told, "flags:")?.as_str(), 8).ok()?;
+        let flags = u32::from_str_radix(field::<String>(fdinfo, "flags:")?.as_str(), 8).ok()?;
         Some(Self {
             writes: flags & ACCESS != 0,
-            mount: field(told, "mnt_id:")?,
-            inode: field(told, "ino:")?,
+            mount: field(fdinfo, "mnt_id:")?,
+            inode: field(fdinfo, "ino:")?,
         })
     }
 }
 
-fn field<T: FromStr>(told: &str, name: &str) -> Option<T> {
-    told.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+fn field<T: FromStr>(fdinfo: &str, name: &str) -> Option<T> {
+    fdinfo.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -65,11 +66,11 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     #[test]
-    fn open_files_are_understood() {
-        let told = "pos:\t0\nflags:\t0100001\nmnt_id:\t29\nino:\t135\n";
-        assert_eq!(Open::parse(told), Some(Open { writes: true, mount: 29, inode: 135 }));
-        let told = told.replace("100001", "100000");
-        assert_eq!(Open::parse(&told), Some(Open { writes: false, mount: 29, inode: 135 }));
+    fn open_files_are_parsed() {
+        let fdinfo = "pos:\t0\nflags:\t0100001\nmnt_id:\t29\nino:\t135\n";
+        assert_eq!(Open::parse(fdinfo), Some(Open { writes: true, mount: 29, inode: 135 }));
+        let fdinfo = fdinfo.replace("100001", "100000");
+        assert_eq!(Open::parse(&fdinfo), Some(Open { writes: false, mount: 29, inode: 135 }));
         assert_eq!(Open::parse("pos:\t0\nflags:\t02\nmnt_id:\t29\n"), None, "an old kernel");
         assert_eq!(Open::parse("flags:\tx\nmnt_id:\t29\nino:\t1\n"), None);
     }

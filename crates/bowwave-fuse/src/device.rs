@@ -1,4 +1,4 @@
-//! Mounting and unmounting: by system call where that is allowed, by `fusermount3` where not.
+//! Mounting and unmounting: by system call if permitted, otherwise with `fusermount3`.
 
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -17,10 +17,10 @@ use crate::checks::{FS_TYPE, fusermount, helper, no_allow_other, open_device};
 use crate::error::{Error, Result};
 use crate::mount_table::CONNECTIONS;
 
-/// Mounts at `point` and gives the connection to the kernel.
+/// Mounts at `point` and returns the connection to the kernel.
 pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
     let device: OwnedFd = open_device().map_err(|lack| Error::new(lack.to_string()))?.into();
-    // 40000: a directory, in the octal of `st_mode`.
+    // 40000 is `S_IFDIR` in octal.
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
         device.as_raw_fd(),
@@ -31,10 +31,10 @@ pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bo
         data.push_str(",allow_other");
     }
     let data = CString::new(data).expect("made of numbers and words");
-    // What a store holds gives nobody rights here, and opens no device of this machine.
+    // Files in a store must neither grant privileges nor open devices of this machine.
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, read_only);
-    // A NUL cannot be in a source; the kernel only shows it.
+    // A mount source cannot contain NUL; it is for display only.
     let source = source.replace('\0', "?");
     match rustix::mount::mount(source.as_str(), point, FS_TYPE, flags, data.as_c_str()) {
         Ok(()) => Ok(device),
@@ -44,7 +44,7 @@ pub(crate) fn mount(point: &Path, source: &str, allow_other: bool, read_only: bo
     }
 }
 
-/// `fusermount3` mounts for us and sends the connection over a socket, which it gets as its standard input.
+/// `fusermount3` mounts and sends the connection over a socket, which is its standard input.
 fn mount_as_user(point: &Path, source: &str, allow_other: bool, read_only: bool) -> Result<OwnedFd> {
     let Some(program) = fusermount() else {
         let lack =
@@ -71,7 +71,7 @@ fn mount_as_user(point: &Path, source: &str, allow_other: bool, read_only: bool)
     let received = receive_descriptor(&ours);
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // Best effort: it only makes the message better.
+        // Best effort: it only improves the error message.
         let _ = stderr.read_to_string(&mut said);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
@@ -105,22 +105,22 @@ fn receive_descriptor(socket: &UnixStream) -> Option<OwnedFd> {
 /// How hard to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Force {
-    /// Only if nobody uses the mount.
+    /// Fail if the mount is in use.
     IfIdle,
-    /// At once: programs that use it get errors.
+    /// Immediately: programs that use the mount get errors.
     Always,
 }
 
-/// What became of an unmount.
+/// Result of an unmount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unmounted {
-    /// It is gone.
+    /// Unmounted.
     Done,
-    /// Somebody uses it.
+    /// The mount is in use.
     Busy,
 }
 
-/// Unmounts `point`, whose device is `device`.
+/// Unmounts `point` with device number `device`.
 pub(crate) fn unmount(point: &Path, device: (u32, u32), force: Force) -> Result<Unmounted> {
     let flags = match force {
         Force::IfIdle => UnmountFlags::NOFOLLOW,
@@ -162,14 +162,14 @@ fn unmount_as_user(point: &Path, force: Force) -> Result<Unmounted> {
     Err(Error::new(format!("{shown}: {}", said.trim().replace('\n', "; "))))
 }
 
-/// Makes requests in flight fail. Where the control file system is not mounted, the forced unmount does it, or
-/// the end of the process.
+/// Fails requests in flight. Without the control file system, the forced unmount or the end of the
+/// process does.
 fn abort((_, minor): (u32, u32)) {
     let _ = fs::write(format!("{CONNECTIONS}/{minor}/abort"), "1");
 }
 
-/// Sets the kernel's readahead window for a mount and gives what it is now, in bytes; `None` if it cannot be read.
-/// Only root may set it.
+/// Sets the kernel's readahead window of a mount, which needs root. Returns the effective window in
+/// bytes; `None` if it cannot be read.
 pub(crate) fn set_readahead((major, minor): (u32, u32), bytes: u32) -> Option<u32> {
     let mut path = OsString::from("/sys/class/bdi/");
     path.push(format!("{major}:{minor}/read_ahead_kb"));

@@ -1,15 +1,15 @@
-//! Errors of a store as the numbers that the kernel takes.
+//! Maps store errors to error numbers.
 
 use bowwave_engine::backend::{Error, ErrorKind};
 use fuser::Errno;
 
-/// The error number that a program sees.
+/// The error number that a program receives.
 pub(crate) fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.program_errno())
 }
 
-/// Whether an error is an everyday answer rather than a failure worth telling.
-pub(crate) fn is_everyday(kind: ErrorKind) -> bool {
+/// Whether an error is an ordinary result, not a failure to report.
+pub(crate) fn is_ordinary(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::NotFound
@@ -29,7 +29,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn kinds_map_to_the_errno_that_programs_know() {
+    fn error_kinds_map_to_errno() {
         let table = [
             (ErrorKind::NotFound, Errno::ENOENT),
             (ErrorKind::PermissionDenied, Errno::EACCES),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operating_system_said_is_passed_on() {
+    fn errno_of_the_system_is_preserved() {
         for number in [1, 27, 40, 122] {
             let error = Error::from_os("x", &io::Error::from_raw_os_error(number));
             assert_eq!(errno(&error).code(), number);

@@ -1,11 +1,11 @@
-//! Why a mount could not be made or undone.
+//! Errors of mounting and unmounting.
 
 use std::fmt;
 
 /// Result of mounting and unmounting.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// One line that names the cause and, where there is one, the remedy.
+/// One line with the cause and, if there is one, the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     message: String,

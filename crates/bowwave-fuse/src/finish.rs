@@ -1,4 +1,4 @@
-//! The end of a writable mount: what was written goes to the store before the process may end.
+//! The end of a writable mount: writes dirty data to the store before the process exits.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// Work to be done once, whoever asks first, and waited for by all who ask.
+/// Work that runs once, on the first request; every caller waits for it.
 #[derive(Clone)]
 pub(crate) struct Finish {
     shared: Arc<Shared>,
@@ -34,23 +34,23 @@ impl fmt::Debug for Finish {
 }
 
 impl Finish {
-    /// Will do `work`, and wait for it no longer than `patience`.
+    /// Creates `work` to be run later. Callers wait at most `patience`.
     pub(crate) fn new(patience: Duration, work: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
         let stage = Mutex::new(Stage::Waiting(Box::new(work)));
         Self { shared: Arc::new(Shared { stage, done: Condvar::new(), patience }) }
     }
 
-    /// Does the work if nobody has begun it, and waits for its end.
+    /// Runs the work unless it has started, and waits for its end.
     ///
     /// # Errors
-    /// Of the work, the same for everybody who asks; or that it took too long.
+    /// The error of the work, the same for every caller; or a timeout.
     pub(crate) fn run(&self) -> Result<()> {
         let mut stage = self.shared.lock();
         if matches!(*stage, Stage::Waiting(_))
             && let Stage::Waiting(work) = std::mem::replace(&mut *stage, Stage::Running)
         {
             let shared = Arc::clone(&self.shared);
-            // A thread of its own, for a store that never answers must not hold up the end of the process.
+            // On its own thread: a store that never responds must not block the end of the process.
             let started = thread::Builder::new().name("bowwave-finish".to_owned()).spawn(move || {
                 let result = work();
                 *shared.lock() = Stage::Done(result);
@@ -78,7 +78,7 @@ impl Finish {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Stage> {
-        // A stage is replaced whole.
+        // A stage is replaced in one assignment.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     #[test]
-    fn it_is_done_once_and_everybody_hears_how_it_went() {
+    fn work_runs_once_and_every_caller_gets_its_result() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let finish = Finish::new(Duration::from_secs(60), || {
             RUNS.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_never_answers_is_told_and_left() {
+    fn a_store_that_never_responds_is_a_timeout() {
         let (_hold, held) = sync_channel::<()>(0);
         let finish = Finish::new(Duration::from_millis(1), move || {
             let _never = held.recv();

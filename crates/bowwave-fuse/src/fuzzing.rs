@@ -1,4 +1,4 @@
-//! What fuzzers call: the requests of a mount, without a kernel.
+//! Entry point for fuzzers: the requests of a mount without a kernel.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,21 +7,22 @@ use fuser::{Config, Session, SessionACL};
 
 use crate::error::{Error, Result};
 use crate::filesystem::Requests;
-use crate::lanes::Lanes;
 use crate::mount::operations_of;
 use crate::options::MountOptions;
 use crate::tree::Tree;
+use crate::workers::Workers;
 
-/// Serves requests for `tree` that come from `connection` in place of the kernel's device, one a packet and one at a time, as
-/// `fuse(4)` lays them out. The first is `FUSE_INIT`. Returns after `FUSE_DESTROY`, or when the other end is closed.
+/// Serves requests for `tree` from `connection` instead of the kernel's device. Each packet is one
+/// request in the format of `fuse(4)`; requests are served one at a time. The first is `FUSE_INIT`.
+/// Returns after `FUSE_DESTROY`, or when the peer closes the connection.
 ///
 /// # Errors
-/// If the connection breaks or a packet is not a request; of the store, whose root is looked at first.
+/// If the connection breaks, a packet is malformed, or the store's root cannot be read.
 pub fn serve<T: Tree>(tree: T, options: MountOptions, connection: OwnedFd) -> Result<()> {
-    // Two receivers, of which one is free: then each job runs at once, on this thread's session.
-    let lanes = Lanes::new(2, 1);
+    // With two receivers, one is always free, so each job runs on this session's thread.
+    let workers = Workers::new(2, 1);
     let operations = operations_of(tree, options, Box::new(|_, _| {}))?;
-    let requests = Requests::new(Arc::new(operations), lanes);
+    let requests = Requests::new(Arc::new(operations), workers);
     let failed = |error: std::io::Error| Error::new(format!("the connection failed: {error}"));
     let session =
         Session::from_fd(requests, connection, SessionACL::All, Config::default()).map_err(failed)?;

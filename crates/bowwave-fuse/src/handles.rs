@@ -1,10 +1,10 @@
-//! Open files and folders, by the number that the kernel gives back with each request.
+//! Open files and directories, by the handle number in each request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A table of open things. As large as what programs hold open.
+/// A table of open handles.
 #[derive(Debug)]
 pub(crate) struct Handles<H> {
     open: RwLock<Open<H>>,
@@ -14,51 +14,50 @@ pub(crate) struct Handles<H> {
 #[derive(Debug)]
 struct Open<H> {
     by_number: HashMap<u64, Arc<H>>,
-    /// Numbers by the inode that was opened.
+    /// Handle numbers by inode.
     by_inode: HashMap<u64, Vec<u64>>,
 }
 
-/// What an open thing is open of.
+/// A handle that belongs to an inode.
 pub(crate) trait OfInode {
     /// The inode's number.
     fn inode(&self) -> u64;
 }
 
 impl<H: OfInode> Handles<H> {
-    /// An empty table.
     pub(crate) fn new() -> Self {
         let open = Open { by_number: HashMap::new(), by_inode: HashMap::new() };
         Self { open: RwLock::new(open), last: AtomicU64::new(0) }
     }
 
-    /// Keeps `handle` and gives its number, never used before.
+    /// Stores `handle` and returns its number, which is never reused.
     pub(crate) fn insert(&self, handle: H) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        // Maps of finished inserts and removals are sound whatever a panicking holder did.
+        // A panicking holder leaves the maps valid.
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         open.by_inode.entry(handle.inode()).or_default().push(number);
         open.by_number.insert(number, Arc::new(handle));
         number
     }
 
-    /// The open thing of this number.
+    /// The handle with this number.
     pub(crate) fn find(&self, number: u64) -> Option<Arc<H>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).by_number.get(&number).cloned()
     }
 
-    /// Something that is open of an inode and fits.
+    /// A handle of an inode that satisfies `fits`.
     pub(crate) fn find_of(&self, inode: u64, fits: impl Fn(&H) -> bool) -> Option<Arc<H>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let numbers = open.by_inode.get(&inode)?;
         numbers.iter().filter_map(|number| open.by_number.get(number)).find(|handle| fits(handle)).cloned()
     }
 
-    /// All that is open.
+    /// All open handles.
     pub(crate) fn all(&self) -> Vec<Arc<H>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).by_number.values().cloned().collect()
     }
 
-    /// Closes; requests that still run keep the thing alive until they end.
+    /// Closes a handle. Running requests keep it alive until they end.
     pub(crate) fn remove(&self, number: u64) -> Option<Arc<H>> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let handle = open.by_number.remove(&number)?;

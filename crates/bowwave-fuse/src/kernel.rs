@@ -1,26 +1,26 @@
-//! What the running kernel is known to do right.
+//! Capabilities of the running kernel, by version.
 
 use std::fs;
 use std::sync::LazyLock;
 
-/// Whether the kernel drops what it has cached of a range that was written past its cache also after the write, so that
-/// what somebody read meanwhile, from before the write, does not stay. Linux 6.19 does, and the lines of 6.12 and 6.18 since
-/// January 2026 ("fuse: Invalidate the page cache after FOPEN_DIRECT_IO write").
+/// Whether the kernel also invalidates its page cache after a direct write. Otherwise a page read
+/// during the write keeps the old bytes. Linux 6.19 does, and 6.12 and 6.18 since January 2026
+/// ("fuse: Invalidate the page cache after FOPEN_DIRECT_IO write").
 pub(crate) fn drops_pages_after_direct_writes() -> bool {
     static DROPS: LazyLock<bool> = LazyLock::new(|| {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         version(&release).is_some_and(|version| {
             let [line @ .., patch] = version;
-            version >= [6, 19, 0] || LINES.iter().any(|(mended, first)| line == *mended && patch >= *first)
+            version >= [6, 19, 0] || LINES.iter().any(|(fixed, first)| line == *fixed && patch >= *first)
         })
     });
     *DROPS
 }
 
-/// Lines of kernels that have had it mended, and since which patch at the latest.
+/// Stable kernel lines with the fix, and the first patch release that surely has it.
 const LINES: [([u32; 2], u32); 2] = [([6, 12], 65), ([6, 18], 5)];
 
-/// The first three numbers of a release such as `6.18.44-cloud`; a missing third one is 0.
+/// The first three numbers of a release such as `6.18.44-cloud`; a missing third number is 0.
 fn version(release: &str) -> Option<[u32; 3]> {
     let numbers = release.trim().split(['-', '+', '_', '~']).next()?;
     let mut parts = numbers.split('.').map(|part| part.parse().ok());
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_understood_however_they_are_called() {
+    fn release_strings_are_parsed() {
         assert_eq!(version("6.18.44-fc-v657\n"), Some([6, 18, 44]));
         assert_eq!(version("6.1.0-18-amd64"), Some([6, 1, 0]));
         assert_eq!(version("6.19-rc3"), Some([6, 19, 0]));

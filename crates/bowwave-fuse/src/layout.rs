@@ -1,4 +1,4 @@
-//! The tree as the mount shows it: folders all the way, and names that a file system can have.
+//! The tree as mounted: the root is a directory, and every name is valid in a file system.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,8 @@ use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Result};
 
 use crate::tree::Tree;
 
-/// A tree whose root is a folder, even if the store is a single object: then the folder holds that one file.
+/// A tree whose root is a directory. A store that is a single object becomes a directory with one
+/// file.
 #[derive(Debug)]
 pub(crate) struct Layout<T> {
     tree: T,
@@ -18,7 +19,7 @@ pub(crate) struct Layout<T> {
 }
 
 impl<T: Tree> Layout<T> {
-    /// Looks at the root of `tree`.
+    /// Reads the root of `tree`.
     pub(crate) fn new(tree: T) -> Result<Self> {
         let found = tree.stat(Path::new(""))?;
         let (single, root) = if found.kind == EntryKind::Directory {
@@ -30,12 +31,12 @@ impl<T: Tree> Layout<T> {
         Ok(Self { tree, single, root })
     }
 
-    /// The tree beneath.
+    /// The underlying tree.
     pub(crate) fn tree(&self) -> &T {
         &self.tree
     }
 
-    /// Describes one entry.
+    /// Returns the attributes of one entry.
     pub(crate) fn stat(&self, path: &Path) -> Result<Entry> {
         match &self.single {
             None => self.tree.stat(path),
@@ -47,7 +48,7 @@ impl<T: Tree> Layout<T> {
         }
     }
 
-    /// Lists a folder; names that no file system can have are left out.
+    /// Lists a directory without names that are invalid in a file system.
     pub(crate) fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         match &self.single {
             None => {
@@ -62,30 +63,30 @@ impl<T: Tree> Layout<T> {
 
     /// Reads a symbolic link.
     pub(crate) fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.tree.read_link(self.beneath(path))
+        self.tree.read_link(self.inner_path(path))
     }
 
     /// Opens a file for reading.
     pub(crate) fn open(&self, path: &Path) -> Result<T::File> {
-        self.tree.open(self.beneath(path))
+        self.tree.open(self.inner_path(path))
     }
 
-    /// Opens a file that exists for reading and writing.
+    /// Opens an existing file for reading and writing.
     pub(crate) fn open_write(&self, path: &Path) -> Result<T::File> {
-        self.tree.open_write(self.beneath(path), None)
+        self.tree.open_write(self.inner_path(path), None)
     }
 
-    /// Cuts or extends a file.
+    /// Truncates or extends a file.
     pub(crate) fn set_len(&self, path: &Path, len: u64) -> Result<()> {
-        self.tree.set_len(self.beneath(path), len)
+        self.tree.set_len(self.inner_path(path), len)
     }
 
-    /// The tree, for asking about attributes of `path`, and the path in it.
+    /// The tree and the path in it, for attribute requests.
     pub(crate) fn at<'a>(&'a self, path: &'a Path) -> (&'a T, &'a Path) {
-        (&self.tree, self.beneath(path))
+        (&self.tree, self.inner_path(path))
     }
 
-    /// The tree, to change names in; an error if there is but one file.
+    /// The tree, for changes of names; an error if it is a single file.
     pub(crate) fn names(&self) -> Result<&T> {
         match &self.single {
             None => Ok(&self.tree),
@@ -97,12 +98,13 @@ impl<T: Tree> Layout<T> {
         }
     }
 
-    fn beneath<'a>(&self, path: &'a Path) -> &'a Path {
+    fn inner_path<'a>(&self, path: &'a Path) -> &'a Path {
         if self.single.is_some() { Path::new("") } else { path }
     }
 }
 
-/// Object stores allow names such as `a//b` and `..`; the kernel fails a whole listing that has one.
+/// Whether a name is valid. Object stores allow `a//b` and `..`; the kernel fails a listing that
+/// contains one.
 pub(crate) fn is_name(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     !matches!(bytes, b"" | b"." | b"..")
@@ -110,7 +112,7 @@ pub(crate) fn is_name(name: &OsStr) -> bool {
         && !bytes.iter().any(|byte| matches!(byte, b'/' | 0))
 }
 
-/// A name for the object at `url`: the last part of its path.
+/// A name for the object at `url`: the last component of its path.
 fn file_name(url: &str) -> OsString {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let path = path.split_once("://").map_or(path, |(_, rest)| rest);
@@ -118,7 +120,7 @@ fn file_name(url: &str) -> OsString {
     if is_name(OsStr::new(last)) { last.into() } else { "object".into() }
 }
 
-/// Longest name that the kernel takes from us, and that `statfs` reports.
+/// Longest name in bytes that the kernel accepts and `statfs` reports.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 #[cfg(test)]
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_file_system_can_have_are_refused() {
+    fn invalid_names_are_rejected() {
         let long = "x".repeat(256);
         for name in ["", ".", "..", "a/b", "a\0b", long.as_str()] {
             assert!(!is_name(OsStr::new(name)), "{name:?}");

@@ -1,16 +1,17 @@
-//! The mount: a tree as files, through FUSE.
+//! Mounts a tree of files through FUSE.
 //!
 //! ```text
 //!   program --read()---> kernel's page cache --FUSE read---> receiver or worker --> OpenFile::read_at
-//!           --write()--> past it, who only writes -FUSE write-> the same, at once --> OpenFile::write_at
+//!           --write()--> past it if write-only --FUSE write--> the same ---------> OpenFile::write_at
 //! ```
 //!
-//! [`Mount::new`] shows a [`Tree`] at a directory until it is unmounted from either side. The kernel's page cache
-//! keeps what was read for as long as the object stays the same; its readahead is kept small, so that what to
-//! read ahead is decided beneath. Which of the kernel's switches are used, and why, with figures: ADR 3 and 20.
+//! [`Mount::new`] shows a [`Tree`] at a directory until it is unmounted from either side. The
+//! kernel's page cache keeps pages until the object changes. The kernel's readahead window is
+//! small, so that bowwave decides about readahead. ADR 3 and 20 explain the kernel options, with
+//! figures.
 //!
-//! The mount speaks FUSE by the system calls of the kernel; no C library is linked. Where the process may not
-//! mount, `fusermount3` does.
+//! The mount uses the kernel's FUSE interface directly; no C library is linked. Without the
+//! privilege to mount, it uses `fusermount3`.
 
 mod attributes;
 mod buffers;
@@ -27,7 +28,6 @@ pub mod fuzzing;
 mod handles;
 mod inodes;
 mod kernel;
-mod lanes;
 mod layout;
 mod mount;
 mod mount_table;
@@ -37,6 +37,7 @@ mod order;
 mod stamps;
 mod store;
 mod tree;
+mod workers;
 
 pub use checks::{Lack, allow_other, device, helper, is_available};
 pub use error::{Error, Result};

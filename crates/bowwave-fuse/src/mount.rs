@@ -1,4 +1,4 @@
-//! The life of a mount.
+//! Creates, waits for and ends a mount.
 
 use std::fs::File;
 use std::io;
@@ -19,27 +19,28 @@ use crate::device::{self, Force, Unmounted};
 use crate::error::{Error, Result};
 use crate::filesystem::Requests;
 use crate::finish::Finish;
-use crate::lanes::Lanes;
 use crate::layout::Layout;
 use crate::mount_table::{self, Mounted};
 use crate::operations::Operations;
 use crate::options::MountOptions;
 use crate::tree::Tree;
+use crate::workers::Workers;
 
-/// Hears what an error number cannot carry, with the path in the store. Called on the threads of the mount.
+/// Receives details that an error number cannot carry, with the path in the store. Called on the
+/// mount's threads.
 pub type Listener = Box<dyn Fn(&Path, Told<'_>) + Send + Sync>;
 
-/// What a [`Listener`] hears.
+/// An event for a [`Listener`].
 #[derive(Clone, Copy, Debug)]
 pub enum Told<'a> {
-    /// An error has reached a program as more than an everyday answer; its cause.
+    /// A program received an error that is not an ordinary result; the cause.
     Failed(&'a bowwave_engine::backend::Error),
-    /// The first file was opened whose versions cannot be told apart for sure; why not. With
+    /// The first file was opened whose versions cannot be distinguished reliably; the reason. Needs
     /// [`MountOptions::caution`].
     Unversioned(&'a str),
 }
 
-/// A mounted tree. Dropping it unmounts, by force if need be.
+/// A mounted tree. Dropping it unmounts, by force if necessary.
 #[derive(Debug)]
 pub struct Mount {
     unmounter: Unmounter,
@@ -51,14 +52,13 @@ impl Mount {
     /// Mounts `tree` at the directory `dir`, which must exist and be empty.
     ///
     /// # Errors
-    /// One line with cause and remedy: of the mount point, of this machine (see
-    /// [`is_available`](crate::is_available)), or of the store, whose root is looked at first. Nothing is left
-    /// mounted then.
+    /// One line with cause and remedy: a problem of the mount point, of this machine (see
+    /// [`is_available`](crate::is_available)), or of the store's root. Nothing stays mounted.
     pub fn new<T: Tree>(tree: T, dir: &Path, options: MountOptions) -> Result<Self> {
         Self::with_listener(tree, dir, options, Box::new(|_, _| {}))
     }
 
-    /// As [`new`](Self::new), with somebody who hears of errors.
+    /// As [`new`](Self::new), with a listener for errors.
     ///
     /// # Errors
     /// As `new`.
@@ -73,7 +73,7 @@ impl Mount {
         let readahead_bytes = options.readahead_bytes();
         let write_out_timeout = options.write_out_timeout;
         let allow_other = options.allow_other;
-        let lanes = Lanes::new(RECEIVERS, options.requests_max.max(1));
+        let workers = Workers::new(RECEIVERS, options.requests_max.max(1));
         let operations = Arc::new(operations_of(tree, options, listener)?);
         let read_only = !operations.is_writable();
         let finish = (!read_only).then(|| {
@@ -82,7 +82,7 @@ impl Mount {
         });
 
         let connection = device::mount(&point, &source, allow_other, read_only)?;
-        // From here on an early return unmounts: `unmounter` is dropped with `mount`.
+        // From here on, an early return unmounts: dropping `mount` drops `unmounter`.
         let device = match mount_table::find(&point) {
             Ok(Some(entry)) if checks::is_ours(&entry.fs_type) => entry.device,
             _ => return Err(Error::new(format!("{}: the new mount is gone already", point.display()))),
@@ -94,17 +94,18 @@ impl Mount {
         let mut config = Config::default();
         config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(RECEIVERS);
-        if operations.tells_later() {
+        if operations.defers_attributes() {
             Deferred::start(&operations).map_err(failed)?;
         }
-        let requests = Requests::new(operations, lanes);
+        let requests = Requests::new(operations, workers);
         let session = Session::from_fd(requests, connection, config.acl, config).map_err(failed)?;
-        // Detached: on unmount it may still wait for a store that takes its time, and nobody waits for that.
+        // Detached: at unmount it may still wait for a slow store, and the unmount must not wait
+        // for it.
         thread::Builder::new()
             .name("bowwave-fuse".to_owned())
             .spawn(move || {
                 let result = session.run().map_err(|error| Error::new(format!("the mount ended: {error}")));
-                // Whoever unmounted: nothing is written any more.
+                // However it was unmounted, no more writes arrive.
                 let finished = finish.map_or(Ok(()), |finish| finish.run());
                 ended.set(result.and(finished));
             })
@@ -113,45 +114,47 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Where it is mounted, absolute and without links.
+    /// The mount point, absolute and without symbolic links.
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.unmounter.point
     }
 
-    /// Major and minor number of its device, as in the kernel's table of mounts.
+    /// Major and minor number of its device, as in the mount table.
     #[must_use]
     pub fn device(&self) -> (u32, u32) {
         self.unmounter.device
     }
 
-    /// The kernel's readahead window for this mount in bytes, as it turned out; `None` if it cannot be read.
+    /// The kernel's effective readahead window for this mount, in bytes; `None` if it cannot be
+    /// read.
     #[must_use]
     pub fn kernel_readahead_bytes(&self) -> Option<u32> {
         self.readahead_bytes
     }
 
-    /// Whether nothing can be changed through it: because of its options, or because of the store.
+    /// Whether the mount is read-only, because of its options or because of the store.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// A handle that unmounts from another thread, such as one that hears Ctrl-C.
+    /// A handle that unmounts from another thread, for example on Ctrl-C.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
     }
 
-    /// Waits until the mount is gone: by `bowwave umount`, `fusermount3 -u`, `umount`, or [`Unmounter::unmount`].
+    /// Waits until the mount ends, through `bowwave umount`, `fusermount3 -u`,
+    /// `umount`, or [`Unmounter::unmount`].
     ///
     /// # Errors
-    /// If the connection to the kernel broke, or if not all that was written has reached the store.
+    /// If the connection to the kernel broke, or if some writes have not reached the store.
     pub fn wait(&self) -> Result<()> {
         self.unmounter.ended.wait(None).unwrap_or(Ok(()))
     }
 
-    /// Unmounts, by force if somebody uses the mount: their reads then fail.
+    /// Unmounts, by force if the mount is in use; reads in flight then fail.
     ///
     /// # Errors
     /// If it cannot be unmounted.
@@ -162,15 +165,15 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Nobody is left to tell; `unmount` is for those who want to know.
+        // `drop` cannot return the error; `unmount` does.
         let _ = self.unmounter.unmount();
     }
 }
 
-/// What the requests of a mount of `tree` work on.
+/// The operations of a mount of `tree`.
 ///
 /// # Errors
-/// Of the store, whose root is looked at.
+/// If the store's root cannot be read.
 pub(crate) fn operations_of<T: Tree>(
     tree: T,
     options: MountOptions,
@@ -199,22 +202,23 @@ pub struct Unmounter {
     point: PathBuf,
     device: (u32, u32),
     ended: Arc<Ended>,
-    /// Writes out what was written; nothing to do for a read-only mount.
+    /// Writes out dirty data; `None` for a read-only mount.
     finish: Option<Finish>,
 }
 
 impl Unmounter {
-    /// Unmounts if that has not happened yet, by force if somebody uses the mount, and waits for the requests in
-    /// flight, though not for long. Does nothing the second time.
+    /// Unmounts, by force if the mount is in use, and waits briefly for requests in flight. Does
+    /// nothing when called again.
     ///
-    /// Force makes the reads of others fail, where this process is root or the kernel's control file system is
-    /// mounted (`/sys/fs/fuse/connections`, as it is on most systems). Where neither holds, the mount leaves the
-    /// tree of files at once, and files that are open can be read until they are closed or this process ends.
+    /// Force fails the reads of other processes if this process is root or the kernel's control
+    /// file system is mounted (`/sys/fs/fuse/connections`, as on most systems). Otherwise the mount
+    /// leaves the file tree immediately, and open files stay readable until they are closed or this
+    /// process ends.
     ///
-    /// What was written goes to the store first, for as long as [`MountOptions::write_out_timeout`] allows.
+    /// Dirty data is written to the store first, for at most [`MountOptions::write_out_timeout`].
     ///
     /// # Errors
-    /// If it cannot be unmounted, or if not all that was written has reached the store.
+    /// If it cannot be unmounted, or if some writes have not reached the store.
     pub fn unmount(&self) -> Result<()> {
         if self.is_mounted() {
             let unmounted = device::unmount(&self.point, self.device, Force::IfIdle)?;
@@ -226,36 +230,37 @@ impl Unmounter {
         if self.ended.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // A request that waits for its store may outlive this: its response then goes nowhere.
+        // A request blocked on its store may outlive the mount; its response is discarded.
         let ended = self.ended.wait(Some(END_WAIT));
         let finished = self.finish.as_ref().map_or(Ok(()), Finish::run);
         if ended.is_none() {
-            // Nor does anybody else wait for it.
+            // No other caller waits for the session either.
             self.ended.set(finished.clone());
         }
         finished
     }
 
-    /// Has the kernel hand over what programs wrote into memory maps, before the mount is taken away from them.
+    /// Makes the kernel write back memory maps before the mount is detached.
     fn write_out_maps(&self) {
         if self.finish.is_none() {
             return;
         }
         let point = self.point.clone();
-        let (tell, told) = sync_channel(1);
-        // It waits for the store; no longer than a moment for one that does not answer.
+        let (send, received) = sync_channel(1);
+        // `syncfs` blocks on the store, so the wait below has a limit.
         let started = thread::Builder::new().name("bowwave-maps".to_owned()).spawn(move || {
             if let Ok(dir) = File::open(point) {
                 let _best_effort = rustix::fs::syncfs(dir);
             }
-            let _nobody_waits_any_more = tell.send(());
+            let _nobody_waits_any_more = send.send(());
         });
         if started.is_ok() {
-            let _in_time = told.recv_timeout(MAPS_WAIT);
+            let _in_time = received.recv_timeout(MAPS_WAIT);
         }
     }
 
-    /// Whether the mount at our mount point is still this one: another may have taken its place, and its number.
+    /// Whether this mount is still at its mount point. Another mount may have replaced it and
+    /// reused its device number.
     fn is_mounted(&self) -> bool {
         if self.ended.unmounted.load(Ordering::Acquire) || matches!(self.ended.result(), Some(Ok(()))) {
             return false;
@@ -264,7 +269,7 @@ impl Unmounter {
     }
 }
 
-/// The bowwave mount at `dir`, alive or dead, for example one of another process.
+/// The bowwave mount at `dir`, alive or dead, of any process.
 ///
 /// # Errors
 /// If there is none.
@@ -285,10 +290,11 @@ pub fn mounted_at(dir: &Path) -> Result<Mounted> {
 }
 
 impl Mounted {
-    /// Unmounts it. Returns whether its file system is still mounted: at another directory, or in another mount namespace,
-    /// such as that of a container. Without the kernel's control file system, other namespaces are not seen.
+    /// Unmounts it. Returns whether its file system is still mounted elsewhere: at another
+    /// directory, or in another mount namespace, such as a container's. Without the kernel's
+    /// control file system, other namespaces are not visible.
     ///
-    /// If it is not, its process ends, and may store first what programs wrote.
+    /// Otherwise its process ends, possibly after it has written out dirty data.
     ///
     /// # Errors
     /// If a program uses the mount, or if this user may not unmount it.
@@ -305,7 +311,7 @@ impl Mounted {
     }
 }
 
-/// Unmounts the bowwave mount at `dir`, alive or dead, for example one of another process.
+/// Unmounts the bowwave mount at `dir`, alive or dead, of any process.
 ///
 /// # Errors
 /// As [`mounted_at`] and [`Mounted::unmount`].
@@ -313,12 +319,12 @@ pub fn unmount(dir: &Path) -> Result<()> {
     mounted_at(dir)?.unmount().map(drop)
 }
 
-/// Tells those who wait that the session has ended.
+/// Signals the end of the session to waiting threads.
 #[derive(Debug, Default)]
 struct Ended {
     /// `Ok` once the kernel has closed the connection.
     result: Mutex<Option<Result<()>>>,
-    /// Whether we have unmounted; requests may still be in flight.
+    /// Whether we have unmounted. Requests may still be in flight.
     unmounted: AtomicBool,
     changed: Condvar,
 }
@@ -334,7 +340,7 @@ impl Ended {
         self.result.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How the session ended; `None` if it has not within `limit`.
+    /// Waits for the end of the session; `None` if it has not ended within `limit`.
     fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
@@ -351,11 +357,12 @@ impl Ended {
     }
 }
 
-/// Threads that read requests. One reads while the others run; see `lanes`.
+/// Threads that read requests. One reads while the others run jobs; see `workers`.
 const RECEIVERS: usize = 4;
 
-/// How long an unmount waits for requests in flight: longer than warm ones take, shorter than anyone's patience.
+/// How long an unmount waits for requests in flight. Shorter, and warm requests may be cut off.
+/// Longer, and a slow store delays the unmount.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a forced unmount waits for the kernel to hand over what memory maps have changed.
+/// How long a forced unmount waits for the kernel to write back memory maps.
 const MAPS_WAIT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The kernel's table of mounts, as this process sees it.
+//! The kernel's mount table, as this process sees it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,39 +12,40 @@ use crate::checks::is_ours;
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
-    /// Its number in the table.
+    /// Mount ID in the table.
     pub(crate) id: u64,
     /// Major and minor number of the device.
     pub(crate) device: (u32, u32),
-    /// Where it is mounted.
+    /// Mount point.
     pub(crate) point: PathBuf,
     /// File system type, such as `fuse.bowwave`.
     pub(crate) fs_type: OsString,
-    /// What is mounted, such as a URL.
+    /// Mount source, such as a URL.
     pub(crate) source: OsString,
-    /// The user that a FUSE mount is of.
+    /// The user who owns a FUSE mount.
     pub(crate) user: Option<u32>,
 }
 
-/// A bowwave mount in the kernel's table, alive or dead.
+/// A bowwave mount in the mount table, alive or dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// Where it is mounted.
+    /// Mount point.
     pub point: PathBuf,
-    /// The URL of what is mounted, without secrets.
+    /// The URL of the mounted store, without secrets.
     pub source: String,
-    /// The user that mounted it.
+    /// The user who mounted it.
     pub user: u32,
-    /// Major and minor number of its device, which no other file system has while it is mounted.
+    /// Major and minor number of its device, unique while it is mounted.
     pub device: (u32, u32),
-    /// Its number in the table.
+    /// Mount ID in the table.
     id: u64,
 }
 
 impl Mounted {
-    /// Marks of the file system that outlive this mount of it: the numbers of its mounts at other directories, and the inode
-    /// of its control directory, which exists while any mount namespace has a mount of it. Device numbers are reused at
-    /// once; while the file system is mounted, these numbers are not.
+    /// Marks that the file system keeps after this mount of it ends: the IDs of its mounts at other
+    /// directories, and the inode of its control directory. The control directory exists while any
+    /// mount namespace has a mount of it. The kernel reuses device numbers at once, but these
+    /// numbers not while the file system is mounted.
     pub(crate) fn marks(&self) -> Vec<Mark> {
         let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
         let entries = table.split(|&byte| byte == b'\n').filter_map(parse);
@@ -74,10 +75,10 @@ impl From<MountEntry> for Mounted {
     }
 }
 
-/// Where the kernel's control file system has a directory for each connection, by the minor number of its device.
+/// The kernel's control file system: a directory for each connection, by the minor device number.
 pub(crate) const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// The bowwave mounts of all users that this process sees.
+/// The visible bowwave mounts of all users.
 ///
 /// # Errors
 /// If the table cannot be read.
@@ -87,19 +88,19 @@ pub fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(entries.filter(|entry| is_ours(&entry.fs_type)).map(Mounted::from).collect())
 }
 
-/// The topmost mount at `point`, which must be absolute and without links.
+/// The topmost mount at `point`, which must be absolute and without symbolic links.
 pub(crate) fn find(point: &Path) -> io::Result<Option<MountEntry>> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).rfind(|entry| entry.point == point))
 }
 
-/// The mount with this number, as a process sees it.
+/// The mount with this ID in the mount namespace of `process`.
 pub(crate) fn find_of(process: u32, id: u64) -> io::Result<Option<MountEntry>> {
     let table = fs::read(format!("/proc/{process}/mountinfo"))?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).find(|entry| entry.id == id))
 }
 
-/// `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw`
+/// Parses a line such as `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw`.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -120,7 +121,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
-/// Undoes the kernel's `\ooo` for blanks, newlines and backslashes.
+/// Decodes the kernel's `\ooo` escapes for blanks, newlines and backslashes.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -144,11 +145,12 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The absolute form of a mount point, without links: as the table shows it. Works for a dead mount too.
+/// The absolute form of a mount point, without symbolic links, as the table has it. Works for dead
+/// mounts.
 pub fn absolute(point: &Path) -> io::Result<PathBuf> {
     match point.canonicalize() {
         Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOTCONN) => {
-            // What is mounted there answers no more: resolve the way to it only.
+            // The mount no longer responds: resolve its parent only.
             let point: PathBuf = std::path::absolute(point)?.components().collect();
             match (point.parent(), point.file_name()) {
                 (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_table_are_understood() {
+    fn table_lines_are_parsed() {
         let line = br"71 28 0:45 / /tmp/a\040b\134 ro,nosuid shared:5 master:1 - fuse.bowwave file:///x ro,user_id=0";
         let want = MountEntry {
             id: 71,

@@ -1,30 +1,30 @@
-//! How to mount.
+//! Options of a mount.
 
 use std::time::Duration;
 
-/// What the kernel's page cache does with what is read through the mount.
+/// How the kernel's page cache is used for reads.
 ///
-/// Why `On` is the default, and what the choice costs, with figures: ADR 3.
+/// ADR 3 explains why `On` is the default, and the costs, with figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum KernelCache {
-    /// The kernel keeps what was read, and drops it when the object has changed. Small reads that hit cost no
-    /// request. bowwave sees misses in the kernel's cache only.
+    /// The kernel caches pages and drops them when the object has changed. Small reads that hit its
+    /// cache send no request; bowwave sees only its misses.
     #[default]
     On,
-    /// Every `read` comes to bowwave with the offset and length that the program gave, and nothing is kept twice.
-    /// Small reads cost a request each; memory maps fault a page at a time.
+    /// Every `read` reaches bowwave with the program's offset and length, and no page is cached
+    /// twice. Each small read costs a request; memory maps fault one page at a time.
     Off,
 }
 
-/// What becomes of modes, owners and times that programs set on files of stores of whole objects. File systems keep
-/// their own.
+/// How modes, owners and times that programs set on objects are handled. File systems store them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Metadata {
-    /// Setting them succeeds and changes nothing.
+    /// Setting them succeeds without effect.
     Ignore,
-    /// The store keeps them, where it can ([`Profile::attributes`](bowwave_engine::backend::Profile::attributes)).
+    /// The store keeps them, if it supports that
+    /// ([`Profile::attributes`](bowwave_engine::backend::Profile::attributes)).
     Store,
-    /// Setting them fails (`EOPNOTSUPP`), unless they are so already.
+    /// Setting them fails (`EOPNOTSUPP`), unless they already have the value.
     #[default]
     Refuse,
 }
@@ -32,34 +32,40 @@ pub enum Metadata {
 /// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What the kernel's page cache does. Default: [`KernelCache::On`].
+    /// Use of the kernel's page cache. Default: [`KernelCache::On`].
     pub kernel_cache: KernelCache,
-    /// Largest window of the kernel's own readahead in bytes, with [`KernelCache::On`]; at most 1 MiB. Larger
-    /// than the kernel's usual 128 KiB needs root; without, the kernel's limit stays. Default: 256 KiB.
+    /// Maximum window of the kernel's own readahead in bytes, with [`KernelCache::On`]; at most 1
+    /// MiB. More than the kernel's usual 128 KiB needs root; otherwise the kernel's limit applies.
+    /// Default: 256 KiB.
     pub kernel_readahead_bytes: u32,
-    /// How long the kernel may trust names and attributes, absent names included. Default: 1 s.
+    /// How long the kernel may cache names and attributes, including negative lookups. Default: 1
+    /// s.
     pub ttl: Duration,
-    /// Requests served at once; the same number again may wait. From 1 on. Default: 64.
+    /// Requests served concurrently; the same number again may wait. At least 1. Default: 64.
     pub requests_max: usize,
-    /// Whether the listener hears of the first file without a strong entity tag: for stores behind a network. Default: no.
+    /// Whether the listener is told of the first file without a strong entity tag; for stores
+    /// behind a network. Default: no.
     pub caution: bool,
-    /// Whether listings of the tree tell sizes and times, so that the kernel may use them. Default: yes.
+    /// Whether directory listings have sizes and times that the kernel may use. Default: yes.
     pub lists_sizes: bool,
-    /// Whether other users may use the mount (for a mount by a user, `/etc/fuse.conf` must allow it). Default: no.
+    /// Whether other users may use the mount. For a mount by a user, `/etc/fuse.conf` must allow
+    /// it. Default: no.
     pub allow_other: bool,
-    /// Owner to show for everything. Default: the store's, or where it has none the mounting user.
+    /// Owner of all entries. Default: the store's; if it has none, the mounting user.
     pub uid: Option<u32>,
-    /// Group to show for everything. Default: the store's, or where it has none the mounting user's.
+    /// Group of all entries. Default: the store's; if it has none, the mounting user's.
     pub gid: Option<u32>,
     /// Permission bits of files whose store has none. Default: 0644.
     pub file_mode: Option<u32>,
     /// Permission bits of directories whose store has none. Default: 0755.
     pub dir_mode: Option<u32>,
-    /// What becomes of modes, owners and times that programs set. Default: [`Metadata::Refuse`].
+    /// How modes, owners and times that programs set are handled. Default: [`Metadata::Refuse`].
     pub metadata: Metadata,
-    /// Refuse every change. Default: no; a store that cannot be written is read-only all the same.
+    /// Reject every change. Default: no. A mount of a store that cannot be written is always
+    /// read-only.
     pub read_only: bool,
-    /// How long the end of the mount may wait for the store to take what was written. Default: 5 minutes.
+    /// How long the end of the mount may wait for the store to accept dirty data. Default: 5
+    /// minutes.
     pub write_out_timeout: Duration,
 }
 
@@ -85,7 +91,7 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// The kernel's readahead window to ask for, in bytes. It may grant less:
+    /// The kernel readahead window to request, in bytes. The kernel may grant less:
     /// [`Mount::kernel_readahead_bytes`](crate::Mount::kernel_readahead_bytes).
     #[must_use]
     pub fn readahead_bytes(&self) -> u32 {
@@ -96,9 +102,11 @@ impl MountOptions {
     }
 }
 
-/// Above 128 KiB, so that an unaligned 128 KiB read (33 pages) is one request and not an oversize read that pulls
-/// in three times its length; small enough that a fault in a memory map does not read far around itself.
+/// More than 128 KiB, so that an unaligned 128 KiB read (33 pages) is one request. With less, the
+/// kernel treats it as an oversize read and reads three times its length. Larger, and a fault in a
+/// memory map reads far around itself.
 const KERNEL_READAHEAD_BYTES: u32 = 256 << 10;
 
-/// Largest request that the kernel sends: its limit without a sysctl (`fs.fuse.max_pages_limit`, 256 pages).
+/// Maximum request size in bytes: the kernel's default limit (`fs.fuse.max_pages_limit`, 256
+/// pages).
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;

@@ -1,10 +1,9 @@
 //! Order of lookups and changes of names.
 //!
-//! The mount asks the store by path, and records the response in the table of inodes. Both must be
-//! one step: a lookup that the store answers before a rename, and that is recorded after it, would
-//! bring the old name back. So lookups share their directory, a change of a name has its directory
-//! alone, and a move of a directory has the whole tree alone, because it changes the paths of
-//! everything below.
+//! The mount sends requests by path and records the responses in the table of inodes. Both must be
+//! one atomic step: recording a lookup response from before a rename after it would bring the old
+//! name back. So lookups share the lock of their directory, and a change of a name holds it alone.
+//! A move of a directory holds the whole tree alone, because it changes all paths below.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -19,18 +18,18 @@ pub(crate) struct Order {
     released: Condvar,
 }
 
-/// Who holds the lock of a directory, and who waits for it.
+/// Holders of, and waiters for, the lock of a directory.
 #[derive(Debug, Default)]
 struct Holders {
     lookups: u32,
     is_changing: bool,
-    /// Later lookups wait for these, or a stream of lookups would delay a change for ever.
+    /// Waiting changes block later lookups. Otherwise a stream of lookups could starve a change.
     waiting_changes: u32,
 }
 
-/// The right to look up, or to change, names, until it is dropped.
+/// Permission to look up or change names, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct NamesGuard<'a> {
     // In this order: a directory is released before the tree.
     _directories: [Option<Directory<'a>>; 2],
     _tree: Option<RwLockReadGuard<'a, ()>>,
@@ -46,35 +45,35 @@ struct Directory<'a> {
 }
 
 impl Order {
-    /// To look up names in the directory with this inode.
-    pub(crate) fn look(&self, directory: u64) -> Turn<'_> {
+    /// Locks the directory with this inode for lookups.
+    pub(crate) fn lookup(&self, directory: u64) -> NamesGuard<'_> {
         let tree = self.tree();
         let shared = self.shared(directory);
-        Turn { _directories: [Some(shared), None], _tree: Some(tree), _whole: None }
+        NamesGuard { _directories: [Some(shared), None], _tree: Some(tree), _whole: None }
     }
 
-    /// To change names in a directory.
-    pub(crate) fn change(&self, directory: u64) -> Turn<'_> {
+    /// Locks a directory for changes of names.
+    pub(crate) fn change(&self, directory: u64) -> NamesGuard<'_> {
         self.change_both(directory, directory)
     }
 
-    /// To change names in two directories, which may be the same.
-    pub(crate) fn change_both(&self, one: u64, other: u64) -> Turn<'_> {
+    /// Locks two directories, possibly the same, for changes of names.
+    pub(crate) fn change_both(&self, one: u64, other: u64) -> NamesGuard<'_> {
         let tree = self.tree();
-        // In order of inodes, so that two renames never wait for each other.
+        // Ordered by inode, so that two renames cannot deadlock.
         let first = self.alone(one.min(other));
         let second = (one != other).then(|| self.alone(one.max(other)));
-        Turn { _directories: [Some(first), second], _tree: Some(tree), _whole: None }
+        NamesGuard { _directories: [Some(first), second], _tree: Some(tree), _whole: None }
     }
 
-    /// To move directories: no other thread uses a path meanwhile.
-    pub(crate) fn change_all(&self) -> Turn<'_> {
+    /// Locks the tree for moves of directories: no other thread uses a path meanwhile.
+    pub(crate) fn change_all(&self) -> NamesGuard<'_> {
         let whole = self.tree.write().unwrap_or_else(PoisonError::into_inner);
-        Turn { _directories: [None, None], _tree: None, _whole: Some(whole) }
+        NamesGuard { _directories: [None, None], _tree: None, _whole: Some(whole) }
     }
 
-    // The tree's lock guards no data, and each change of `Holders` is one assignment, so a panic of
-    // a holder leaves nothing half done.
+    // The tree's lock guards no data, and each change of `Holders` is one assignment. A panicking
+    // holder leaves them valid.
 
     fn tree(&self) -> RwLockReadGuard<'_, ()> {
         self.tree.read().unwrap_or_else(PoisonError::into_inner)
@@ -147,9 +146,9 @@ mod tests {
     #[test]
     fn lookups_share_a_directory_and_a_change_waits_for_them() {
         let order = Order::default();
-        let first = order.look(3);
+        let first = order.lookup(3);
         let _other_directory = order.change(4);
-        let second = order.look(3);
+        let second = order.lookup(3);
         thread::scope(|scope| {
             let entered = waiting(scope, || drop(order.change_both(67, 3)));
             assert!(entered.recv_timeout(Duration::from_millis(20)).is_err());
@@ -161,13 +160,13 @@ mod tests {
     #[test]
     fn a_later_lookup_waits_for_a_waiting_change() {
         let order = Order::default();
-        let first = order.look(3);
+        let first = order.lookup(3);
         thread::scope(|scope| {
             let changed = waiting(scope, || drop(order.change(3)));
             while order.directories()[&3].waiting_changes == 0 {
                 thread::yield_now();
             }
-            let looked = waiting(scope, || drop(order.look(3)));
+            let looked = waiting(scope, || drop(order.lookup(3)));
             assert!(looked.recv_timeout(Duration::from_millis(20)).is_err());
             drop(first);
             changed.recv().expect("the change gets the directory");
@@ -175,14 +174,14 @@ mod tests {
         });
     }
 
-    // Directories shared 64 locks by their inode. A request that a slow store held in one of them
-    // delayed every 64th other directory.
+    // Regression: directories shared 64 locks by inode, so a slow request in one directory delayed
+    // every 64th other directory.
     #[test]
     fn a_change_delays_no_other_directory() {
         let order = Order::default();
         let _held = order.change(1);
         for inode in 2..1000 {
-            drop(order.look(inode));
+            drop(order.lookup(inode));
             drop(order.change(inode));
         }
     }
@@ -190,11 +189,11 @@ mod tests {
     #[test]
     fn moving_a_directory_locks_the_tree() {
         let order = Order::default();
-        let turn = order.change_all();
+        let guard = order.change_all();
         thread::scope(|scope| {
-            let entered = waiting(scope, || drop(order.look(9)));
+            let entered = waiting(scope, || drop(order.lookup(9)));
             assert!(entered.recv_timeout(Duration::from_millis(20)).is_err());
-            drop(turn);
+            drop(guard);
             entered.recv().expect("the lookup gets its directory");
         });
     }
@@ -208,7 +207,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..10_000 {
                         drop(order.change_both(one, other));
-                        drop(order.look(one));
+                        drop(order.lookup(one));
                     }
                 });
             }
@@ -216,16 +215,16 @@ mod tests {
         assert!(order.directories().is_empty());
     }
 
-    /// Runs `enter` on a thread. The receiver gets a message when it has returned.
+    /// Runs `enter` on a thread. The receiver gets a message when `enter` has returned.
     fn waiting<'scope>(
         scope: &'scope thread::Scope<'scope, '_>,
         enter: impl FnOnce() + Send + 'scope,
     ) -> Receiver<()> {
-        let (tell, told) = sync_channel(1);
+        let (send, received) = sync_channel(1);
         scope.spawn(move || {
             enter();
-            tell.send(()).expect("the test waits");
+            send.send(()).expect("the test waits");
         });
-        told
+        received
     }
 }

@@ -1,8 +1,8 @@
-//! When files were written whose bytes have not all reached their store.
+//! Modification times of files with dirty data.
 //!
-//! A store stamps a file when it is handed the bytes, which is later than when the program wrote them. What a program sees
-//! is the time of its write, and once all bytes are there, the store is told that time: so the time that a program has seen
-//! does not move.
+//! A store sets a file's time when it receives the bytes, later than the program's write. Until
+//! then, programs see the time of the write. Once all bytes have arrived, the store gets that time,
+//! so that the visible time does not change.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,14 +15,15 @@ use rustix::time::{ClockId, clock_gettime};
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     times: Mutex<HashMap<u64, SystemTime>>,
-    /// Held while a store is told a time.
-    telling: Mutex<()>,
+    /// Held while a time is sent to a store.
+    sending: Mutex<()>,
 }
 
 impl Stamps {
-    /// A file was written just now. If the store has it all already, it has stamped it, too. Of one that was not behind so
-    /// far, `before` asks for the store's time of its last modification: since Linux 6.13 that may be finer than the tick
-    /// that is still going on, and a later write shows a later time.
+    /// Records that a file was written just now. If it is not dirty, the store has all bytes and
+    /// has set the time itself. For a file without a recorded time, `before` returns the store's
+    /// last modification time. Since Linux 6.13 that time may be finer than the current tick; the
+    /// new time must be later.
     pub(crate) fn stamp_if(&self, inode: u64, dirty: bool, before: impl FnOnce() -> Option<SystemTime>) {
         if !dirty {
             return;
@@ -33,38 +34,39 @@ impl Stamps {
         self.lock().insert(inode, time);
     }
 
-    /// A file was changed just now, and the store has stamped that: if there is an older time to tell it, that is now.
+    /// Records that the store itself changed a file just now. Updates the recorded time, if there
+    /// is one.
     pub(crate) fn restamp(&self, inode: u64) {
         if let Some(time) = self.lock().get_mut(&inode) {
             *time = now().max(*time);
         }
     }
 
-    /// Waits until nobody else tells a store a time. Who does looks again at what it is to be told: a program may have set
-    /// another meanwhile.
-    pub(crate) fn turn_to_tell(&self) -> MutexGuard<'_, ()> {
-        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Serialises requests that send a time to a store. The caller reads the time again under this
+    /// lock: a program may have set another meanwhile.
+    pub(crate) fn lock_sending(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time that the store is to be told.
+    /// The time that the store has yet to receive.
     pub(crate) fn get(&self, inode: u64) -> Option<SystemTime> {
         self.lock().get(&inode).copied()
     }
 
-    /// The store has been told a time; there may be a later one.
-    pub(crate) fn told(&self, inode: u64, time: SystemTime) {
+    /// The store has received `time`. Keeps a later time.
+    pub(crate) fn sent(&self, inode: u64, time: SystemTime) {
         let mut times = self.lock();
         if times.get(&inode) == Some(&time) {
             times.remove(&inode);
         }
     }
 
-    /// The store's time is another from now on.
+    /// Discards the recorded time: the store's own time is valid.
     pub(crate) fn drop(&self, inode: u64) {
         self.lock().remove(&inode);
     }
 
-    /// What `stat` shows of a file.
+    /// Overlays the recorded time on an entry for `stat`.
     pub(crate) fn shown(&self, inode: u64, mut entry: Entry) -> Entry {
         if entry.kind != EntryKind::File {
             return entry;
@@ -73,20 +75,20 @@ impl Stamps {
         entry.modified = Some(time);
         if let Some(unix) = &mut entry.unix {
             unix.changed = unix.changed.max(time);
-            // Nobody is to take for a hole what only has not been given room yet.
+            // Blocks that are not allocated yet must not look like a hole.
             unix.blocks = unix.blocks.max(entry.size.div_ceil(512));
         }
         entry
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, SystemTime>> {
-        // A map of finished inserts and removals is sound whatever a panicking holder did.
+        // A panicking holder leaves the map valid.
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The clock that file systems stamp with, which moves in ticks: with a finer one a file changed after a write could seem
-/// changed before it.
+/// The coarse clock, with which file systems stamp. With a finer clock, a file changed after a
+/// write could appear older than the written file.
 fn now() -> SystemTime {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
@@ -126,9 +128,9 @@ mod tests {
         assert_eq!(shown.unix.map(|unix| (unix.changed, unix.accessed, unix.blocks)), Some((time, old, 20)));
         assert_eq!(stamps.shown(8, entry.clone()), entry);
         assert_eq!(stamps.get(7), Some(time));
-        stamps.told(7, old);
+        stamps.sent(7, old);
         assert_eq!(stamps.get(7), Some(time), "written again meanwhile");
-        stamps.told(7, time);
+        stamps.sent(7, time);
         assert_eq!(stamps.shown(7, entry.clone()), entry);
         let fine = SystemTime::now();
         stamps.stamp_if(7, true, || Some(fine));

@@ -1,4 +1,4 @@
-//! A store behind the cache is a tree that can be mounted.
+//! Implements [`Tree`] for the engine's [`Store`].
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,8 @@ impl Tree for Store {
         let Some(new) = new.filter(|_| Self::writes(self) == Writes::Whole) else {
             return Ok(self.open_with(path, &options)?);
         };
-        // Without `exclusive` others may make it, too, until it is published: the last wins.
+        // Without `exclusive`, other writers may create the object too until it is published; the
+        // last one wins.
         let file = self.open_with(path, &OpenOptions { exclusive: new.exclusive, ..options })?;
         if file.is_new() {
             return Ok(file);
@@ -61,7 +62,7 @@ impl Tree for Store {
     fn set_len(&self, path: &Path, len: u64) -> Result<()> {
         let file = self.open_with(path, &OpenOptions { write: true, ..OpenOptions::default() })?;
         file.set_len(len)?;
-        // Closing would do it, too, and tell nobody of an error.
+        // Closing would publish too, but discard errors.
         if Self::writes(self) == Writes::Whole { Ok(file.sync(false)?) } else { Ok(file.flush()?) }
     }
 

@@ -1,4 +1,4 @@
-//! What a mount shows: a tree, and files that can be read, and perhaps written, at any offset.
+//! The interface between a mount and its store: a tree of files with random access.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,102 +8,103 @@ use bowwave_engine::backend::{
     StatFs, Writes,
 };
 
-/// A tree of files; the engine's view of one store.
+/// A tree of files: the engine's view of one store.
 ///
-/// Paths are relative, `/`-separated and normal; the empty path is the root. If the root is a single object, the
-/// mount shows a folder with that one file in it. All methods may block: the mount calls them from many threads.
+/// Paths are relative, `/`-separated and normal; the empty path is the root. If the root is a
+/// single object, the mount shows a directory with that one file. All methods may block: the mount
+/// calls them from many threads.
 ///
-/// Whatever changes the tree is refused as `ReadOnly` by default.
+/// Methods that change the tree fail with `ReadOnly` by default.
 pub trait Tree: Send + Sync + 'static {
     /// An open file.
     type File: OpenFile;
 
-    /// The URL of the store, without credentials: `mount` and `df` show it as the source, and its last part names
-    /// the file of a store that is a single object.
+    /// The URL of the store, without credentials. `mount` and `df` show it as the source. Its last
+    /// component names the file of a store that is a single object.
     fn url(&self) -> &str;
 
-    /// Describes one entry.
+    /// Returns the attributes of one entry.
     ///
     /// # Errors
-    /// `NotFound` if nothing stands there; any other kind as the store says.
+    /// `NotFound` if there is no such entry; otherwise the store's error.
     fn stat(&self, path: &Path) -> Result<Entry>;
 
-    /// Lists a folder.
+    /// Lists a directory.
     ///
     /// # Errors
-    /// `NotFound`, `NotADirectory`, `Unsupported`, and as the store says.
+    /// `NotFound`, `NotADirectory`, `Unsupported`; otherwise the store's error.
     fn list(&self, path: &Path) -> Result<Vec<Entry>>;
 
     /// Reads a symbolic link.
     ///
     /// # Errors
-    /// `NotFound`, `Unsupported`, and as the store says.
+    /// `NotFound`, `Unsupported`; otherwise the store's error.
     fn read_link(&self, path: &Path) -> Result<PathBuf>;
 
-    /// Opens a file for reading. Every open has a readahead state of its own.
+    /// Opens a file for reading. Each handle has its own readahead state.
     ///
     /// # Errors
-    /// `NotFound`, `IsADirectory`, and as the store says.
+    /// `NotFound`, `IsADirectory`; otherwise the store's error.
     fn open(&self, path: &Path) -> Result<Self::File>;
 
-    /// What can be written. With `No` the mount is read-only, whatever its options say.
+    /// Kind of writes supported. With `No` the mount is read-only regardless of its options.
     fn writes(&self) -> Writes {
         Writes::No
     }
 
-    /// Opens a file for reading and writing, and makes it if `new` says so: then it must not exist.
+    /// Opens a file for reading and writing. Creates it if `new` is given; then it must not exist.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `IsADirectory`, and as the store says.
+    /// `NotFound`, `Exists`, `IsADirectory`; otherwise the store's error.
     fn open_write(&self, path: &Path, new: Option<NewFile>) -> Result<Self::File> {
         let _ = new;
         Err(refused(path))
     }
 
-    /// Cuts or extends a file that is not open.
+    /// Truncates or extends a file that is not open.
     ///
     /// # Errors
-    /// As the store says.
+    /// The store's error.
     fn set_len(&self, path: &Path, len: u64) -> Result<()> {
         let _ = len;
         Err(refused(path))
     }
 
-    /// Makes a folder.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// `Exists`, and as the store says.
+    /// `Exists`; otherwise the store's error.
     fn make_directory(&self, path: &Path, mode: u32, owner: Option<Owner>) -> Result<()> {
         let _ = (mode, owner);
         Err(refused(path))
     }
 
-    /// Removes what is not a folder; open files go on.
+    /// Removes an entry that is not a directory. Open handles stay valid.
     ///
     /// # Errors
-    /// `NotFound`, and as the store says.
+    /// `NotFound`; otherwise the store's error.
     fn remove_file(&self, path: &Path) -> Result<()> {
         Err(refused(path))
     }
 
-    /// Removes an empty folder.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// `NotFound`, `NotEmpty`, and as the store says.
+    /// `NotFound`, `NotEmpty`; otherwise the store's error.
     fn remove_directory(&self, path: &Path) -> Result<()> {
         Err(refused(path))
     }
 
-    /// Gives an entry another name.
+    /// Renames an entry.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `CrossDevice`, and as the store says.
+    /// `NotFound`, `Exists`, `CrossDevice`; otherwise the store's error.
     fn rename(&self, from: &Path, to: &Path, how: Rename) -> Result<()> {
         let _ = (to, how);
         Err(refused(from))
     }
 
-    /// As [`rename`](Self::rename), and changes attributes of what has the new name then.
+    /// As [`rename`](Self::rename), and changes the attributes of the renamed entry.
     ///
     /// # Errors
     /// As `rename` and [`set_attributes`](Self::set_attributes).
@@ -112,28 +113,28 @@ pub trait Tree: Send + Sync + 'static {
         self.rename(from, to, how)
     }
 
-    /// Gives a file a second name.
+    /// Creates a hard link.
     ///
     /// # Errors
-    /// `Exists`, and as the store says.
+    /// `Exists`; otherwise the store's error.
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         let _ = from;
         Err(refused(to))
     }
 
-    /// Makes a symbolic link at `path`.
+    /// Creates a symbolic link at `path`.
     ///
     /// # Errors
-    /// `Exists`, and as the store says.
+    /// `Exists`; otherwise the store's error.
     fn symlink(&self, target: &Path, path: &Path, owner: Option<Owner>) -> Result<()> {
         let _ = (target, owner);
         Err(refused(path))
     }
 
-    /// Makes an empty or special file.
+    /// Creates an empty or special file.
     ///
     /// # Errors
-    /// `Exists`, and as the store says.
+    /// `Exists`; otherwise the store's error.
     fn make_node(
         &self,
         path: &Path,
@@ -146,11 +147,11 @@ pub trait Tree: Send + Sync + 'static {
         Err(refused(path))
     }
 
-    /// Changes attributes; of a link those of the link itself. With nothing to change it is noted as a change all the
-    /// same.
+    /// Changes attributes; does not follow symbolic links. An empty change still updates the change
+    /// time.
     ///
     /// # Errors
-    /// As the store says.
+    /// The store's error.
     fn set_attributes(&self, path: &Path, attributes: &SetAttributes) -> Result<()> {
         let _ = attributes;
         Err(refused(path))
@@ -159,7 +160,7 @@ pub trait Tree: Send + Sync + 'static {
     /// Reads an extended attribute.
     ///
     /// # Errors
-    /// `NoAttribute`; `Unsupported` where there are none (the default).
+    /// `NoAttribute`; `Unsupported` if the store has none (the default).
     fn xattr(&self, path: &Path, name: &OsStr) -> Result<Vec<u8>> {
         let _ = name;
         Err(unsupported(path))
@@ -168,7 +169,7 @@ pub trait Tree: Send + Sync + 'static {
     /// Lists the names of the extended attributes.
     ///
     /// # Errors
-    /// `Unsupported` where there are none (the default).
+    /// `Unsupported` if the store has none (the default).
     fn list_xattrs(&self, path: &Path) -> Result<Vec<OsString>> {
         Err(unsupported(path))
     }
@@ -176,7 +177,7 @@ pub trait Tree: Send + Sync + 'static {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// `Exists` and `NoAttribute` as `how` wants it, and as the store says.
+    /// `Exists` and `NoAttribute` according to `how`; otherwise the store's error.
     fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8], how: SetXattr) -> Result<()> {
         let _ = (name, value, how);
         Err(refused(path))
@@ -185,78 +186,79 @@ pub trait Tree: Send + Sync + 'static {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// `NoAttribute`, and as the store says.
+    /// `NoAttribute`; otherwise the store's error.
     fn remove_xattr(&self, path: &Path, name: &OsStr) -> Result<()> {
         let _ = name;
         Err(refused(path))
     }
 
-    /// How much room there is, for `df`.
+    /// Total and available space, for `df`.
     ///
     /// # Errors
-    /// `Unsupported` where the store does not know (the default).
+    /// `Unsupported` if the store does not report it (the default).
     fn statfs(&self) -> Result<StatFs> {
         Err(unsupported(Path::new("")))
     }
 
-    /// Returns when the names in a folder are safe.
+    /// Makes the names in a directory durable.
     ///
     /// # Errors
-    /// As the store says.
+    /// The store's error.
     fn sync_directory(&self, path: &Path) -> Result<()> {
         let _ = path;
         Ok(())
     }
 
-    /// Writes out all that has been written and is still in memory, and makes it safe. The mount calls it at its end.
+    /// Writes out all dirty data and makes it durable. Called at the end of the mount.
     ///
     /// # Errors
-    /// The first error; the rest is written all the same.
+    /// The first error; the remaining data is still written.
     fn sync(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// How to make a new file.
+/// Properties of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewFile {
     /// Permission bits; the umask has been applied.
     pub mode: u32,
-    /// Whose it is to be; `None` for whoever runs the mount.
+    /// Owner of the file; `None` for the user who runs the mount.
     pub owner: Option<Owner>,
-    /// Whether nothing of the name must be there when it is published, either; for [`Writes::Whole`].
+    /// Whether publishing fails if the name exists by then; for [`Writes::Whole`].
     pub exclusive: bool,
 }
 
 /// An open file.
 pub trait OpenFile: Send + Sync + 'static {
-    /// Size in bytes, as of now.
+    /// Current size in bytes.
     fn size(&self) -> u64;
 
-    /// What makes these bytes these bytes. Pages that the kernel keeps are good for as long as it stays equal.
+    /// Identity of this version of the object. The kernel's pages are valid while it stays equal.
     fn identity(&self) -> Identity;
 
-    /// A number that is the same for two handles only if they read the same bytes. What is written through the mount
-    /// leaves it as it is.
+    /// A number that is equal for two handles only if they read the same bytes. Writes through the
+    /// mount do not change it.
     fn version(&self) -> u64;
 
-    /// Fills `buf` from `offset` on and says how many bytes it wrote; fewer than `buf.len()` at the end only.
+    /// Reads from `offset` into `buf` and returns the number of bytes; fewer than `buf.len()` only
+    /// at the end of the file.
     ///
     /// # Errors
-    /// `Changed` if the object is no longer the one that was opened; any other kind as the store says.
+    /// `Changed` if the object is no longer the opened version; otherwise the store's error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes `buf` at `offset` and says how many bytes it took.
+    /// Writes `buf` at `offset` and returns the number of bytes accepted.
     ///
     /// # Errors
-    /// As the store says, also of what was written before. `Unsupported` where only whole objects can be written and
-    /// `offset` is not the end.
+    /// The store's error, also of an earlier write.
+    /// `Unsupported` if only whole objects can be written and `offset` is not the end.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         let _ = (offset, buf);
         Err(refused(Path::new("")))
     }
 
-    /// Writes `buf` at the end and says how many bytes it took.
+    /// Appends `buf` and returns the number of bytes accepted.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -264,21 +266,21 @@ pub trait OpenFile: Send + Sync + 'static {
         self.write_at(self.size(), buf)
     }
 
-    /// Whether something was written that the store does not have yet.
+    /// Whether the store lacks some of the written bytes.
     fn is_dirty(&self) -> bool {
         false
     }
 
-    /// Hands all that was written to the store; for `close`.
+    /// Writes all dirty data to the store; for `close`.
     ///
     /// # Errors
-    /// Of this and of writes before, each once.
+    /// Errors of this and of earlier writes, each once.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// As [`flush`](Self::flush); with [`Writes::Whole`] publishes an object that nobody has written to, too: whoever opened
-    /// it to have it so will not.
+    /// As [`flush`](Self::flush), but with [`Writes::Whole`] publishes an object without writes
+    /// too: its last writable descriptor is closed.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -286,7 +288,7 @@ pub trait OpenFile: Send + Sync + 'static {
         self.flush()
     }
 
-    /// As [`flush`](Self::flush), for who then makes it safe: before what nobody waits for.
+    /// As [`flush`](Self::flush), before a sync: takes priority over background writes.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -294,8 +296,8 @@ pub trait OpenFile: Send + Sync + 'static {
         self.flush()
     }
 
-    /// Nothing more will be written; with [`Writes::Whole`] publishes an object that nothing was written to, too. Does
-    /// nothing the second time.
+    /// Ends writing; with [`Writes::Whole`] publishes an object without writes too. Does nothing
+    /// when called again.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -303,48 +305,48 @@ pub trait OpenFile: Send + Sync + 'static {
         self.flush()
     }
 
-    /// Nothing more will be written, and what was not published is not to be.
+    /// Ends writing and discards what was not published.
     fn abandon(&self) {}
 
-    /// Returns when all that was written is safe; with `data_only` times may be left out.
+    /// Returns when all written data is durable; with `data_only` times may be omitted.
     ///
     /// # Errors
-    /// Of this and of writes before, each once.
+    /// Errors of this and of earlier writes, each once.
     fn sync(&self, data_only: bool) -> Result<()> {
         let _ = data_only;
         Ok(())
     }
 
-    /// Cuts or extends the file.
+    /// Truncates or extends the file.
     ///
     /// # Errors
-    /// As the store says.
+    /// The store's error.
     fn set_len(&self, len: u64) -> Result<()> {
         let _ = len;
         Err(refused(Path::new("")))
     }
 
-    /// Reserves room, gives it back or makes it read as zeros.
+    /// Allocates a range, punches a hole, or zeroes it.
     ///
     /// # Errors
-    /// `Unsupported` where the store cannot.
+    /// `Unsupported` if the store cannot.
     fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<()> {
         let _ = (offset, len, how);
         Err(unsupported(Path::new("")))
     }
 
-    /// Describes the file, whether or not it has a name any more.
+    /// Returns the file's attributes, even if it is unlinked.
     ///
     /// # Errors
-    /// `Unsupported` where only paths can be asked about (the default).
+    /// `Unsupported` if the store has attributes by path only (the default).
     fn attributes(&self) -> Result<Entry> {
         Err(unsupported(Path::new("")))
     }
 
-    /// Changes attributes of the file, whether or not it has a name any more.
+    /// Changes the file's attributes, even if it is unlinked.
     ///
     /// # Errors
-    /// `Unsupported` where only paths can be asked about (the default).
+    /// `Unsupported` if the store has attributes by path only (the default).
     fn set_attributes(&self, attributes: &SetAttributes) -> Result<()> {
         let _ = attributes;
         Err(unsupported(Path::new("")))

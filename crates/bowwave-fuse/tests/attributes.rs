@@ -1,4 +1,4 @@
-//! What `stat` shows and what changes it, through a mount: as on the file system beneath.
+//! Compares `stat` and attribute changes through a mount with the underlying file system.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn set_times(path: &Path, accessed: (i64, i64), modified: (i64, i64), flags: AtF
     rustix::fs::utimensat(CWD, path, &times, flags).err().map_or(0, Errno::raw_os_error)
 }
 
-/// Runs a shell script in a place as another user; gives what it said.
+/// Runs a shell script in a directory as another user; returns its output.
 fn as_nobody(at: &Path, script: &str) -> String {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65533", "--clear-groups", "sh", "-c", script])
@@ -34,19 +34,19 @@ fn as_nobody(at: &Path, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// A mount for everyone, whose root and whose plain folder are open to everyone.
+/// A mount for all users, whose root and plain directory are writable by everyone.
 fn shared(name: &str) -> Writable {
     let store = Writable::direct(name, MountOptions { allow_other: true, ..MountOptions::default() });
     for root in [store.beneath(""), store.plain("")] {
         fs::set_permissions(root, fs::Permissions::from_mode(0o777)).expect("ours");
     }
-    // What the kernel still knows of the root is older.
+    // The kernel's cached root attributes are older.
     fs::set_permissions(store.at(""), fs::Permissions::from_mode(0o777)).expect("ours");
     store
 }
 
 #[test]
-fn modes_owners_and_their_special_bits_change_as_beneath() {
+fn modes_owners_and_special_bits_change_as_in_the_store() {
     if !available() {
         return;
     }
@@ -66,7 +66,7 @@ fn modes_owners_and_their_special_bits_change_as_beneath() {
         }
         for (uid, gid) in [(Some(1), Some(2)), (None, Some(3)), (Some(4), None), (None, None)] {
             for name in ["f", "d"] {
-                // Set-user-id goes with the owner, even if that stays the same.
+                // A chown clears set-user-id even if the owner stays the same.
                 store.same(name, |at| {
                     assert_eq!(mode(&at.join(name), 0o6755), 0);
                     chown(at.join(name), uid, gid).expect("root");
@@ -82,7 +82,7 @@ fn modes_owners_and_their_special_bits_change_as_beneath() {
 }
 
 #[test]
-fn each_change_is_stamped_at_once() {
+fn each_change_is_stamped_immediately() {
     if !available() {
         return;
     }
@@ -137,7 +137,7 @@ fn each_change_is_stamped_at_once() {
 }
 
 #[test]
-fn times_are_set_as_asked_and_stay_so() {
+fn times_are_set_and_kept() {
     if !available() {
         return;
     }
@@ -160,7 +160,7 @@ fn times_are_set_as_asked_and_stay_so() {
         assert_eq!(set_times(&path, omit, (7, 0), AtFlags::empty()), 0);
         let metadata = fs::metadata(&path).expect("there");
         assert_eq!((metadata.atime(), metadata.atime_nsec(), metadata.mtime()), (0, 1, 7));
-        // Written before, so no later write-out moves it.
+        // Written before, so a later write-out does not change it.
         drop(file);
         assert_eq!(fs::metadata(&path).expect("there").mtime(), 7);
         assert_eq!(fs::metadata(store.beneath("f")).expect("there").mtime(), 7);
@@ -176,7 +176,7 @@ fn times_are_set_as_asked_and_stay_so() {
 }
 
 #[test]
-fn a_write_by_others_takes_set_user_id_away() {
+fn a_write_by_another_user_clears_set_user_id() {
     if !available() || !is_root() {
         return;
     }
@@ -206,7 +206,7 @@ fn a_write_by_others_takes_set_user_id_away() {
 }
 
 #[test]
-fn permissions_are_checked_for_everybody() {
+fn permissions_are_checked_for_every_user() {
     if !available() || !is_root() {
         return;
     }
@@ -245,7 +245,7 @@ fn permissions_are_checked_for_everybody() {
 }
 
 #[test]
-fn nobody_else_sees_a_mount_that_is_not_for_others() {
+fn a_mount_without_allow_other_is_private() {
     if !available() || !is_root() {
         return;
     }
@@ -258,7 +258,7 @@ fn nobody_else_sees_a_mount_that_is_not_for_others() {
 }
 
 #[test]
-fn extended_attributes_are_those_of_the_file_system_beneath() {
+fn extended_attributes_are_those_of_the_file_system() {
     if !available() {
         return;
     }
@@ -312,7 +312,7 @@ fn extended_attributes_are_those_of_the_file_system_beneath() {
 }
 
 #[test]
-fn access_lists_are_heeded_and_inherited() {
+fn access_control_lists_are_enforced_and_inherited() {
     if !available() || !is_root() || Command::new("setfacl").arg("-v").output().is_err() {
         return;
     }
@@ -336,7 +336,7 @@ fn access_lists_are_heeded_and_inherited() {
 }
 
 #[test]
-fn room_is_that_of_the_file_system_beneath() {
+fn statfs_is_that_of_the_file_system() {
     if !available() {
         return;
     }

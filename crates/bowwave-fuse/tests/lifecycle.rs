@@ -1,4 +1,4 @@
-//! Mounts come and go without a trace, whoever ends them, and say why they cannot be made.
+//! Mounts leave no trace however they end, and failures to mount name their cause.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn small() -> Memory {
     memory
 }
 
-/// Why `tree` cannot be mounted at `dir`.
+/// The error of mounting `tree` at `dir`.
 fn refusal(dir: &Path) -> String {
     let error = Mount::new(small(), dir, MountOptions::default()).expect_err("cannot be mounted");
     let line = error.to_string();
@@ -44,7 +44,7 @@ fn dropping_unmounts() {
 }
 
 #[test]
-fn unmounting_says_whether_it_worked_and_a_second_time_does_nothing() {
+fn unmount_returns_its_result_and_a_second_one_does_nothing() {
     if !available() {
         return;
     }
@@ -54,7 +54,7 @@ fn unmounting_says_whether_it_worked_and_a_second_time_does_nothing() {
     mount.unmount().expect("idle");
     assert!(!is_mounted(dir.path()));
     unmounter.unmount().expect("nothing left to do");
-    // Another mount at the same place is none of its business.
+    // It leaves another mount at the same directory alone.
     let other = small().mount(&dir);
     unmounter.unmount().expect("nothing left to do");
     assert!(is_mounted(dir.path()));
@@ -62,7 +62,7 @@ fn unmounting_says_whether_it_worked_and_a_second_time_does_nothing() {
 }
 
 #[test]
-fn waiting_ends_however_the_mount_is_unmounted() {
+fn wait_ends_with_every_kind_of_unmount() {
     if !available() {
         return;
     }
@@ -91,8 +91,8 @@ fn waiting_ends_however_the_mount_is_unmounted() {
     }
 }
 
-/// Whether a forced unmount makes the requests of others fail: root may, and users where the kernel's control
-/// files are.
+/// Whether a forced unmount fails other processes' requests: as root, or with the kernel's control
+/// files.
 fn can_abort() -> bool {
     let control = fs::read_dir("/sys/fs/fuse/connections").is_ok_and(|mut entries| entries.next().is_some());
     rustix::process::geteuid().is_root() || control
@@ -116,7 +116,7 @@ fn a_mount_in_use_is_ended_by_its_owner_but_not_by_the_command() {
 }
 
 #[test]
-fn requests_in_flight_do_not_hold_up_an_unmount() {
+fn requests_in_flight_do_not_delay_an_unmount() {
     if !available() {
         return;
     }
@@ -177,9 +177,9 @@ fn a_mount_whose_process_was_killed_is_recognised_and_can_be_cleared() {
 
 const CHILD_DIR: &str = "BOWWAVE_TEST_DIR";
 
-/// No test by itself: the one above runs it in a process of its own, which it kills.
+/// Not a test by itself: the test above runs it as a child process and kills it.
 #[test]
-#[expect(clippy::print_stdout, reason = "tells the parent")]
+#[expect(clippy::print_stdout, reason = "reports to the parent")]
 fn child_mounts_and_waits() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
     let mount = Mount::new(small(), Path::new(&dir), MountOptions::default()).expect("the parent checked");
@@ -242,7 +242,7 @@ fn mount_points_may_be_given_through_links_and_dots() {
 }
 
 #[test]
-fn a_store_that_cannot_be_looked_at_is_never_mounted() {
+fn a_store_without_a_readable_root_is_not_mounted() {
     if !available() {
         return;
     }
@@ -252,7 +252,7 @@ fn a_store_that_cannot_be_looked_at_is_never_mounted() {
     assert!(!is_mounted(dir.path()));
 }
 
-/// A store that refuses everything.
+/// A store that rejects every request.
 struct Broken;
 
 impl Tree for Broken {

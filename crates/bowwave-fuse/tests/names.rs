@@ -1,4 +1,5 @@
-//! Making, removing, linking and renaming through a mount: the same answers and effects as on the file system beneath.
+//! Creating, removing, linking and renaming through a mount, compared with the underlying file
+//! system.
 
 mod common;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions};
 use common::gated::{Gate, Gated};
-use common::writable::{Folder, Writable, errno, is_root, next_tick, shape, times};
+use common::writable::{Directory, Writable, errno, is_root, next_tick, shape, times};
 use common::{Dir, available};
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -37,7 +38,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn whatever_is_made_is_there_at_once_and_beneath() {
+fn created_entries_are_visible_at_once_and_in_the_store() {
     if !available() {
         return;
     }
@@ -84,7 +85,7 @@ fn whatever_is_made_is_there_at_once_and_beneath() {
 }
 
 #[test]
-fn refusals_have_the_number_of_the_file_system_beneath() {
+fn errors_have_the_errno_of_the_file_system() {
     if !available() {
         return;
     }
@@ -147,7 +148,7 @@ fn refusals_have_the_number_of_the_file_system_beneath() {
 }
 
 #[test]
-fn removed_files_live_on_for_those_who_have_them_open() {
+fn removed_files_stay_usable_through_open_handles() {
     if !available() {
         return;
     }
@@ -164,7 +165,7 @@ fn removed_files_live_on_for_those_who_have_them_open() {
         file.set_len(12).expect("open");
         let metadata = file.metadata().expect("open");
         assert_eq!((metadata.nlink(), metadata.len(), metadata.mode() & 0o777), (0, 12, 0o600));
-        // Another file takes the name; the two have nothing to do with each other.
+        // Another file gets the name; the two are independent.
         fs::write(&path, b"another").expect("made");
         let mut bytes = String::new();
         file.rewind().expect("seekable");
@@ -197,7 +198,7 @@ fn links_are_one_file_with_one_number() {
         assert_eq!(fs::read(store.at("a")).expect("there"), b"both");
         fs::remove_file(store.at("a")).expect("there");
         assert_eq!(fs::metadata(store.at("d/b")).expect("there").nlink(), 1);
-        // Two names of one file: renaming one to the other leaves both, as POSIX says.
+        // Two names of one file: POSIX requires that renaming one to the other keeps both.
         fs::hard_link(store.at("d/b"), store.at("c")).expect("linked");
         fs::rename(store.at("c"), store.at("d/b")).expect("nothing to do");
         assert_eq!(fs::metadata(store.at("c")).expect("still there").nlink(), 2);
@@ -249,7 +250,7 @@ fn renames_replace_refuse_and_exchange() {
 }
 
 #[test]
-fn folders_change_their_times_and_links_with_their_content() {
+fn directories_change_times_and_links_with_their_content() {
     if !available() {
         return;
     }
@@ -281,7 +282,7 @@ fn folders_change_their_times_and_links_with_their_content() {
 }
 
 #[test]
-fn a_folder_can_be_listed_while_it_changes() {
+fn a_directory_can_be_listed_while_it_changes() {
     if !available() {
         return;
     }
@@ -293,7 +294,7 @@ fn a_folder_can_be_listed_while_it_changes() {
         let mut seen = Vec::new();
         for (at, entry) in fs::read_dir(store.at("")).expect("readable").enumerate() {
             let name = entry.expect("readable").file_name().into_string().expect("ASCII");
-            // Removing what was listed, and making more, moves nothing that is still to come.
+            // Removing listed entries and creating new ones does not move the remaining ones.
             fs::remove_file(store.at(&name)).expect("listed");
             if at % 3 == 0 {
                 fs::write(store.at(format!("new{at}")), b"").expect("made");
@@ -312,7 +313,7 @@ fn a_folder_can_be_listed_while_it_changes() {
 }
 
 #[test]
-fn a_folder_can_be_listed_while_its_files_are_written() {
+fn a_directory_can_be_listed_while_its_files_are_written() {
     if !available() {
         return;
     }
@@ -328,7 +329,7 @@ fn a_folder_can_be_listed_while_its_files_are_written() {
 }
 
 #[test]
-fn positions_in_a_folder_stay_valid_until_it_is_rewound() {
+fn directory_positions_stay_valid_until_rewind() {
     if !available() {
         return;
     }
@@ -352,7 +353,7 @@ fn positions_in_a_folder_stay_valid_until_it_is_rewound() {
 }
 
 #[test]
-fn an_open_folder_that_is_removed_is_empty_and_takes_nothing() {
+fn an_open_removed_directory_is_empty_and_rejects_entries() {
     if !available() {
         return;
     }
@@ -364,14 +365,14 @@ fn an_open_folder_that_is_removed_is_empty_and_takes_nothing() {
             let links = rustix::fs::fstat(&dir).expect("open").st_nlink;
             let made = rustix::fs::mkdirat(&dir, "x", Mode::RWXU).err().map(Errno::raw_os_error);
             let listed = rustix::fs::Dir::read_from(&dir).map(|dir| dir.flatten().count());
-            // The kernel lists no dots of a folder that is gone, or both: who asks is told either.
+            // Whether the kernel lists `.` and `..` of a removed directory depends on its version.
             (links, made, listed.map(|count| count == 0 || count == 2).unwrap_or(true))
         });
     });
 }
 
 #[test]
-fn what_is_held_outlives_its_name_and_its_number_at_the_store() {
+fn an_open_file_outlives_its_name_and_inode_number() {
     if !available() {
         return;
     }
@@ -390,7 +391,7 @@ fn what_is_held_outlives_its_name_and_its_number_at_the_store() {
         fs::remove_file(store.at("fifo")).expect("there");
         fs::remove_dir(store.at("dir")).expect("there");
         fs::remove_file(store.at("link")).expect("there");
-        // The file system beneath gives these the numbers that have become free.
+        // The underlying file system reuses the freed numbers.
         for number in 0..20 {
             let path = store.at(format!("f{number}"));
             fs::write(&path, b"new").expect("made");
@@ -409,7 +410,7 @@ fn what_is_held_outlives_its_name_and_its_number_at_the_store() {
 }
 
 #[test]
-fn the_owner_of_what_is_made_is_who_made_it() {
+fn the_creator_owns_a_new_entry() {
     if !available() || !is_root() {
         return;
     }
@@ -442,7 +443,7 @@ fn the_owner_of_what_is_made_is_who_made_it() {
 }
 
 #[test]
-fn who_reads_a_file_sees_what_is_written_by_another_name_after_its_own_was_exchanged_and_its_time_set() {
+fn a_reader_sees_writes_by_another_name_after_an_exchange_and_utimes() {
     if !available() {
         return;
     }
@@ -466,10 +467,11 @@ fn who_reads_a_file_sees_what_is_written_by_another_name_after_its_own_was_excha
     });
 }
 
-/// Between a file's end at the store and our hearing of it, the store gives its number to a new file elsewhere. The kernel
-/// was told that number as the old file's, counted its last link off, and refused links to the new file with ENOENT.
+/// Regression: after a removal at the store, but before its response, the store reuses the number
+/// for a new file elsewhere. The kernel took the new file for the old one, whose link count it had
+/// decremented to zero, and rejected links to it with ENOENT.
 #[test]
-fn a_file_made_with_the_number_of_one_that_is_just_being_removed_can_be_linked() {
+fn a_file_that_reuses_the_number_of_a_file_being_removed_can_be_linked() {
     if !available() {
         return;
     }
@@ -479,10 +481,10 @@ fn a_file_made_with_the_number_of_one_that_is_just_being_removed_can_be_linked()
         ("removed", |at| fs::remove_file(at.join("here/old")).expect("it is there")),
     ];
     for (what, remove) in ways {
-        let (folder, dir, gate) = (Folder::new(what), Dir::new(what), Arc::<Gate>::default());
+        let (directory, dir, gate) = (Directory::new(what), Dir::new(what), Arc::<Gate>::default());
         let engine = Engine::new(Options { cache_bytes: Some(4 << 20), ..Options::default() });
         let engine = engine.expect("there is memory");
-        let store = engine.store(folder.path().to_str().expect("ASCII")).expect("a folder");
+        let store = engine.store(directory.path().to_str().expect("ASCII")).expect("a folder");
         let tree = Gated { store, looks: Arc::default(), removals: Arc::clone(&gate) };
         let _mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
         let at = dir.path();
@@ -495,8 +497,9 @@ fn a_file_made_with_the_number_of_one_that_is_just_being_removed_can_be_linked()
         let made: Vec<_> = thread::scope(|scope| {
             scope.spawn(|| remove(at));
             gate.wait();
-            // Enough that one gets the number, where numbers come back at all. Who makes a file that the kernel takes for
-            // the old one waits for the removal, and that for us: so not for all of them without end.
+            // Enough that one file gets the number, if the file system reuses numbers. A create
+            // that the kernel takes for the old file waits for the removal, which waits for us. So
+            // do not wait for all of them.
             let (tell, told) = sync_channel(64);
             scope.spawn(move || {
                 for index in 0..64 {
@@ -504,7 +507,7 @@ fn a_file_made_with_the_number_of_one_that_is_just_being_removed_can_be_linked()
                     let _unless_given_up = tell.send(fs::write(&path, b"made").map(|()| path));
                 }
             });
-            // A busy disk makes one file wait for seconds.
+            // On a busy disk, one create can take seconds.
             let made = iter::from_fn(|| told.recv_timeout(Duration::from_secs(60)).ok()).collect();
             gate.open();
             made

@@ -1,4 +1,4 @@
-//! Whole objects written through a mount, by files and programs as they are.
+//! Objects written through a mount, by `File` and by real programs.
 
 mod common;
 
@@ -14,18 +14,18 @@ use std::time::Duration;
 use bowwave_engine::backend::{ErrorKind, Fault, Faults, WriteFaults, open_url};
 use bowwave_engine::{Engine, Options, Store};
 use bowwave_fuse::{Mount, MountOptions, Told};
-use common::writable::{Folder, errno};
+use common::writable::{Directory, errno};
 use common::{Dir, available};
 
 const UNSUPPORTED: i32 = 95;
 const STALE: i32 = 116;
 const BUSY: i32 = 16;
 
-/// A mounted object store that lies in a folder.
+/// A mounted object store in a directory.
 struct Objects {
     mount: Option<Mount>,
     dir: Dir,
-    folder: Folder,
+    directory: Directory,
     complaints: Arc<Mutex<Vec<String>>>,
 }
 
@@ -35,24 +35,24 @@ impl Objects {
     }
 
     fn with(name: &str, part: &str, faults: Faults) -> Self {
-        let (folder, dir) = (Folder::new(name), Dir::new(name));
+        let (directory, dir) = (Directory::new(name), Dir::new(name));
         let complaints = Arc::<Mutex<Vec<String>>>::default();
-        let mount = Some(mounted(&store(&folder, part, faults), &dir, &complaints));
-        Self { mount, dir, folder, complaints }
+        let mount = Some(mounted(&store(&directory, part, faults), &dir, &complaints));
+        Self { mount, dir, directory, complaints }
     }
 
-    /// A place in the mount.
+    /// A path in the mount.
     fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(path)
     }
 
-    /// What everybody else sees of an object.
+    /// The published object, as other clients see it.
     fn seen(&self, path: &str) -> Option<Vec<u8>> {
-        fs::read(self.folder.path().join(path)).ok()
+        fs::read(self.directory.path().join(path)).ok()
     }
 
     fn make(&self, path: &str, bytes: &[u8]) {
-        fs::write(self.folder.path().join(path), bytes).expect("writable");
+        fs::write(self.directory.path().join(path), bytes).expect("writable");
     }
 
     fn complaints(&self) -> Vec<String> {
@@ -60,14 +60,14 @@ impl Objects {
     }
 }
 
-fn store(folder: &Folder, part: &str, faults: Faults) -> Store {
+fn store(directory: &Directory, part: &str, faults: Faults) -> Store {
     let device = format!(
         "s3,part={part},latency=0us,metadata=0us,write_latency=0us,bandwidth=none,total=none,write_total=none"
     );
-    // With the default retries: faults that pass by themselves never last.
+    // With the default retries, transient faults never persist.
     let engine = Engine::new(Options { cache_bytes: Some(64 << 20), ..Options::default() });
     let engine = engine.expect("there is memory");
-    let url = format!("emulate:{device}:file://{}", folder.path().display());
+    let url = format!("emulate:{device}:file://{}", directory.path().display());
     let backend = open_url(&url, &engine.options().store).expect("a folder");
     engine.store_of(Arc::new(Fault::new(backend, faults).expect("chances below one")))
 }
@@ -89,7 +89,7 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs a shell's commands in the mount; gives what it said.
+/// Runs shell commands in the mount; returns their output.
 fn sh(at: &Path, script: &str) -> Result<String, String> {
     let output = Command::new("sh").args(["-ec", script]).current_dir(at).output().expect("there is a shell");
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -102,7 +102,7 @@ fn files_of_any_length_are_copied_in_and_out() {
         return;
     }
     let objects = Objects::with("objects-cp", "8MiB", Faults::default());
-    let source = Folder::new("objects-cp-from");
+    let source = Directory::new("objects-cp-from");
     for len in [0, 1, 4095, 65_536, 5 << 20, (8 << 20) + 1, 100 << 20] {
         let (from, name) = (source.path().join("file"), format!("{len}"));
         let want = bytes(len, 3);
@@ -115,12 +115,12 @@ fn files_of_any_length_are_copied_in_and_out() {
 }
 
 #[test]
-fn trees_of_small_files_come_and_go() {
+fn trees_of_small_files_are_created_and_removed() {
     if !available() {
         return;
     }
     let objects = Objects::new("objects-tree");
-    let source = Folder::new("objects-tree-from");
+    let source = Directory::new("objects-tree-from");
     fs::create_dir_all(source.path().join("a/b")).expect("writable");
     for number in 0..150 {
         let place = ["", "a/", "a/b/"][number % 3];
@@ -134,11 +134,11 @@ fn trees_of_small_files_come_and_go() {
          diff -r {from} moved; rm -r moved empty; ls -A"
     );
     assert_eq!(sh(objects.dir.path(), &script).expect("all of it"), "");
-    assert_eq!(fs::read_dir(objects.folder.path()).expect("readable").count(), 1, "the folder of uploads");
+    assert_eq!(fs::read_dir(objects.directory.path()).expect("readable").count(), 1, "the folder of uploads");
 }
 
 #[test]
-fn an_object_is_published_by_its_closing_and_by_fsync_whoever_inherits_it() {
+fn close_and_fsync_publish_despite_inherited_descriptors() {
     if !available() {
         return;
     }
@@ -157,8 +157,8 @@ fn an_object_is_published_by_its_closing_and_by_fsync_whoever_inherits_it() {
     assert_eq!(objects.seen("x").expect("there"), b"new and more");
     assert_eq!(fs::read(objects.at("x")).expect("readable"), b"new and more");
 
-    // Each program closes what it inherits; the object is the shell's.
-    let beneath = objects.folder.path().join("y");
+    // Each program closes the descriptor it inherits; the shell owns the object.
+    let beneath = objects.directory.path().join("y");
     let script = format!("(/bin/echo one; test ! -e {} && /bin/echo two) > y; cat y", beneath.display());
     assert_eq!(sh(objects.dir.path(), &script).expect("written"), "one\ntwo\n");
     assert_eq!(objects.seen("y").expect("published"), b"one\ntwo\n");
@@ -168,7 +168,7 @@ fn an_object_is_published_by_its_closing_and_by_fsync_whoever_inherits_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_a_reason() {
+fn unsupported_operations_fail_with_a_reason() {
     if !available() {
         return;
     }
@@ -207,7 +207,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
 }
 
 #[test]
-fn two_writers_of_one_file_leave_one_of_theirs_whole() {
+fn two_writers_of_one_file_leave_one_complete_version() {
     if !available() {
         return;
     }
@@ -235,7 +235,7 @@ fn two_writers_of_one_file_leave_one_of_theirs_whole() {
 }
 
 #[test]
-fn names_change_under_who_writes() {
+fn names_change_while_a_file_is_written() {
     if !available() {
         return;
     }
@@ -267,7 +267,7 @@ fn names_change_under_who_writes() {
 }
 
 #[test]
-fn who_reads_an_old_version_never_sees_bytes_of_another() {
+fn a_reader_of_an_old_version_never_sees_other_bytes() {
     if !available() {
         return;
     }
@@ -287,7 +287,7 @@ fn who_reads_an_old_version_never_sees_bytes_of_another() {
         Err(error) => assert_eq!(error.raw_os_error(), Some(STALE)),
     }
     assert!(fs::read(objects.at("x")).expect("readable") == new);
-    // And so to the end, through a handle from while it was being written.
+    // A handle from before the publication reads the old version to its end.
     let mut writer = File::create(objects.at("x")).expect("begun");
     writer.write_all(&old).expect("taken");
     let mut between = File::open(objects.at("x")).expect("the published one");
@@ -304,7 +304,7 @@ fn who_reads_an_old_version_never_sees_bytes_of_another() {
 }
 
 #[test]
-fn failures_reach_the_program_and_leave_the_object_as_it_was() {
+fn failures_reach_the_program_and_keep_the_old_object() {
     if !available() {
         return;
     }
@@ -313,11 +313,11 @@ fn failures_reach_the_program_and_leave_the_object_as_it_was() {
         ..WriteFaults::default()
     };
     let objects = Objects::with("objects-faults", "64KiB", Faults { seed: 4, writes, ..Faults::default() });
-    let source = Folder::new("objects-faults-from");
+    let source = Directory::new("objects-faults-from");
     let (mut lost, mut kept, mut old) = (0, 0, None);
     for round in 0..60 {
         let want = bytes(40_000 * (1 + round % 50), round as u64);
-        // cp looks at what close says.
+        // cp checks the result of close.
         let written = if round % 2 == 0 {
             File::create(objects.at("x")).and_then(|mut file| {
                 want.chunks(30_000).try_for_each(|piece| file.write_all(piece))?;
@@ -347,7 +347,7 @@ fn failures_reach_the_program_and_leave_the_object_as_it_was() {
 }
 
 #[test]
-fn the_end_of_the_mount_publishes_what_was_closed_and_nothing_else() {
+fn the_end_of_the_mount_publishes_only_closed_objects() {
     if !available() {
         return;
     }
@@ -356,7 +356,7 @@ fn the_end_of_the_mount_publishes_what_was_closed_and_nothing_else() {
     sh(objects.dir.path(), "touch empty; : > other").expect("made");
     let mut file = File::create(objects.at("open")).expect("made");
     file.write_all(&bytes(300_000, 2)).expect("taken");
-    // Which has a descriptor until it runs, and closes it then.
+    // A child has a descriptor until `exec` closes it.
     sh(Path::new("/"), "true").expect("it ends well");
     let ended = objects.mount.take().expect("mounted").unmount();
     let said = ended.expect_err("one is not written to its end").to_string();
@@ -366,7 +366,7 @@ fn the_end_of_the_mount_publishes_what_was_closed_and_nothing_else() {
     assert_eq!((objects.seen("empty"), objects.seen("other")), (Some(vec![]), Some(vec![])));
     assert_eq!(objects.seen("open"), None);
     let begun = std::time::Instant::now();
-    while fs::read_dir(objects.folder.path().join(".bowwave-uploads"))
+    while fs::read_dir(objects.directory.path().join(".bowwave-uploads"))
         .is_ok_and(|mut uploads| uploads.next().is_some())
     {
         assert!(begun.elapsed() < Duration::from_secs(30), "what was begun is given up");

@@ -1,5 +1,5 @@
-//! What programs find in the moments in which an object is published: at the closing itself, and while the mount still deals
-//! with the closing of the one before.
+//! What programs see while an object is published: during the close itself, and while the mount
+//! still processes the previous close.
 
 mod common;
 
@@ -16,60 +16,60 @@ use bowwave_engine::backend::{ErrorKind, Fault, Faults, WriteFaults, open_url};
 use bowwave_engine::{Engine, Options};
 use bowwave_fuse::{Mount, MountOptions};
 use common::gated::{Gate, Gated};
-use common::writable::{Folder, errno};
+use common::writable::{Directory, errno};
 use common::{Dir, available};
 
 const NO_SPACE: i32 = 28;
 const NOT_THERE: i32 = 2;
 const STALE: i32 = 116;
 
-/// A mounted object store that lies in a folder, behind a gate.
+/// A mounted object store in a directory, behind a gate.
 struct Objects {
     _mount: Mount,
     dir: Dir,
-    folder: Folder,
+    directory: Directory,
     gate: Arc<Gate>,
 }
 
 impl Objects {
     fn new(name: &str, writes: WriteFaults) -> Self {
-        let (folder, dir, gate) = (Folder::new(name), Dir::new(name), Arc::<Gate>::default());
+        let (directory, dir, gate) = (Directory::new(name), Dir::new(name), Arc::<Gate>::default());
         let engine = Engine::new(Options { cache_bytes: Some(64 << 20), retries: 2, ..Options::default() });
         let engine = engine.expect("there is memory");
         let device = "s3,part=64KiB,latency=0us,metadata=0us,write_latency=0us,bandwidth=none,total=none,\
                       write_total=none";
-        let url = format!("emulate:{device}:file://{}", folder.path().display());
+        let url = format!("emulate:{device}:file://{}", directory.path().display());
         let backend = open_url(&url, &engine.options().store).expect("a folder");
         let faults = Faults { writes, ..Faults::default() };
         let store = engine.store_of(Arc::new(Fault::new(backend, faults).expect("chances up to one")));
         let tree = Gated { store, looks: Arc::clone(&gate), removals: Arc::default() };
         let mount = Mount::new(tree, dir.path(), MountOptions::default()).expect("mounts can be made here");
-        Self { _mount: mount, dir, folder, gate }
+        Self { _mount: mount, dir, directory, gate }
     }
 
     fn at(&self, path: &str) -> PathBuf {
         self.dir.path().join(path)
     }
 
-    /// What everybody else sees of an object.
+    /// The published object, as other clients see it.
     fn seen(&self, path: &str) -> Option<Vec<u8>> {
-        fs::read(self.folder.path().join(path)).ok()
+        fs::read(self.directory.path().join(path)).ok()
     }
 
     fn make(&self, path: &str, bytes: &[u8]) {
-        fs::write(self.folder.path().join(path), bytes).expect("writable");
+        fs::write(self.directory.path().join(path), bytes).expect("writable");
     }
 }
 
 impl Drop for Objects {
-    /// A mount that is held does not end.
+    /// A mount with a held request would not end.
     fn drop(&mut self) {
         self.gate.open();
     }
 }
 
 #[test]
-fn an_object_is_the_published_one_for_who_opens_or_holds_it_while_its_last_writer_is_still_let_go_of() {
+fn readers_see_the_published_object_while_its_last_writer_is_released() {
     if !available() {
         return;
     }
@@ -82,8 +82,8 @@ fn an_object_is_the_published_one_for_who_opens_or_holds_it_while_its_last_write
     holder.read_exact_at(&mut got, 0).expect("readable");
     assert!(got == old);
     writer.write_all(&new).expect("taken");
-    // The kernel has its answer to the closing, and the mount has let go of the writer, but has not heard yet what the
-    // store makes of the object.
+    // The close has returned and the mount has dropped the writer, but the store's response is
+    // still held.
     objects.gate.shut();
     drop(writer);
     objects.gate.wait();
@@ -101,7 +101,7 @@ fn an_object_is_the_published_one_for_who_opens_or_holds_it_while_its_last_write
 }
 
 #[test]
-fn an_object_is_the_one_before_for_who_opens_or_holds_it_while_a_version_that_failed_is_still_let_go_of() {
+fn readers_see_the_previous_object_while_a_failed_version_is_released() {
     if !available() {
         return;
     }
@@ -116,7 +116,7 @@ fn an_object_is_the_one_before_for_who_opens_or_holds_it_while_a_version_that_fa
     };
     let mut writer = File::create(objects.at("x")).expect("begun");
     writer.write_all(&[b'n'; 1000]).expect("taken");
-    // The kernel hears of a size that will never be.
+    // The kernel sees a size that is never published.
     assert_eq!(writer.metadata().expect("open").len(), 1000);
     let holder = File::open(objects.at("x")).expect("the published one");
     assert_eq!(errno(writer.sync_all()), NO_SPACE);
@@ -136,7 +136,7 @@ fn an_object_is_the_one_before_for_who_opens_or_holds_it_while_a_version_that_fa
         read(&reader);
         read(&File::open(objects.at("x")).expect("there"));
     }
-    // A new one that fails leaves nothing, and the name can be used.
+    // A failed new object leaves nothing, and its name can be reused.
     for _ in 0..2 {
         let mut writer = File::create(objects.at("new")).expect("begun");
         writer.write_all(b"new").expect("taken");
@@ -147,7 +147,7 @@ fn an_object_is_the_one_before_for_who_opens_or_holds_it_while_a_version_that_fa
 }
 
 #[test]
-fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed() {
+fn an_object_without_writes_is_published_at_its_last_close() {
     if !available() {
         return;
     }
@@ -162,7 +162,7 @@ fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed()
         assert_eq!(objects.seen("cut").as_deref(), Some(&b""[..]), "round {round}");
         assert_eq!(fs::metadata(objects.at("cut")).expect("there").len(), 0);
     }
-    // While there is another descriptor, something may still be written.
+    // Another open descriptor may still write.
     objects.make("x", b"old");
     let mut one = File::create(objects.at("x")).expect("begun");
     drop(one.try_clone().expect("a second descriptor"));
@@ -172,13 +172,13 @@ fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed()
     one.write_all(b"new").expect("taken");
     drop(one);
     assert_eq!(objects.seen("x").as_deref(), Some(&b"new"[..]));
-    // Who only reads it does not keep it from being published.
+    // A reader does not delay publishing.
     let reader = File::open(objects.at("x")).expect("there");
     File::create(objects.at("x")).expect("cut").set_len(0).expect("as it is");
     assert_eq!(objects.seen("x").as_deref(), Some(&b""[..]));
     drop(reader);
-    // A shell opens the file, makes its output of it, and closes the first descriptor.
-    let beneath = objects.folder.path().join("shell");
+    // A shell opens the file, duplicates it as its output, and closes the first descriptor.
+    let beneath = objects.directory.path().join("shell");
     let script =
         format!("test ! -e {0} && /bin/echo one > shell && : > empty && test -e {0}", beneath.display());
     let done = Command::new("sh").args(["-ec", &script]).current_dir(objects.dir.path()).output();
@@ -188,7 +188,7 @@ fn what_nothing_was_written_to_is_published_when_its_last_descriptor_is_closed()
 }
 
 #[test]
-fn an_object_that_is_written_again_and_again_can_be_looked_at_opened_and_listed_all_the_time() {
+fn a_repeatedly_written_object_can_always_be_read_opened_and_listed() {
     if !available() {
         return;
     }
@@ -206,9 +206,9 @@ fn an_object_that_is_written_again_and_again_can_be_looked_at_opened_and_listed_
             file.metadata().expect("what is open can be looked at");
             let mut read = Vec::new();
             match file.read_to_end(&mut read) {
-                // Its end may be moved by who opens it to write it anew, as on a disk.
+                // A writer that truncates may move the end, as on a disk.
                 Ok(_) => assert!(read.windows(2).all(|pair| pair[0] == pair[1]), "bytes of two versions"),
-                // The version is gone while it is read.
+                // The version was replaced during the read.
                 Err(error) => assert_eq!(error.raw_os_error(), Some(STALE)),
             }
         }
@@ -219,7 +219,8 @@ fn an_object_that_is_written_again_and_again_can_be_looked_at_opened_and_listed_
         }
         let _stop = Stop(&done);
         for number in 1..200 {
-            // By turns anew, by a program that adds nothing, and by one that looks at what it writes.
+            // Alternates between a new version, an append of nothing, and a writer that reads its
+            // own writes.
             fs::write(&path, version(number % 120)).expect("published");
             drop(OpenOptions::new().append(true).open(&path).expect("there"));
             let file = OpenOptions::new().read(true).write(true).truncate(true).open(&path).expect("there");
@@ -229,7 +230,7 @@ fn an_object_that_is_written_again_and_again_can_be_looked_at_opened_and_listed_
     });
 }
 
-/// Ends the others also when the test fails.
+/// Stops the other threads also when the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,4 +1,5 @@
-//! Files, folders and links read through a real mount equal what is in the tree, and errors have their errno.
+//! Files, directories and links read through a real mount equal the tree, and errors have their
+//! errno.
 
 mod common;
 
@@ -22,7 +23,7 @@ const SIZES: [usize; 6] = [0, 1, 4095, 4096, 4097, 1_000_000];
 
 fn tree_of_sizes() -> Memory {
     let memory = Memory::new();
-    memory.folder("a").folder("a/b").folder("a/b/empty");
+    memory.directory("a").directory("a/b").directory("a/b/empty");
     for (at, size) in SIZES.into_iter().enumerate() {
         memory.file(format!("{size}"), &pattern(size, at as u8));
         memory.file(format!("a/b/{size}"), &pattern(size, 100 + at as u8));
@@ -50,7 +51,7 @@ fn every_byte_equals_the_source_with_and_without_the_kernels_cache() {
                 assert!(fs::read(&path).expect("readable") == want, "{}", path.display());
                 let metadata = fs::metadata(&path).expect("there");
                 assert_eq!((metadata.len(), metadata.blocks()), (size as u64, size.div_ceil(512) as u64));
-                // Odd offsets, one past the end included.
+                // Odd offsets, including one past the end.
                 let file = File::open(&path).expect("readable");
                 for offset in [1, 4095, 4097, 77_777, size] {
                     let mut got = vec![0; 5000];
@@ -64,7 +65,7 @@ fn every_byte_equals_the_source_with_and_without_the_kernels_cache() {
 }
 
 #[test]
-fn the_end_of_a_file_can_be_sought_and_read_to() {
+fn seek_end_and_read_to_end_work() {
     if !available() {
         return;
     }
@@ -95,8 +96,8 @@ fn memory_maps_show_the_source() {
 fn mapped(file: &File, len: usize) -> Vec<u8> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let mut bytes = vec![0; len];
-    // SAFETY: a fresh map at an address of the kernel's choice, of a file that does not change, read within its
-    // length and unmapped once.
+    // SAFETY: a new mapping at an address chosen by the kernel, of a file that does not change,
+    // read within its length and unmapped once.
     unsafe {
         let base =
             mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::PRIVATE, file, 0).expect("mappable");
@@ -111,7 +112,7 @@ fn mapped(file: &File, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn sixteen_readers_at_once_get_every_byte() {
+fn sixteen_concurrent_readers_get_every_byte() {
     if !available() {
         return;
     }
@@ -129,7 +130,7 @@ fn sixteen_readers_at_once_get_every_byte() {
 }
 
 #[test]
-fn as_many_reads_as_allowed_are_served_at_once() {
+fn requests_max_reads_are_served_concurrently() {
     if !available() {
         return;
     }
@@ -144,7 +145,7 @@ fn as_many_reads_as_allowed_are_served_at_once() {
             let path = dir.path().join(format!("{file}"));
             scope.spawn(move || assert_eq!(fs::read(path).expect("readable"), b"x"));
         }
-        // None is let through before all have come.
+        // No read passes before all have arrived.
         gate.await_arrivals(40);
         memory.remove_gate();
         gate.open(40);
@@ -152,13 +153,13 @@ fn as_many_reads_as_allowed_are_served_at_once() {
 }
 
 #[test]
-fn folders_list_all_names_even_thousands_and_not_utf8() {
+fn directories_list_thousands_of_names_and_non_utf8() {
     if !available() {
         return;
     }
     let (dir, memory) = (Dir::new("names"), Memory::new());
     let odd = PathBuf::from(OsStr::from_bytes(b"odd \xff\xfe name"));
-    memory.file(&odd, b"odd").folder("many").folder("none").link("to", &odd);
+    memory.file(&odd, b"odd").directory("many").directory("none").link("to", &odd);
     let want: BTreeSet<_> = (0..10_000).map(|at| format!("file-{at:05}")).collect();
     for name in &want {
         memory.file(Path::new("many").join(name), name.as_bytes());
@@ -177,7 +178,7 @@ fn folders_list_all_names_even_thousands_and_not_utf8() {
     assert_eq!(fs::read(dir.path().join("to")).expect("readable"), b"odd");
     assert_eq!(fs::read_link(dir.path().join("to")).expect("a link"), odd);
     assert_eq!(fs::read(dir.path().join("many/file-07777")).expect("readable"), b"file-07777");
-    // What a listing says of an entry is what a stat says of it.
+    // A listing and a stat report the same attributes.
     for entry in fs::read_dir(dir.path()).expect("a folder") {
         let entry = entry.expect("listed");
         let metadata = fs::symlink_metadata(entry.path()).expect("there");
@@ -186,15 +187,15 @@ fn folders_list_all_names_even_thousands_and_not_utf8() {
 }
 
 #[test]
-fn attributes_are_sensible() {
+fn stat_returns_the_attributes_of_the_tree() {
     if !available() {
         return;
     }
     let (dir, memory) = (Dir::new("attributes"), tree_of_sizes());
     let _mount = memory.mount(&dir);
     let file = fs::metadata(dir.path().join("4097")).expect("there");
-    let folder = fs::metadata(dir.path().join("a")).expect("there");
-    assert_eq!((file.permissions().mode() & 0o7777, folder.permissions().mode() & 0o7777), (0o644, 0o755));
+    let directory = fs::metadata(dir.path().join("a")).expect("there");
+    assert_eq!((file.permissions().mode() & 0o7777, directory.permissions().mode() & 0o7777), (0o644, 0o755));
     assert_eq!(
         (file.uid(), file.gid()),
         (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
@@ -209,7 +210,7 @@ fn attributes_are_sensible() {
 }
 
 #[test]
-fn a_single_object_is_a_folder_with_one_file() {
+fn a_single_object_is_a_directory_with_one_file() {
     if !available() {
         return;
     }
@@ -223,7 +224,7 @@ fn a_single_object_is_a_folder_with_one_file() {
 }
 
 #[test]
-fn whatever_would_change_the_tree_is_refused_as_read_only() {
+fn changes_fail_as_read_only() {
     if !available() {
         return;
     }
@@ -263,7 +264,7 @@ fn missing_names_and_wrong_kinds_have_their_errno() {
 }
 
 #[test]
-fn errors_of_the_store_reach_the_reader_as_errno_and_the_owner_as_text() {
+fn store_errors_reach_the_reader_as_errno_and_the_listener_as_text() {
     if !available() {
         return;
     }
@@ -283,14 +284,14 @@ fn errors_of_the_store_reach_the_reader_as_errno_and_the_owner_as_text() {
             assert_eq!(Errno::from_io_error(&error), Some(errno), "{kind:?}");
         }
         assert!(memory.complaints().contains(&"1000000: as the test wants".to_owned()));
-        // The failure leaves nothing behind.
+        // The failure leaves no stale state.
         memory.fail(None);
         assert!(fs::read(dir.path().join("1000000")).expect("readable again") == pattern(1_000_000, 5));
     }
 }
 
 #[test]
-fn extended_attributes_are_said_to_be_unsupported() {
+fn extended_attributes_are_unsupported() {
     if !available() {
         return;
     }

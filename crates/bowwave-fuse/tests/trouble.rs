@@ -1,4 +1,4 @@
-//! Hostile stores, stores that change or fill up underneath, and stores that may not be written.
+//! Hostile stores, stores that change or fill up, and stores without write permission.
 
 mod common;
 
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use bowwave_fuse::{Mount, MountOptions};
 use common::direct::Direct;
-use common::writable::{Folder, Writable, errno, is_root};
+use common::writable::{Directory, Writable, errno, is_root};
 use common::{Dir, Memory, available, pattern};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// A small file system in memory, gone at the end.
+/// A small file system in memory, unmounted at the end.
 struct Ram(Dir);
 
 impl Ram {
@@ -47,13 +47,13 @@ fn mounted(source: &Path, dir: &Dir, options: MountOptions) -> Mount {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_never_shown_and_odd_ones_are_themselves() {
+fn invalid_names_are_not_listed_and_odd_ones_are_unchanged() {
     if !available() {
         return;
     }
     let (dir, memory) = (Dir::new("hostile"), Memory::new());
     let long = "n".repeat(256);
-    // A listing says what it wants; as paths in a tree some of these cannot be asked for at all.
+    // A listing may contain any name; some of these are not valid paths.
     for name in ["..", ".", "", "a/b", "nul\0nul", long.as_str()] {
         memory.listed(name);
     }
@@ -77,7 +77,7 @@ fn names_that_lead_elsewhere_are_never_shown_and_odd_ones_are_themselves() {
 }
 
 #[test]
-fn odd_names_can_be_made() {
+fn odd_names_can_be_created() {
     if !available() {
         return;
     }
@@ -95,22 +95,24 @@ fn odd_names_can_be_made() {
 }
 
 #[test]
-fn links_out_of_a_store_are_followed_by_the_program_and_never_by_the_store() {
+fn the_program_follows_links_out_of_a_store_and_the_store_does_not() {
     if !available() {
         return;
     }
     Writable::each("escape", |store| {
-        let outside = Folder::new("outside");
+        let outside = Directory::new("outside");
         fs::write(outside.path().join("secret"), b"outside").expect("made");
         symlink(outside.path(), store.beneath("out")).expect("made");
         symlink("../../../../../../../../etc", store.beneath("up")).expect("made");
         assert_eq!(fs::read_link(store.at("out")).expect("a link"), outside.path());
-        // The kernel resolves them on its own, from the mount point; the store is asked for nothing beyond its root.
+        // The kernel resolves links itself, from the mount point; the store gets no request beyond
+        // its root.
         assert_eq!(fs::read(store.at("out/secret")).expect("there"), b"outside");
         assert!(
             fs::metadata(store.at("up")).is_ok_and(|found| found.is_dir()) || !Path::new("/etc").exists()
         );
-        // A folder that becomes a link to elsewhere while the kernel still knows it as a folder.
+        // A directory becomes a link to elsewhere while the kernel still has it cached as a
+        // directory.
         fs::create_dir(store.at("d")).expect("made");
         fs::write(store.at("d/f"), b"inside").expect("made");
         let dir = File::open(store.at("d")).expect("there");
@@ -127,7 +129,7 @@ fn links_out_of_a_store_are_followed_by_the_program_and_never_by_the_store() {
 }
 
 #[test]
-fn what_others_do_beneath_is_seen_and_never_crashes() {
+fn changes_from_outside_are_visible_and_harmless() {
     if !available() {
         return;
     }
@@ -137,7 +139,7 @@ fn what_others_do_beneath_is_seen_and_never_crashes() {
     let open = File::open(store.at("d/e/f")).expect("there");
     let dir = File::open(store.at("d/e")).expect("there");
 
-    // Removed: gone by name, there by handle.
+    // Removed: absent by name, readable by handle.
     fs::remove_file(store.beneath("d/e/f")).expect("there");
     assert_eq!(errno(fs::metadata(store.at("d/e/f"))), Errno::NOENT.raw_os_error());
     assert_eq!(errno(fs::remove_file(store.at("d/e/f"))), Errno::NOENT.raw_os_error());
@@ -145,7 +147,7 @@ fn what_others_do_beneath_is_seen_and_never_crashes() {
     open.read_exact_at(&mut bytes, 0).expect("open");
     assert_eq!(&bytes, b"first");
 
-    // Replaced by another file, and by a folder.
+    // Replaced by another file, then by a directory.
     fs::write(store.beneath("d/e/f"), b"second").expect("made");
     assert_eq!(fs::read(store.at("d/e/f")).expect("there"), b"second");
     fs::remove_file(store.beneath("d/e/f")).expect("there");
@@ -153,7 +155,7 @@ fn what_others_do_beneath_is_seen_and_never_crashes() {
     assert!(fs::metadata(store.at("d/e/f")).expect("there").is_dir());
     assert_ne!(errno(fs::write(store.at("d/e/f"), b"x")), 0);
 
-    // Renamed, with all that is in it.
+    // Renamed with its content.
     fs::rename(store.beneath("d"), store.beneath("moved")).expect("there");
     assert_eq!(errno(fs::metadata(store.at("d/e"))), Errno::NOENT.raw_os_error());
     assert!(fs::metadata(store.at("moved/e/f")).expect("there").is_dir());
@@ -161,7 +163,7 @@ fn what_others_do_beneath_is_seen_and_never_crashes() {
     assert_eq!(fs::read(store.beneath("moved/e/g")).expect("there"), b"third");
     let _either = rustix::fs::fstat(&dir);
 
-    // A whole tree taken away while it is listed and written.
+    // A whole tree removed while it is listed and written.
     fs::remove_dir_all(store.beneath("moved")).expect("there");
     assert_eq!(errno(fs::read_dir(store.at("moved")).map(drop)), Errno::NOENT.raw_os_error());
     assert_eq!(errno(File::create(store.at("moved/e/new"))), Errno::NOENT.raw_os_error());
@@ -170,7 +172,7 @@ fn what_others_do_beneath_is_seen_and_never_crashes() {
 }
 
 #[test]
-fn a_file_that_others_extend_is_appended_to_at_its_new_end() {
+fn appends_go_to_the_end_of_a_file_extended_from_outside() {
     if !available() {
         return;
     }
@@ -192,7 +194,7 @@ fn a_file_that_others_extend_is_appended_to_at_its_new_end() {
 }
 
 #[test]
-fn a_full_disk_is_told_to_who_writes_and_nothing_else_is_lost() {
+fn a_full_disk_fails_its_writer_and_loses_nothing_else() {
     if !available() || !is_root() {
         return;
     }
@@ -219,7 +221,7 @@ fn a_full_disk_is_told_to_who_writes_and_nothing_else_is_lost() {
 }
 
 #[test]
-fn a_store_on_a_read_only_file_system_says_so() {
+fn a_store_on_a_read_only_file_system_fails_with_erofs() {
     if !available() || !is_root() {
         return;
     }
@@ -245,7 +247,7 @@ fn a_read_only_mount_changes_nothing() {
     if !available() {
         return;
     }
-    let (source, dir) = (Folder::new("source"), Dir::new("read-only"));
+    let (source, dir) = (Directory::new("source"), Dir::new("read-only"));
     fs::write(source.path().join("f"), b"as it was").expect("made");
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let mount = mounted(source.path(), &dir, options);
@@ -273,24 +275,24 @@ fn a_read_only_mount_changes_nothing() {
 }
 
 #[test]
-fn what_the_mounting_user_may_not_is_refused() {
+fn the_mounting_users_permissions_apply() {
     if !available() || !is_root() || !user_mounts() {
         return;
     }
-    // The mount is made by a user who owns nothing of the store but one folder.
-    let (source, dir) = (Folder::new("denied"), Dir::new("user"));
+    // The mounting user owns only one directory of the store.
+    let (source, dir) = (Directory::new("denied"), Dir::new("user"));
     fs::set_permissions(source.path(), fs::Permissions::from_mode(0o755)).expect("ours");
     fs::create_dir(source.path().join("own")).expect("made");
     std::os::unix::fs::chown(source.path().join("own"), Some(65534), Some(65534)).expect("root");
     fs::write(source.path().join("secret"), b"x").expect("made");
     fs::set_permissions(source.path().join("secret"), fs::Permissions::from_mode(0o600)).expect("ours");
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("root");
-    // A copy, for the user may not reach where this program lies.
-    let nodes = Folder::new("nodes");
+    // A copy, because the user may have no access to this program's directory.
+    let nodes = Directory::new("nodes");
     fs::set_permissions(nodes.path(), fs::Permissions::from_mode(0o755)).expect("ours");
     let program = nodes.path().join("test");
     fs::copy(std::env::current_exe().expect("this test"), &program).expect("room");
-    // In a mount namespace where everybody may use the device, whatever this machine has decided.
+    // In a mount namespace in which every user may open the device.
     let script = "mknod \"$BOWWAVE_TEST_NODE\" c 10 229 && chmod 666 \"$BOWWAVE_TEST_NODE\" \
         && mount --bind \"$BOWWAVE_TEST_NODE\" /dev/fuse \
         && exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" --exact acts_of_a_user --nocapture";
@@ -308,14 +310,14 @@ fn what_the_mounting_user_may_not_is_refused() {
     assert_eq!(fs::read(source.path().join("own/made")).expect("there"), b"by the user");
 }
 
-/// Whether the helper is there that mounts for users.
+/// Whether the setuid mount helper is installed.
 fn user_mounts() -> bool {
     ["/usr/bin/fusermount3", "/bin/fusermount3"].iter().any(|path| Path::new(path).exists())
 }
 
-/// Part of the test above, as the user. By itself it does nothing.
+/// Part of the test above, run as the user. Does nothing by itself.
 #[test]
-#[expect(clippy::print_stdout, reason = "what its parent looks for")]
+#[expect(clippy::print_stdout, reason = "read by its parent")]
 fn acts_of_a_user() {
     let (Some(source), Some(dir)) =
         (std::env::var_os("BOWWAVE_TEST_SOURCE"), std::env::var_os("BOWWAVE_TEST_DIR"))

@@ -1,4 +1,4 @@
-//! Bytes of two versions of an object never meet, and the kernel keeps what is still good.
+//! Versions of an object never mix, and the kernel keeps valid pages.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn the_kernel_keeps_pages_from_one_open_to_the_next() {
 }
 
 #[test]
-fn without_the_kernels_cache_every_read_is_seen_as_it_was_made() {
+fn without_the_kernels_cache_every_read_is_a_request() {
     if !available() {
         return;
     }
@@ -54,7 +54,7 @@ fn without_the_kernels_cache_every_read_is_seen_as_it_was_made() {
 }
 
 #[test]
-fn a_new_version_of_the_same_size_and_time_is_read_anew() {
+fn a_new_version_of_equal_size_and_time_is_fetched() {
     if !available() {
         return;
     }
@@ -72,7 +72,7 @@ fn a_new_version_of_the_same_size_and_time_is_read_anew() {
 }
 
 #[test]
-fn a_new_version_of_another_size_is_seen_whole() {
+fn a_new_version_of_another_size_is_complete() {
     if !available() {
         return;
     }
@@ -105,7 +105,7 @@ fn an_open_file_of_an_old_version_fails_as_stale_and_never_shows_the_new() {
     memory.version("f", &pattern(LEN, 2), "two");
     assert!(is_stale(old.read_at(&mut buffer, 2_000_000)), "a page that the kernel has not got");
     assert!(memory.complaints().contains(&"f: another version now".to_owned()));
-    // The new version fills the cache of its own inode, not the old one's.
+    // The new version fills the cache of its own inode.
     let new = File::open(&path).expect("readable");
     new.read_exact_at(&mut buffer, 2_000_000).expect("readable");
     assert!(buffer[..] == pattern(LEN, 2)[2_000_000..2_004_096]);
@@ -118,7 +118,7 @@ fn an_open_file_of_an_old_version_fails_as_stale_and_never_shows_the_new() {
 }
 
 #[test]
-fn files_opened_twice_share_what_the_kernel_keeps() {
+fn two_opens_of_a_file_share_the_kernels_pages() {
     if !available() {
         return;
     }
@@ -134,7 +134,7 @@ fn files_opened_twice_share_what_the_kernel_keeps() {
 }
 
 #[test]
-fn a_file_that_went_away_is_missing_and_one_that_came_is_found() {
+fn removed_files_are_missing_and_new_files_are_found() {
     if !available() {
         return;
     }
@@ -145,12 +145,12 @@ fn a_file_that_went_away_is_missing_and_one_that_came_is_found() {
     assert_eq!(fs::read(&path).expect("readable"), b"here");
     memory.remove("f");
     assert_eq!(fs::read(&path).expect_err("gone").kind(), io::ErrorKind::NotFound);
-    memory.folder("f").file("f/g", b"inside");
+    memory.directory("f").file("f/g", b"inside");
     assert_eq!(fs::read(path.join("g")).expect("readable"), b"inside");
 }
 
 #[test]
-fn small_random_reads_fetch_no_more_than_they_want() {
+fn small_random_reads_fetch_only_the_requested_pages() {
     if !available() {
         return;
     }
@@ -159,7 +159,8 @@ fn small_random_reads_fetch_no_more_than_they_want() {
     let _mount = memory.mount(&dir);
     let file = File::open(dir.path().join("f")).expect("readable");
     let mut buffer = [0; 4096];
-    // Never page 0, never neighbours: the kernel takes those for the start of a stream.
+    // Never page 0 and never neighbours, which the kernel takes for the start of a sequential
+    // stream.
     for page in [500u64, 20, 333, 610, 100, 444, 250] {
         file.read_exact_at(&mut buffer, page * 4096).expect("readable");
     }

@@ -1,4 +1,5 @@
-//! Writing through a mount: every byte is there, at once and beneath, whichever way it was written.
+//! Writing through a mount: every byte arrives in the mount and in the store, however it is
+//! written.
 
 #![expect(unsafe_code, reason = "memory maps")]
 
@@ -26,13 +27,13 @@ fn writer(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("there")
 }
 
-/// Whether the file is the same through the mount and beneath, and as wanted.
+/// Checks that a file has the expected content through the mount and in the store.
 fn check(store: &Writable, name: &str, want: &[u8]) {
     assert!(fs::read(store.at(name)).expect("readable") == want, "{name} through the mount");
     assert!(fs::read(store.beneath(name)).expect("readable") == want, "{name} beneath");
 }
 
-/// A file mapped for reading and writing, shared.
+/// A shared, writable mapping of a file.
 struct Map {
     start: *mut c_void,
     len: usize,
@@ -41,13 +42,14 @@ struct Map {
 impl Map {
     fn new(file: &File, len: usize) -> Self {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping of its own; the file is that long and is cut by nobody while it lives.
+        // SAFETY: a new mapping of its own; the file has that length and is not truncated while it
+        // lives.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) };
         Self { start: start.expect("mappable"), len }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: mapped for that long, and borrowed from the only owner.
+        // SAFETY: mapped for that length, and borrowed from the only owner.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast(), self.len) }
     }
 
@@ -59,13 +61,13 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and nobody borrows from it any more.
+        // SAFETY: mapped in `new`, with no borrow left.
         unsafe { rustix::mm::munmap(self.start, self.len) }.expect("mapped");
     }
 }
 
 #[test]
-fn bytes_written_in_any_order_and_size_are_there() {
+fn bytes_written_in_any_order_and_size_are_stored() {
     if !available() {
         return;
     }
@@ -74,7 +76,7 @@ fn bytes_written_in_any_order_and_size_are_there() {
         let want = pattern(len, 7);
         for step in [1000, 4096, 100_001, 1 << 20, len] {
             let file = File::create(store.at("f")).expect("made");
-            // Backwards, so that every write but the first leaves a hole or fills one.
+            // Backwards, so that every write but the first leaves or fills a hole.
             let offsets: Vec<_> = (0..len).step_by(step).collect();
             for &offset in offsets.iter().rev() {
                 let part = &want[offset..len.min(offset + step)];
@@ -88,7 +90,7 @@ fn bytes_written_in_any_order_and_size_are_there() {
 }
 
 #[test]
-fn what_is_written_is_read_at_once_through_every_handle() {
+fn writes_are_visible_at_once_through_every_handle() {
     if !available() {
         return;
     }
@@ -100,7 +102,7 @@ fn what_is_written_is_read_at_once_through_every_handle() {
         let mut want = pattern(50_000, 1);
         let mut got = vec![0; 60_000];
         for (offset, len) in [(0, 10), (4090, 20), (49_990, 3000), (60_000, 1), (8192, 4096)] {
-            // In the kernel's cache before, so that a stale page would show.
+            // Cached by the kernel before, so that a stale page would be visible.
             let _count = reader.read_at(&mut got, 0).expect("readable");
             let bytes = pattern(len, offset as u8);
             file.write_all_at(&bytes, offset as u64).expect("room");
@@ -119,7 +121,7 @@ fn what_is_written_is_read_at_once_through_every_handle() {
 }
 
 #[test]
-fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
+fn write_only_writes_are_visible_at_once_to_a_concurrent_reader() {
     if !available() {
         return;
     }
@@ -132,7 +134,7 @@ fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
             scope.spawn(|| {
                 let file = OpenOptions::new().write(true).open(&name).expect("there");
                 for round in 1..=300u64 {
-                    // Some a page, some across pages, some all of it.
+                    // Write one page, several pages partially, a few bytes, or all of it.
                     let (start, len) = [(0, 4096), (4000, 9000), (8, 16), (0, WORDS * 8)][round as usize % 4];
                     let bytes = round.to_ne_bytes().repeat(len / 8);
                     file.write_all_at(&bytes, start).expect("room");
@@ -145,7 +147,8 @@ fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
                     let mut bytes = vec![0; WORDS * 8];
                     let mut last = 0;
                     while last < 300 {
-                        // Every fourth write is of all words: none may be older than the last such that had ended.
+                        // Every fourth write covers all words: no word may be older than the last
+                        // such write that ended.
                         last = written.load(Ordering::SeqCst);
                         file.read_exact_at(&mut bytes, 0).expect("readable");
                         let oldest = bytes.chunks_exact(8).map(|word| word.try_into().expect("eight"));
@@ -159,7 +162,7 @@ fn who_only_writes_is_seen_at_once_by_whoever_reads_all_the_while() {
 }
 
 #[test]
-fn who_only_writes_may_take_the_bytes_from_a_map_of_the_same_file() {
+fn write_only_writes_may_copy_from_a_map_of_the_same_file() {
     if !available() {
         return;
     }
@@ -170,7 +173,7 @@ fn who_only_writes_may_take_the_bytes_from_a_map_of_the_same_file() {
         let file = writer(&store.at("f"));
         let mut map = Map::new(&file, want.len());
         let only = OpenOptions::new().write(true).open(store.at("f")).expect("there");
-        // What is changed in the map and not written back yet counts, as source and beside what is written.
+        // Dirty bytes of the map count, in the source and next to the target range.
         for (at, byte) in [(5, b'a'), (HALF + 8000, b'b'), (HALF - 1, b'c')] {
             map.bytes()[at] = byte;
             want[at] = byte;
@@ -192,7 +195,7 @@ fn who_only_writes_may_take_the_bytes_from_a_map_of_the_same_file() {
 }
 
 #[test]
-fn appends_go_to_the_end_whoever_else_writes() {
+fn appends_go_to_the_end_despite_other_writers() {
     if !available() {
         return;
     }
@@ -220,7 +223,7 @@ fn appends_go_to_the_end_whoever_else_writes() {
 }
 
 #[test]
-fn files_are_cut_and_extended_by_path_and_by_handle() {
+fn files_are_truncated_and_extended_by_path_and_by_handle() {
     if !available() {
         return;
     }
@@ -248,7 +251,7 @@ fn files_are_cut_and_extended_by_path_and_by_handle() {
             check(store, "f", &want);
         }
         fs::write(store.at("f"), b"long enough").expect("there");
-        // Truncated while open elsewhere.
+        // Truncated while open by another handle.
         File::create(store.at("f")).expect("there").write_all(b"new").expect("room");
         assert_eq!(reader.metadata().expect("open").len(), 3);
         check(store, "f", b"new");
@@ -263,7 +266,7 @@ fn files_are_cut_and_extended_by_path_and_by_handle() {
 }
 
 #[test]
-fn handles_do_only_what_they_were_opened_for() {
+fn handles_enforce_their_access_mode() {
     if !available() {
         return;
     }
@@ -288,7 +291,7 @@ fn handles_do_only_what_they_were_opened_for() {
 }
 
 #[test]
-fn shared_maps_write_to_the_file_also_after_it_was_closed() {
+fn shared_maps_write_to_the_file_after_close() {
     if !available() {
         return;
     }
@@ -305,7 +308,7 @@ fn shared_maps_write_to_the_file_also_after_it_was_closed() {
         }
         map.sync();
         check(store, "f", &want);
-        // Writes and maps see each other.
+        // Writes and mappings are coherent.
         file.write_all_at(b"by write", 100_000).expect("room");
         assert_eq!(map.bytes()[100_000..100_008], *b"by write");
         want[100_000..100_008].copy_from_slice(b"by write");
@@ -318,7 +321,7 @@ fn shared_maps_write_to_the_file_also_after_it_was_closed() {
         map.bytes()[250_000] = 78;
         want[250_000] = 78;
         drop(map);
-        // Nobody waits for what is handed over when the last map goes.
+        // The write-back after the last munmap is asynchronous.
         let handed_over = || fs::read(store.beneath("f")).expect("readable") == want;
         (0..1000).take_while(|_| !handed_over()).for_each(|_| thread::sleep(Duration::from_millis(10)));
         check(store, "f", &want);
@@ -356,7 +359,7 @@ fn direct_writes_and_reads_agree_with_the_kernels_cache() {
 }
 
 #[test]
-fn room_is_reserved_given_back_and_zeroed() {
+fn fallocate_allocates_punches_and_zeroes() {
     if !available() {
         return;
     }
@@ -392,7 +395,7 @@ fn room_is_reserved_given_back_and_zeroed() {
     });
 }
 
-/// FNV-1a: enough to tell two contents apart in a message.
+/// FNV-1a: distinguishes two contents in a message.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -416,7 +419,7 @@ fn holes_read_as_zeros_and_every_byte_of_data_is_found() {
         want[1 << 20..(1 << 20) + 4096].fill(5);
         want[3 << 20..(3 << 20) + 4096].fill(5);
         check(store, "f", &want);
-        // What is called a hole is one: a copy by holes and data has every byte.
+        // Reported holes are real: a copy by holes and data has every byte.
         let status =
             Command::new("cp").args(["--sparse=auto"]).arg(store.at("f")).arg(store.at("copy")).status();
         assert!(status.expect("coreutils").success());
@@ -472,7 +475,7 @@ fn ranges_are_copied_between_files_and_within_one() {
 }
 
 #[test]
-fn locks_hold_between_programs() {
+fn record_locks_hold_between_programs() {
     if !available() {
         return;
     }
@@ -484,7 +487,7 @@ fn locks_hold_between_programs() {
             rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("nobody else");
             let other = writer(&path);
             let taken = rustix::fs::flock(&other, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-            // Record locks are by process: another one has to ask.
+            // Record locks are per process, so another process must test.
             let script = "import fcntl,sys\ntry: fcntl.lockf(open(sys.argv[1],'r+'), fcntl.LOCK_EX|fcntl.LOCK_NB)\nexcept OSError as e: print(e.errno)";
             let asked = Command::new("python3").args(["-c", script]).arg(&path).output().expect("python");
             drop(file);
@@ -496,7 +499,7 @@ fn locks_hold_between_programs() {
 }
 
 #[test]
-fn many_writers_of_many_files_lose_nothing() {
+fn concurrent_writers_of_many_files_lose_nothing() {
     if !available() {
         return;
     }
@@ -530,7 +533,7 @@ fn many_writers_of_many_files_lose_nothing() {
 }
 
 #[test]
-fn synchronous_writes_are_safe_when_they_return() {
+fn synchronous_writes_are_durable_when_they_return() {
     if !available() {
         return;
     }

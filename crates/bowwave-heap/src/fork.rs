@@ -1,6 +1,7 @@
-//! A child does not have its parent's swapped memory: it has none of the threads that serve it, and a copy could take all of the
-//! disk. Touching it is a segmentation fault there, freeing it does nothing, and what the child allocates from then on is its own.
-#![allow(unsafe_code, reason = "asks to be told of forks")]
+//! Fork support. A child does not have its parent's swapped memory: it lacks the handler threads,
+//! and a copy could fill the disk. In the child an access is a segmentation fault, a free does
+//! nothing, and new allocations use the child's own swap.
+#![allow(unsafe_code, reason = "registers fork handlers")]
 
 use std::cell::RefCell;
 
@@ -13,9 +14,9 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// From now on.
+/// Registers the fork handlers.
 pub(crate) fn watch() {
-    // SAFETY: three functions that live as long as the process.
+    // SAFETY: three functions with static lifetime.
     let watched = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     debug_assert_eq!(watched, 0, "no memory");
 }
@@ -33,8 +34,8 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     let _inside = Inside::enter();
-    report::begin_anew();
+    report::reset();
     if let Some(held) = HELD.with(|held| held.borrow_mut().take()) {
-        heap::begin_anew(held);
+        heap::reset(held);
     }
 }

@@ -1,7 +1,7 @@
-//! The swap of this process, and what the program has of it.
+//! The swap of this process and the program's allocations in it.
 //!
-//! One lock, around tables alone: nobody touches swapped memory with it.
-#![allow(unsafe_code, reason = "is memory")]
+//! The lock protects only tables: swapped memory is never accessed under it.
+#![allow(unsafe_code, reason = "provides memory")]
 
 mod large;
 mod spans;
@@ -20,36 +20,36 @@ use crate::quiet::Quiet;
 use crate::report;
 use crate::setup::setup;
 use large::{Large, Larges};
-use spans::{Given, PIECE_MAX, SPAN, Spans};
+use spans::{Freed, PIECE_MAX, SPAN, Spans};
 
 pub(crate) use large::Part;
 
-/// Allocations from so many bytes on are served; none at first.
+/// Minimum size of served allocations in bytes; initially none are served.
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Addresses of the swap.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-/// Those of this process's parents, which are nobody's here: starts and ends.
-static PAST: [AtomicUsize; 2 * PARENTS_MAX] = [const { AtomicUsize::new(0) }; 2 * PARENTS_MAX];
+/// Addresses of the parents' swaps, unusable here: starts and ends.
+static PARENTS: [AtomicUsize; 2 * PARENTS_MAX] = [const { AtomicUsize::new(0) }; 2 * PARENTS_MAX];
 /// Allocations and maps, and their bytes.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-static HEAP: Mutex<State> = Mutex::new(State::Unmade);
+static HEAP: Mutex<State> = Mutex::new(State::Absent);
 
-/// What the lock is around.
+/// The state under the lock.
 pub(crate) enum State {
-    /// Nothing was wanted yet.
-    Unmade,
-    Made(Box<Heap>),
-    /// It cannot be had, which was said.
-    Refused,
+    /// Not created yet.
+    Absent,
+    Ready(Box<Heap>),
+    /// Could not be created; the reason was printed.
+    Failed,
 }
 
-/// The swap and what is had of it.
+/// The swap and its allocations.
 pub(crate) struct Heap {
     swap: Swap,
-    /// Where spans are.
+    /// Memory of the spans.
     arena: SwapRegion,
     /// Address of the first span.
     first_span: usize,
@@ -57,44 +57,45 @@ pub(crate) struct Heap {
     larges: Larges,
 }
 
-/// The heap, while a process forks.
+/// The heap's lock, held during a fork.
 pub(crate) type Held = MutexGuard<'static, State>;
 
-/// What the heap has done.
+/// Counters of the heap.
 pub(crate) struct Counters {
     pub(crate) allocations: u64,
     pub(crate) bytes: u64,
-    /// Large pieces and maps that there are.
+    /// Current large allocations and maps.
     pub(crate) regions: u64,
     pub(crate) swap: SwapReport,
 }
 
-/// From now on.
+/// Serves allocations of `bytes` bytes or more from now on.
 pub(crate) fn serve_from(bytes: usize) {
     FROM.store(bytes, Ordering::Relaxed);
 }
 
-/// Whether an allocation of `size` bytes by this thread is served.
-pub(crate) fn is_wanted(size: usize) -> bool {
+/// Whether this thread's allocation of `size` bytes is served.
+pub(crate) fn serves(size: usize) -> bool {
     size >= FROM.load(Ordering::Relaxed) && !Inside::is()
 }
 
-/// Whether maps are.
+/// Whether maps are served.
 pub(crate) fn is_on() -> bool {
     FROM.load(Ordering::Relaxed) != usize::MAX && !Inside::is()
 }
 
-/// Whether an address is of the swap. Unsynchronised: whoever has an address has it from who made the swap.
+/// Whether an address is in the swap. Needs no synchronisation: the address itself was obtained
+/// after the swap was created.
 pub(crate) fn has(at: *const c_void) -> bool {
     let at = at as usize;
     START.load(Ordering::Relaxed) <= at && at < END.load(Ordering::Relaxed)
 }
 
-/// Whether an address was of a parent's swap.
-pub(crate) fn had(at: *const c_void) -> bool {
+/// Whether an address was in a parent's swap.
+pub(crate) fn was_parents(at: *const c_void) -> bool {
     let at = at as usize;
-    PAST[0].load(Ordering::Relaxed) != 0
-        && PAST
+    PARENTS[0].load(Ordering::Relaxed) != 0
+        && PARENTS
             .chunks_exact(2)
             .any(|ends| (ends[0].load(Ordering::Relaxed)..ends[1].load(Ordering::Relaxed)).contains(&at))
 }
@@ -103,69 +104,70 @@ fn lock() -> Held {
     HEAP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does something with the heap as bowwave's own work; none if there is no heap.
+/// Applies `work` to the heap as bowwave's own work; `None` without a heap.
 ///
-/// What the swap itself is wanted for is done in a [`Quiet`]: what it locks its threads need, too.
+/// Operations on the swap itself run in a [`Quiet`]: its threads need the same locks.
 fn with<T>(make: bool, work: impl FnOnce(&mut Heap) -> T) -> Option<T> {
     let _inside = Inside::enter();
     no_unwind(|| {
         let mut state = lock();
         #[cfg(test)]
         tests::panic_at(tests::Place::Work);
-        if make && matches!(*state, State::Unmade) {
+        if make && matches!(*state, State::Absent) {
             let _quiet = Quiet::begin();
             *state = Heap::start();
         }
         match &mut *state {
-            State::Made(heap) => Some(work(heap)),
-            State::Unmade | State::Refused => None,
+            State::Ready(heap) => Some(work(heap)),
+            State::Absent | State::Failed => None,
         }
     })
 }
 
-/// `size` bytes aligned to `align`, a power of two, zeros if `zero`; NULL if there is no address space.
+/// Allocates `size` bytes aligned to `align`, a power of two; zeros if `zero`. NULL without address
+/// space.
 ///
-/// None if there is no swap.
+/// `None` without a swap.
 pub(crate) fn allocate(size: usize, align: usize, zero: bool) -> Option<*mut c_void> {
     let (at, clear) = with(true, |heap| heap.allocate(size, align))?;
     if clear && zero && at != 0 {
-        // SAFETY: taken just now. Without the lock: it may wait for pages.
+        // SAFETY: just allocated. Outside the lock, because it may wait for pages.
         unsafe { (at as *mut u8).write_bytes(0, size) };
     }
     Some(at as *mut c_void)
 }
 
-/// Gives back what [`allocate`] gave.
+/// Frees memory from [`allocate`].
 pub(crate) fn free(at: *mut c_void) {
     let known = with(false, |heap| heap.free(at as usize));
     if known == Some(false) {
-        // As the C library: to go on would be worse.
+        // As in the C library: continuing would be worse.
         say(&format_args!("free({at:p}): nothing is allocated there"));
         std::process::abort();
     }
 }
 
-/// Bytes that may be used of what [`allocate`] gave; 0 for what it did not.
+/// Usable bytes of an allocation from [`allocate`]; 0 otherwise.
 pub(crate) fn usable(at: *mut c_void) -> usize {
     with(false, |heap| heap.usable(at as usize)).unwrap_or(0)
 }
 
-/// Has what is at `at` be `size` bytes without moving; whether that can be.
+/// Resizes an allocation in place; returns whether that was possible.
 pub(crate) fn resize(at: *mut c_void, size: usize) -> bool {
     with(false, |heap| heap.resize(at as usize, size)).unwrap_or(false)
 }
 
-/// Address space for more than `size` bytes, so that what grows seldom moves.
+/// Allocates with spare address space, so that a growing allocation seldom moves.
 pub(crate) fn allocate_to_grow(size: usize) -> Option<*mut c_void> {
     with(true, |heap| heap.allocate_large(size, size.saturating_mul(2), PAGE) as *mut c_void)
 }
 
-/// Memory of whole pages; NULL if there is no address space, none without a swap.
+/// Maps whole pages; NULL without address space, `None` without a swap.
 pub(crate) fn map(len: usize) -> Option<*mut c_void> {
     with(true, |heap| heap.allocate_large(len, len, PAGE) as *mut c_void)
 }
 
-/// Pages `range` are not the program's any more; those outside of the swap, which are for others to unmap.
+/// Unmaps the pages of `range` in the swap. Returns the ranges outside, which the caller unmaps.
 pub(crate) fn unmap(range: &Range<usize>) -> Vec<Range<usize>> {
     let (start, end) = (START.load(Ordering::Relaxed), END.load(Ordering::Relaxed));
     let inner = range.start.max(start)..range.end.min(end);
@@ -179,17 +181,17 @@ pub(crate) fn unmap(range: &Range<usize>) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Says how pages of the swap will be used, or gives up what they hold. `false` if nobody has them.
+/// Advises on, or discards, pages of the swap. `false` if they are not allocated.
 pub(crate) fn advise(range: &Range<usize>, advice: RegionAdvice) -> bool {
     with(false, |heap| heap.advise(range, advice)).unwrap_or(false)
 }
 
-/// The large piece or map around an address.
+/// The large allocation or map around an address.
 pub(crate) fn part(at: usize) -> Option<Part> {
     with(false, |heap| heap.larges.part(at)).flatten()
 }
 
-/// What has been done; none without a swap.
+/// Counters; `None` without a swap.
 pub(crate) fn counters() -> Option<Counters> {
     with(false, |heap| {
         let _quiet = Quiet::begin();
@@ -202,21 +204,22 @@ pub(crate) fn counters() -> Option<Counters> {
     })
 }
 
-/// Nobody changes it meanwhile.
+/// Locks the heap.
 pub(crate) fn hold() -> Held {
     lock()
 }
 
-/// In a child: what its parent had is left alone.
-pub(crate) fn begin_anew(mut held: Held) {
-    if let State::Made(heap) = std::mem::replace(&mut *held, State::Unmade) {
-        // Its threads are not here, and what they had locked will stay so.
+/// In a child: abandons its parent's heap.
+pub(crate) fn reset(mut held: Held) {
+    if let State::Ready(heap) = std::mem::replace(&mut *held, State::Absent) {
+        // The parent's threads do not exist here, and locks that they held stay locked.
         std::mem::forget(heap);
         let (start, end) = (START.swap(0, Ordering::Relaxed), END.swap(0, Ordering::Relaxed));
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: where nothing is. So that nothing comes to be there whose address would be taken for the parent's.
+        // SAFETY: at unmapped addresses. Reserves them, so that new memory is not mistaken for the
+        // parent's.
         unsafe { crate::real::mmap64(start as *mut c_void, end - start, libc::PROT_NONE, flags, -1, 0) };
-        if let Some(ends) = PAST.chunks_exact(2).find(|ends| ends[1].load(Ordering::Relaxed) == 0) {
+        if let Some(ends) = PARENTS.chunks_exact(2).find(|ends| ends[1].load(Ordering::Relaxed) == 0) {
             ends[1].store(end, Ordering::Relaxed);
             ends[0].store(start, Ordering::Relaxed);
         }
@@ -226,15 +229,16 @@ pub(crate) fn begin_anew(mut held: Held) {
 
 impl Heap {
     fn start() -> State {
-        // Nothing is handed out yet, so the process can go on without a swap even after a panic.
-        let made = catch_unwind(Self::make).unwrap_or_else(|_said| Err("a defect of bowwave".to_owned()));
-        match made {
+        // No memory has been returned yet, so the process can continue without a swap even after a
+        // panic.
+        let created = catch_unwind(Self::make).unwrap_or_else(|_said| Err("a defect of bowwave".to_owned()));
+        match created {
             Ok(heap) => {
                 let addresses = heap.swap.addresses();
                 START.store(addresses.start, Ordering::Relaxed);
                 END.store(addresses.end, Ordering::Relaxed);
                 report::own();
-                State::Made(Box::new(heap))
+                State::Ready(Box::new(heap))
             }
             Err(error) => {
                 say(&format_args!(
@@ -242,7 +246,7 @@ impl Heap {
                     std::process::id()
                 ));
                 FROM.store(usize::MAX, Ordering::Relaxed);
-                State::Refused
+                State::Failed
             }
         }
     }
@@ -250,19 +254,19 @@ impl Heap {
     fn make() -> Result<Self, String> {
         #[cfg(test)]
         tests::panic_at(tests::Place::Start);
-        let wanted = setup().swap.as_ref().ok_or("no swap is set up")?;
-        let made = Swap::new(&wanted.spill(), &wanted.options()).and_then(|swap| {
-            // Twice, for spans that are not full.
-            let bytes = wanted.room().saturating_mul(2).next_multiple_of(SPAN);
+        let config = setup().swap.as_ref().ok_or("no swap is set up")?;
+        let created = Swap::new(&config.spill(), &config.options()).and_then(|swap| {
+            // Twice the size, because spans are not always full.
+            let bytes = config.capacity().saturating_mul(2).next_multiple_of(SPAN);
             let arena = swap.region(bytes)?;
             let first_span = (arena.as_ptr() as usize).next_multiple_of(SPAN);
             let spans = Spans::new(bytes / SPAN - 1);
             Ok(Self { swap, arena, first_span, spans, larges: Larges::default() })
         });
-        made.map_err(|error| error.to_string())
+        created.map_err(|error| error.to_string())
     }
 
-    /// The address, 0 if there is no room, and whether it may hold what was there before.
+    /// The address, 0 without space, and whether it may have old content.
     fn allocate(&mut self, size: usize, align: usize) -> (usize, bool) {
         if size.max(align) <= PIECE_MAX
             && let Some(piece) = self.spans.take(size, align)
@@ -274,13 +278,13 @@ impl Heap {
         (self.allocate_large(size, size, align.max(PAGE)), false)
     }
 
-    fn allocate_large(&mut self, size: usize, room: usize, align: usize) -> usize {
-        // What can never be held would be waited for without end.
-        if size > setup().swap.as_ref().map_or(0, |wanted| wanted.room()) {
+    fn allocate_large(&mut self, size: usize, space: usize, align: usize) -> usize {
+        // An allocation larger than memory and spill would block forever.
+        if size > setup().swap.as_ref().map_or(0, |config| config.capacity()) {
             return 0;
         }
         let _quiet = Quiet::begin();
-        let region = room.checked_add(align - PAGE).and_then(|bytes| self.swap.region(bytes.max(1)).ok());
+        let region = space.checked_add(align - PAGE).and_then(|bytes| self.swap.region(bytes.max(1)).ok());
         let region = region.or_else(|| self.swap.region(size.checked_add(align - PAGE)?.max(1)).ok());
         let Some(region) = region else { return 0 };
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -293,16 +297,16 @@ impl Heap {
             let _quiet = Quiet::begin();
             return self.larges.remove(at);
         };
-        match self.spans.give(offset) {
-            Given::Back => true,
-            Given::Span(offset) => {
+        match self.spans.free(offset) {
+            Freed::Slot => true,
+            Freed::Span(offset) => {
                 let _quiet = Quiet::begin();
                 let start = self.first_span + offset - self.arena.as_ptr() as usize;
                 let advised = self.arena.advise(start..start + SPAN, RegionAdvice::DontNeed);
                 debug_assert!(advised.is_ok(), "{advised:?}");
                 true
             }
-            Given::Twice => false,
+            Freed::NotAllocated => false,
         }
     }
 
@@ -336,14 +340,14 @@ impl Heap {
         self.arena.advise(inner, advice).is_ok()
     }
 
-    /// From the first span, if an address is in one.
+    /// Offset from the first span, if the address is in a span.
     fn offset(&self, at: usize) -> Option<usize> {
         let end = self.arena.as_ptr() as usize + self.arena.len();
         (self.first_span..end).contains(&at).then(|| at - self.first_span)
     }
 }
 
-/// Generations whose addresses are kept in mind.
+/// Generations of parents whose addresses are remembered.
 const PARENTS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,31 +1,34 @@
-//! What `bowwave run --swap` loads into the program that it runs: the C library's calls for memory, answered out of a
-//! [`Swap`](bowwave_region::Swap), so that the program may have more memory than there is.
+//! The library that `bowwave run --swap` loads into a program. It serves the C library's memory
+//! calls from a [`Swap`](bowwave_region::Swap), so that the program may use more memory than there
+//! is.
 //!
 //! ```text
-//!   malloc … free ──► small, or bowwave's own ──────────────► C library
-//!                 └─► from so many bytes on ──► spans ──┐
+//!   malloc … free ──► small, or bowwave's own ──────────► C library
+//!                 └─► large enough ───────────► spans ──┐
 //!   mmap … munmap ──► anonymous, private, large ► large ┴──► regions of one swap
-//!                 └─► all else ─────────────────────────────► kernel
+//!                 └─► others ─────────────────────────────► kernel
 //! ```
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | `calls` | the C library's functions, a file an area |
-//! | `heap` | the swap of this process, made when first wanted, and who has what of it: `spans`, `large` |
-//! | `libc_heap` | the C library's own heap, which all that bowwave itself needs comes from |
-//! | `real` | the next in line for other functions |
-//! | `fork` | a child leaves its parent's memory alone |
-//! | `setup`, `start`, `report` | what the environment says; begin and end; counters |
+//! | `calls` | the C library's functions, one file per area |
+//! | `heap` | the swap of this process, created on first use, and its allocations: `spans`, `large` |
+//! | `libc_heap` | the C library's own heap, from which bowwave itself allocates |
+//! | `real` | the next definitions of other functions |
+//! | `fork` | abandons a parent's memory in a child |
+//! | `setup`, `start`, `report` | environment; start and end; counters |
 //!
-//! **No deadlock.** A touch of the program's waits for the threads that serve it. So these must never wait for the program: they have their
-//! own heap (`libc_heap`), look up no symbol (`real`), get no signal of the program's (`quiet`), and what they lock the
-//! program locks only where it touches nothing and no signal comes in between.
+//! **No deadlock.** A page fault of the program waits for the handler threads. So these must never
+//! wait for the program. They have their own heap (`libc_heap`), look up no symbols (`real`), and
+//! get no signals of the program (`quiet`). The program takes their locks only where it accesses no
+//! swapped memory and signals are blocked.
 //!
-//! **Tables lie outside** of what they are about: to free memory that is out brings nothing back.
+//! **Tables lie outside** the memory that they describe: freeing swapped-out memory reads nothing
+//! back.
 //!
-//! A library of its own, apart from the one that serves files: that one leaves the heap of its programs alone.
+//! Separate from the library that serves files, which leaves its programs' heap alone.
 //!
-//! What it does not do: programs without the dynamic linker; memory that a program gets without the C library.
+//! Not supported: static programs, and memory obtained without the C library.
 
 mod calls;
 mod fork;

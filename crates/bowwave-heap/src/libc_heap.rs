@@ -1,4 +1,4 @@
-//! The C library's heap, by names that nobody takes its place in.
+//! The C library's heap, by names that are not interposed.
 #![allow(unsafe_code, reason = "calls the C library")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -15,13 +15,13 @@ unsafe extern "C" {
     pub(crate) fn __libc_free(at: *mut c_void);
 }
 
-/// All that this library itself needs.
+/// The allocator of this library itself.
 struct LibcHeap;
 
 #[global_allocator]
 static HEAP: LibcHeap = LibcHeap;
 
-// SAFETY: the C library's heap, whose promises are those that are wanted.
+// SAFETY: the C library's heap fulfils the contract.
 unsafe impl GlobalAlloc for LibcHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: any size, and a power of two.
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for LibcHeap {
     }
 
     unsafe fn dealloc(&self, at: *mut u8, _layout: Layout) {
-        // SAFETY: from there.
+        // SAFETY: allocated there.
         unsafe { __libc_free(at.cast()) };
     }
 
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for LibcHeap {
             // SAFETY: any size.
             return unsafe { __libc_calloc(1, layout.size()).cast() };
         }
-        // SAFETY: as the caller says, and as many bytes as were asked for.
+        // SAFETY: guaranteed by the caller; both have that many bytes.
         unsafe {
             let at = self.alloc(layout);
             if !at.is_null() {
@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for LibcHeap {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: from there; as the caller says.
+        // SAFETY: allocated there; guaranteed by the caller.
         unsafe {
             if layout.align() <= ALIGN {
                 return __libc_realloc(at.cast(), size).cast();
@@ -70,45 +70,45 @@ unsafe impl GlobalAlloc for LibcHeap {
     }
 }
 
-/// Bytes that the program may use of what it got from the C library's heap.
+/// Usable bytes of an allocation from the C library's heap.
 ///
 /// # Safety
-/// From there, and not freed.
+/// Allocated there, and not freed.
 pub(crate) unsafe fn usable(at: *mut c_void) -> usize {
     static FUNCTION: AtomicUsize = AtomicUsize::new(0);
     let mut function = FUNCTION.load(Ordering::Relaxed);
     if function == 0 {
-        // The C library's own, not that of another heap that may be next in line. It is loaded for as long as we are.
-        // SAFETY: strings that end.
+        // The C library's own function, not that of another interposed heap. The library stays
+        // loaded. SAFETY: NUL-terminated strings.
         function = unsafe {
             let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
             if library.is_null() { 0 } else { libc::dlsym(library, c"malloc_usable_size".as_ptr()) as usize }
         };
         if function == 0 {
-            // It is in every version.
+            // Every version has it.
             std::process::abort();
         }
         FUNCTION.store(function, Ordering::Relaxed);
     }
-    // SAFETY: the C library's function of this name has this type; the rest as the caller says.
+    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
     unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> usize>(function)(at) }
 }
 
-/// What is looked up once, so that no thread of ours has to.
+/// Looks up symbols early, so that no thread of ours has to.
 pub(crate) fn look_up() {
-    // SAFETY: the C library takes it, and says 0.
+    // SAFETY: NULL is valid and gives 0.
     let nothing = unsafe { usable(std::ptr::null_mut()) };
     debug_assert_eq!(nothing, 0);
 }
 
-/// What the C library's heap aligns to without being asked.
+/// Default alignment of the C library's heap in bytes.
 pub(crate) const ALIGN: usize = 16;
 
-/// A page of the system, as C has it.
+/// Page size in bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// Nothing of these is of use to a program; for their numbers.
+/// Sets `errno`.
 pub(crate) fn set_errno(number: c_int) {
-    // SAFETY: always there, this thread's own.
+    // SAFETY: always valid, this thread's own.
     unsafe { *libc::__errno_location() = number };
 }

@@ -1,5 +1,5 @@
-//! The next in line after ours, for what is not of the heap.
-#![allow(unsafe_code, reason = "calls C functions that are found by name")]
+//! The next definitions of functions outside the heap.
+#![allow(unsafe_code, reason = "calls C functions looked up by name")]
 
 use std::ffi::{c_int, c_void};
 

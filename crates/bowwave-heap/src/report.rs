@@ -1,4 +1,4 @@
-//! What a process leaves for `bowwave run --stats-on-exit`: a line of counters.
+//! Counters of a process for `bowwave run --stats-on-exit`, one line.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -7,21 +7,21 @@ use bowwave_interpose::{Inside, leave_counters};
 use crate::heap;
 use crate::setup::setup;
 
-/// Whose counters they are: a child of `vfork` has the same memory, but is not asked.
+/// The process that owns the counters: a child of `vfork` shares the memory but must not report.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// A child reports for itself.
-pub(crate) fn begin_anew() {
+/// A child reports its own counters.
+pub(crate) fn reset() {
     REPORTED.store(false, Ordering::Relaxed);
 }
 
-/// This process has what can be reported.
+/// Records that this process has counters.
 pub(crate) fn own() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// Writes the line, once, if this process has a swap and somebody wants to know.
+/// Writes the line once, if this process has a swap and a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
     let Some(path) = &setup().report else { return };

@@ -1,4 +1,4 @@
-//! What memory there is: as the environment says, which children inherit.
+//! Configuration from the environment, which children inherit.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,27 +10,27 @@ use bowwave_interpose::say;
 use bowwave_region::uffd::Scope;
 use bowwave_region::{Spill, SwapOptions};
 
-/// What `bowwave run` was told.
+/// Configuration from `bowwave run`.
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
-    pub(crate) swap: Option<Wanted>,
-    /// Where to leave counters at the end.
+    pub(crate) swap: Option<SwapConfig>,
+    /// File for counters.
     pub(crate) report: Option<PathBuf>,
 }
 
 /// A swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Bytes of the spill.
+pub(crate) struct SwapConfig {
+    /// Size of the spill in bytes.
     pub(crate) spill_bytes: u64,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// Allocations from so many bytes on are served.
+    /// Minimum size of served allocations in bytes.
     pub(crate) from_bytes: usize,
     pub(crate) path: PathBuf,
 }
 
-/// The environment's words.
+/// Environment variables.
 pub(crate) const SWAP: &str = "BOWWAVE_RUN_SWAP";
 pub(crate) const REPORT: &str = "BOWWAVE_RUN_REPORT";
 
@@ -39,17 +39,17 @@ pub(crate) fn setup() -> &'static Setup {
     static SETUP: OnceLock<Setup> = OnceLock::new();
     SETUP.get_or_init(|| {
         let swap = env::var_os(SWAP).and_then(|text| {
-            let wanted = Wanted::parse(&text);
-            if wanted.is_none() {
+            let config = SwapConfig::parse(&text);
+            if config.is_none() {
                 say(&format_args!("{SWAP}={}: not understood; going on without it", text.display()));
             }
-            wanted
+            config
         });
         Setup { swap, report: env::var_os(REPORT).map(PathBuf::from) }
     })
 }
 
-impl Wanted {
+impl SwapConfig {
     /// `spill=N memory=N from=N PATH`.
     fn parse(text: &OsStr) -> Option<Self> {
         let mut words = text.as_bytes().splitn(4, |&byte| byte == b' ');
@@ -68,13 +68,13 @@ impl Wanted {
     }
 
     pub(crate) fn options(&self) -> SwapOptions {
-        // What the kernel touches for the program must be served, too: `read` into a buffer that is out.
+        // The kernel's page faults must be served too: `read` into a swapped-out buffer.
         let scope = Some(Scope::All);
         SwapOptions { memory_bytes: Some(self.memory_bytes), scope, ..SwapOptions::default() }
     }
 
-    /// Most bytes that can be held, in memory and in the spill.
-    pub(crate) fn room(&self) -> usize {
+    /// Capacity in bytes, of memory and spill together.
+    pub(crate) fn capacity(&self) -> usize {
         usize::try_from(self.spill_bytes.saturating_add(self.memory_bytes)).unwrap_or(usize::MAX)
     }
 }
@@ -84,10 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_sizes_and_a_path_with_anything_in_it() {
-        let parse = |text: &str| Wanted::parse(OsStr::new(text));
-        let wanted = Wanted { spill_bytes: 1 << 33, memory_bytes: 5, from_bytes: 1, path: "/a b/c=d".into() };
-        assert_eq!(parse("spill=8589934592 memory=5 from=0 /a b/c=d"), Some(wanted));
+    fn the_environment_has_sizes_and_any_path() {
+        let parse = |text: &str| SwapConfig::parse(OsStr::new(text));
+        let config =
+            SwapConfig { spill_bytes: 1 << 33, memory_bytes: 5, from_bytes: 1, path: "/a b/c=d".into() };
+        assert_eq!(parse("spill=8589934592 memory=5 from=0 /a b/c=d"), Some(config));
         for bad in [
             "",
             "spill=1",

@@ -1,4 +1,4 @@
-//! When the program is loaded, and when it ends.
+//! Runs at the program's start and end.
 #![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
 
 use bowwave_interpose::{Inside, at_end, say_panics};
@@ -21,9 +21,9 @@ extern "C" fn start() {
     bowwave_interpose::look_up();
     real::look_up();
     libc_heap::look_up();
-    if let Some(wanted) = &setup().swap {
+    if let Some(config) = &setup().swap {
         fork::watch();
-        heap::serve_from(wanted.from_bytes);
+        heap::serve_from(config.from_bytes);
     }
 }
 

@@ -1,5 +1,5 @@
-// What programs do with memory, several times as much as they may have, each byte checked. Prints a line for each part, the
-// same with and without swapped memory. argv[1] is how many MiB; argv[2] a folder.
+// Uses several times the memory budget in all ways programs do, and checks each byte. Prints a line
+// per part, the same with and without swapped memory. argv[1]: MiB; argv[2]: a directory.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,10 +45,10 @@ static int zeros(const char *at, size_t bytes) {
     return 1;
 }
 
-// So that the compiler does not know what cannot be had.
+// Hides the size from the compiler, which would reject impossible allocations.
 static volatile size_t huge = SIZE_MAX / 2;
 
-// All of it at once, in order and at random.
+// One allocation, accessed sequentially and at random.
 static void large(size_t total) {
     uint64_t *words = malloc(total);
     CHECK(words);
@@ -69,7 +69,7 @@ static void large(size_t total) {
     printf("large\n");
 }
 
-// Many sizes, given back and taken again.
+// Many sizes, freed and allocated again.
 static void many(size_t total) {
     enum { COUNT = 3000 };
     static struct { char *at; size_t bytes; uint64_t seed; } kept[COUNT];
@@ -106,7 +106,7 @@ static void many(size_t total) {
     printf("many\n");
 }
 
-// One that grows, step by step, across the border between the two heaps.
+// An allocation that grows across the boundary between the two heaps.
 static void growing(size_t total) {
     size_t bytes = 64;
     char *at = malloc(bytes);
@@ -163,7 +163,7 @@ static void maps(size_t total) {
     char *moved = mremap(at, total, total + 4 * MIB, MREMAP_MAYMOVE);
     CHECK(moved != MAP_FAILED && holds(moved, total, 3) && zeros(moved + total, 4 * MIB));
     CHECK(mremap(moved, total + 4 * MIB, total, 0) == moved && holds(moved, total, 3));
-    // Given up in the middle, by advice, by mapping over it, and for good.
+    // Discarded in the middle by advice, by mapping over it, and by unmapping.
     CHECK(madvise(moved + MIB, MIB, MADV_DONTNEED) == 0);
     CHECK(mmap(moved + 2 * MIB, MIB, both, flags | MAP_FIXED, -1, 0) == moved + 2 * MIB);
     CHECK(zeros(moved + MIB, 2 * MIB) && holds(moved, MIB, 3));
@@ -173,7 +173,7 @@ static void maps(size_t total) {
     CHECK(madvise(moved + 3 * MIB, MIB, MADV_WILLNEED) == 0 && madvise(moved, MIB, MADV_SEQUENTIAL) == 0);
     CHECK(madvise(moved, MIB, MADV_HUGEPAGE) == 0 && madvise(moved, MIB, 12345) == -1 && errno == EINVAL);
     CHECK(munmap(moved, MIB) == 0 && munmap(moved + 2 * MIB, total - 2 * MIB) == 0);
-    // What is not for the swap.
+    // Maps that the swap does not serve.
     char *code = mmap(NULL, 4 * MIB, both | PROT_EXEC, flags, -1, 0);
     CHECK(code != MAP_FAILED && munmap(code, 4 * MIB) == 0);
     char *shared = mmap(NULL, 4 * MIB, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -187,10 +187,10 @@ static void maps(size_t total) {
     printf("maps\n");
 }
 
-// The kernel reads and writes what is out.
-static void calls(size_t total, const char *folder) {
+// The kernel reads and writes swapped-out memory.
+static void calls(size_t total, const char *directory) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(path, sizeof path, "%s/file", directory);
     char *at = malloc(total), *other = malloc(total);
     fill(at, total, 11);
     memset(other, 1, total);
@@ -239,7 +239,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-// Memory that a signal's handler reads while others swap, and while this thread allocates.
+// A signal handler reads memory while other threads swap and this thread allocates.
 static uint64_t *watched;
 static size_t watched_bytes;
 static volatile sig_atomic_t alarms, wrong;
@@ -282,7 +282,7 @@ static void threads(size_t total) {
     printf("threads\n");
 }
 
-// A child has memory of its own, and may free what was its parent's.
+// A child has its own memory, and may free its parent's.
 static void forks(size_t total) {
     char *at = malloc(total / 2);
     fill(at, total / 2, 23);
@@ -293,7 +293,7 @@ static void forks(size_t total) {
     CHECK(child >= 0);
     if (child == 0) {
         free(at);
-        // Nothing of the child's may be taken for what it has unmapped.
+        // The child's new memory must not be mistaken for its unmapped memory.
         if (munmap(map, total) != 0)
             _exit(5);
         char *pieces[200];

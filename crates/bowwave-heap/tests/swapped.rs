@@ -1,15 +1,15 @@
-//! Programs have the same in swapped memory, several times their budget, as in plain memory.
+//! Programs get the same results in swapped memory, several times their budget, as in plain memory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use bowwave_region::uffd::{Delivery, Scope, Uffd};
 
-/// MiB that the program has, and may have in memory.
+/// MiB that the program uses, and its memory budget in bytes.
 const HAS: u64 = 32;
 const MEMORY: u64 = 8 << 20;
 
-/// The library under test, where cargo puts what tests need.
+/// The library under test, in cargo's target directory.
 fn library() -> PathBuf {
     let program = std::env::current_exe().expect("we run from a file");
     let library = program.with_file_name("libbowwave_heap.so");
@@ -17,8 +17,9 @@ fn library() -> PathBuf {
     library
 }
 
-/// The program, compiled; none without a compiler, or where the kernel's touches cannot be served, which is said.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+/// Compiles the program. Returns `None` with a message without a compiler, or if the kernel's page
+/// faults cannot be served.
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn program(into: &Path) -> Option<PathBuf> {
     if let Err(error) = Uffd::open(Scope::All, Delivery::Message) {
         println!("skipped: no userfaultfd that serves system calls here: {error}");
@@ -27,7 +28,7 @@ fn program(into: &Path) -> Option<PathBuf> {
     let program = into.join("program");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/swapped.c");
     let mut compiler = Command::new("cc");
-    // Without it the compiler leaves out what is allocated and freed again.
+    // Otherwise the compiler removes allocations that are freed again.
     compiler.args(["-std=gnu11", "-O1", "-fno-builtin-malloc", "-Wall", "-Wextra", "-Werror", "-o"]);
     let Ok(output) = compiler.arg(&program).arg(source).arg("-lpthread").output() else {
         println!("skipped: there is no cc here (try: tools/setup.sh build)");
@@ -37,11 +38,11 @@ fn program(into: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-fn run(program: &Path, folder: &Path, swap: Option<(u64, u64)>) -> Output {
+fn run(program: &Path, directory: &Path, swap: Option<(u64, u64)>) -> Output {
     let mut command = Command::new(program);
-    command.arg(HAS.to_string()).arg(folder).env("BOWWAVE_RUN_REPORT", folder.join("report"));
+    command.arg(HAS.to_string()).arg(directory).env("BOWWAVE_RUN_REPORT", directory.join("report"));
     if let Some((from, memory)) = swap {
-        let wanted = format!("spill={} memory={memory} from={from} {}", HAS << 22, folder.display());
+        let wanted = format!("spill={} memory={memory} from={from} {}", HAS << 22, directory.display());
         command.env("LD_PRELOAD", library()).env("BOWWAVE_RUN_SWAP", wanted);
     }
     command.output().expect("it starts")
@@ -53,38 +54,38 @@ fn text(output: &Output) -> String {
 }
 
 /// Sum of a counter over processes.
-fn counter(folder: &Path, name: &str) -> u64 {
-    let report = std::fs::read_to_string(folder.join("report")).expect("counters");
+fn counter(directory: &Path, name: &str) -> u64 {
+    let report = std::fs::read_to_string(directory.join("report")).expect("counters");
     let named = report.split_whitespace().filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     named.map(|count| count.parse::<u64>().expect("a number")).sum()
 }
 
 #[test]
-fn each_byte_is_as_in_plain_memory_whatever_is_served() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(program) = program(folder.path()) else { return };
-    let plain = run(&program, folder.path(), None);
+fn swapped_memory_has_the_same_bytes_as_plain_memory() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let Some(program) = program(directory.path()) else { return };
+    let plain = run(&program, directory.path(), None);
     assert!(plain.status.success(), "{}", text(&plain));
     for from in [1, 1 << 16, 1 << 30] {
-        let report = folder.path().join("report");
+        let report = directory.path().join("report");
         std::fs::File::create(&report).expect("room");
-        let swapped = run(&program, folder.path(), Some((from, MEMORY)));
+        let swapped = run(&program, directory.path(), Some((from, MEMORY)));
         assert_eq!(text(&swapped), text(&plain), "from {from} bytes on");
         let (allocations, out) =
-            (counter(folder.path(), "swap_allocations"), counter(folder.path(), "swap_out"));
+            (counter(directory.path(), "swap_allocations"), counter(directory.path(), "swap_out"));
         assert!(
             from > 1 << 16 || allocations > 100 && out > HAS << 8,
             "{allocations} allocations, {out} pages out"
         );
-        assert_eq!(counter(folder.path(), "swap_read_errors"), 0);
+        assert_eq!(counter(directory.path(), "swap_read_errors"), 0);
     }
 }
 
 #[test]
-fn a_swap_that_cannot_be_had_is_said_and_the_program_goes_on_without() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(program) = program(folder.path()) else { return };
-    let output = run(&program, folder.path(), Some((1 << 16, 1 << 20)));
+fn a_failed_swap_is_reported_and_the_program_continues() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let Some(program) = program(directory.path()) else { return };
+    let output = run(&program, directory.path(), Some((1 << 16, 1 << 20)));
     let said = text(&output);
     assert!(output.status.success() && said.contains("goes on with the memory that there is"), "{said}");
     assert!(said.contains("4194304 at least"), "{said}");

@@ -1,4 +1,4 @@
-//! Threads whose calls are not served: those of bowwave itself, which does its work by the same C library.
+//! Threads whose calls are not served: bowwave's own work uses the same C library.
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
 #![allow(unsafe_code, reason = "starts threads by the C library's function")]
 
@@ -8,16 +8,16 @@ use std::ffi::{c_int, c_void};
 use crate::next::{self, ThreadMain};
 
 thread_local! {
-    /// How often this thread has entered.
+    /// Nesting depth of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// As long as it lives, this thread does bowwave's work.
+/// While it lives, this thread does bowwave's own work.
 #[derive(Debug)]
 pub struct Inside(());
 
 impl Inside {
-    /// From now on.
+    /// Enters bowwave's own work.
     #[inline]
     #[must_use]
     pub fn enter() -> Self {
@@ -25,7 +25,7 @@ impl Inside {
         Self(())
     }
 
-    /// Whether this thread does bowwave's work.
+    /// Whether this thread does bowwave's own work.
     #[inline]
     #[must_use]
     pub fn is() -> bool {
@@ -40,16 +40,16 @@ impl Drop for Inside {
     }
 }
 
-/// What a thread of ours is to do.
+/// Start routine of a thread of ours.
 struct Own {
     main: ThreadMain,
     argument: *mut c_void,
 }
 
-/// Threads that bowwave starts do bowwave's work, all their lives.
+/// Marks threads that bowwave starts as its own for their whole life.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
@@ -58,14 +58,14 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     if !Inside::is() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return unsafe { next::pthread_create(thread, attributes, main, argument) };
     }
     let own = Box::into_raw(Box::new(Own { main, argument }));
-    // SAFETY: as the caller says; the box is the thread's from now on.
+    // SAFETY: guaranteed by the caller; the thread owns the box from now on.
     let result = unsafe { next::pthread_create(thread, attributes, begin, own.cast()) };
     if result != 0 {
-        // SAFETY: no thread has it.
+        // SAFETY: no thread owns it.
         drop(unsafe { Box::from_raw(own) });
     }
     result
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn pthread_create(
 
 extern "C" fn begin(own: *mut c_void) -> *mut c_void {
     DEPTH.set(1);
-    // SAFETY: from `pthread_create`, for this thread alone.
+    // SAFETY: from `pthread_create`, owned by this thread.
     let Own { main, argument } = *unsafe { Box::from_raw(own.cast::<Own>()) };
     main(argument)
 }

@@ -1,17 +1,17 @@
-//! What the libraries have in common that `bowwave run` loads into programs, to answer the C library's calls in its place:
+//! Common parts of the libraries that `bowwave run` loads into programs to serve C library calls:
 //! `bowwave-preload` for files, `bowwave-heap` for memory.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | `next` | [`next_in_line!`]: the functions of the same names that would be called without us |
-//! | `inside` | [`Inside`]: threads whose calls are not to be served, bowwave's own |
-//! | `end` | [`at_end`], [`leave_counters`]: what a process leaves when it ends, however it does |
-//! | `panics` | [`no_unwind`], [`say_panics`]: no panic leaves a function that C calls |
-//! | `say` | [`say()`]: what an error number cannot tell |
-//! | `version` | [`BOWWAVE_RUN_VERSION`]: what `bowwave run` checks before it loads a library |
+//! | `next` | [`next_in_line!`]: the interposed functions' next definitions |
+//! | `inside` | [`Inside`]: threads whose calls are not served, bowwave's own |
+//! | `end` | [`at_end`], [`leave_counters`]: work at the end of a process |
+//! | `panics` | [`no_unwind`], [`say_panics`]: no panic leaves a function called by C |
+//! | `say` | [`say()`]: messages that an error number cannot express |
+//! | `version` | [`BOWWAVE_RUN_VERSION`]: checked by `bowwave run` before it loads a library |
 //!
-//! Each library that is loaded has its own copy of all this, statics and all: where two are loaded they know nothing of each
-//! other. `pthread_create`, `_exit` and `_Exit` are answered here, for whichever library this is linked into.
+//! Each loaded library has its own copy of this crate, including statics: two loaded libraries are
+//! independent. `pthread_create`, `_exit` and `_Exit` are interposed here for each of them.
 
 mod end;
 mod inside;

@@ -1,43 +1,44 @@
-//! The functions that would be called without us: the next ones in line, mostly the C library's own.
-#![allow(unsafe_code, reason = "calls C functions that are found by name")]
+//! The next definitions of interposed functions, mostly the C library's own.
+#![allow(unsafe_code, reason = "calls C functions looked up by name")]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Address of the next function called `name`; looked up once, and `kept`. Ends the process if there is none: whoever calls
-/// it is linked with it, so that cannot be.
-pub fn find(kept: &AtomicUsize, name: &CStr) -> usize {
-    let known = kept.load(Ordering::Relaxed);
+/// Address of the next function called `name`; looked up once and cached in `cache`. Aborts if
+/// there is none, which cannot happen: the caller is linked against it.
+pub fn find(cache: &AtomicUsize, name: &CStr) -> usize {
+    let known = cache.load(Ordering::Relaxed);
     if known != 0 {
         return known;
     }
-    // SAFETY: a string that ends; the dynamic linker does the rest.
+    // SAFETY: a NUL-terminated string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     if found == 0 {
         std::process::abort();
     }
-    kept.store(found, Ordering::Relaxed);
+    cache.store(found, Ordering::Relaxed);
     found
 }
 
-/// Declares functions, each of which calls the next one in line of its name, looked up when first called.
+/// Declares functions that call the next definition of their name, looked up on first use.
 ///
-/// `fn LOCAL(…) -> … = NAME;` declares one, the next in line of `NAME`, for the scope that it stands in.
+/// `fn LOCAL(…) -> … = NAME;` declares one in the current scope that calls the next `NAME`.
 ///
-/// With `look_up;` before them there is a function of that name, which looks all of them up.
+/// A leading `look_up;` adds a function of that name that looks all of them up.
 #[macro_export]
 macro_rules! next_in_line {
     (look_up; $(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         $crate::next_in_line! { $(fn $name($($argument: $kind),*) $(-> $result)?;)* }
 
-        /// Looks all of them up: later that could wait for a lock of the dynamic linker's, whose holder may wait for us.
+        /// Looks all of them up early: a later lookup could wait for a dynamic linker lock whose
+        /// holder waits for us.
         pub(crate) fn look_up() {
             $($crate::find(&addresses::$name, names::$name);)*
         }
     };
     (fn $local:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty = $name:ident;) => {
         /// # Safety
-        /// As the C library's.
+        /// As for the C library's function.
         unsafe fn $local($($argument: $kind),*) -> $result {
             static ADDRESS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
             const NAME: &str = concat!(stringify!($name), "\0");
@@ -45,33 +46,33 @@ macro_rules! next_in_line {
             // SAFETY: the C library's function of this name has this type.
             let function: unsafe extern "C" fn($($kind),*) -> $result =
                 unsafe { std::mem::transmute($crate::find(&ADDRESS, name)) };
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { function($($argument),*) }
         }
     };
     ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         $(
-            /// The next in line.
+            /// The next definition.
             ///
             /// # Safety
-            /// As the C library's.
+            /// As for the C library's function.
             pub(crate) unsafe fn $name($($argument: $kind),*) $(-> $result)? {
                 let address = $crate::find(&addresses::$name, names::$name);
                 // SAFETY: the C library's function of this name has this type.
                 let function: unsafe extern "C" fn($($kind),*) $(-> $result)? = unsafe { std::mem::transmute(address) };
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { function($($argument),*) }
             }
         )*
 
-        /// Where they are.
-        #[allow(non_upper_case_globals, reason = "by the functions' names")]
+        /// Cached addresses.
+        #[allow(non_upper_case_globals, reason = "named after the functions")]
         mod addresses {
             $(pub(super) static $name: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);)*
         }
 
-        /// What they are called.
-        #[allow(non_upper_case_globals, reason = "by the functions' names")]
+        /// Symbol names.
+        #[allow(non_upper_case_globals, reason = "named after the functions")]
         mod names {
             use std::ffi::CStr;
             $(pub(super) const $name: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -82,7 +83,7 @@ macro_rules! next_in_line {
     };
 }
 
-/// A thread's work.
+/// A thread's start routine.
 pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 
 mod ours {
@@ -102,7 +103,7 @@ mod ours {
 
 pub(crate) use ours::{_exit, pthread_create};
 
-/// Looks up what is next in line of the functions that this crate answers itself.
+/// Looks up the next definitions of the functions that this crate interposes.
 pub fn look_up() {
     ours::look_up();
 }

@@ -1,18 +1,19 @@
-//! Panics: none of them leaves a function that C calls.
+//! Panics never leave a function called by C.
 //!
-//! A panic that reaches an `extern "C"` function ends the process (Rust 2024), which is defined but says a page. Here it says a line.
+//! A panic that reaches an `extern "C"` function aborts the process (Rust 2024) with a page of
+//! output. This module prints one line instead.
 #![allow(unsafe_code, reason = "writes to standard error without locks or memory")]
 
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook};
 
-/// From now on a panic says one line, for which it allocates nothing.
+/// Installs a panic hook that prints one line without allocating.
 pub fn say_panics() {
     set_hook(Box::new(say_panic));
 }
 
-/// Does what a function that C calls is for. After a panic there the tables may be wrong, and what they say would be memory
-/// that is handed out twice: the process ends.
+/// Runs the body of a function called by C. After a panic the tables may be inconsistent and could
+/// hand out memory twice, so the process aborts.
 pub fn no_unwind<T>(work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_said| std::process::abort())
 }
@@ -25,11 +26,11 @@ fn say_panic(info: &PanicHookInfo<'_>) {
         let _cut_short = write!(line, " ({place})");
     }
     line.bytes[line.len] = b'\n';
-    // SAFETY: as many bytes as there are.
+    // SAFETY: writes the initialised bytes.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len + 1) };
 }
 
-/// One line, cut where it is too long.
+/// One line, truncated if too long.
 struct Line {
     bytes: [u8; LINE_MAX],
     len: usize,
@@ -38,7 +39,7 @@ struct Line {
 impl fmt::Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
-            // The last place is the line's end.
+            // Reserve the last byte for the newline.
             if self.len + 1 == LINE_MAX {
                 return Err(fmt::Error);
             }
@@ -49,5 +50,5 @@ impl fmt::Write for Line {
     }
 }
 
-/// Bytes of a line at most: small beside the smallest stack.
+/// Maximum line length in bytes: small compared with the smallest stack.
 const LINE_MAX: usize = 512;

@@ -1,4 +1,4 @@
-//! What an error number cannot tell.
+//! Messages that an error number cannot express.
 
 use std::fmt;
 use std::io::Write as _;
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Inside;
 
-/// Says something on standard error; a program that goes on and on hears a few lines only.
+/// Prints a message on standard error, at most 20 per process.
 pub fn say(text: &dyn fmt::Display) {
     static SAID: AtomicU32 = AtomicU32::new(0);
     let _inside = Inside::enter();
     if SAID.fetch_add(1, Ordering::Relaxed) < SAID_MAX {
-        // If nobody listens there, the error number still tells.
+        // If writing fails, the error number still reports the error.
         let _nobody_listens = writeln!(std::io::stderr(), "bowwave run: {text}");
     }
 }
 
-/// Lines that a process says at most.
+/// Maximum messages per process.
 const SAID_MAX: u32 = 20;

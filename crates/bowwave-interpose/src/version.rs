@@ -1,9 +1,9 @@
-//! The version of a library, for `bowwave run`: program and library talk by the environment and must agree on its form.
+//! The library's version, for `bowwave run`: both must agree on the format of the environment.
 #![allow(unsafe_code, reason = "names a section of the library")]
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Read out of the library's file, by the name of its section. Exported, so that the linker keeps it.
+/// Read from the library file, by section name. Exported, so that the linker keeps it.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".bowwave_version")]
 pub static BOWWAVE_RUN_VERSION: [u8; VERSION.len()] = {

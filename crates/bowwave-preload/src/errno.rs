@@ -1,18 +1,18 @@
-//! How served calls end: a value, or `-1` and an error number.
+//! Results of served calls: a value, or `-1` and an error number.
 #![allow(unsafe_code, reason = "sets the thread's error number")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bowwave_interpose::{Inside, say};
 
-/// An error number of Linux.
+/// A Linux error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 
-/// Of a call.
+/// Result of a served call.
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
-/// What a call returns when it fails.
+/// A function's return value on failure.
 pub(crate) trait Failed {
     const FAILED: Self;
 }
@@ -33,8 +33,8 @@ impl<T> Failed for *mut T {
     const FAILED: Self = std::ptr::null_mut();
 }
 
-/// Carries out a call as bowwave's own work: what it does itself is not served again, a panic is `EIO`, and what it leaves in
-/// `errno` is the program's, unless it fails.
+/// Runs a served call. Its own C library calls are not served again, a panic becomes `EIO`, and the
+/// program's `errno` is preserved unless the call fails.
 pub(crate) fn served<T: Failed>(work: impl FnOnce() -> Result<T>) -> T {
     let before = errno();
     let done = {
@@ -54,16 +54,16 @@ pub(crate) fn served<T: Failed>(work: impl FnOnce() -> Result<T>) -> T {
 }
 
 pub(crate) fn errno() -> i32 {
-    // SAFETY: always there, this thread's own.
+    // SAFETY: always valid, this thread's own.
     unsafe { *libc::__errno_location() }
 }
 
 pub(crate) fn set_errno(number: i32) {
-    // SAFETY: always there, this thread's own.
+    // SAFETY: always valid, this thread's own.
     unsafe { *libc::__errno_location() = number };
 }
 
-/// The number of an error of ours, whose text is said where the number says little.
+/// The error number for an engine error; prints the message if the number is not specific.
 pub(crate) fn of_engine(error: &bowwave_engine::Error) -> Errno {
     match error {
         bowwave_engine::Error::Store(cause) => {
@@ -80,7 +80,7 @@ pub(crate) fn of_engine(error: &bowwave_engine::Error) -> Errno {
     }
 }
 
-/// The number of an error of a region.
+/// The error number for a region error.
 pub(crate) fn of_region(error: &bowwave_region::Error) -> Errno {
     match error {
         bowwave_region::Error::Engine(error) => of_engine(error),

@@ -1,6 +1,6 @@
-//! A child has none of its parent's threads: it makes an engine of its own when it first wants one, opens files again when
-//! it reads them, and has its parent's maps made anew before `fork` returns.
-#![allow(unsafe_code, reason = "asks to be told of forks")]
+//! Fork support. A child has none of its parent's threads. It creates its own engine on first use,
+//! reopens files when it reads them, and recreates its parent's maps before `fork` returns.
+#![allow(unsafe_code, reason = "registers fork handlers")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::maps::{self, Mapped};
 use crate::service::{self, Service};
 use crate::{calls, report, table};
 
-/// What is held while a process forks, so that the child finds all of it whole. In the order in which they are taken.
+/// Locks held during a fork, so that the child finds consistent state. In locking order.
 struct Held {
     service: MutexGuard<'static, Option<&'static Service>>,
     table: RwLockWriteGuard<'static, BTreeMap<i32, Arc<Open>>>,
@@ -26,9 +26,9 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// From now on.
+/// Registers the fork handlers.
 pub(crate) fn watch() {
-    // SAFETY: three functions that live as long as the process.
+    // SAFETY: three functions with static lifetime.
     let watched = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     debug_assert_eq!(watched, 0, "no memory");
 }
@@ -52,18 +52,19 @@ extern "C" fn in_child() {
     maps::keep_addresses(&maps);
     bowwave_engine::backend::forked();
     table::own();
-    report::begin_anew();
-    // The parent's: its locks may be held by threads that do not exist here, so it is left alone, for ever.
+    report::reset();
+    // The parent's engine: threads that do not exist here may hold its locks, so it is never
+    // touched again.
     *service = None;
-    let mut anew: Vec<(*const Open, Arc<Open>)> = Vec::new();
+    let mut copies: Vec<(*const Open, Arc<Open>)> = Vec::new();
     for open in table.values_mut() {
-        let known = anew.iter().find(|(old, _)| std::ptr::eq(*old, Arc::as_ptr(open)));
+        let known = copies.iter().find(|(old, _)| std::ptr::eq(*old, Arc::as_ptr(open)));
         let new = known.map_or_else(|| Arc::new(open.for_child()), |(_, new)| Arc::clone(new));
         let old = std::mem::replace(open, Arc::clone(&new));
-        anew.push((Arc::as_ptr(&old), new));
+        copies.push((Arc::as_ptr(&old), new));
         std::mem::forget(old);
     }
     let mapped = std::mem::take(&mut *maps);
     drop((service, table, maps, calls));
-    maps::make_anew(mapped, saved);
+    maps::remap(mapped, saved);
 }

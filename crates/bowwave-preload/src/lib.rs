@@ -1,26 +1,26 @@
-//! What `bowwave run` loads into the program that it runs: the C library's calls on files, answered by bowwave where the
-//! path says so and passed on where not.
+//! The library that `bowwave run` loads into a program. It serves the C library's file calls for
+//! paths in a store, and passes other calls on.
 //!
 //! ```text
-//!   program ──► open, read, mmap … ──► calls ──┬─ not ours ──► real ──► C library
-//!                                              └─ ours ──► table ──► live ──► service ──► engine, region
+//!   program ──► open, read, mmap … ──► calls ──┬─ not in a store ──► real ──► C library
+//!                                              └─ in a store ──► table ──► live ──► service ──► engine, region
 //! ```
 //!
-//! A descriptor of ours is a real one, a sealed memory object that cannot be read: what the program does with descriptors in
-//! general (dup, poll, close on exec, inheriting) is the kernel's business, and its offset is the file's. What reaches the
-//! kernel by another way than the C library fails there, rather than read zeros (`placeholder`).
+//! Each of its descriptors is a real one: a sealed memory object that cannot be read. The kernel
+//! handles dup, poll, close-on-exec and inheritance, and keeps the file offset. Calls that bypass
+//! the C library fail instead of reading zeros (`placeholder`).
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | `calls` | the C library's functions, a file an area |
-//! | `real` | the C library's own, the next in line |
-//! | `setup`, `service` | what is served, as the environment says, and the engine behind it, made when first wanted |
-//! | `table`, `live`, `placeholder` | descriptors of ours |
-//! | `maps` | memory of ours |
-//! | `fork` | a child makes everything anew |
+//! | `calls` | the C library's functions, one file per area |
+//! | `real` | the next definitions of these functions, usually the C library's |
+//! | `setup`, `service` | the configuration from the environment, and the engine, created on first use |
+//! | `table`, `live`, `placeholder` | served descriptors |
+//! | `maps` | served memory maps |
+//! | `fork` | recreates everything in a child |
 //! | `report` | counters at the end of the process |
 //!
-//! What it does not do: writing; programs without the dynamic linker; calls that bypass the C library.
+//! Not supported: writing, static programs, and calls that bypass the C library.
 
 mod attributes;
 mod calls;

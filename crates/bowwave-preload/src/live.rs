@@ -1,4 +1,4 @@
-//! What a descriptor of ours stands for: an open file or directory of a store.
+//! The open file or directory of a store behind a descriptor.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,40 +10,40 @@ use crate::errno::{Errno, Result, of_engine};
 use crate::service::service;
 use crate::setup::{Place, setup};
 
-/// An open file or directory, which duplicated descriptors share.
+/// An open file or directory, shared by duplicated descriptors.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) place: Place,
-    /// Which version of the object was opened; 0 for directories.
+    /// Version of the opened object; 0 for directories.
     version: u64,
-    /// Opened again in a child, and after an exec, when first wanted.
+    /// Reopened on first use in a child and after an exec.
     live: Mutex<Option<Arc<Live>>>,
-    /// Reads that move the offset take turns.
-    turn: Mutex<()>,
+    /// Serialises reads that move the offset.
+    offset_lock: Mutex<()>,
 }
 
-/// The same in this process.
+/// The open file in this process.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) entry: Entry,
-    /// None for directories.
+    /// `None` for directories.
     file: Option<File>,
 }
 
 impl Open {
-    /// Opens what is at a place; links have been followed.
+    /// Opens the entry at a place, whose links have been resolved.
     pub(crate) fn new(place: Place, entry: Entry) -> Result<Self> {
         let live = Live::new(&place, entry)?;
         let version = live.version();
-        Ok(Self { place, version, live: Mutex::new(Some(Arc::new(live))), turn: Mutex::default() })
+        Ok(Self { place, version, live: Mutex::new(Some(Arc::new(live))), offset_lock: Mutex::default() })
     }
 
-    /// What another process had open.
+    /// A file or directory opened by another process.
     pub(crate) fn inherited(place: Place, version: u64) -> Self {
-        Self { place, version, live: Mutex::default(), turn: Mutex::default() }
+        Self { place, version, live: Mutex::default(), offset_lock: Mutex::default() }
     }
 
-    /// As a child has it, whose parent's threads may have held the locks.
+    /// A copy for a child: threads of its parent may have held the locks.
     pub(crate) fn for_child(&self) -> Self {
         Self::inherited(self.place.clone(), self.version)
     }
@@ -52,30 +52,30 @@ impl Open {
         self.version
     }
 
-    /// Opens it again if need be.
+    /// Reopens it if necessary.
     pub(crate) fn live(&self) -> Result<Arc<Live>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(live) = &*live {
             return Ok(Arc::clone(live));
         }
-        let (place, entry) = service()?.look(&self.place, true)?;
+        let (place, entry) = service()?.lookup(&self.place, true)?;
         let again = Live::new(&place, entry)?;
         self.check(again.version())?;
         Ok(Arc::clone(live.insert(Arc::new(again))))
     }
 
-    /// Whether what was opened just now is what this stands for.
+    /// Whether a reopened file is the same version.
     pub(crate) fn check(&self, version: u64) -> Result<()> {
         if version == self.version {
             return Ok(());
         }
-        say(&format_args!("{} has changed since it was opened", setup().shown(&self.place).display()));
+        say(&format_args!("{} has changed since it was opened", setup().visible_path(&self.place).display()));
         Err(Errno(libc::ESTALE))
     }
 
-    /// Keeps others from moving the offset.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the offset.
+    pub(crate) fn lock_offset(&self) -> MutexGuard<'_, ()> {
+        self.offset_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,13 +88,13 @@ impl Live {
                 Some(store.open(&place.path).map_err(|error| of_engine(&error))?)
             }
             EntryKind::Link => return Err(Errno(libc::ELOOP)),
-            // Nothing of theirs is in a store.
+            // Special files have no content in a store.
             _ => return Err(Errno(libc::ENXIO)),
         };
         Ok(Self { entry, file })
     }
 
-    /// The file; directories have none.
+    /// The file; an error for directories.
     pub(crate) fn file(&self) -> Result<&File> {
         self.file.as_ref().ok_or(Errno(libc::EISDIR))
     }
@@ -103,7 +103,7 @@ impl Live {
         self.file.is_none()
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.file.as_ref().map_or(0, File::size)
     }
@@ -113,7 +113,7 @@ impl Live {
     }
 }
 
-/// A number that stands for a version, in every process.
+/// A number for a version, the same in every process.
 pub(crate) fn version_of(identity: &Identity) -> u64 {
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);

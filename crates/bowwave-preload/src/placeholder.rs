@@ -1,9 +1,10 @@
-//! The kernel's side of a descriptor of ours.
+//! The kernel object behind a served descriptor.
 //!
-//! A memory object opened for writing only and sealed against it: `read`, `write` and `mmap` that reach the kernel by another
-//! way than the C library fail, rather than bring zeros. Its offset is the file's, so that all who share it (`dup`, `fork`,
-//! `exec`) share the offset as well. It holds a few lines that say what it stands for, for programs that inherit it.
-#![allow(unsafe_code, reason = "makes descriptors")]
+//! A memory object opened write-only and sealed against writes: `read`, `write` and `mmap` that
+//! bypass the C library fail instead of returning zeros. Its offset is the file's, so processes
+//! that share it (`dup`, `fork`, `exec`) also share the offset. Its content describes the file, for
+//! programs that inherit it.
+#![allow(unsafe_code, reason = "creates descriptors")]
 
 use std::ffi::{CString, OsStr, c_int, c_void};
 use std::fs;
@@ -17,19 +18,19 @@ use crate::live::Open;
 use crate::setup::{Place, setup};
 use crate::{real, table};
 
-/// Makes a descriptor that stands for `open`.
+/// Creates a descriptor for `open`.
 pub(crate) fn make(open: Arc<Open>, size: u64, close_on_exec: bool) -> Result<c_int> {
-    let words = words(&open);
-    // SAFETY: a name that ends, and flags.
+    let description = description(&open);
+    // SAFETY: a NUL-terminated name, and flags.
     let memory =
         check(unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
-    let filled = fill(memory, &words, size).and_then(|()| {
+    let filled = fill(memory, &description, size).and_then(|()| {
         let path = CString::new(format!("/proc/self/fd/{memory}")).expect("no zero in it");
         let flags = libc::O_WRONLY | if close_on_exec { libc::O_CLOEXEC } else { 0 };
-        // SAFETY: a string that ends.
+        // SAFETY: a NUL-terminated string.
         check(unsafe { real::open64(path.as_ptr(), flags, 0) })
     });
-    // SAFETY: ours, and not handed out.
+    // SAFETY: our own, not returned yet.
     unsafe { real::close(memory) };
     let fd = filled?;
     if table::put(fd, open) {
@@ -40,11 +41,13 @@ pub(crate) fn make(open: Arc<Open>, size: u64, close_on_exec: bool) -> Result<c_
     Err(Errno(libc::EMFILE))
 }
 
-fn fill(memory: c_int, words: &[u8], size: u64) -> Result<()> {
-    let size = i64::try_from(size.max(words.len() as u64)).unwrap_or(i64::MAX);
-    // SAFETY: a buffer and its length; a descriptor of ours.
+fn fill(memory: c_int, description: &[u8], size: u64) -> Result<()> {
+    let size = i64::try_from(size.max(description.len() as u64)).unwrap_or(i64::MAX);
+    // SAFETY: a buffer and its length; our own descriptor.
     unsafe {
-        if libc::write(memory, words.as_ptr().cast::<c_void>(), words.len()) != words.len() as isize {
+        if libc::write(memory, description.as_ptr().cast::<c_void>(), description.len())
+            != description.len() as isize
+        {
             return Err(Errno(libc::ENOMEM));
         }
         check(libc::ftruncate64(memory, size))?;
@@ -54,8 +57,8 @@ fn fill(memory: c_int, words: &[u8], size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes up descriptors that this program was started with.
-pub(crate) fn take_up_inherited() {
+/// Adopts descriptors that this program inherited.
+pub(crate) fn adopt_inherited() {
     let Ok(directory) = fs::read_dir("/proc/self/fd") else { return };
     for entry in directory.flatten() {
         let is_ours =
@@ -70,9 +73,9 @@ pub(crate) fn take_up_inherited() {
 }
 
 fn inherited(path: &std::path::Path) -> Option<Open> {
-    let mut words = Vec::new();
-    fs::File::open(path).ok()?.take(WORDS_MAX).read_to_end(&mut words).ok()?;
-    let mut parts = words.split(|&byte| byte == 0);
+    let mut description = Vec::new();
+    fs::File::open(path).ok()?.take(DESCRIPTION_MAX).read_to_end(&mut description).ok()?;
+    let mut parts = description.split(|&byte| byte == 0);
     let (url, prefix, version) = (parts.next()?, parts.next()?, parts.next()?);
     let path = PathBuf::from(OsStr::from_bytes(parts.next()?));
     let map = setup().maps.iter().position(|map| map.url.as_bytes() == url && map.prefix == prefix)?;
@@ -80,17 +83,17 @@ fn inherited(path: &std::path::Path) -> Option<Open> {
     Some(Open::inherited(Place { map, path }, version))
 }
 
-/// What it stands for: URL, prefix, version and path, each with a zero behind it.
-fn words(open: &Open) -> Vec<u8> {
+/// Description of the file: URL, prefix, version and path, each NUL-terminated.
+fn description(open: &Open) -> Vec<u8> {
     let map = &setup().maps[open.place.map];
     let version = open.version().to_string();
     let parts = [map.url.as_bytes(), &map.prefix, version.as_bytes(), open.place.path.as_os_str().as_bytes()];
-    let mut words = Vec::new();
+    let mut description = Vec::new();
     for part in parts {
-        words.extend_from_slice(part);
-        words.push(0);
+        description.extend_from_slice(part);
+        description.push(0);
     }
-    words
+    description
 }
 
 fn check(result: c_int) -> Result<c_int> {
@@ -98,7 +101,7 @@ fn check(result: c_int) -> Result<c_int> {
 }
 
 const NAME: &std::ffi::CStr = c"bowwave-run";
-/// What `/proc/self/fd` shows of it.
+/// Its link in `/proc/self/fd`.
 const LINK: &[u8] = b"/memfd:bowwave-run";
-/// No URL and paths are longer.
-const WORDS_MAX: u64 = 64 << 10;
+/// Maximum size of a description in bytes; longer than any URL and path.
+const DESCRIPTION_MAX: u64 = 64 << 10;

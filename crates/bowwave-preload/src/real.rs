@@ -1,5 +1,5 @@
-//! The C library's own functions, for what this library itself does with descriptors and memory.
-#![allow(unsafe_code, reason = "calls C functions that are found by name")]
+//! The next definitions of C library functions, for this library's own descriptors and memory.
+#![allow(unsafe_code, reason = "calls C functions looked up by name")]
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! What a process leaves for `bowwave run --stats-on-exit`: a line of counters.
+//! Counters of a process for `bowwave run --stats-on-exit`, one line.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,12 +7,12 @@ use bowwave_interpose::{Inside, leave_counters};
 use crate::setup::setup;
 use crate::{maps, service, table};
 
-/// Calls that were served and their bytes.
+/// Served calls and their bytes.
 pub(crate) static READS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static BYTES_READ: AtomicU64 = AtomicU64::new(0);
 
-/// A child reports for itself, its parent's reads apart.
-pub(crate) fn begin_anew() {
+/// A child reports its own counters, without its parent's reads.
+pub(crate) fn reset() {
     for counter in [&READS, &BYTES_READ] {
         counter.store(0, Ordering::Relaxed);
     }
@@ -21,7 +21,7 @@ pub(crate) fn begin_anew() {
 
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Writes the line, once, if this process has an engine and a report is requested.
+/// Writes the line once, if this process has an engine and a report is requested.
 pub(crate) fn report() {
     let _inside = Inside::enter();
     let Some(path) = &setup().report else { return };

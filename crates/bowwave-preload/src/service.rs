@@ -1,4 +1,4 @@
-//! The engine and its stores: made when a path of ours is first met, and anew in a child.
+//! The engine and its stores: created on first use of a served path, and again in a child.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,14 +13,14 @@ use crate::setup::{Place, setup};
 #[derive(Debug)]
 pub(crate) struct Service {
     engine: Engine,
-    /// A store that could not be opened leaves its error number.
+    /// The stores; an error number for one that could not be opened.
     stores: Vec<std::result::Result<Store, Errno>>,
 }
 
-/// Never dropped: it lives as long as the process, and a child must leave its parent's alone.
+/// Never dropped: it lives as long as the process, and a child must not touch its parent's.
 static SERVICE: Mutex<Option<&'static Service>> = Mutex::new(None);
 
-/// Locked while a process forks, so that no child is born amid a start.
+/// Locked during a fork, so that no fork happens during a start.
 pub(crate) fn lock() -> MutexGuard<'static, Option<&'static Service>> {
     SERVICE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -31,11 +31,11 @@ pub(crate) fn service() -> Result<&'static Service> {
     if let Some(service) = *service {
         return Ok(service);
     }
-    let made = Service::start().map_err(|error| {
+    let created = Service::start().map_err(|error| {
         say(&error);
         Errno(libc::EIO)
     })?;
-    Ok(service.insert(Box::leak(Box::new(made))))
+    Ok(service.insert(Box::leak(Box::new(created))))
 }
 
 impl Service {
@@ -63,8 +63,9 @@ impl Service {
         self.stores[map].as_ref().map_err(|&errno| errno)
     }
 
-    /// Describes what is at a place; links are followed if `follow` says so, and the place is where they lead.
-    pub(crate) fn look(&self, place: &Place, follow: bool) -> Result<(Place, Entry)> {
+    /// Returns the attributes at a place. With `follow`, resolves links and returns the target's
+    /// place.
+    pub(crate) fn lookup(&self, place: &Place, follow: bool) -> Result<(Place, Entry)> {
         let store = self.store(place.map)?;
         let mut place = place.clone();
         for _ in 0..LINKS_MAX {
@@ -80,18 +81,18 @@ impl Service {
 }
 
 impl Service {
-    /// The place that a place is by another name: without links on the way.
+    /// Resolves links in the path of a place.
     pub(crate) fn without_links(&self, place: &Place) -> Result<Place> {
         let mut whole = Place { map: place.map, path: PathBuf::new() };
         for part in &place.path {
             whole.path.push(part);
-            (whole, _) = self.look(&whole, true)?;
+            (whole, _) = self.lookup(&whole, true)?;
         }
         Ok(whole)
     }
 }
 
-/// Where a link at `path` leads; nowhere if that is outside of the store.
+/// The target of a link at `path`; `None` if it is outside the store.
 fn beside(path: &Path, target: &Path) -> Option<PathBuf> {
     let mut parts: Vec<_> = path.parent()?.components().collect();
     for part in target.components() {
@@ -105,5 +106,5 @@ fn beside(path: &Path, target: &Path) -> Option<PathBuf> {
     Some(parts.into_iter().collect())
 }
 
-/// Links followed, one to the next, as in Linux.
+/// Maximum links in a row, as in Linux.
 const LINKS_MAX: usize = 40;

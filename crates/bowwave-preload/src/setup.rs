@@ -1,4 +1,4 @@
-//! What is served: as the environment says, which children inherit.
+//! Configuration from the environment, which children inherit.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,41 +10,41 @@ use std::time::Duration;
 use bowwave_engine::Settings;
 use bowwave_interpose::say;
 
-/// What `bowwave run` was told.
+/// Configuration from `bowwave run`.
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
     pub(crate) maps: Vec<Map>,
     pub(crate) settings: Settings,
-    /// Where to leave counters at the end.
+    /// File for counters.
     pub(crate) report: Option<PathBuf>,
-    /// When `bowwave run` started, since 1970.
+    /// Start of `bowwave run`, since 1970.
     pub(crate) started: Duration,
 }
 
-/// A store, and which paths are its.
+/// A store and its paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     pub(crate) url: String,
-    /// Paths that begin with this: an absolute one, or the URL itself.
+    /// Prefix of its paths: an absolute path, or the URL itself.
     pub(crate) prefix: Vec<u8>,
 }
 
 /// A file or directory of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    /// Number of the map.
+    /// Index of the map.
     pub(crate) map: usize,
-    /// Below the store.
+    /// Path in the store.
     pub(crate) path: PathBuf,
 }
 
-/// The environment's words.
+/// Environment variables.
 pub(crate) const MAPS: &str = "BOWWAVE_RUN_MAPS";
 pub(crate) const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";
 pub(crate) const REPORT: &str = "BOWWAVE_RUN_REPORT";
 pub(crate) const STARTED: &str = "BOWWAVE_RUN_STARTED";
 
-/// Read once; a process that changes its environment later changes it for its children.
+/// Read once; later changes of the environment affect only children.
 pub(crate) fn setup() -> &'static Setup {
     static SETUP: OnceLock<Setup> = OnceLock::new();
     SETUP.get_or_init(|| {
@@ -53,7 +53,7 @@ pub(crate) fn setup() -> &'static Setup {
             say(&format_args!("{OPTIONS}: {error}; going on without them"));
             Settings::default()
         });
-        // Seconds that no date can hold are as good as none.
+        // An unrepresentable time counts as missing.
         let started = text(STARTED).parse().map_or(0, |seconds: u32| seconds.into());
         Setup {
             maps: parse(&text(MAPS)),
@@ -64,14 +64,15 @@ pub(crate) fn setup() -> &'static Setup {
     })
 }
 
-/// A map a line: URL, tabulator, prefix.
+/// One map per line: URL, tab, prefix.
 fn parse(text: &str) -> Vec<Map> {
     let pairs = text.lines().filter_map(|line| line.split_once('\t'));
     pairs.map(|(url, prefix)| Map { url: url.to_owned(), prefix: prefix.as_bytes().to_vec() }).collect()
 }
 
 impl Setup {
-    /// The place of a path, if it is one of ours. `directory` is where a relative path begins, asked for when needed.
+    /// The place of a served path. `directory` is the start of a relative path, evaluated only if
+    /// needed.
     pub(crate) fn place(&self, path: &[u8], directory: impl FnOnce() -> Option<PathBuf>) -> Option<Place> {
         if self.maps.is_empty() || path.is_empty() {
             return None;
@@ -83,7 +84,8 @@ impl Setup {
         let whole = whole.join(OsStr::from_bytes(path));
         let whole = whole.as_os_str().as_bytes();
         let found = self.longest(whole).or_else(|| self.longest(&plain(whole)));
-        // The parent of a store's root is that root, as of any root: there may be no directory where it is shown.
+        // The parent of a store's root is the root itself, as for `/`: the mount point may not
+        // exist.
         found.or_else(|| self.longest(&plain(whole.strip_suffix(b"/..")?)))
     }
 
@@ -99,14 +101,14 @@ impl Setup {
         found.max_by_key(|(_, len, _)| *len).map(|(map, _, path)| Place { map, path })
     }
 
-    /// The path that a program knows a place by.
-    pub(crate) fn shown(&self, place: &Place) -> PathBuf {
+    /// The path by which the program knows a place.
+    pub(crate) fn visible_path(&self, place: &Place) -> PathBuf {
         let prefix = Path::new(OsStr::from_bytes(&self.maps[place.map].prefix));
         if place.path.as_os_str().is_empty() { prefix.to_owned() } else { prefix.join(&place.path) }
     }
 }
 
-/// A path below a root, without double slashes and dots; none if it leads out.
+/// A path below a root, without double slashes and dots; `None` if it leaves the root.
 fn inner(path: &[u8]) -> Option<PathBuf> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.split(|&byte| byte == b'/') {
@@ -176,7 +178,7 @@ mod tests {
         ] {
             assert_eq!(found(&setup, path), want, "{path}");
         }
-        assert_eq!(setup.shown(&Place { map: 0, path: "x".into() }), Path::new("/data/x"));
-        assert_eq!(setup.shown(&Place { map: 1, path: "".into() }), Path::new("/data/sub/more"));
+        assert_eq!(setup.visible_path(&Place { map: 0, path: "x".into() }), Path::new("/data/x"));
+        assert_eq!(setup.visible_path(&Place { map: 1, path: "".into() }), Path::new("/data/sub/more"));
     }
 }

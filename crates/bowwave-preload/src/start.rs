@@ -1,4 +1,4 @@
-//! When the program is loaded, and when it ends.
+//! Runs at the program's start and end.
 #![allow(unsafe_code, reason = "places functions where the dynamic linker calls them")]
 
 use bowwave_interpose::{Inside, at_end, say_panics};
@@ -21,7 +21,7 @@ extern "C" fn start() {
     table::own();
     if !setup().maps.is_empty() {
         fork::watch();
-        placeholder::take_up_inherited();
+        placeholder::adopt_inherited();
         calls::take_standard_input();
     }
 }

@@ -1,4 +1,4 @@
-//! Which descriptors are ours.
+//! The table of served descriptors.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -7,22 +7,22 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use crate::live::Open;
 
-/// What is open, by descriptor.
+/// Open files by descriptor.
 type Table = BTreeMap<c_int, Arc<Open>>;
 
 static TABLE: RwLock<Table> = RwLock::new(BTreeMap::new());
 
-/// A bit for each descriptor of ours: what is not ours, which is nearly everything, takes no lock.
+/// A bit per served descriptor: calls on other descriptors, nearly all, take no lock.
 static OURS: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
 
-/// The process that the table is of. A child of `vfork` has another number, but the same memory: what it does with its
-/// descriptors is no business of its parent's table.
+/// The process that owns the table. A child of `vfork` shares the memory under another ID; its
+/// changes of descriptors must not affect the parent's table.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Descriptors from here on cannot be ours.
+/// Limit of served descriptor numbers.
 pub(crate) const FDS_MAX: usize = 1 << 16;
 
-/// What a descriptor of ours stands for.
+/// The open file behind a served descriptor.
 pub(crate) fn get(fd: c_int) -> Option<Arc<Open>> {
     if !is_ours(fd) {
         return None;
@@ -30,19 +30,19 @@ pub(crate) fn get(fd: c_int) -> Option<Arc<Open>> {
     TABLE.read().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
 }
 
-/// Notes that a descriptor stands for something; `false` if it cannot.
+/// Records a descriptor; `false` if its number is too large.
 pub(crate) fn put(fd: c_int, open: Arc<Open>) -> bool {
     let Some((word, bit)) = bit(fd) else { return false };
     if is_own() {
         let before = lock().insert(fd, open);
         OURS[word].fetch_or(bit, Ordering::Release);
-        // Closed outside of the lock.
+        // Dropped outside the lock.
         drop(before);
     }
     true
 }
 
-/// A descriptor is closed, or about to be.
+/// Records that a descriptor is closed or about to be.
 pub(crate) fn forget(fd: c_int) {
     if let Some((word, bit)) = bit(fd)
         && is_ours(fd)
@@ -56,7 +56,7 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-/// Those of ours from `first` to `last`.
+/// Served descriptors from `first` to `last`.
 pub(crate) fn between(first: u32, last: u32) -> Vec<c_int> {
     let range = c_int::try_from(first).unwrap_or(c_int::MAX)..=c_int::try_from(last).unwrap_or(c_int::MAX);
     TABLE.read().unwrap_or_else(PoisonError::into_inner).range(range).map(|(&fd, _)| fd).collect()
@@ -67,12 +67,12 @@ pub(crate) fn lock() -> RwLockWriteGuard<'static, Table> {
     TABLE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This process owns the table from now on.
+/// Makes this process the owner of the table.
 pub(crate) fn own() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// Whether the table is this process's.
+/// Whether this process owns the table.
 pub(crate) fn is_own() -> bool {
     OWNER.load(Ordering::Relaxed) == std::process::id()
 }

@@ -1,5 +1,7 @@
-/* Makes one call of the C library after the other on the files below a folder, and prints what each returned: calls ROOT.
- * The same must come out whether ROOT is a folder or a store that bowwave shows. */
+/*
+ * Calls C library functions on the files below a directory, and prints each result: calls ROOT. The
+ * output must be the same whether ROOT is a directory or a store served by bowwave.
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +39,7 @@ static unsigned long sum(const void *bytes, size_t len) {
 }
 
 #define SAY(format, ...) printf("%d: " format "\n", __LINE__, __VA_ARGS__)
-/* A call, what it returned and, if it failed, why. */
+/* Prints a call, its result and its error. */
 #define CALL(call)                                                                                                     \
     ({                                                                                                                 \
         errno = 0;                                                                                                     \
@@ -45,7 +47,7 @@ static unsigned long sum(const void *bytes, size_t len) {
         printf("%d: %s = %ld %s\n", __LINE__, #call, result_, result_ == -1 ? strerror(errno) : "");                   \
         result_;                                                                                                       \
     })
-/* The same for descriptors, whose numbers are nobody's business. */
+/* As above, for descriptors, without their numbers. */
 #define OPEN(call)                                                                                                     \
     ({                                                                                                                 \
         errno = 0;                                                                                                     \
@@ -54,7 +56,7 @@ static unsigned long sum(const void *bytes, size_t len) {
         fd_;                                                                                                           \
     })
 
-/* Whether a call failed, and why. */
+/* Prints whether a call failed, and its error. */
 #define FAILS(failed)                                                                                                  \
     ({                                                                                                                 \
         errno = 0;                                                                                                     \
@@ -184,7 +186,7 @@ static void descriptors(void) {
     CALL(dup(77777));
     CALL(close(other));
     CALL(read(fd, buf, 10));
-    /* What a child of vfork closes is its parent's still. */
+    /* A descriptor closed by a child of vfork stays open in the parent. */
     pid_t child = vfork();
     if (child == 0) {
         close(fd);
@@ -192,7 +194,7 @@ static void descriptors(void) {
     }
     waitpid(child, NULL, 0);
     CALL(pread(fd, buf, 10, 0));
-    /* A program that is started with it reads it, and moves its offset. */
+    /* A program that inherits it reads it and moves its offset. */
     CALL(lseek(fd, 2999900, SEEK_SET));
     fflush(stdout);
     if ((child = fork()) == 0) {
@@ -240,7 +242,7 @@ static void catch(int signal) {
     siglongjmp(caught, signal);
 }
 
-/* The byte, or the signal that touching it raised, below zero. */
+/* The byte, or the negative number of the signal raised by the access. */
 static int touch(const volatile unsigned char *byte) {
     int signal = sigsetjmp(caught, 1);
     return signal ? -signal : *byte;
@@ -272,7 +274,7 @@ static void memory(void) {
     SAY("%d %d", own[5] == map[5], own[2000000] == map[2000000]);
     own[6] ^= 255;
     CALL(posix_madvise(map, size, POSIX_MADV_DONTNEED));
-    /* A child has all of it, and its own copy of what was written. */
+    /* A child has all of it, and its own copy of modified pages. */
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -285,7 +287,7 @@ static void memory(void) {
     waitpid(child, &status, 0);
     SAY("ended %d", status);
     SAY("%lx %lx", sum(map, size), sum(own, size));
-    /* Holes, and what is left around them. */
+    /* Holes, and the remaining pages around them. */
     CALL(munmap(map + 8192, 4096));
     SAY("%d %d %d", touch(map + 8191), touch(map + 8192), touch(map + 12288));
     CALL(munmap(map, 8192));
@@ -301,7 +303,7 @@ static void memory(void) {
     FAILS(mmap(NULL, 10, PROT_READ, MAP_SHARED, fd, 10) == MAP_FAILED);
     FAILS(mmap(NULL, 10, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     FAILS(mmap(NULL, 10, PROT_READ, 0, fd, 0) == MAP_FAILED);
-    /* Into the middle of other memory, and other memory into the middle of it. */
+    /* A map inside other memory, and other memory inside a map. */
     unsigned char *room = mmap(NULL, 40960, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(room, 7, 40960);
     SAY("%d", mmap(room + 8192, 12288, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 8192) == room + 8192);
@@ -324,22 +326,22 @@ static int by_name(const void *one, const void *other) {
     return strcmp(*(char **)one, *(char **)other);
 }
 
-static void list(DIR *folder) {
+static void list(DIR *directory) {
     char *names[20];
     size_t count = 0;
     struct dirent *entry;
-    while ((entry = readdir(folder)) != NULL && count < 20)
+    while ((entry = readdir(directory)) != NULL && count < 20)
         if (asprintf(&names[count++], "%s/%d", entry->d_name, entry->d_type) < 0) abort();
     qsort(names, count, sizeof *names, by_name);
     for (size_t i = 0; i < count; i++) SAY("entry %s", names[i]);
 }
 
-static void folders(void) {
-    DIR *folder = opendir(root);
-    list(folder);
-    rewinddir(folder);
-    list(folder);
-    int fd = dirfd(folder);
+static void directories(void) {
+    DIR *directory = opendir(root);
+    list(directory);
+    rewinddir(directory);
+    list(directory);
+    int fd = dirfd(directory);
     struct stat found;
     CALL(fstatat(fd, "sub/t.txt", &found, 0));
     SAY("%ld", (long)found.st_size);
@@ -351,11 +353,11 @@ static void folders(void) {
     CALL(readlinkat(fd, "link", buf, 100));
     CALL(read(fd, buf, 1) < 0);
     SAY("%d", mmap(NULL, 10, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED);
-    CALL(closedir(folder));
+    CALL(closedir(directory));
     CALL(read(fd, buf, 1));
-    folder = fdopendir(OPEN(open(at("sub"), O_RDONLY | O_DIRECTORY)));
-    list(folder);
-    CALL(closedir(folder));
+    directory = fdopendir(OPEN(open(at("sub"), O_RDONLY | O_DIRECTORY)));
+    list(directory);
+    CALL(closedir(directory));
     FAILS(opendir(at("a.bin")) == NULL);
     FAILS(opendir(at("none")) == NULL);
 }
@@ -391,7 +393,7 @@ int main(int count, char **arguments) {
     descriptors();
     streams();
     memory();
-    folders();
+    directories();
     threads();
     return 0;
 }

@@ -1,11 +1,11 @@
-//! The C library's calls on files of a store do as they do on the files themselves.
+//! Compares C library calls on files of a store with calls on the files themselves.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The library under test, where cargo puts what tests need.
+/// The library under test, in cargo's target directory.
 fn library() -> PathBuf {
     let program = std::env::current_exe().expect("we run from a file");
     let library = program.with_file_name("libbowwave_preload.so");
@@ -13,8 +13,8 @@ fn library() -> PathBuf {
     library
 }
 
-/// A program of ours, compiled; none without a compiler, which is said.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+/// Compiles a test program; without a compiler prints a message and returns `None`.
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 fn compile(source: &str, into: &Path) -> Option<PathBuf> {
     let program = into.join("program");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
@@ -28,10 +28,10 @@ fn compile(source: &str, into: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// A folder with files of all kinds that the program looks at.
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = |name: &str| folder.path().join(name);
+/// A directory with all kinds of files that the program examines.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| directory.path().join(name);
     let mut number = 1u64;
     let bytes: Vec<u8> = (0..3_000_001)
         .map(|_| {
@@ -48,11 +48,11 @@ fn folder() -> tempfile::TempDir {
     for (target, name) in [("a.bin", "link"), ("nowhere", "dangling"), ("sub", "sublink")] {
         symlink(target, at(name)).expect("a file system with links");
     }
-    folder
+    directory
 }
 
-/// What the program prints about the files below `root`.
-fn printed(command: &mut Command, root: &str) -> String {
+/// The program's output about the files below `root`.
+fn output_of(command: &mut Command, root: &str) -> String {
     let output = command.arg(root).env("ROOT", root).output().expect("it starts");
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{:?}: {stdout}{stderr}", output.status);
@@ -60,13 +60,13 @@ fn printed(command: &mut Command, root: &str) -> String {
 }
 
 #[test]
-fn each_call_returns_what_it_returns_for_the_file_itself() {
-    let (folder, built) = (folder(), tempfile::tempdir().expect("a folder"));
+fn each_call_returns_the_same_as_for_the_file_itself() {
+    let (directory, built) = (directory(), tempfile::tempdir().expect("a folder"));
     let Some(program) = compile("tests/calls.c", built.path()) else { return };
-    let data = folder.path().to_str().expect("UTF-8");
-    let wanted = printed(&mut Command::new(&program), data);
-    assert!(wanted.lines().count() > 250, "{wanted}");
-    // Where nothing is, where the files are themselves, and by its URL.
+    let data = directory.path().to_str().expect("UTF-8");
+    let expected = output_of(&mut Command::new(&program), data);
+    assert!(expected.lines().count() > 250, "{expected}");
+    // Without a store, mounted at a path, and by URL.
     for (url, prefix) in [
         (data.to_owned(), "/bowwave-test/shown".to_owned()),
         (data.to_owned(), data.to_owned()),
@@ -75,10 +75,10 @@ fn each_call_returns_what_it_returns_for_the_file_itself() {
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library()).env("BOWWAVE_RUN_MAPS", format!("{url}\t{prefix}"));
         command.env("BOWWAVE_RUN_OPTIONS", "cache=16MiB policy=range");
-        let got = printed(&mut command, &prefix);
-        for (want, got) in wanted.lines().zip(got.lines()) {
+        let got = output_of(&mut command, &prefix);
+        for (want, got) in expected.lines().zip(got.lines()) {
             assert_eq!(got, want, "{url} as {prefix}");
         }
-        assert_eq!(got.len(), wanted.len(), "{url} as {prefix}");
+        assert_eq!(got.len(), expected.len(), "{url} as {prefix}");
     }
 }

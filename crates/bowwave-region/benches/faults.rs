@@ -1,10 +1,11 @@
-//! What a touch of a page costs: by each mechanism with nothing behind it, the floor under every region; in a region, of a
-//! page that is cached; and what all faults of a long sequential reader cost beside the store.
+//! Cost of a page fault: of each mechanism with nothing behind it, the lower bound for every
+//! region; in a region, on a cached page; and of all faults of a long sequential reader without the
+//! store.
 //!
-//! `cargo bench -p bowwave-region --bench faults [-- floor|region|share]...` prints medians of rounds that take turns, with the
-//! lowest and the highest.
+//! `cargo bench -p bowwave-region --bench faults [-- floor|region|share]...` prints medians of
+//! interleaved rounds, with minimum and maximum.
 #![allow(unsafe_code, reason = "maps memory, catches signals")]
-#![allow(clippy::print_stdout, reason = "a table is what it is for")]
+#![allow(clippy::print_stdout, reason = "prints a table")]
 
 use std::hint::black_box;
 use std::io;
@@ -31,7 +32,7 @@ enum How {
     Map,
 }
 
-/// A region of `PAGES` pages, none mapped, and what fills it.
+/// A region of `PAGES` missing pages, and the source that fills it.
 struct Lab {
     uffd: Uffd,
     how: How,
@@ -41,7 +42,7 @@ struct Lab {
 
 // SAFETY: addresses of mappings that live as long as it does.
 unsafe impl Send for Lab {}
-// SAFETY: as above; only the kernel writes, on our order.
+// SAFETY: as above; only the kernel writes, on our request.
 unsafe impl Sync for Lab {}
 
 impl Lab {
@@ -49,7 +50,7 @@ impl Lab {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         let uffd =
             Uffd::open(if delivery == Delivery::Signal { Scope::Program } else { Scope::All }, delivery)?;
-        // SAFETY: fresh mappings at addresses of the kernel's choosing.
+        // SAFETY: new mappings at addresses chosen by the kernel.
         let (source, target) = unsafe {
             if how == How::Map {
                 let file = memfd_create("floor", MemfdFlags::CLOEXEC)?;
@@ -64,7 +65,7 @@ impl Lab {
                 )
             }
         };
-        // SAFETY: our mapping, registered until it goes.
+        // SAFETY: our mapping, registered until it is unmapped.
         unsafe {
             madvise(source, LEN, Advice::LinuxNoHugepage)?;
             if how != How::Map {
@@ -80,7 +81,7 @@ impl Lab {
     /// Maps `len` bytes at `address`.
     fn serve(&self, address: usize, len: usize) -> Result<(), Partial> {
         let source = self.source.wrapping_add(address - self.target);
-        // SAFETY: both lie in our mappings, and what is moved is not used again.
+        // SAFETY: both are our mappings, and moved pages are not used again.
         unsafe {
             match self.how {
                 How::Copy => self.uffd.copy(address, source, len),
@@ -93,7 +94,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // SAFETY: our mappings; nobody touches them any more.
+        // SAFETY: our mappings, no longer accessed.
         unsafe {
             munmap(self.target as *mut _, LEN).expect("our mapping");
             munmap(self.source.cast(), LEN).expect("our mapping");
@@ -101,13 +102,13 @@ impl Drop for Lab {
     }
 }
 
-/// Touches every page once, in a scattered order, and returns the time of each in ns, sorted.
+/// Accesses every page once, in scattered order, and returns the sorted times in ns.
 fn touch_all(target: usize) -> Vec<u64> {
     let mut times: Vec<u64> = (0..PAGES)
         .map(|turn| {
             let page = turn * 4801 % PAGES;
             let begin = Instant::now();
-            // SAFETY: in our mapping; the touch is served.
+            // SAFETY: in our mapping; the fault is served.
             let byte = unsafe { ptr::read_volatile((target + page * SYSTEM_PAGE) as *const u8) };
             let time = begin.elapsed().as_nanos() as u64;
             assert_eq!(byte, 7);
@@ -118,11 +119,11 @@ fn touch_all(target: usize) -> Vec<u64> {
     times
 }
 
-/// What serves messages.
+/// The handler of messages.
 #[derive(Clone, Copy, Debug)]
 struct Serving {
     handlers: usize,
-    /// Without sleeping.
+    /// Whether it polls without sleeping.
     busy: bool,
 }
 
@@ -161,7 +162,7 @@ static LAB: AtomicPtr<Lab> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn on_bus_error(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     let lab = LAB.load(Ordering::Acquire);
-    // SAFETY: the kernel hands a valid `info`; the lab outlives the touches.
+    // SAFETY: the kernel passes a valid `info`; the lab outlives the accesses.
     let served = unsafe {
         lab.as_ref().map(|lab| lab.serve((*info).si_addr() as usize & !(SYSTEM_PAGE - 1), SYSTEM_PAGE))
     };
@@ -173,7 +174,7 @@ extern "C" fn on_bus_error(_signal: i32, info: *mut libc::siginfo_t, _context: *
 fn by_signal(how: How) -> io::Result<Vec<u64>> {
     let lab = Lab::new(how, Delivery::Signal)?;
     LAB.store((&raw const lab).cast_mut(), Ordering::Release);
-    // SAFETY: a handler that makes one system call and touches nothing else.
+    // SAFETY: a handler that makes one system call and accesses nothing else.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus_error as extern "C" fn(_, _, _) as usize;
@@ -185,7 +186,7 @@ fn by_signal(how: How) -> io::Result<Vec<u64>> {
     Ok(times)
 }
 
-/// ns a page when `batch` pages are mapped by one call.
+/// ns per page when `batch` pages are mapped by one call.
 fn batched(how: How, batch: usize) -> io::Result<f64> {
     let lab = Lab::new(how, Delivery::Message)?;
     let begin = Instant::now();
@@ -195,14 +196,14 @@ fn batched(how: How, batch: usize) -> io::Result<f64> {
     Ok(begin.elapsed().as_nanos() as f64 / PAGES as f64)
 }
 
-/// Touches of cached pages that are not mapped, each a fault of its own, sorted.
+/// Sorted times of accesses to cached, unmapped pages, each a separate fault.
 fn in_a_region(policy: Policy, delivery: Delivery) -> io::Result<Vec<u64>> {
     let engine = Engine::new(Options { cache_bytes: Some(4 * LEN as u64), policy, ..Options::default() })
         .map_err(io::Error::other)?;
     let store = engine.store(&format!("pattern:/{LEN}")).map_err(io::Error::other)?;
     let options = MapOptions { around_bytes: 0, delivery, ..MapOptions::default() };
     let region = Region::map(&store, "".as_ref(), &options).map_err(io::Error::other)?;
-    // Into the cache, not into the map.
+    // Into the cache, without mapping.
     region.read(0, &mut vec![0; LEN]).map_err(io::Error::other)?;
     let mut times: Vec<u64> = (0..PAGES)
         .map(|turn| {
@@ -224,10 +225,10 @@ struct Pass {
     faults: u64,
 }
 
-/// Touches each page of 1 GiB in order: from an emulated NVMe drive; and when all is cached, but not mapped.
+/// Accesses each page of 1 GiB in order: from an emulated NVMe drive, and cached but not mapped.
 fn sequential(policy: Policy, delivery: Delivery) -> io::Result<(Pass, Pass)> {
     let pass = |cached: bool| {
-        // An engine for each: the pages of the one would take the room of the other's.
+        // Separate engines, so that the passes do not evict each other's pages.
         let engine = Engine::new(Options { cache_bytes: Some(2 << 30), policy, ..Options::default() })
             .map_err(io::Error::other)?;
         let store = engine.store("emulate:nvme/1GiB").map_err(io::Error::other)?;
@@ -259,7 +260,8 @@ fn sequential(policy: Policy, delivery: Delivery) -> io::Result<(Pass, Pass)> {
 
 const ROUNDS: usize = 5;
 
-/// A line of a table: median of the rounds' medians and of their 99th percentiles, and the range of the medians.
+/// Prints a table row: median of the rounds' medians and of their 99th percentiles, and the range
+/// of the medians.
 fn show(name: &str, times: impl Fn() -> io::Result<Vec<u64>>) {
     let rounds: io::Result<Vec<[f64; 2]>> = (0..ROUNDS)
         .map(|_| {
@@ -276,14 +278,14 @@ fn show(name: &str, times: impl Fn() -> io::Result<Vec<u64>>) {
     }
 }
 
-/// Median, lowest and highest.
+/// Median, minimum and maximum.
 fn spread(samples: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut samples: Vec<f64> = samples.collect();
     samples.sort_by(f64::total_cmp);
     (samples[samples.len() / 2], samples[0], samples[samples.len() - 1])
 }
 
-/// Ways of a region to be told of touches.
+/// How faults are reported to a region.
 const DELIVERIES: [Delivery; 2] = [Delivery::Message, Delivery::Signal];
 
 fn name(policy: Policy, delivery: Delivery) -> String {

@@ -1,10 +1,12 @@
-//! A writer in order beside writers at random, over more than the memory: what each gets done, and how long a touch takes.
+//! A sequential writer next to random writers, over more than the memory: throughput of each, and
+//! the time of an access.
 //!
-//! `swap_beside SPILL` has the memory of a swap with that spill; without SPILL it is the kernel's, which a cgroup may limit:
-//! `tools/compare_swap.py` runs both. `--memory`, `--spill-bytes`, `--sequential`, `--random` in bytes, `--writers`, `--seconds`,
-//! `--ahead` in pages, `--in-thread 1` for touches that are served by the threads that touch. One line of JSON on standard output.
-#![allow(unsafe_code, reason = "maps memory, and threads write to it side by side")]
-#![allow(clippy::print_stdout, reason = "a line of figures is what it is for")]
+//! `swap_beside SPILL` uses a swap with that spill. Without SPILL it uses the kernel's swap, which
+//! a cgroup may limit; `tools/compare_swap.py` runs both. Options: `--memory`, `--spill-bytes`,
+//! `--sequential`, `--random` in bytes, `--writers`, `--seconds`, `--ahead` in pages,
+//! `--in-thread 1` for faults served by the faulting threads. Prints one line of JSON.
+#![allow(unsafe_code, reason = "maps memory that threads write concurrently")]
+#![allow(clippy::print_stdout, reason = "prints a line of figures")]
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,11 +19,11 @@ use bowwave_region::uffd::{Delivery, SYSTEM_PAGE};
 use bowwave_region::{Spill, Swap, SwapOptions, SwapRegion};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-/// Memory to write to; its address.
+/// The memory to write to.
 struct Array {
     base: usize,
     pages: u64,
-    /// Kept for as long as it is used.
+    /// Kept alive while in use.
     _region: Option<SwapRegion>,
 }
 
@@ -36,22 +38,22 @@ impl Array {
             return Ok(Self { base: region.as_ptr() as usize, pages, _region: Some(region) });
         }
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a fresh mapping at an address of the kernel's choosing, which stays.
+        // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, access, flags) }?;
         // SAFETY: advice on our own mapping.
         unsafe { madvise(base, len, Advice::LinuxNoHugepage) }?;
         Ok(Self { base: base as usize, pages, _region: None })
     }
 
-    /// Writes to a page; how long that took, in nanoseconds.
+    /// Writes to a page; returns the time in nanoseconds.
     fn touch(&self, page: u64, value: u64) -> u64 {
         let begin = Instant::now();
-        // SAFETY: inside the mapping; writers of one page write the same sort of thing.
+        // SAFETY: inside the mapping; concurrent writers write whole words.
         unsafe { ptr::write_volatile((self.base + page as usize * SYSTEM_PAGE) as *mut u64, value) };
         begin.elapsed().as_nanos() as u64
     }
 
-    /// Fills all pages with what does not shrink.
+    /// Fills all pages with incompressible data.
     fn fill(&self) {
         let mut state = 1;
         for page in 0..self.pages {
@@ -64,13 +66,14 @@ impl Array {
     }
 }
 
-/// The next number of a generator that is good enough to jump about.
+/// A linear congruential generator, good enough for random offsets.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 16
 }
 
-/// Times of touches in nanoseconds, to 6 %: a table that does not grow, since it would take memory from the kernel's side.
+/// Histogram of access times in nanoseconds, to 6 %. Its size is fixed, because a growing one would
+/// take memory from the kernel's side.
 struct Times {
     counts: Vec<u64>,
     sum: u64,
@@ -91,7 +94,7 @@ impl Times {
         self.counts.iter().sum()
     }
 
-    /// The time that this share of touches took at most.
+    /// Percentile: the time within which this share of accesses completed.
     fn at(&self, share: f64) -> f64 {
         let (mut left, counts) = ((self.count() as f64 * share) as u64, self.counts.iter().enumerate());
         for (index, &count) in counts {
@@ -104,7 +107,7 @@ impl Times {
     }
 }
 
-/// Figures of touches: a second's, the mean and percentiles in microseconds.
+/// Rate per second, mean and percentiles in microseconds.
 fn show(name: &str, times: &Times, seconds: f64) -> String {
     let mean = times.sum as f64 / times.count().max(1) as f64 / 1e3;
     let rate = times.count() as f64 / seconds;
@@ -117,7 +120,7 @@ fn show(name: &str, times: &Times, seconds: f64) -> String {
     )
 }
 
-/// Has one thread write in order and others at random for a while; how long their touches took.
+/// Runs one sequential and several random writers for a while; returns their access times.
 fn write_side_by_side(ordered: &Array, scattered: &Array, writers: u64, time: Duration) -> (Times, Times) {
     let over = &AtomicBool::new(false);
     thread::scope(|scope| {

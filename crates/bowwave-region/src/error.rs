@@ -1,29 +1,29 @@
-//! What can go wrong with a region.
+//! Errors of regions.
 
 use std::fmt;
 use std::io;
 
-/// A result of this crate.
+/// Result of a region operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something was not done.
+/// Error of a region operation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The engine or the store says no; the kind tells whether to try again.
+    /// An error of the engine or the store. Its kind says whether a retry may help.
     Engine(bowwave_engine::Error),
-    /// The store that pages go to says no.
+    /// An error of the spill's store.
     Store(bowwave_backend::Error),
-    /// The system says no: what was wanted, and what to do about it.
+    /// An error of the operating system.
     System {
-        /// What was wanted.
+        /// The failed operation.
         wanted: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
-        /// What may help.
+        /// Possible remedy.
         hint: &'static str,
     },
-    /// What was asked for does not exist: a range beyond the end, an offset that is not the start of a page.
+    /// An invalid range: beyond the end, or an offset that is not page-aligned.
     Range(String),
 }
 
@@ -62,8 +62,8 @@ impl From<bowwave_backend::Error> for Error {
     }
 }
 
-/// Writes a line to standard error: for failures without a caller, in programs that have set up no logger. The
-/// signal that follows, or the wait, tells the user nothing.
+/// Writes a line to standard error. For failures without a caller, in programs without a logger:
+/// the following signal or wait explains nothing to the user.
 #[allow(clippy::print_stderr, reason = "there is no caller to return an error to")]
 pub(crate) fn report(message: fmt::Arguments<'_>) {
     eprintln!("{message}");

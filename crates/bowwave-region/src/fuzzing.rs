@@ -1,8 +1,8 @@
-//! What fuzzers call: the reader of messages, without a userfaultfd.
+//! Entry point for fuzzers: the parser of userfaultfd messages.
 
 use crate::uffd::{Touch, decode as messages};
 
-/// The touches that the messages of a userfaultfd tell. Bytes behind the last whole message are ignored.
+/// The page faults in the messages of a userfaultfd. Ignores bytes after the last complete message.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Vec<Touch> {
     messages(bytes).collect()

@@ -1,4 +1,4 @@
-//! A mapping and those who serve it.
+//! A mapping and its handlers.
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::collections::BTreeMap;
@@ -18,21 +18,21 @@ use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::task;
 use crate::uffd::{Partial, Touch};
 
-/// What handlers, faults on their way and the region share.
+/// State shared by handlers, faults in flight and the region.
 pub(crate) struct Inner {
     streams: Streams,
     pub(crate) kernel: Kernel,
     /// Address of the first page.
     pub(crate) base: usize,
-    /// Bytes of the mapping, whole pages.
+    /// Length of the mapping in bytes, a multiple of the page size.
     len: usize,
-    /// Where in the file it begins.
+    /// Offset of the mapping in the file.
     start: u64,
-    /// Most bytes mapped around a touch, on either side.
+    /// Maximum bytes mapped around a fault, on either side.
     around: u64,
     protection: Protection,
     pattern: AtomicU8,
-    /// Cleared before the addresses are given back; held while somebody changes what is mapped there.
+    /// Cleared before the addresses are unmapped; locked while the mapping changes.
     alive: Mutex<bool>,
     failed: Mutex<Failed>,
     pub(crate) counters: Counters,
@@ -41,11 +41,10 @@ pub(crate) struct Inner {
 /// Pages that could not be fetched.
 #[derive(Debug, Default)]
 struct Failed {
-    /// By page: offset in the file, and why.
+    /// Cause of the failure, by the page's offset in the file.
     pages: BTreeMap<u64, String>,
 }
 
-/// What has happened so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) faults: AtomicU64,
@@ -65,8 +64,8 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    /// Maps `len` bytes of the file from `start`, none of them present; to `at`, whose addresses the caller gives away, or
-    /// anywhere.
+    /// Maps `len` bytes of the file from `start`, with no page present. Maps to `at`, whose
+    /// addresses the caller yields, or anywhere.
     pub(crate) fn new(
         file: MappedFile,
         kernel: Kernel,
@@ -82,7 +81,8 @@ impl Inner {
         let refused = |wanted| move |error: Errno| Error::System { wanted, error: error.into(), hint: "" };
         let place = if at.is_some() { MapFlags::FIXED } else { MapFlags::empty() };
         let flags = flags | MapFlags::NORESERVE | place;
-        // SAFETY: a fresh mapping at an address of the kernel's choosing, or where the caller gives addresses away.
+        // SAFETY: a new mapping at an address chosen by the kernel, or at addresses that the caller
+        // yields.
         let base = unsafe { mmap(at.unwrap_or(0) as *mut _, len, access, flags, file.memory(), start) }
             .map_err(|error| Error::System {
                 wanted: "map the file",
@@ -102,11 +102,11 @@ impl Inner {
             failed: Mutex::default(),
             counters: Counters::default(),
         });
-        // A child has none of the threads that serve this: it does not get the memory either, rather than wait for ever.
-        // SAFETY: advice on our own mapping.
+        // A child has no handler threads. Without the mapping it faults instead of blocking
+        // forever. SAFETY: advice on our own mapping.
         unsafe { madvise(base, len, Advice::LinuxDontFork) }
             .map_err(refused("keep the mapping from children"))?;
-        // SAFETY: our own mapping; handlers are started before anybody gets its address.
+        // SAFETY: our own mapping; handlers start before its address is returned.
         unsafe { inner.kernel.watch(inner.base..inner.base + len) }.map_err(|error| Error::System {
             wanted: "watch the mapping",
             error,
@@ -117,13 +117,13 @@ impl Inner {
         Ok(inner)
     }
 
-    /// Where it is mapped.
+    /// The mapped addresses.
     #[cfg(not(feature = "model"))]
     pub(crate) fn place(&self) -> Range<usize> {
         self.base..self.base + self.len
     }
 
-    /// The file; its readahead state is that of what the program asks for, not of what it touches.
+    /// The file. Its readahead state is that of explicit reads, not of faults.
     pub(crate) fn file(&self) -> &MappedFile {
         &self.streams.first().file
     }
@@ -144,7 +144,7 @@ impl Inner {
             .unwrap_or(Pattern::Normal)
     }
 
-    /// Serves touches until the kernel is told to stop.
+    /// Serves page faults until the kernel object is stopped.
     pub(crate) fn handle(self: &Arc<Self>) {
         let mut touches: Vec<Touch> = Vec::new();
         while self.kernel.touches(&mut touches) {
@@ -155,36 +155,36 @@ impl Inner {
         }
     }
 
-    /// Sees to it that the thread that has touched goes on, with the page or with a signal.
+    /// Serves a page fault: the faulting thread continues with the page or gets a signal.
     fn serve(self: &Arc<Self>, touch: &Touch) {
         let offset = self.start + (touch.address - self.base) as u64;
         let stream = self.streams.of(touch.thread);
         let around = self.around(offset, self.unread(&stream, offset));
-        if let Some(end) = self.map_if_there(&stream, offset, around.clone()) {
+        if let Some(end) = self.map_if_cached(&stream, offset, around.clone()) {
             self.map_ahead(&stream, offset, end);
             return;
         }
         let inner = Arc::clone(self);
         task::spawn(async move {
-            // An error is noted, and fatal for the page: who sleeps wakes to a SIGBUS.
+            // An error is recorded and poisons the page: the sleeping thread wakes to a SIGBUS.
             if let Ok(end) = inner.fetch(&stream.file, offset, around).await {
                 inner.map_ahead(&stream, offset, end);
             }
         });
     }
 
-    /// Touches what comes next on behalf of a thread that touches in order, as far as it is there, so that it need not sleep
-    /// and be woken for each few pages. The policy sees these touches in place of the thread's own.
+    /// Maps the cached pages ahead of a sequential thread, so that it does not sleep and wake every
+    /// few pages. The policy sees these accesses instead of the thread's own.
     fn map_ahead(&self, stream: &Stream, offset: u64, from: u64) {
         if self.around == 0 || self.pattern() == Pattern::Random {
             return;
         }
         let Some(ahead) = stream.touched(offset, from, self.around) else { return };
         let (mut at, end) = (from, from.saturating_add(ahead).min(self.start + self.len as u64));
-        // Whoever sleeps comes first.
+        // Sleeping threads take priority.
         while at < end && !self.kernel.has_touches() {
             let bytes = at..at.saturating_add(self.around).min(end);
-            match self.map_if_there(stream, at, Around { bytes, unread_bytes: u64::MAX }) {
+            match self.map_if_cached(stream, at, Around { bytes, unread_bytes: u64::MAX }) {
                 Some(mapped) => at = mapped,
                 None => break,
             }
@@ -192,9 +192,9 @@ impl Inner {
         stream.mapped_ahead(at);
     }
 
-    /// If the page of `offset` is there, and not mapped so far as the cache knows, maps it and what of `around` is there, and
-    /// returns where that ends.
-    fn map_if_there(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
+    /// If the page of `offset` is cached but not mapped as far as the cache knows, maps it and the
+    /// cached pages of `around`. Returns the end of the mapped range.
+    fn map_if_cached(&self, stream: &Stream, offset: u64, around: Around) -> Option<u64> {
         let page = offset / stream.file.page_bytes() * stream.file.page_bytes();
         if self.failed().pages.contains_key(&page) {
             return None;
@@ -208,15 +208,15 @@ impl Inner {
         is_there.then_some(end)
     }
 
-    /// What may be mapped with the page of `offset`, and how much of it that nobody has used.
+    /// The range that may be mapped with the page of `offset`, and its maximum of unread readahead.
     pub(crate) fn around(&self, offset: u64, unread_bytes: u64) -> Around {
         let from = offset.saturating_sub(self.around).max(self.start);
         let to = offset.saturating_add(self.around).min(self.start + self.len as u64);
         Around { bytes: from..to, unread_bytes }
     }
 
-    /// How much of what was read ahead is mapped behind a touch at `offset`: as a program says that it touches, or as much as it has
-    /// touched in order.
+    /// How many unread readahead bytes to map after a fault at `offset`: as advised, or as many as
+    /// the thread has accessed sequentially.
     fn unread(&self, stream: &Stream, offset: u64) -> u64 {
         match self.pattern() {
             Pattern::Sequential => u64::MAX,
@@ -224,7 +224,8 @@ impl Inner {
         }
     }
 
-    /// Has the page of `offset` mapped, and what lies around it; the end of what was mapped.
+    /// Fetches and maps the page of `offset` and cached pages around it; returns the end of the
+    /// mapped range.
     pub(crate) async fn fetch(&self, stream: &MappedFile, offset: u64, around: Around) -> Result<u64> {
         let page = offset / stream.page_bytes() * stream.page_bytes();
         if let Some(cause) = self.failed().pages.get(&page) {
@@ -247,7 +248,8 @@ impl Inner {
         }
     }
 
-    /// Maps bytes of the file that are in its memory; how many, from the first on.
+    /// Maps bytes of the file that are in its memory. Returns how many, from the start of the
+    /// range.
     fn map(&self, bytes: Range<u64>) -> u64 {
         let Some(range) = self.addresses(&bytes) else { return 0 };
         let (alive, mut at) = (self.alive(), range.start);
@@ -255,23 +257,24 @@ impl Inner {
             return 0;
         }
         let page = self.file().page_bytes() as usize;
-        // Counted before it is done: who touches goes on as soon as a page is there, and may look at the counters.
+        // Counted before the call: the faulting thread continues as soon as a page is mapped and
+        // may read the counters.
         let pages = ((range.end - range.start) / page) as u64;
         self.counters.pages_mapped.fetch_add(pages, Ordering::Relaxed);
         let mut step = range.end - range.start;
         while at < range.end {
             let to = at.saturating_add(step).min(range.end);
-            // SAFETY: our own mapping, registered; the cache says that these pages are up to date.
+            // SAFETY: our own mapping, registered; the cache has these pages up to date.
             match unsafe { self.kernel.map(at..to) } {
                 Ok(()) => at = to,
                 Err(Partial { done, error: Errno::AGAIN }) => at += done,
-                // Another touch of it was faster, or it has a copy of the program's own.
+                // Another fault was faster, or the program has a private copy.
                 Err(Partial { done, error: Errno::EXIST }) => {
                     at += done;
                     self.kernel.wake(at..at + crate::uffd::SYSTEM_PAGE);
                     at += crate::uffd::SYSTEM_PAGE;
                 }
-                // The program has unmapped a part of it: what is left is found page by page.
+                // The program has unmapped part of the range: map the rest page by page.
                 Err(Partial { done, error: Errno::NOENT }) if step > crate::uffd::SYSTEM_PAGE => {
                     at += done;
                     step = crate::uffd::SYSTEM_PAGE;
@@ -280,7 +283,7 @@ impl Inner {
                     self.kernel.wake(at..to);
                     at = to;
                 }
-                // Who waits there touches again, and is served again.
+                // The waiting thread faults again and is served again.
                 Err(Partial { done, .. }) => {
                     at += done;
                     self.kernel.wake(at..range.end);
@@ -293,7 +296,7 @@ impl Inner {
         whole as u64
     }
 
-    /// Notes why a page cannot be had, says so once, and makes it fatal to touch.
+    /// Records why a page could not be fetched, reports it once, and poisons the page.
     fn fail(&self, page: u64, error: &bowwave_engine::Error) {
         let first = self.failed().pages.insert(page, error.to_string()).is_none();
         if first {
@@ -307,19 +310,19 @@ impl Inner {
         let Some(range) = self.addresses(&bytes) else { return };
         let alive = self.alive();
         if *alive {
-            // SAFETY: our own mapping, registered. A page that is there meanwhile stays as it is.
+            // SAFETY: our own mapping, registered. A page mapped meanwhile stays.
             let poisoned = unsafe { self.kernel.poison(range.clone()) };
             self.counters.pages_poisoned.fetch_add(u64::from(poisoned.is_ok()), Ordering::Relaxed);
             self.kernel.wake(range);
         }
     }
 
-    /// Why pages could not be had, by their offset in the file.
+    /// Causes of failed fetches, by offset in the file.
     pub(crate) fn failures(&self) -> Vec<(u64, String)> {
         self.failed().pages.iter().map(|(&page, cause)| (page, cause.clone())).collect()
     }
 
-    /// Where bytes of the file are mapped, those that are.
+    /// The addresses of the mapped part of a range of the file.
     fn addresses(&self, bytes: &Range<u64>) -> Option<Range<usize>> {
         let start = bytes.start.max(self.start);
         let end = bytes.end.min(self.start + self.len as u64);
@@ -327,11 +330,11 @@ impl Inner {
             .then(|| self.base + (start - self.start) as usize..self.base + (end - self.start) as usize)
     }
 
-    /// Takes the mapping away. Nobody touches it any more.
+    /// Unmaps. The region is no longer accessed.
     pub(crate) fn end(&self) {
         let mut alive = self.alive();
         if std::mem::replace(&mut *alive, false) {
-            // SAFETY: our own mapping, whose owner lets go of it.
+            // SAFETY: our own mapping, released by its owner.
             unsafe { self.kernel.end(self.base..self.base + self.len) }
         }
     }
@@ -347,7 +350,8 @@ impl Inner {
 
 impl Mapping for Inner {
     fn unmap(&self, bytes: Range<u64>) {
-        // This would take a program's own copies, too: they stay, and the others go with their memory.
+        // This would drop the program's private copies too. They stay; other pages go with their
+        // memory.
         if self.protection == Protection::CopyOnWrite {
             return;
         }
@@ -369,7 +373,7 @@ impl crate::signals::Serves for Inner {
         let offset = self.start + (address - self.base) as u64;
         let stream = self.streams.of(this_thread());
         let around = self.around(offset, self.unread(&stream, offset));
-        let mapped = self.map_if_there(&stream, offset, around.clone());
+        let mapped = self.map_if_cached(&stream, offset, around.clone());
         let mapped = mapped.map_or_else(|| task::wait_for(self.fetch(&stream.file, offset, around)), Ok);
         let Ok(end) = mapped else { return false };
         self.map_ahead(&stream, offset, end);
@@ -377,9 +381,9 @@ impl crate::signals::Serves for Inner {
     }
 }
 
-/// As messages number it.
+/// The thread ID as in userfaultfd messages.
 #[cfg(not(feature = "model"))]
 fn this_thread() -> u32 {
-    // SAFETY: takes nothing and changes nothing.
+    // SAFETY: no arguments, no effects.
     unsafe { libc::gettid() }.unsigned_abs()
 }

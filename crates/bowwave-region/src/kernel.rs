@@ -1,4 +1,4 @@
-//! What the kernel does for a mapped file: tells of touches until it is told to stop, maps and unmaps.
+//! Kernel interface of a mapped file: reports page faults until it is stopped; maps and unmaps.
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::io;
@@ -11,7 +11,7 @@ use rustix::mm::{Advice, madvise, munmap};
 
 use crate::uffd::{Modes, Partial, Touch, Uffd};
 
-/// A userfaultfd with a bell that ends it.
+/// A userfaultfd with an eventfd that stops its readers.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     uffd: Uffd,
@@ -20,25 +20,25 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// # Errors
-    /// If the system gives no more descriptors.
+    /// If no more descriptors are available.
     pub(crate) fn new(uffd: Uffd) -> io::Result<Self> {
         Ok(Self { uffd, stop: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
-    /// From now on touches of missing pages of `range` are told.
+    /// Reports page faults of missing pages in `range` from now on.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The kernel's error.
     ///
     /// # Safety
     /// As of [`Uffd::register`].
     pub(crate) unsafe fn watch(&self, range: Range<usize>) -> io::Result<()> {
         let modes = Modes { missing: true, minor: true, protected: false };
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.uffd.register(range, modes) }
     }
 
-    /// Waits for touches; `false` if there is nothing to wait for any more.
+    /// Waits for page faults; `false` once stopped.
     pub(crate) fn touches(&self, touches: &mut Vec<Touch>) -> bool {
         let mut ready = [
             PollFd::from_borrowed_fd(self.uffd.as_fd(), PollFlags::IN),
@@ -55,18 +55,18 @@ impl Kernel {
         true
     }
 
-    /// Whether somebody has touched and nobody has taken that.
+    /// Whether a page fault is waiting to be read.
     pub(crate) fn has_touches(&self) -> bool {
         let mut ready = [PollFd::from_borrowed_fd(self.uffd.as_fd(), PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut ready, Some(&now)), Ok(1..))
     }
 
-    /// Ends the waiting of all who wait for touches.
+    /// Stops all readers.
     pub(crate) fn stop(&self) {
-        // Wakes all of them: nobody reads it back to zero.
-        let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        debug_assert!(told.is_ok(), "{told:?}");
+        // Wakes all readers: the eventfd is never read back to zero.
+        let written = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        debug_assert!(written.is_ok(), "{written:?}");
     }
 
     /// # Errors
@@ -75,7 +75,7 @@ impl Kernel {
     /// # Safety
     /// As of [`Uffd::map`].
     pub(crate) unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.uffd.map(range) }
     }
 
@@ -85,36 +85,37 @@ impl Kernel {
     /// # Safety
     /// As of [`Uffd::poison`].
     pub(crate) unsafe fn poison(&self, range: Range<usize>) -> Result<(), Partial> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.uffd.poison(range) }
     }
 
-    /// Wakes who sleeps on whole pages of a mapping of the caller's.
+    /// Wakes threads that sleep on whole pages of the caller's mapping.
     pub(crate) fn wake(&self, range: Range<usize>) {
-        // It cannot fail then.
+        // Cannot fail for whole pages of a mapping.
         let woken = self.uffd.wake(range);
         debug_assert!(woken.is_ok(), "{woken:?}");
     }
 
-    /// Has the next touches of `range` told again.
+    /// Unmaps `range`, so that accesses fault again.
     ///
     /// # Safety
-    /// The range lies in a shared mapping of the caller's: what it shows comes back at the next touch.
+    /// The range lies in a shared mapping of the caller: its content returns at the next access.
     pub(crate) unsafe fn unmap(&self, range: Range<usize>) {
-        // SAFETY: as the caller promises. If it fails, touches are merely not seen.
+        // SAFETY: guaranteed by the caller. If it fails, accesses are merely not seen.
         let _touches_unseen =
             unsafe { madvise(range.start as *mut _, range.end - range.start, Advice::LinuxDontNeed) };
     }
 
-    /// Takes a mapping away.
+    /// Removes a mapping.
     ///
     /// # Safety
-    /// The range is a mapping of the caller's, who lets go of it.
+    /// The range is a mapping of the caller, released by this call.
     pub(crate) unsafe fn end(&self, range: Range<usize>) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let unmapped = unsafe { munmap(range.start as *mut _, range.end - range.start) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
-        // Who still sleeps there finds nothing mapped, which is better than to find out when the store answers.
+        // Threads that still sleep there fault on unmapped memory now, instead of when the store
+        // responds.
         self.wake(range);
     }
 }

@@ -1,6 +1,6 @@
-//! The kernel in the model: pages come and go in the real page table, but touches are calls, and who sleeps, sleeps where
-//! the model checker sees it.
-#![allow(unsafe_code, reason = "maps and unmaps memory, and looks at it")]
+//! The kernel in the model. Pages are mapped in the real page table, but accesses are calls, and
+//! threads sleep where the model checker sees it.
+#![allow(unsafe_code, reason = "maps, unmaps and reads memory")]
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::inner::Inner;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::uffd::{Modes, Partial, SYSTEM_PAGE, Touch, Uffd};
 
-/// As in `kernel.rs`, with the same promises to be kept.
+/// As in `kernel.rs`, with the same safety requirements.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     uffd: Uffd,
@@ -25,19 +25,19 @@ pub(crate) struct Kernel {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of touches that nobody has taken so far.
-    told: Vec<Touch>,
-    /// Threads that sleep, and the pages they have touched.
+    /// Faults that have not been read.
+    faults: Vec<Touch>,
+    /// Sleeping threads and the pages they have accessed.
     sleepers: Vec<(u32, usize)>,
     stopped: bool,
-    /// The mapping is gone.
+    /// Whether the mapping was removed.
     ended: bool,
 }
 
-/// What a touch comes to.
+/// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// The byte that is there.
+    /// The byte read.
     Byte(u8),
     /// A `SIGBUS`: the page is poisoned.
     Poisoned,
@@ -45,7 +45,7 @@ pub enum Touched {
     Gone,
 }
 
-/// Who touches a region.
+/// Accesses a region from model threads.
 #[derive(Clone, Debug)]
 pub struct Toucher {
     inner: Arc<Inner>,
@@ -56,7 +56,7 @@ impl Toucher {
         Self { inner: Arc::clone(inner) }
     }
 
-    /// Thread number `thread` touches the byte at `offset` of the region.
+    /// Thread number `thread` accesses the byte at `offset` of the region.
     #[must_use]
     pub fn touch(&self, thread: u32, offset: u64) -> Touched {
         self.inner.kernel.touch(thread, self.inner.base + offset as usize)
@@ -75,11 +75,11 @@ impl Kernel {
 
     pub(crate) unsafe fn watch(&self, range: Range<usize>) -> io::Result<()> {
         let modes = Modes { missing: true, minor: true, protected: false };
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.uffd.register(range, modes) }
     }
 
-    /// A thread touches a byte.
+    /// A thread accesses a byte.
     fn touch(&self, thread: u32, address: usize) -> Touched {
         let page = address & !(SYSTEM_PAGE - 1);
         let mut state = self.lock();
@@ -88,7 +88,8 @@ impl Kernel {
                 return Touched::Gone;
             }
             match self.entry(address) {
-                // SAFETY: the page is there, and nobody comes between this look and that.
+                // SAFETY: the page is present, and the model switches no thread between the check
+                // and the read.
                 PageEntry::Present => {
                     return Touched::Byte(unsafe { ptr::read_volatile(address as *const u8) });
                 }
@@ -96,7 +97,7 @@ impl Kernel {
                 PageEntry::Missing => {}
             }
             let modes = Modes { missing: true, minor: false, protected: false };
-            state.told.push(Touch { address: page, write: false, modes, thread });
+            state.faults.push(Touch { address: page, write: false, modes, thread });
             state.sleepers.push((thread, page));
             self.changed.notify_all();
             while state.sleepers.iter().any(|sleeper| sleeper.0 == thread) {
@@ -107,15 +108,15 @@ impl Kernel {
 
     pub(crate) fn touches(&self, touches: &mut Vec<Touch>) -> bool {
         let mut state = self.lock();
-        while state.told.is_empty() && !state.stopped {
+        while state.faults.is_empty() && !state.stopped {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        touches.append(&mut state.told);
+        touches.append(&mut state.faults);
         !state.stopped
     }
 
     pub(crate) fn has_touches(&self) -> bool {
-        !self.lock().told.is_empty()
+        !self.lock().faults.is_empty()
     }
 
     pub(crate) fn stop(&self) {
@@ -124,13 +125,13 @@ impl Kernel {
     }
 
     pub(crate) unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let mapped = unsafe { self.uffd.map(range.clone()) };
         self.wake_done(range, mapped)
     }
 
     pub(crate) unsafe fn poison(&self, range: Range<usize>) -> Result<(), Partial> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let poisoned = unsafe { self.uffd.poison(range.clone()) };
         self.wake_done(range, poisoned)
     }
@@ -141,7 +142,7 @@ impl Kernel {
     }
 
     pub(crate) unsafe fn unmap(&self, range: Range<usize>) {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { madvise(range.start as *mut _, range.len(), Advice::LinuxDontNeed) }
             .expect("a mapping of ours");
     }
@@ -149,27 +150,28 @@ impl Kernel {
     pub(crate) unsafe fn end(&self, range: Range<usize>) {
         {
             let mut state = self.lock();
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             unsafe { munmap(range.start as *mut _, range.len()) }.expect("a mapping of ours");
             state.ended = true;
         }
         self.wake(range);
     }
 
-    /// As the kernel does: who sleeps on what was done is woken, and nobody else.
+    /// As in the kernel: wakes threads that sleep on the completed range, and no others.
     fn wake_done(&self, range: Range<usize>, outcome: Result<(), Partial>) -> Result<(), Partial> {
         let done = outcome.as_ref().map_or_else(|partial| partial.done, |()| range.end - range.start);
         self.wake(range.start..range.start + done);
         outcome
     }
 
-    /// What the page table has.
+    /// The page table entry.
     fn entry(&self, address: usize) -> PageEntry {
         let mut entry = [0; 8];
         self.pagemap
             .read_exact_at(&mut entry, (address / SYSTEM_PAGE * size_of::<u64>()) as u64)
             .expect("a page table can be read by its own process");
-        // Documentation/admin-guide/mm/pagemap.rst: bit 63 is "present", bit 62 "swapped", which is what markers count as.
+        // Documentation/admin-guide/mm/pagemap.rst: bit 63 is "present"; bit 62 is "swapped", which
+        // covers markers.
         match u64::from_ne_bytes(entry) >> 62 {
             0 => PageEntry::Missing,
             1 => PageEntry::Poisoned,

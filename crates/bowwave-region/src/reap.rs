@@ -1,8 +1,9 @@
-//! References whose last one no signal handler drops.
+//! References whose last one is never dropped by a signal handler.
 //!
-//! A handler, or work that runs in one, may hold a reference to a region while its owner lets go of it. To drop the last one
-//! unmaps memory, takes locks and closes files, which a handler must not do. So an [`Owner`] keeps its reference until it is the
-//! only one: usually at once, else in a thread that ends when nothing is left to wait for.
+//! A handler, or work that runs in one, may hold a reference to a region while its owner drops it.
+//! To drop the last one unmaps memory, takes locks and closes files, which a handler must not do.
+//! So an [`Owner`] keeps its reference until it is the only one. Usually it already is; otherwise a
+//! thread drops it later and ends when nothing is left to drop.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A reference that is the last one.
+/// An owning reference, dropped last.
 pub(crate) struct Owner<T: Send + Sync + 'static>(Option<Arc<T>>);
 
 impl<T: Send + Sync> Owner<T> {
@@ -36,21 +37,21 @@ impl<T: Send + Sync + fmt::Debug> fmt::Debug for Owner<T> {
 impl<T: Send + Sync> Drop for Owner<T> {
     fn drop(&mut self) {
         let Some(shared) = self.0.take().and_then(try_drop) else { return };
-        // In the model there are no signals, and no clock to wait by.
+        // The model has neither signals nor a clock.
         if !cfg!(feature = "model") {
             later(Box::new(Some(shared)));
         }
     }
 }
 
-/// Drops what is referred to, unless there are other references.
+/// Drops the value, unless there are other references.
 fn try_drop<T>(owned: Arc<T>) -> Option<Arc<T>> {
     Arc::try_unwrap(owned).err()
 }
 
-/// A reference that waits to be the last one.
+/// A reference that waits to become the last one.
 trait Waiting: Send {
-    /// Tries to drop it; whether it is gone.
+    /// Tries to drop it; returns whether it was dropped.
     fn is_dropped(&mut self) -> bool;
 }
 
@@ -61,7 +62,7 @@ impl<T: Send + Sync> Waiting for Option<Arc<T>> {
     }
 }
 
-/// The references that wait, and whether there is a thread that looks after them.
+/// Waiting references, and whether the reaper thread runs.
 struct Reaper {
     waiting: Vec<Box<dyn Waiting>>,
     is_running: bool,
@@ -73,21 +74,21 @@ fn reaper() -> MutexGuard<'static, Reaper> {
     REAPER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops a reference when it is the last one.
+/// Drops a reference once it is the last one.
 fn later(waiting: Box<dyn Waiting>) {
     let mut state = reaper();
     state.waiting.push(waiting);
     if !state.is_running {
-        // Without a thread the reference waits for the next one to be added.
+        // If no thread can be started, the reference waits until the next one is added.
         state.is_running = thread::Builder::new().name("bowwave-reaper".to_owned()).spawn(reap).is_ok();
     }
 }
 
-/// Drops what waits, until nothing does.
+/// Drops waiting references until none is left.
 fn reap() {
     loop {
         let mut waiting = std::mem::take(&mut reaper().waiting);
-        // Without the lock: what is dropped may own others.
+        // Outside the lock: a dropped value may own others.
         waiting.retain_mut(|waiting| !waiting.is_dropped());
         let mut state = reaper();
         state.waiting.append(&mut waiting);
@@ -100,5 +101,5 @@ fn reap() {
     }
 }
 
-/// Time between two looks: a handler that serves a touch holds its reference for about as long as the store takes.
+/// Polling interval. A handler holds its reference for about as long as the store takes.
 const PAUSE: Duration = Duration::from_millis(5);

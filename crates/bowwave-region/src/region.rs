@@ -23,59 +23,67 @@ use crate::uffd::{Delivery, Scope, Uffd};
 
 /// A file of a store, or a part of it, as memory.
 ///
-/// Reading it fetches what is missing, with readahead by the engine's policy; pages go as the engine needs room and come
-/// again when they are touched. Bytes of two versions of the object never meet: after a change, what is not there cannot be
-/// had any more.
+/// An access fetches missing pages, with readahead by the engine's policy. Pages are evicted when
+/// the engine needs memory, and fetched again at the next access. Versions of the object never mix:
+/// after a change, missing pages can no longer be fetched.
 ///
-/// **A page that cannot be had** is never zeros: [`populate`](Self::populate) and [`read`](Self::read) return the error; a touch, after the
-/// store's retries, says why on standard error and ends in a `SIGBUS`. [`failures`](Self::failures) has them all.
+/// **A page that cannot be fetched** is never zeros: [`populate`](Self::populate) and
+/// [`read`](Self::read) return the error. An access, after the store's retries, prints the cause to
+/// standard error and raises `SIGBUS`. [`failures`](Self::failures) returns all causes.
 ///
-/// **System calls** that are handed this memory (`write`, `send`) work where the process may serve the kernel's touches: root, `CAP_SYS_PTRACE`,
-/// the sysctl `vm.unprivileged_userfaultfd`, or leave to open `/dev/userfaultfd`. Elsewhere they return `EFAULT` for pages that are not there: [`populate`](Self::populate) them
-/// first, or copy them with [`read`](Self::read); [`serves_system_calls`](Self::serves_system_calls) tells.
+/// **System calls** that get this memory (`write`, `send`) work if the process may serve the
+/// kernel's page faults: root, `CAP_SYS_PTRACE`, the sysctl `vm.unprivileged_userfaultfd`, or
+/// permission to open `/dev/userfaultfd`. Otherwise they return `EFAULT` for missing pages:
+/// [`populate`](Self::populate) the range first, or copy it with [`read`](Self::read).
+/// [`serves_system_calls`](Self::serves_system_calls) returns which case applies.
 ///
-/// **A child** after `fork` does not have the memory: a touch is a segmentation fault there.
+/// **A child** after `fork` does not have the memory: an access there is a segmentation fault.
 #[derive(Debug)]
 pub struct Region {
     inner: Owner<Inner>,
     handlers: Vec<JoinHandle<()>>,
-    /// Bytes of the file that it shows, less than whole pages.
+    /// Bytes of the file in the region, without padding to whole pages.
     len: usize,
     start: u64,
     scope: Scope,
 }
 
-/// Who may write to a region.
+/// Write access to a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// Nobody.
+    /// No writes.
     #[default]
     ReadOnly,
-    /// The program, to copies of its own: what it writes to stays in memory, beyond the engine's budget, and goes nowhere.
+    /// Writes go to private copies. They stay in memory beyond the engine's budget and are never
+    /// stored.
     CopyOnWrite,
 }
 
-/// How to map.
+/// Options of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapOptions {
-    /// Which bytes of the file; all of it by default. Must begin at a multiple of the engine's page size.
+    /// Range of the file; the whole file by default. Must start at a multiple of the engine's page
+    /// size.
     pub range: Option<Range<u64>>,
-    /// Who may write.
+    /// Write access.
     pub protection: Protection,
-    /// Threads that serve touches; by default one for each processor, four at most.
+    /// Handler threads for page faults; by default one per processor, at most four.
     pub handlers: Option<NonZeroUsize>,
-    /// Bytes mapped at once on either side of a touch, if they are there; behind it no more of what was read ahead and not used
-    /// than was touched in order before it, and 64 KiB.
+    /// Maximum cached bytes mapped on either side of a fault. Of unread readahead, a fault maps at
+    /// most as much as was accessed sequentially before it, plus 64 KiB.
     pub around_bytes: u64,
-    /// Threads whose touches are told apart, each with a readahead state of its own; past that, whoever has not touched for
-    /// longest starts anew. 1: all touches are one stream, as in a kernel. 256 by default.
+    /// Threads with a readahead state of their own. Beyond that, the least recently faulting thread
+    /// starts anew. 1: all faults are one stream, as in a kernel. 256 by default.
     pub streams: NonZeroUsize,
-    /// Whose touches are served; by default all if this process may.
+    /// Whose page faults are served; by default all, if the process may.
     pub scope: Option<Scope>,
-    /// How touches are told: by messages to threads that serve them, or by `SIGBUS` to the thread that has touched, which then
-    /// serves itself. That takes half of the time for a page that is there, and no threads; but system calls return `EFAULT` for
-    /// pages that are not there, a program must not handle, block or wait for that signal itself, nor touch the memory with a
-    /// lock in hand that its allocator or the store takes. Messages by default.
+    /// How page faults are reported: by messages to handler threads, or by `SIGBUS` to the faulting
+    /// thread, which serves itself.
+    ///
+    /// `SIGBUS` halves the time of a fault on a cached page and needs no threads. But system calls
+    /// return `EFAULT` for missing pages. A program must not handle, block or wait for that signal
+    /// itself. It must not access the memory while it holds a lock that the allocator or the store
+    /// takes. Messages by default.
     pub delivery: Delivery,
 }
 
@@ -93,19 +101,19 @@ impl Default for MapOptions {
     }
 }
 
-/// What has happened in a region so far.
+/// Counters of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionStats {
-    /// Touches of pages that were not mapped.
+    /// Page faults.
     pub faults: u64,
-    /// Pages mapped, of the engine's size.
+    /// Pages mapped, in engine pages.
     pub pages_mapped: u64,
-    /// Pages unmapped to see whether they are touched again.
+    /// Pages unmapped to detect further accesses.
     pub pages_unmapped: u64,
-    /// Pages that could not be had.
+    /// Pages that could not be fetched.
     pub pages_poisoned: u64,
-    /// What the cache did.
+    /// Counters of the cache.
     pub cache: Stats,
 }
 
@@ -113,20 +121,21 @@ impl Region {
     /// Maps a file.
     ///
     /// # Errors
-    /// As the store says; [`Error::Range`] for a range that is empty, begins within a page or ends beyond the file; [`Error::System`] where the
-    /// kernel has no userfaultfd, does not let this process use it, or gives no address space.
+    /// The store's error. [`Error::Range`] for a range that is empty, starts within a page or ends
+    /// beyond the file. [`Error::System`] if userfaultfd is missing or not permitted, or no address
+    /// space is left.
     pub fn map(store: &Store, path: &Path, options: &MapOptions) -> Result<Self> {
         Self::map_to(None, store, path, options)
     }
 
-    /// Maps a file to an address, in place of what is mapped there.
+    /// Maps a file to an address, in place of the existing mapping.
     ///
     /// # Errors
-    /// As [`map`](Self::map). What is mapped there then is unspecified.
+    /// As [`map`](Self::map). The mapping there is then unspecified.
     ///
     /// # Safety
-    /// `at` begins a page, and the addresses from there, as many as the range has bytes, rounded up to the engine's pages, are
-    /// the caller's to give away: nobody uses them but through the region, as long as it lives.
+    /// `at` is page-aligned. The caller yields the addresses from `at`, for the length of the range
+    /// rounded up to engine pages: they are used only through the region while it lives.
     #[allow(unsafe_code, reason = "replaces mappings")]
     pub unsafe fn map_at(at: usize, store: &Store, path: &Path, options: &MapOptions) -> Result<Self> {
         Self::map_to(Some(at), store, path, options)
@@ -182,68 +191,71 @@ impl Region {
         signals::watch(self.inner.place(), server)
     }
 
-    /// In the model there are no signals.
+    /// The model has no signals.
     #[cfg(feature = "model")]
     fn serve_in_threads(&mut self) -> Result<()> {
         self.start_handlers(None)
     }
 
-    /// Bytes of the file that it shows; never 0.
+    /// Length in bytes; never 0.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Identity of the object, as of the last agreement with the store.
+    /// Identity of the object, as last reported by the store.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.inner.file().file().identity()
     }
 
-    /// Address of the first byte. Valid, for reads, as long as the region lives.
+    /// Address of the first byte. Valid for reads while the region lives.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.inner.base as *const u8
     }
 
-    /// The bytes. Reading one that cannot be had ends in a `SIGBUS`.
+    /// The bytes. Reading a page that cannot be fetched raises `SIGBUS`.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped for reading as long as `self` lives; each byte is the same whenever it is read, since pages come back
-        // as they went or not at all, and nobody writes but through `as_mut_slice`.
+        // SAFETY: mapped for reading while `self` lives. Each byte is constant: pages return
+        // unchanged or not at all, and only `as_mut_slice` writes.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be changed; `None` unless the region is [`Protection::CopyOnWrite`].
+    /// The bytes, writable; `None` unless the region is [`Protection::CopyOnWrite`].
     #[must_use]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let writable = self.inner.is_writable();
-        // SAFETY: mapped for writing, as copies of this process's own; borrowed exclusively.
+        // SAFETY: mapped for writing, as private copies; borrowed exclusively.
         writable.then(|| unsafe { std::slice::from_raw_parts_mut(self.inner.base as *mut u8, self.len) })
     }
 
-    /// The region as threads of the model touch it, also when it is gone.
+    /// The region as accessed by model threads, also after it is dropped.
     #[cfg(feature = "model")]
     #[must_use]
     pub fn toucher(&self) -> crate::kernel::Toucher {
         crate::kernel::Toucher::new(&self.inner)
     }
 
-    /// Copies bytes from `offset` of the region as the file has them, whatever was written to the region. Needs no touch, so errors are returned.
+    /// Copies bytes of the file from `offset` of the region, ignoring writes to the region. Causes
+    /// no page fault, so errors are returned.
     ///
     /// # Errors
-    /// As the store says; [`Error::Range`] beyond the end.
+    /// The store's error; [`Error::Range`] beyond the end.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check_range(offset, buf.len() as u64)?;
         self.inner.file().file().read_at(self.start + offset, buf)?;
         Ok(())
     }
 
-    /// Fetches and maps `len` bytes from `offset`, so that touching them later is no fault, unless the engine needs the room before.
+    /// Fetches and maps `len` bytes from `offset`, so that later accesses do not fault unless the
+    /// engine evicts the pages before.
     ///
     /// # Errors
-    /// As the store says, for the first page that cannot be had; [`Error::Range`] beyond the end.
+    /// The store's error for the first page that cannot be fetched; [`Error::Range`] beyond the
+    /// end.
     pub fn populate(&self, offset: u64, len: u64) -> Result<()> {
         self.check_range(offset, len)?;
         let (mut at, end) = (self.start + offset, self.start + offset + len);
@@ -254,7 +266,8 @@ impl Region {
         Ok(())
     }
 
-    /// Says how `len` bytes from `offset` will be touched; 0 for `len` means to the end. `Normal`, `Sequential` and `Random` hold for the whole region.
+    /// Advises how `len` bytes from `offset` will be accessed; a `len` of 0 extends to the end.
+    /// `Normal`, `Sequential` and `Random` apply to the whole region.
     ///
     /// # Errors
     /// [`Error::Range`] beyond the end.
@@ -271,19 +284,19 @@ impl Region {
         Ok(())
     }
 
-    /// Whether system calls may be handed memory of the region that is not there yet.
+    /// Whether system calls may access missing pages of the region.
     #[must_use]
     pub fn serves_system_calls(&self) -> bool {
         self.scope == Scope::All
     }
 
-    /// Pages that could not be had: where they begin in the file, in bytes, and why.
+    /// Pages that could not be fetched: their offset in the file in bytes, and the cause.
     #[must_use]
     pub fn failures(&self) -> Vec<(u64, String)> {
         self.inner.failures()
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     #[must_use]
     pub fn stats(&self) -> RegionStats {
         let counters = &self.inner.counters;
@@ -311,14 +324,14 @@ impl Drop for Region {
         signals::forget(self.inner.base);
         self.inner.kernel.stop();
         for handler in self.handlers.drain(..) {
-            // One that panicked has said so.
+            // A handler's panic has printed its message.
             let _said = handler.join();
         }
         self.inner.end();
     }
 }
 
-/// More threads serve no faster: they only start what stores and their threads do.
+/// More threads do not help: handlers only start what stores and their threads do.
 const HANDLERS_MAX: usize = 4;
 
 fn check(range: &Range<u64>, size: u64, page: u64) -> Result<()> {
@@ -334,7 +347,8 @@ fn check(range: &Range<u64>, size: u64, page: u64) -> Result<()> {
     Err(Error::Range(format!("cannot map bytes {} to {}: {problem}", range.start, range.end)))
 }
 
-/// Serves all touches if this process may, else those of the program, unless it was said which. A signal goes to programs alone.
+/// Opens a userfaultfd for all page faults if permitted, otherwise for the program's, unless the
+/// scope is given. Signals report only the program's.
 fn open_uffd(options: &MapOptions) -> Result<(Uffd, Scope)> {
     let open = |scope| Uffd::open(scope, options.delivery).map(|uffd| (uffd, scope));
     match (options.scope, options.delivery) {
@@ -347,7 +361,7 @@ fn open_uffd(options: &MapOptions) -> Result<(Uffd, Scope)> {
     }
 }
 
-/// Says what may help where there is no userfaultfd to be had.
+/// Adds a remedy to a userfaultfd error.
 pub(crate) fn uffd_refused(error: io::Error) -> Error {
     Error::System { wanted: "use userfaultfd", hint: uffd_hint(&error), error }
 }
@@ -363,7 +377,7 @@ fn uffd_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// A region takes three descriptors.
+/// Each region uses three descriptors.
 const OUT_OF_DESCRIPTORS: &str = "map fewer regions at once, or raise the limit of open files (ulimit -n)";
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {

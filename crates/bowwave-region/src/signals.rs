@@ -1,16 +1,19 @@
-//! Touches that the kernel tells of by `SIGBUS`: the thread that has touched serves itself, and no other is woken.
+//! Page faults reported by `SIGBUS`: the faulting thread serves itself, and no other thread is
+//! woken.
 //!
 //! ```text
-//!   a touch ──► SIGBUS ──► whose the address is ──► Serves::serve_here ──► it goes on
-//!                │ nobody's, or the page cannot be had
-//!                └──► whoever handled the signal before
+//!   page fault ──► SIGBUS ──► server of the address ──► Serves::serve_here ──► thread continues
+//!                   │ no server, or the page cannot be fetched
+//!                   └──► previous handler of the signal
 //! ```
 //!
-//! The signal comes where the program reads the memory of a region, so what the handler takes (the engine's locks, the
-//! allocator) is free but if the program reads it with that in hand: an allocator whose own memory is a region, say.
+//! The signal arrives where the program reads the region. So the locks that the handler takes (the
+//! engine's, the allocator's) are free, unless the program reads while it holds one: for example,
+//! an allocator whose own memory is a region.
 //!
-//! Other signals are forwarded as the kernel would have delivered them: with the predecessor's mask, once if it has
-//! `SA_RESETHAND`, with system calls restarted if it has `SA_RESTART`. Only `SA_ONSTACK` has no effect.
+//! Other signals are forwarded as the kernel would have delivered them: with the previous handler's
+//! mask, once if it has `SA_RESETHAND`, with system calls restarted if it has `SA_RESTART`. Only
+//! `SA_ONSTACK` has no effect.
 #![allow(unsafe_code, reason = "handles a signal")]
 
 use std::collections::BTreeMap;
@@ -23,21 +26,22 @@ use std::sync::{Mutex, PoisonError, RwLock, Weak};
 
 use crate::error::{Error, Result};
 
-/// Who serves touches of some addresses.
+/// Serves page faults of a range of addresses.
 pub(crate) trait Serves: Send + Sync {
-    /// Serves a touch on the thread that has touched, to `write` if that is known; whether it may try again.
+    /// Serves a fault on the faulting thread; `write` if it is known to be a write. Returns whether
+    /// the access may be retried.
     fn serve_here(&self, address: usize, write: bool) -> bool;
 }
 
-/// Memory whose threads serve themselves, by its first address.
+/// Memory served by the faulting threads, by its first address.
 static REGIONS: RwLock<BTreeMap<usize, Watched>> = RwLock::new(BTreeMap::new());
 
-/// The action that signals are forwarded to; null before the handler is installed. What it points to is never freed, because
-/// a handler may be reading it.
+/// The action to which signals are forwarded; null before the handler is installed. The pointee is
+/// never freed, because a handler may be reading it.
 static PREDECESSOR: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// `SIG_DFL`.
-// SAFETY: zeros are a valid structure, of the default action.
+// SAFETY: all zeros are valid and mean the default action.
 static DEFAULT: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
 
 /// Whether the handler is installed.
@@ -45,11 +49,12 @@ static INSTALLED: Mutex<bool> = Mutex::new(false);
 
 struct Watched {
     end: usize,
-    /// What the handler upgrades it to is never the last reference: that one is an [`Owner`](crate::reap::Owner)'s.
+    /// Upgraded by the handler to a reference that is never the last one: an
+    /// [`Owner`](crate::reap::Owner) holds that.
     server: Weak<dyn Serves>,
 }
 
-/// From now on touches of the addresses are served by the threads that touch.
+/// Lets faulting threads serve the addresses from now on.
 ///
 /// # Errors
 /// If the system does not let this process handle the signal.
@@ -60,18 +65,18 @@ pub(crate) fn watch(addresses: Range<usize>, server: Weak<dyn Serves>) -> Result
     Ok(())
 }
 
-/// Touches of the memory that begins there are no longer served.
+/// Stops serving the memory that starts at this address.
 pub(crate) fn forget(start: usize) {
     REGIONS.write().unwrap_or_else(PoisonError::into_inner).remove(&start);
 }
 
-/// Installs the handler, once. Runs `installed` right after that; tests send a signal there.
+/// Installs the handler once, then runs `installed`, in which tests send a signal.
 fn install(installed: impl FnOnce()) -> io::Result<()> {
     let mut is_installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_installed {
         return Ok(());
     }
-    // Published first: a signal may come as soon as the handler is there.
+    // Published first: a signal may arrive as soon as the handler is installed.
     let expected = Box::into_raw(Box::new(exchange(None)?));
     PREDECESSOR.store(expected, Ordering::Release);
     // SAFETY: never freed.
@@ -83,32 +88,32 @@ fn install(installed: impl FnOnce()) -> io::Result<()> {
         }
     };
     installed();
-    // The action that the handler has in fact replaced: another thread may have changed it meanwhile. Unless a signal has used
-    // up the action that was published (`SA_RESETHAND`).
+    // Publish the action that was really replaced: another thread may have changed it meanwhile.
+    // Unless a signal has consumed the published action (`SA_RESETHAND`).
     let _used_up = PREDECESSOR.compare_exchange(expected, replaced, Ordering::AcqRel, Ordering::Relaxed);
     *is_installed = true;
     Ok(())
 }
 
-/// The action of the signal, which becomes `new` if there is one.
+/// Returns the signal's action, and sets it to `new` if given.
 fn exchange(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
     let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: null or a valid action; the kernel writes the other structure, all of whose bytes are valid besides.
+    // SAFETY: null or a valid action; the kernel writes the other structure, valid for any bytes.
     let done = unsafe { libc::sigaction(libc::SIGBUS, new, old.as_mut_ptr()) };
     // SAFETY: as above.
     if done == 0 { Ok(unsafe { old.assume_init() }) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The action that runs our handler in place of a predecessor.
+/// The action that runs our handler instead of a predecessor.
 fn handler(predecessor: &libc::sigaction) -> libc::sigaction {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
     let mut action = DEFAULT;
     action.sa_sigaction = handler as usize;
-    // On the thread's own stack: an alternate one is made for a few calls, not for an engine. A store may itself touch what
-    // another region shows.
+    // On the thread's own stack: an alternate stack may be too small for an engine. A store may
+    // itself access another region.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
-    // An ignored signal interrupts no system call.
+    // An ignored signal does not interrupt system calls.
     let restarts = predecessor.sa_flags & libc::SA_RESTART != 0 || predecessor.sa_sigaction == libc::SIG_IGN;
     if restarts {
         action.sa_flags |= libc::SA_RESTART;
@@ -117,32 +122,31 @@ fn handler(predecessor: &libc::sigaction) -> libc::sigaction {
 }
 
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: this thread's own; what the program was at may look at it next.
+    // SAFETY: this thread's own `errno`, which the interrupted code may read next.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let kept = unsafe { *errno };
-    // SAFETY: the kernel hands what the flags ask for.
+    // SAFETY: the kernel passes valid data because of SA_SIGINFO.
     let code = unsafe { (*info).si_code };
-    // Of a missing page; others are of broken or poisoned memory, or come from a process and have no address.
-    // SAFETY: as above.
+    // A missing page. Other codes mean broken or poisoned memory, or a signal from a process, which
+    // has no address. SAFETY: as above.
     let served = code == libc::BUS_ADRERR
         && serve(unsafe { (*info).si_addr() } as usize, unsafe { is_write(context) });
-    // SAFETY: as above. Before the predecessor runs, which may look at it or change it.
+    // SAFETY: as above. Restored before the previous handler runs, which may read or change it.
     unsafe { *errno = kept };
     if !served {
         forward(signal, info, context);
     }
 }
 
-/// Whether the touch was to write, where the processor tells.
+/// Whether the access was a write, if the processor reports it.
 ///
 /// # Safety
-/// What the kernel hands to a handler.
+/// `context` is the kernel's argument to a signal handler.
 unsafe fn is_write(context: *mut libc::c_void) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        // The page fault's error code; its second bit is set for writes.
-        // SAFETY: as the caller promises.
+        // Bit 1 of the page fault's error code is set for writes. SAFETY: guaranteed by the caller.
         unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -152,7 +156,7 @@ unsafe fn is_write(context: *mut libc::c_void) -> bool {
     }
 }
 
-/// Whether the touch is one of a region, and may be tried again.
+/// Whether the fault is a region's and the access may be retried.
 fn serve(address: usize, write: bool) -> bool {
     let server = {
         let regions = REGIONS.read().unwrap_or_else(PoisonError::into_inner);
@@ -162,17 +166,17 @@ fn serve(address: usize, write: bool) -> bool {
     server.is_some_and(|server| server.serve_here(address, write))
 }
 
-/// Delivers the signal to the predecessor.
+/// Delivers the signal to the previous handler.
 fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: never null once this handler is installed, and never freed.
     let predecessor = unsafe { &*take_predecessor() };
-    // SAFETY: the kernel hands what the flags ask for.
+    // SAFETY: the kernel passes valid data because of SA_SIGINFO.
     let of_a_touch = matches!(unsafe { (*info).si_code }, 1..=libc::BUS_MCEERR_AR);
     match predecessor.sa_sigaction {
         libc::SIG_IGN if !of_a_touch => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A touch is tried again, and ends the program, also where the signal is ignored; what was sent is sent again.
-            // SAFETY: the default action.
+            // A faulting access is retried and ends the program even if the signal is ignored. A
+            // sent signal is sent again. SAFETY: the default action.
             unsafe { libc::sigaction(signal, &raw const DEFAULT, ptr::null_mut()) };
             if !of_a_touch {
                 // SAFETY: takes a number.
@@ -183,7 +187,8 @@ fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     }
 }
 
-/// The predecessor, for one signal: one with `SA_RESETHAND` gives way to the default action, as in the kernel.
+/// The previous action for one signal. As in the kernel, SA_RESETHAND then resets it to the
+/// default.
 fn take_predecessor() -> *const libc::sigaction {
     loop {
         let known = PREDECESSOR.load(Ordering::Acquire);
@@ -199,7 +204,8 @@ fn take_predecessor() -> *const libc::sigaction {
     }
 }
 
-/// Calls a handler as the kernel does: with its mask, and the signal itself unless `SA_NODEFER`, blocked until it returns.
+/// Calls a handler like the kernel: its mask, and the signal itself without `SA_NODEFER`, are
+/// blocked until it returns.
 fn call(
     action: &libc::sigaction,
     signal: libc::c_int,
@@ -208,19 +214,19 @@ fn call(
 ) {
     let mut mask = action.sa_mask;
     if action.sa_flags & libc::SA_NODEFER == 0 {
-        // SAFETY: a set of our own.
+        // SAFETY: a local set.
         unsafe { libc::sigaddset(&raw mut mask, signal) };
     }
     let mut outer = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: reads one set and writes the other.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, outer.as_mut_ptr()) };
     if action.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: the flag says what it takes.
+        // SAFETY: SA_SIGINFO determines the handler's type.
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
             unsafe { transmute(action.sa_sigaction) };
         handler(signal, info, context);
     } else {
-        // SAFETY: without the flag it takes the signal alone.
+        // SAFETY: without SA_SIGINFO the handler takes only the signal.
         let handler: extern "C" fn(libc::c_int) = unsafe { transmute(action.sa_sigaction) };
         handler(signal);
     }
@@ -256,7 +262,7 @@ mod tests {
         .expect("a valid action");
     }
 
-    /// A server whose touch lasts until the test says so.
+    /// A server whose fault lasts until the test ends it.
     struct Slow {
         touched: mpsc::SyncSender<()>,
         go_on: Mutex<mpsc::Receiver<()>>,
@@ -283,7 +289,7 @@ mod tests {
         let (dropped, is_dropped) = mpsc::sync_channel(1);
         let owner = Owner::new(Arc::new(Slow { touched, go_on: Mutex::new(may_go_on), dropped }));
         let server: Weak<dyn Serves> = Arc::downgrade(&*owner) as _;
-        // No address of this process: nothing else is watched in it.
+        // Not an address of this process: nothing else is registered for it.
         REGIONS
             .write()
             .expect("no test panics with it")

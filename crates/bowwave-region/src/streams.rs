@@ -1,7 +1,8 @@
-//! Who touches a region: each thread is a stream of its own, with a readahead state of its own.
+//! Streams of page faults: each thread has a readahead state of its own.
 //!
-//! Threads that each work on a cluster of their own look like one that touches at random, if they are taken together. So every
-//! thread has a handle of the file, up to a bound; the one that has not come for longest gives way.
+//! Threads that each access their own cluster look like random access when taken together. So every
+//! thread has a handle of the file, up to a limit; beyond it, the least recently used handle is
+//! reused.
 
 use std::collections::HashMap;
 
@@ -9,19 +10,19 @@ use bowwave_engine::MappedFile;
 
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The handles that touches go through.
+/// The file handles of faulting threads.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    /// What the region itself fetches with, and every thread if there is to be one stream only.
+    /// The region's own handle. Also the handle of every thread if there is only one stream.
     first: Arc<Stream>,
-    most: usize,
+    streams_max: usize,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     by_thread: HashMap<u32, Known>,
-    /// Counts touches.
+    /// Number of faults.
     now: u64,
 }
 
@@ -31,25 +32,25 @@ struct Known {
     last_used: u64,
 }
 
-/// The touches of one thread.
+/// The page faults of one thread.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) file: MappedFile,
     run: Mutex<Run>,
 }
 
-/// Touches in order. Offsets in the file, in bytes.
+/// A sequential run. Offsets in the file, in bytes.
 #[derive(Debug, Default)]
 struct Run {
-    /// Where it began.
+    /// Start of the run.
     start: u64,
-    /// The end of what is mapped for it, where the next touch in order finds nothing.
+    /// End of the mapped range, where the next sequential access faults.
     end: u64,
-    /// How much was mapped ahead the last time.
+    /// Bytes mapped ahead last time.
     ahead: u64,
-    /// The last touch was where it ended.
+    /// Whether the last fault was at the end of the run.
     in_order: bool,
-    /// Somebody maps ahead.
+    /// Whether a thread is mapping ahead.
     busy: bool,
 }
 
@@ -58,20 +59,21 @@ impl Stream {
         Self { file, run: Mutex::default() }
     }
 
-    /// Bytes of what was read ahead that may be mapped behind a touch at `page` and count as used: as many as were touched in
-    /// order before it, and a few.
+    /// Unread readahead bytes that may be mapped after a fault at `page` and count as used: as many
+    /// as were accessed sequentially before, with a minimum.
     pub(crate) fn unread(&self, page: u64) -> u64 {
         let run = self.run();
         if page == run.end { (page - run.start).max(UNREAD_MIN) } else { UNREAD_MIN }
     }
 
-    /// A touch at `page` has had everything mapped up to `end`: how much more the caller is to map, from there on, and to tell of
-    /// ([`mapped_ahead`](Self::mapped_ahead)). Twice as much as the last time, if the touch was where that ended, and
-    /// `first` to begin with, which is not 0. Nothing before so much was touched in order that it is no cluster.
+    /// Records that the fault at `page` mapped everything up to `end`. Returns how many more bytes
+    /// the caller should map from `end` and report to [`mapped_ahead`](Self::mapped_ahead). That is
+    /// twice the last amount if the fault was at the run's end, and `first`, not 0, to begin with.
+    /// None before the run is longer than a cluster.
     pub(crate) fn touched(&self, page: u64, end: u64, first: u64) -> Option<u64> {
         let mut run = self.run();
         if run.busy {
-            // In order or not, whoever is at it will see.
+            // The thread that is mapping ahead will notice, sequential or not.
             return None;
         }
         run.follow(page, end);
@@ -81,7 +83,7 @@ impl Stream {
         goes_on.then_some(run.ahead)
     }
 
-    /// So far it went.
+    /// Records the end of the range mapped ahead.
     pub(crate) fn mapped_ahead(&self, end: u64) {
         let mut run = self.run();
         run.end = end;
@@ -103,26 +105,26 @@ impl Run {
     }
 }
 
-/// Most bytes that are mapped before a thread touches them: far more than it touches while its next fault is told, and few
-/// enough that they are not long in the way if it never does.
+/// Maximum bytes mapped before a thread accesses them. Far more than it accesses until its next
+/// fault is served; small enough not to occupy memory for long if it never does.
 const AHEAD_MAX: u64 = 4 << 20;
-/// Who has touched so much in order will go on, as far as anybody can tell.
+/// A longer sequential run is expected to continue; a shorter one may be a cluster. In bytes.
 const CLUSTER_MAX: u64 = 1 << 20;
-/// Least bytes that are mapped behind a touch, if they are there.
+/// Minimum cached bytes mapped after a fault.
 const UNREAD_MIN: u64 = 64 << 10;
 
 impl Streams {
-    pub(crate) fn new(first: MappedFile, most: usize) -> Self {
-        Self { first: Arc::new(Stream::new(first)), most, table: Mutex::default() }
+    pub(crate) fn new(first: MappedFile, streams_max: usize) -> Self {
+        Self { first: Arc::new(Stream::new(first)), streams_max, table: Mutex::default() }
     }
 
     pub(crate) fn first(&self) -> &Arc<Stream> {
         &self.first
     }
 
-    /// The handle of a thread; a new one if it has none (any more).
+    /// The handle of a thread; a new one if it has none or lost it.
     pub(crate) fn of(&self, thread: u32) -> Arc<Stream> {
-        if self.most <= 1 {
+        if self.streams_max <= 1 {
             return Arc::clone(&self.first);
         }
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,16 +134,16 @@ impl Streams {
             known.last_used = now;
             return Arc::clone(&known.stream);
         }
-        let gone = if table.by_thread.len() < self.most { None } else { table.remove_oldest() };
+        let removed = if table.by_thread.len() < self.streams_max { None } else { table.remove_oldest() };
         let stream = Arc::new(Stream::new(self.first.file.another()));
         table.by_thread.insert(thread, Known { stream: Arc::clone(&stream), last_used: now });
         drop(table);
-        // Closes the handle, unless a touch still goes through it.
-        drop(gone);
+        // Closes the handle, unless a fault still uses it.
+        drop(removed);
         stream
     }
 
-    /// How many there are, beside the first.
+    /// Number of handles besides the first.
     #[cfg(test)]
     fn count(&self) -> usize {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).by_thread.len()
@@ -161,16 +163,16 @@ mod tests {
 
     use super::*;
 
-    fn streams(most: usize) -> (Engine, Streams) {
+    fn streams(streams_max: usize) -> (Engine, Streams) {
         let options = Options { cache_bytes: Some(8 << 20), ..Options::default() };
         let engine = Engine::new(options).expect("a small cache");
         let store = engine.store("pattern:/1MiB").expect("a pattern");
         let file = store.open_mapped("".as_ref()).expect("it is there");
-        (engine, Streams::new(file, most))
+        (engine, Streams::new(file, streams_max))
     }
 
     #[test]
-    fn threads_keep_their_streams_and_the_idlest_gives_way() {
+    fn threads_keep_their_streams_and_the_least_recent_is_replaced() {
         let (_engine, streams) = streams(3);
         let [a, b, _] = [1, 2, 3].map(|thread| streams.of(thread));
         assert!(!Arc::ptr_eq(&a, &b) && Arc::ptr_eq(&a, &streams.of(1)));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn more_and_more_is_mapped_ahead_of_touches_in_order_and_nothing_of_others() {
+    fn mapping_ahead_grows_for_sequential_faults_only() {
         const MIB: u64 = 1 << 20;
         let (_engine, streams) = streams(1);
         let stream = streams.first();
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_that_nobody_has_used_is_mapped_behind_a_touch_than_was_touched_before_it() {
+    fn unread_readahead_mapped_after_a_fault_is_limited_by_the_run() {
         let (_engine, streams) = streams(1);
         let stream = streams.first();
         assert_eq!(stream.unread(5 << 20), UNREAD_MIN);
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stream_is_everybodys() {
+    fn one_stream_is_shared_by_all_threads() {
         let (_engine, streams) = streams(1);
         assert!(Arc::ptr_eq(&streams.of(1), &streams.of(2)));
         assert_eq!(streams.count(), 0);

@@ -1,5 +1,5 @@
-//! What threads meet at: the standard library's, or in a model checker (ADR 22) doubles whose every step is a point at which
-//! another thread may come first.
+//! Synchronisation primitives: the standard library's, or doubles for a model checker (ADR 22), in
+//! which each operation is a possible thread switch.
 
 #[cfg(not(feature = "model"))]
 pub(crate) use std::{sync::atomic, sync::*, thread};

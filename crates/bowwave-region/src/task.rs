@@ -1,4 +1,4 @@
-//! A future that runs where it is woken: the end of a fault costs no thread a switch.
+//! Futures that are polled on the waking thread: completing a fault needs no thread switch.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -8,15 +8,16 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A future, polled by whoever wakes it.
+/// A future, polled by the thread that wakes it.
 struct Task {
-    /// Times that it was woken and not polled since, the one included that polls it now; more than 0 for ever once it has ended.
+    /// Wake-ups since the last poll, including the one whose thread polls now; stays above 0 after
+    /// the end.
     wakes: AtomicUsize,
-    /// Nobody waits for this: only who found `wakes` at 0 takes it.
+    /// Never contended: only the thread that finds `wakes` at 0 locks it.
     work: Mutex<Option<Work>>,
 }
 
-/// Polls `work` now, and then whenever it is woken, on the thread that wakes it.
+/// Polls `work` now, and after each wake-up on the waking thread.
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     Arc::new(Task { wakes: AtomicUsize::new(0), work: Mutex::new(Some(Box::pin(work))) }).wake();
 }
@@ -24,7 +25,8 @@ pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
-            // Whoever polls it sees this, and polls it again: another thread, or this one further up.
+            // The polling thread sees this and polls again: another thread, or an outer frame of
+            // this one.
             return;
         }
         let waker = Waker::from(Arc::clone(&self));
@@ -45,58 +47,59 @@ impl Wake for Task {
     }
 }
 
-/// Runs a future to its end on this thread.
+/// Runs a future to completion on this thread.
 pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(Arc::clone(&bell));
+    let wakeup = Arc::new(Wakeup::default());
+    let waker = Waker::from(Arc::clone(&wakeup));
     let mut work = std::pin::pin!(work);
     loop {
         if let Poll::Ready(value) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        bell.wait();
+        wakeup.wait();
     }
 }
 
-/// What a thread waits for. Not `park`: within a signal that would take what the thread itself was to be woken by.
+/// A wake-up for one thread. Not `park`: inside a signal handler that would consume the interrupted
+/// code's own token.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: Mutex<bool>,
-    rings: Condvar,
+pub(crate) struct Wakeup {
+    notified: Mutex<bool>,
+    changed: Condvar,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
-        *self.rung() = true;
-        self.rings.notify_one();
+impl Wakeup {
+    pub(crate) fn notify(&self) {
+        *self.notified() = true;
+        self.changed.notify_one();
     }
 
-    /// Until it has been rung since the last time.
+    /// Waits until it is notified.
     fn wait(&self) {
-        let mut rung = self.rung();
-        while !*rung {
-            rung = self.rings.wait(rung).unwrap_or_else(PoisonError::into_inner);
+        let mut notified = self.notified();
+        while !*notified {
+            notified = self.changed.wait(notified).unwrap_or_else(PoisonError::into_inner);
         }
-        *rung = false;
+        *notified = false;
     }
 
-    /// The same, for no longer than that; whether it was rung.
+    /// As `wait`, with a timeout. Returns whether it was notified.
     pub(crate) fn wait_for(&self, time: std::time::Duration) -> bool {
-        let mut rung = self.rung();
-        if !*rung {
-            (rung, _) = self.rings.wait_timeout(rung, time).unwrap_or_else(PoisonError::into_inner);
+        let mut notified = self.notified();
+        if !*notified {
+            (notified, _) = self.changed.wait_timeout(notified, time).unwrap_or_else(PoisonError::into_inner);
         }
-        std::mem::take(&mut *rung)
+        std::mem::take(&mut *notified)
     }
 
-    fn rung(&self) -> MutexGuard<'_, bool> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    fn notified(&self) -> MutexGuard<'_, bool> {
+        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Bell {
+impl Wake for Wakeup {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.notify();
     }
 }
 
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_wake_it_at_once_no_wake_is_lost_and_none_polls_beside_another() {
+    fn concurrent_wakes_are_not_lost_and_polls_do_not_overlap() {
         for _ in 0..200 {
             let (woken, inside) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
             let (slot, ended) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));

@@ -1,8 +1,8 @@
 //! userfaultfd: the system call, its ioctls and its messages, as of Linux 6.8.
 //!
-//! A layer of our own: the headers of stable distributions, and the crates made from them, lack `MOVE`, `POISON` and
-//! asynchronous write protection. Facts are from the kernel's `Documentation/admin-guide/mm/userfaultfd.rst` and its
-//! `include/uapi/linux/userfaultfd.h`.
+//! The headers of stable distributions, and crates generated from them, lack `MOVE`, `POISON` and
+//! asynchronous write protection. The source is the kernel's
+//! `Documentation/admin-guide/mm/userfaultfd.rst` and `include/uapi/linux/userfaultfd.h`.
 #![allow(unsafe_code, reason = "ioctls that map and unmap memory")]
 
 use std::fs::OpenOptions;
@@ -15,68 +15,69 @@ use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
-/// A userfaultfd: tells of touches in the ranges registered with it, and resolves them.
+/// A userfaultfd: reports and resolves page faults in registered ranges.
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
 }
 
-/// Whose touches are served.
+/// Whose page faults are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of the program, and those that the kernel makes for it in system calls. Wants root or `CAP_SYS_PTRACE`, leave
+    /// The program's and the kernel's, in system calls. Needs root or `CAP_SYS_PTRACE`, permission
     /// to open `/dev/userfaultfd`, or the sysctl `vm.unprivileged_userfaultfd`.
     All,
-    /// Those of the program alone: a system call that is handed a missing page returns `EFAULT`. Wants no privilege.
+    /// Only the program's: a system call that gets a missing page returns `EFAULT`. Needs no
+    /// privilege.
     Program,
 }
 
-/// How a touch is told.
+/// How a page fault is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// By a message to whoever reads the descriptor; the thread sleeps until it is woken.
+    /// As a message on the descriptor; the faulting thread sleeps until it is woken.
     #[default]
     Message,
-    /// By `SIGBUS` to the thread itself. System calls get `EFAULT`.
+    /// As `SIGBUS` to the faulting thread. System calls return `EFAULT`.
     Signal,
 }
 
-/// Which touches of a range are told.
+/// Which accesses to a range are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// Of pages that hold nothing.
+    /// Accesses to missing pages.
     pub missing: bool,
-    /// Of pages of shared memory that hold something but are not mapped here.
+    /// Accesses to pages of shared memory that exist but are not mapped here.
     pub minor: bool,
     /// Writes to write-protected pages.
     pub protected: bool,
 }
 
-/// A message.
+/// A page fault message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// Address of the page.
     pub address: usize,
-    /// The thread wants to write.
+    /// Whether the access is a write.
     pub write: bool,
-    /// Which mode told it.
+    /// The mode that reported it.
     pub modes: Modes,
-    /// The thread that touched, as the system numbers it.
+    /// ID of the faulting thread.
     pub thread: u32,
 }
 
 impl Uffd {
-    /// Opens one for this process.
+    /// Opens a userfaultfd for this process.
     ///
     /// # Errors
-    /// `EPERM` if `scope` is [`Scope::All`] and this process may not, `ENOSYS` in a kernel without userfaultfd, `EINVAL` in one
-    /// that is too old.
+    /// `EPERM` if `scope` is [`Scope::All`] and this process lacks permission, `ENOSYS` if the
+    /// kernel has no userfaultfd, `EINVAL` if the kernel is too old.
     pub fn open(scope: Scope, delivery: Delivery) -> io::Result<Self> {
         Self::open_with(scope, delivery, FEATURES)
     }
 
-    /// The same, for shared memory whose pages can be mapped write-protected: the first write to one is not told but taken
-    /// note of by the kernel, in the page table, and goes on.
+    /// As `open`, for shared memory whose pages can be mapped write-protected. The kernel does not
+    /// report the first write to such a page but records it in the page table.
     ///
     /// # Errors
     /// As [`open`](Self::open); `EINVAL` before Linux 6.7.
@@ -95,45 +96,49 @@ impl Uffd {
         };
         let signal = if delivery == Delivery::Signal { FEATURE_SIGBUS } else { 0 };
         let mut api = Api { api: UFFD_API, features: features | signal, ioctls: 0 };
-        // SAFETY: the kernel reads and writes this one structure.
+        // SAFETY: the kernel reads and writes only this structure.
         unsafe { ioctl(&fd, Updater::<{ opcode::read_write::<Api>(GROUP, 0x3F) }, _>::new(&mut api)) }?;
         Ok(Self { fd })
     }
 
-    /// From now on touches of `range` (addresses, whole pages) are told.
+    /// Reports accesses to `range` (addresses, whole pages) from now on.
     ///
     /// # Errors
-    /// As the kernel says: `EINVAL` for memory of a kind that a mode cannot watch, `EBUSY` if another descriptor watches it.
+    /// The kernel's error: `EINVAL` for memory that a mode cannot watch, `EBUSY` if another
+    /// descriptor watches it.
     ///
     /// # Safety
-    /// The range is a mapping of the caller's, and somebody serves its touches as long as it is registered.
+    /// The range is a mapping of the caller, and its faults are served while it is registered.
     pub unsafe fn register(&self, range: Range<usize>, modes: Modes) -> io::Result<()> {
         let mode = u64::from(modes.missing) | u64::from(modes.protected) << 1 | u64::from(modes.minor) << 2;
         let mut register = Register { range: Span::from(range), mode, ioctls: 0 };
         const CODE: u32 = opcode::read_write::<Register>(GROUP, 0x00);
-        // SAFETY: the kernel reads and writes this one structure; the rest is the caller's promise.
+        // SAFETY: the kernel reads and writes only this structure; the caller guarantees the rest.
         Ok(unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut register)) }?)
     }
 
-    /// Maps copies of `len` bytes at `source` to the pages at `target`, which must be missing, and wakes who sleeps on them.
+    /// Copies `len` bytes from `source` to the pages at `target`, which must be missing, and wakes
+    /// threads that sleep on them.
     ///
     /// # Errors
-    /// [`Partial`]: `EEXIST` at a page that is there, `EAGAIN` if the address space is changing, `ENOENT` if the range is not mapped or not registered.
+    /// [`Partial`]: `EEXIST` at an existing page, `EAGAIN` if the address space is changing,
+    /// `ENOENT` if the range is not mapped or not registered.
     ///
     /// # Safety
-    /// `source` is valid for reads; `target` lies in a registered range of the caller's, and nobody counts on its pages being missing.
+    /// `source` is valid for reads; `target` lies in a registered range of the caller, and no code
+    /// relies on its pages being missing.
     pub unsafe fn copy(&self, target: usize, source: *const u8, len: usize) -> Result<(), Partial> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.copy_as(target, source, len, false) }
     }
 
-    /// The same, write-protected if `protected`.
+    /// As `copy`, write-protected if `protected`.
     ///
     /// # Errors
     /// As [`copy`](Self::copy).
     ///
     /// # Safety
-    /// As [`copy`](Self::copy); `protected` only where writes are told or tracked.
+    /// As [`copy`](Self::copy); `protected` only if writes are reported or tracked.
     pub unsafe fn copy_as(
         &self,
         target: usize,
@@ -144,39 +149,45 @@ impl Uffd {
         let mode = mode_of(protected);
         let mut copy = Copy { dst: target as u64, src: source as u64, len: len as u64, mode, copied: 0 };
         const CODE: u32 = opcode::read_write::<Copy>(GROUP, 0x03);
-        // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
+        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
+        // besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut copy)) };
         Partial::check(result, copy.copied)
     }
 
-    /// Maps the pages that the shared memory behind `range` holds, and wakes who sleeps on them.
+    /// Maps the existing pages of the shared memory behind `range`, and wakes threads that sleep on
+    /// them.
     ///
     /// # Errors
-    /// [`Partial`]: `EEXIST` at a page that is mapped, `EFAULT` at one that the memory does not hold, else as [`copy`](Self::copy).
+    /// [`Partial`]: `EEXIST` at a mapped page, `EFAULT` at a missing one, otherwise as
+    /// [`copy`](Self::copy).
     ///
     /// # Safety
-    /// The range lies in a registered range of the caller's whose pages are what readers should see.
+    /// The range lies in a registered range of the caller, and its pages have the content that
+    /// readers should see.
     pub unsafe fn map(&self, range: Range<usize>) -> Result<(), Partial> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.map_as(range, false) }
     }
 
-    /// The same, write-protected if `protected`.
+    /// As `map`, write-protected if `protected`.
     ///
     /// # Errors
     /// As [`map`](Self::map).
     ///
     /// # Safety
-    /// As [`map`](Self::map); `protected` only where writes are told or tracked.
+    /// As [`map`](Self::map); `protected` only if writes are reported or tracked.
     pub unsafe fn map_as(&self, range: Range<usize>, protected: bool) -> Result<(), Partial> {
         let mut map = Continue { range: Span::from(range), mode: mode_of(protected), mapped: 0 };
         const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x07);
-        // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
+        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
+        // besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut map)) };
         Partial::check(result, map.mapped)
     }
 
-    /// Maps pages of zeros at `range`, whose pages must be missing, and wakes who sleeps on them.
+    /// Maps zero pages at `range`, whose pages must be missing, and wakes threads that sleep on
+    /// them.
     ///
     /// # Errors
     /// [`Partial`], as [`copy`](Self::copy).
@@ -186,56 +197,62 @@ impl Uffd {
     pub unsafe fn zero(&self, range: Range<usize>) -> Result<(), Partial> {
         let mut zero = Continue { range: Span::from(range), mode: 0, mapped: 0 };
         const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x04);
-        // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
+        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
+        // besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut zero)) };
         Partial::check(result, zero.mapped)
     }
 
-    /// Moves private pages from `source` to `target`, which must be missing; `source` is missing then.
+    /// Moves private pages from `source` to `target`, which must be missing; `source` is missing
+    /// afterwards.
     ///
     /// # Errors
-    /// [`Partial`]: `EBUSY` at a page that somebody else has a hold of, else as [`copy`](Self::copy).
+    /// [`Partial`]: `EBUSY` at a page that is pinned or shared, otherwise as [`copy`](Self::copy).
     ///
     /// # Safety
-    /// Both are anonymous private memory of the caller's; nobody uses what lies at `source`.
+    /// Both are anonymous private memory of the caller; the memory at `source` is not in use.
     pub unsafe fn move_pages(&self, target: usize, source: *mut u8, len: usize) -> Result<(), Partial> {
         let mut pages = Copy { dst: target as u64, src: source as u64, len: len as u64, mode: 0, copied: 0 };
         const CODE: u32 = opcode::read_write::<Copy>(GROUP, 0x05);
-        // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
+        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
+        // besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut pages)) };
         Partial::check(result, pages.copied)
     }
 
-    /// Makes the missing pages of `range` fatal to touch: `SIGBUS` for the program, an error for system calls.
+    /// Poisons the missing pages of `range`: an access raises `SIGBUS`, a system call returns an
+    /// error.
     ///
     /// # Errors
     /// [`Partial`], as [`copy`](Self::copy).
     ///
     /// # Safety
-    /// The range lies in a registered range of the caller's.
+    /// The range lies in a registered range of the caller.
     pub unsafe fn poison(&self, range: Range<usize>) -> Result<(), Partial> {
         let mut poison = Continue { range: Span::from(range), mode: 0, mapped: 0 };
         const CODE: u32 = opcode::read_write::<Continue>(GROUP, 0x08);
-        // SAFETY: as the caller promises; the kernel reads and writes this one structure besides.
+        // SAFETY: guaranteed by the caller; the kernel reads and writes only this structure
+        // besides.
         let result = unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut poison)) };
         Partial::check(result, poison.mapped)
     }
 
-    /// Wakes the threads that sleep on `range`; those whose page is still missing tell it again.
+    /// Wakes the threads that sleep on `range`; a thread whose page is still missing faults again.
     ///
     /// # Errors
     /// `EINVAL` if the range is not whole pages.
     pub fn wake(&self, range: Range<usize>) -> io::Result<()> {
         let mut span = Span::from(range);
         const CODE: u32 = opcode::read::<Span>(GROUP, 0x02);
-        // SAFETY: changes no memory; the kernel reads this one structure.
+        // SAFETY: changes no memory; the kernel reads only this structure.
         Ok(unsafe { ioctl(&self.fd, Updater::<CODE, _>::new(&mut span)) }?)
     }
 
-    /// Takes the messages that are there, as many as fit, without waiting; the descriptor polls readable when there are some.
+    /// Reads the waiting messages, as many as fit, without blocking. The descriptor polls readable
+    /// while there are messages.
     ///
     /// # Errors
-    /// As the kernel says; that there is none is no error.
+    /// The kernel's error; the absence of messages is not an error.
     pub fn receive(&self, touches: &mut Vec<Touch>) -> io::Result<()> {
         let mut raw = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
         let bytes = match rustix::io::read(&self.fd, &mut raw[..]) {
@@ -254,26 +271,26 @@ impl AsFd for Uffd {
     }
 }
 
-/// An operation that stopped on its way.
+/// An operation that stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partial {
-    /// Bytes done before.
+    /// Bytes completed.
     pub done: usize,
-    /// Why it stopped; `AGAIN`: go on from there.
+    /// Cause; with `AGAIN`, continue from there.
     pub error: Errno,
 }
 
 impl Partial {
-    /// The kernel leaves the bytes done in the structure, or an error's number below zero.
+    /// The kernel returns the completed bytes in the structure, or a negative error number.
     fn check(result: rustix::io::Result<()>, done: i64) -> Result<(), Self> {
         let done = usize::try_from(done).unwrap_or(0);
         result.map_err(|error| Self { done, error })
     }
 }
 
-/// Bytes of a `struct uffd_msg`.
+/// Size of a `struct uffd_msg` in bytes.
 const MESSAGE_BYTES: usize = 32;
-/// Messages taken at once.
+/// Maximum messages per read.
 const MESSAGES_MAX: usize = 16;
 const EVENT_PAGEFAULT: u8 = 0x12;
 
@@ -282,7 +299,7 @@ pub(crate) fn decode(bytes: &[u8]) -> impl Iterator<Item = Touch> {
     bytes.chunks_exact(MESSAGE_BYTES).filter_map(parse)
 }
 
-/// A page fault as the kernel lays it out: event, 7 bytes, flags, address, thread. Other events were not asked for.
+/// Parses a page fault: event, 7 bytes, flags, address, thread. Other events are not enabled.
 fn parse(message: &[u8]) -> Option<Touch> {
     let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("eight bytes"));
     (message[0] == EVENT_PAGEFAULT).then(|| {
@@ -298,22 +315,23 @@ fn parse(message: &[u8]) -> Option<Touch> {
     })
 }
 
-/// Bytes of a page of the machine; the kernels that this runs on have 4 KiB.
+/// Page size in bytes of the supported kernels.
 pub const SYSTEM_PAGE: usize = 4096;
 
 const GROUP: u8 = 0xAA;
 const UFFD_API: u64 = 0xAA;
-/// Serve touches of the program only.
+/// Serve page faults of user mode only.
 const USER_MODE_ONLY: u32 = 1;
 const FEATURE_SIGBUS: u64 = 1 << 7;
 const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
 const FEATURE_POISON: u64 = 1 << 14;
-/// What regions cannot do without: Linux 6.6.
+/// Features that regions require: Linux 6.6.
 const FEATURES: u64 = FEATURE_MISSING_SHMEM | FEATURE_THREAD_ID | FEATURE_MINOR_SHMEM | FEATURE_POISON;
 
-/// Write protection of shared memory, and of pages that are not there, that the kernel lifts by itself at the first write.
+/// Write protection of shared memory and of missing pages, which the kernel lifts by itself at the
+/// first write.
 const FEATURES_TRACKING: u64 = 1 << 12 | 1 << 13 | 1 << 15;
 
 /// `UFFDIO_COPY_MODE_WP` and `UFFDIO_CONTINUE_MODE_WP` are the same bit.
@@ -369,14 +387,14 @@ struct Continue {
 }
 
 fn call(flags: UserfaultfdFlags) -> io::Result<OwnedFd> {
-    // SAFETY: nothing is registered yet; what is, is promised to `register`.
+    // SAFETY: nothing is registered yet; `register` states its own requirements.
     Ok(unsafe { userfaultfd(flags) }?)
 }
 
-/// The same through the device, for those who may open it.
+/// Opens a userfaultfd through the device, if permitted.
 fn open_device(flags: UserfaultfdFlags) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?;
-    // SAFETY: `USERFAULTFD_IOC_NEW` takes flags in place of a pointer and returns a descriptor that is ours.
+    // SAFETY: `USERFAULTFD_IOC_NEW` takes flags instead of a pointer and returns a new descriptor.
     let fd = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&device), 0xAA00, flags.bits() as c_int) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

@@ -1,5 +1,5 @@
-//! What cannot be mapped says why, and what to do about it; what else is mapped goes on.
-#![allow(unsafe_code, reason = "takes rights and room away from this process")]
+//! Files that cannot be mapped: errors name cause and remedy, and other mappings continue.
+#![allow(unsafe_code, reason = "drops rights and resources of this process")]
 
 mod common;
 
@@ -13,7 +13,8 @@ use bowwave_region::uffd::Scope;
 use bowwave_region::{Error, MapOptions, Region};
 use common::{can_serve, expected, map};
 
-/// Runs one test of this file in a process of its own, which takes away from itself what others need.
+/// Runs one test of this file in its own process, which drops rights and resources that other tests
+/// need.
 fn alone(test: &str, act: impl FnOnce()) {
     if env::var_os("BOWWAVE_REGION_CHILD").is_some() {
         return act();
@@ -41,7 +42,7 @@ fn limit(resource: libc::__rlimit_resource_t, value: u64) {
 }
 
 #[test]
-fn ranges_of_nothing_beyond_the_end_and_within_a_page_are_refused_by_name() {
+fn empty_unaligned_and_too_long_ranges_are_rejected_by_name() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -66,24 +67,23 @@ fn ranges_of_nothing_beyond_the_end_and_within_a_page_are_refused_by_name() {
     region.populate(10_000, 0).expect("nothing is there");
     region.read(10_000, &mut []).expect("nothing is there");
     assert_eq!(region.as_slice()[9_999], expected("10000", 9_999));
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary folder");
     assert!(matches!(
-        refused(&engine, &folder.path().display().to_string(), &MapOptions::default()),
+        refused(&engine, &directory.path().display().to_string(), &MapOptions::default()),
         Error::Engine(_)
     ));
 }
 
 #[test]
-fn without_leave_to_serve_the_kernel_the_sysctl_is_named_and_the_programs_own_touches_are_served() {
-    let name =
-        "without_leave_to_serve_the_kernel_the_sysctl_is_named_and_the_programs_own_touches_are_served";
+fn without_permission_the_sysctl_is_named_and_program_faults_are_served() {
+    let name = "without_permission_the_sysctl_is_named_and_program_faults_are_served";
     if !can_serve(Scope::All)
         || fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|on| on.trim() == "1")
     {
         return;
     }
     alone(name, || {
-        // SAFETY: gives up the rights of this process, which has one thread that matters.
+        // SAFETY: drops the privileges of this process, whose other threads are idle.
         assert_eq!(unsafe { libc::setresuid(65_534, 65_534, 65_534) }, 0, "{}", io::Error::last_os_error());
         let engine = engine();
         let all = MapOptions { scope: Some(Scope::All), ..MapOptions::default() };
@@ -97,8 +97,8 @@ fn without_leave_to_serve_the_kernel_the_sysctl_is_named_and_the_programs_own_to
 }
 
 #[test]
-fn where_a_sandbox_forbids_userfaultfd_the_message_says_so() {
-    let name = "where_a_sandbox_forbids_userfaultfd_the_message_says_so";
+fn a_sandbox_that_forbids_userfaultfd_is_named() {
+    let name = "a_sandbox_that_forbids_userfaultfd_is_named";
     if !can_serve(Scope::Program) {
         return;
     }
@@ -113,7 +113,8 @@ fn where_a_sandbox_forbids_userfaultfd_the_message_says_so() {
     });
 }
 
-/// Has the system call fail from now on, as container runtimes have it; of several filters the last one's error counts.
+/// Makes the system call fail from now on, as container runtimes do. With several filters, the last
+/// one's error counts.
 fn forbid_userfaultfd(errno: u32) {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [
@@ -123,22 +124,22 @@ fn forbid_userfaultfd(errno: u32) {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel checks and copies the program; this thread, and those it starts, obey it.
+    // SAFETY: the kernel checks and copies the program; it applies to this thread and its children.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let set = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter);
         assert_eq!(set, 0, "{}", io::Error::last_os_error());
     }
-    // The device is another way to the same thing.
+    // The device is another way to open it.
     if fs::metadata("/dev/userfaultfd").is_ok() {
-        // SAFETY: as above, of a process of its own.
+        // SAFETY: as above, in its own process.
         unsafe { libc::setresuid(65_534, 65_534, 65_534) };
     }
 }
 
 #[test]
-fn where_the_address_space_is_limited_the_message_says_so() {
-    let name = "where_the_address_space_is_limited_the_message_says_so";
+fn a_limited_address_space_is_named() {
+    let name = "a_limited_address_space_is_named";
     if !can_serve(Scope::Program) {
         return;
     }
@@ -149,7 +150,7 @@ fn where_the_address_space_is_limited_the_message_says_so() {
         let statm = fs::read_to_string("/proc/self/statm").expect("it is there");
         let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
         limit(libc::RLIMIT_AS, pages * common::PAGE + (256 << 20));
-        // Once there is no room for the memory, once for it but not for the map of it.
+        // First no space for the memory, then for it but not for its mapping.
         for size in ["1TiB", "200MiB"] {
             let why = refused(&engine, &format!("pattern:/{size}"), &MapOptions::default()).to_string();
             assert!(why.contains("ulimit -v"), "{size}: {why}");
@@ -161,15 +162,15 @@ fn where_the_address_space_is_limited_the_message_says_so() {
 }
 
 #[test]
-fn too_many_regions_are_refused_by_name_and_those_there_are_go_on() {
-    let name = "too_many_regions_are_refused_by_name_and_those_there_are_go_on";
+fn too_many_regions_are_rejected_and_existing_ones_continue() {
+    let name = "too_many_regions_are_rejected_and_existing_ones_continue";
     if !can_serve(Scope::Program) {
         return;
     }
     alone(name, || {
         let engine = engine();
         let store = engine.store("pattern:/1MiB").expect("a pattern");
-        // Whichever descriptor of a region is the one too many.
+        // Each descriptor of a region in turn is the one that exceeds the limit.
         for descriptors in 60..66 {
             limit(libc::RLIMIT_NOFILE, 126 - descriptors);
             let mut regions = Vec::new();
@@ -184,7 +185,7 @@ fn too_many_regions_are_refused_by_name_and_those_there_are_go_on() {
                 assert_eq!(region.as_slice()[77_777], expected("1MiB", 77_777));
             }
             regions.pop();
-            // Requests on their way for the one that went keep its memory a little longer.
+            // Requests in flight keep a dropped region's memory a little longer.
             let again = iter::repeat_with(|| Region::map(&store, Path::new(""), &MapOptions::default()));
             let again = again.inspect(|_| thread::yield_now()).take(100_000).find_map(Result::ok);
             assert!(again.is_some(), "there is room for one");

@@ -1,5 +1,6 @@
-//! Files mapped into memory: each byte right or a reported error, whatever the budget, and nobody waits for ever.
-#![allow(unsafe_code, reason = "touches mapped memory, forks")]
+//! Files mapped into memory: each byte is right or an error is reported, whatever the budget, and
+//! no thread blocks forever.
+#![allow(unsafe_code, reason = "accesses mapped memory, forks")]
 
 use std::env;
 use std::fs::{self, File};
@@ -28,14 +29,14 @@ fn map(store: &Store, options: &MapOptions) -> Region {
     Region::map(store, Path::new(""), options).expect("userfaultfd works on this machine")
 }
 
-/// The byte that `pattern:/SIZE` has at an offset.
+/// The byte of `pattern:/SIZE` at an offset.
 fn expected(size: &str, offset: u64) -> u8 {
     let mut byte = [0];
     pattern::fill(pattern::seed(Path::new(size)), offset, &mut byte);
     byte[0]
 }
 
-/// Runs one test of this file alone in a process of its own, where `child` is true.
+/// Runs one test of this file alone in its own process.
 fn in_child(test: &str) -> ExitStatus {
     let program = env::current_exe().expect("we run from a file");
     let mut child = Command::new(program);
@@ -48,7 +49,7 @@ fn is_child() -> bool {
 }
 
 #[test]
-fn a_mapped_file_reads_as_the_file_is() {
+fn a_mapped_file_has_the_files_bytes() {
     for policy in [Policy::None, Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range] {
         let engine = engine(8 << 20, policy);
         let store = engine.store("pattern:/20000001").expect("a pattern");
@@ -70,7 +71,7 @@ fn a_mapped_file_reads_as_the_file_is() {
 }
 
 #[test]
-fn eight_threads_touch_at_random_with_a_tenth_of_the_room_and_failing_requests() {
+fn eight_threads_access_at_random_with_a_tenth_of_the_memory_and_failing_requests() {
     let seed = env::var("BOWWAVE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11u64);
     let hint = format!("BOWWAVE_SEED={seed}");
     let touches: u64 = env::var("BOWWAVE_TOUCHES").ok().and_then(|text| text.parse().ok()).unwrap_or(200_000);
@@ -87,7 +88,7 @@ fn eight_threads_touch_at_random_with_a_tenth_of_the_room_and_failing_requests()
                 for turn in 0..touches / 8 {
                     state =
                         state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    // Half of them near each other, half anywhere.
+                    // Half of the accesses are near each other, half anywhere.
                     let near = ((((turn / 64) * 7_919) % (bytes >> 20)) << 20) | ((state >> 40) & 0xF_FFFF);
                     let offset = if state >> 63 == 0 { near } else { (state >> 20) % bytes };
                     assert_eq!(
@@ -108,8 +109,8 @@ fn eight_threads_touch_at_random_with_a_tenth_of_the_room_and_failing_requests()
 }
 
 #[test]
-fn what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch() {
-    let name = "what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch";
+fn a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses() {
+    let name = "a_failed_fetch_is_an_error_for_calls_and_a_signal_for_accesses";
     let options = Options { cache_bytes: Some(8 << 20), retries: 1, ..Options::default() };
     let engine = Engine::new(options).expect("a small cache");
     let store = engine.store("fault:errors=1,seed=1:pattern:/1MiB").expect("a pattern");
@@ -129,7 +130,7 @@ fn what_cannot_be_had_is_an_error_to_ask_for_and_a_signal_to_touch() {
 }
 
 #[test]
-fn a_private_map_can_be_written_to_and_keeps_what_was_written() {
+fn a_private_map_keeps_its_writes() {
     let (size, bytes) = ("16MiB", 16u64 << 20);
     let engine = engine(4 << 20, Policy::OnDemand);
     let store = engine.store(&format!("pattern:/{size}")).expect("a pattern");
@@ -139,7 +140,7 @@ fn a_private_map_can_be_written_to_and_keeps_what_was_written() {
     for at in (0..bytes as usize).step_by(3 * 4096) {
         slice[at] = !slice[at];
     }
-    // Through all of it again, so that what is not a copy has gone and come.
+    // Read everything again, so that pages without a private copy are evicted and fetched again.
     for round in 0..2 {
         for at in (0..bytes).step_by(1024) {
             let mut right = expected(size, at);
@@ -157,7 +158,7 @@ fn a_private_map_can_be_written_to_and_keeps_what_was_written() {
 }
 
 #[test]
-fn ranges_are_checked_and_named() {
+fn invalid_ranges_are_rejected_by_name() {
     let engine = engine(8 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1000000").expect("a pattern");
     let refused = |range| {
@@ -183,7 +184,7 @@ fn ranges_are_checked_and_named() {
 }
 
 #[test]
-fn populated_pages_take_no_fault_and_a_large_file_takes_no_memory() {
+fn populated_pages_do_not_fault_and_a_large_file_uses_no_memory() {
     let engine = engine(64 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1TiB").expect("a pattern");
     let region = map(&store, &MapOptions::default());
@@ -203,11 +204,11 @@ fn system_calls_get_the_bytes_or_an_error() {
     let engine = engine(8 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1MiB").expect("a pattern");
     let mut null = File::create("/dev/null").expect("it is there");
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary folder");
     for scope in [Scope::All, Scope::Program] {
         let region = map(&store, &MapOptions { scope: Some(scope), ..MapOptions::default() });
         assert_eq!(region.serves_system_calls(), scope == Scope::All);
-        let path = folder.path().join("copy");
+        let path = directory.path().join("copy");
         let mut copy = File::create(&path).expect("writable");
         let written = copy.write_all(&region.as_slice()[..100_000]);
         match scope {
@@ -226,8 +227,8 @@ fn system_calls_get_the_bytes_or_an_error() {
 }
 
 #[test]
-fn a_child_has_no_such_memory_and_the_parent_goes_on() {
-    let name = "a_child_has_no_such_memory_and_the_parent_goes_on";
+fn a_child_has_no_region_memory_and_the_parent_continues() {
+    let name = "a_child_has_no_region_memory_and_the_parent_continues";
     if !is_child() {
         let status = in_child(name);
         assert!(status.success(), "{status}");
@@ -244,7 +245,7 @@ fn a_child_has_no_such_memory_and_the_parent_goes_on() {
                 assert_eq!(region.as_slice()[at], expected("8MiB", at as u64));
             }
         });
-        // SAFETY: the child makes one touch, which ends it.
+        // SAFETY: the child makes one access, which ends it.
         unsafe {
             let child = libc::fork();
             assert!(child >= 0);
@@ -261,9 +262,9 @@ fn a_child_has_no_such_memory_and_the_parent_goes_on() {
 }
 
 #[test]
-fn an_object_that_changes_is_an_error_and_never_a_mixture() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("file");
+fn a_changed_object_is_an_error_and_never_a_mixture() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let path = directory.path().join("file");
     fs::write(&path, vec![1; 4 << 20]).expect("room");
     let engine = engine(1 << 20, Policy::None);
     let store = engine.store(&format!("file://{}", path.display())).expect("a file");
@@ -276,7 +277,7 @@ fn an_object_that_changes_is_an_error_and_never_a_mixture() {
 }
 
 #[test]
-fn regions_come_and_go_while_others_are_read() {
+fn regions_are_mapped_and_unmapped_while_others_are_read() {
     let engine = engine(16 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/32MiB").expect("a pattern");
     let steady = map(&store, &MapOptions::default());
@@ -299,13 +300,13 @@ fn regions_come_and_go_while_others_are_read() {
 }
 
 #[test]
-fn threads_in_clusters_of_their_own_do_not_look_like_one_that_jumps_about() {
+fn threads_in_separate_clusters_do_not_look_random() {
     let requests = |streams| {
         let engine = engine(64 << 20, Policy::Range);
         let store = engine.store("pattern:/1GiB").expect("a pattern");
         let streams = NonZeroUsize::new(streams).expect("not 0");
         let region = map(&store, &MapOptions { streams, ..MapOptions::default() });
-        // The threads take turns, page by page, each in a quarter of the file.
+        // The threads alternate, page by page, each in its quarter of the file.
         let turn = Mutex::new(0);
         let passed = Condvar::new();
         thread::scope(|scope| {
@@ -331,17 +332,17 @@ fn threads_in_clusters_of_their_own_do_not_look_like_one_that_jumps_about() {
     assert!(own * 10 < one, "{own} requests of four streams, {one} of one");
 }
 
-/// A program whose maps are regions may give back a part of one: what is mapped around a touch then has a hole in it.
+/// A program whose mappings are regions may unmap a part: mapping around a fault then meets a hole.
 #[test]
-fn what_is_left_around_a_part_that_was_unmapped_is_mapped_and_right() {
+fn pages_around_an_unmapped_part_are_mapped_correctly() {
     for delivery in [Delivery::Message, Delivery::Signal] {
         let engine = engine(8 << 20, Policy::OnDemand);
         let store = engine.store("pattern:/4MiB").expect("a pattern");
         let region = map(&store, &MapOptions { delivery, ..MapOptions::default() });
-        // All of it is there, so that each touch maps what it can on either side.
+        // All pages are cached, so that each fault maps as much as possible on either side.
         region.read(0, &mut vec![0; 4 << 20]).expect("it can be had");
         for hole in [(1 << 20)..(1 << 20) + 4096, (2 << 20)..(2 << 20) + 65_536] {
-            // SAFETY: a part of the region that nobody touches any more.
+            // SAFETY: a part of the region that is no longer accessed.
             let gone = unsafe { libc::munmap(region.as_ptr().add(hole.start) as *mut _, hole.len()) };
             assert_eq!(gone, 0);
             for at in [hole.start - 1, hole.end, hole.start - 300_000, hole.end + 300_000] {

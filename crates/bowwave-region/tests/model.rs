@@ -1,8 +1,8 @@
-//! File maps in thousands of orders in which threads may come: a model checker
-//! (`shuttle`) runs the same code with doubles of the standard library's locks, and chooses who goes on at each of them.
+//! File mappings under thousands of thread schedules: a model checker (`shuttle`) runs the same
+//! code with doubles of the standard library's locks, and chooses the next thread at each of them.
 //!
-//! `cargo test --package bowwave-region --features model --test model`, with `BOWWAVE_MODEL_RUNS=N` for more. What fails
-//! prints a schedule that `shuttle::replay` takes.
+//! `cargo test --package bowwave-region --features model --test model`, with `BOWWAVE_MODEL_RUNS=N`
+//! for more runs. A failure prints a schedule for `shuttle::replay`.
 
 use std::fmt;
 use std::path::Path;
@@ -23,7 +23,7 @@ use shuttle::{Config, Runner};
 const PAGE: u64 = 4096;
 const PAGES: u64 = 24;
 
-/// Files of a store whose requests end in any order, half by half, and some not well.
+/// A store whose requests complete in any order, in halves, and sometimes with errors.
 #[derive(Clone, Debug)]
 struct Whimsical {
     memory: MemoryBackend,
@@ -31,13 +31,13 @@ struct Whimsical {
     trouble: Trouble,
 }
 
-/// What may go wrong.
+/// Kinds of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     None,
-    /// One request in four fails, for good.
+    /// One request in four fails permanently.
     Failures,
-    /// One request in six finds another object there.
+    /// One request in six finds another object.
     Changes,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// The byte that the file has.
+/// The byte of the file at an offset.
 fn expected(offset: u64) -> u8 {
     (offset / PAGE * 7 + offset % PAGE + 1) as u8
 }
@@ -71,7 +71,7 @@ impl Whimsical {
         Self { memory, shared: Arc::default(), trouble }
     }
 
-    /// Ends requests until the store is closed and none is left.
+    /// Completes requests until the store is closed and none is left.
     fn serve(&self) {
         let (held, changed) = &*self.shared;
         loop {
@@ -96,7 +96,7 @@ impl Whimsical {
             Trouble::Failures => (thread_rng().gen_ratio(1, 4), false),
             Trouble::Changes => (false, thread_rng().gen_ratio(1, 6)),
         };
-        // Bytes of a request that fails are anybody's.
+        // The buffer of a failed request may have any content.
         if fails || changes {
             buf.copy_in(0, &vec![0; bytes.len()]);
             let kind = if changes { ErrorKind::Changed } else { ErrorKind::Io };
@@ -164,7 +164,7 @@ impl Object for Slow {
     }
 }
 
-/// A file of 24 pages, mapped, in a cache with room for 12.
+/// A mapped file of 24 pages, in a cache of 12.
 struct Scene {
     store: Whimsical,
     servers: Vec<thread::JoinHandle<()>>,
@@ -210,17 +210,17 @@ impl Scene {
     }
 }
 
-/// Of each thread of the model.
+/// Stack size of a model thread.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Runs `scene` in many orders: chosen at random, and with few changes of thread in the wrong places.
+/// Runs `scene` under many schedules: random ones, and ones with few, badly placed thread switches.
 fn explore(runs: usize, scene: impl Fn() + Send + Sync + 'static) {
     let runs = std::env::var("BOWWAVE_MODEL_RUNS").map_or(runs, |runs| runs.parse().expect("a number"));
     let scene = Arc::new(scene);
     let again = Arc::clone(&scene);
     let config = || {
         let mut config = Config::new();
-        // Its own 32 KiB are less than an engine takes to be made in a debug build.
+        // The default of 32 KiB is too small to create an engine in a debug build.
         config.stack_size = STACK_BYTES;
         config
     };
@@ -228,7 +228,7 @@ fn explore(runs: usize, scene: impl Fn() + Send + Sync + 'static) {
     Runner::new(PctScheduler::new(3, runs), config()).run(move || again());
 }
 
-/// The same with a map of the scene's file, which `run` is done with when it returns.
+/// As `explore`, with a mapping of the scene's file, which `run` no longer uses when it returns.
 fn explore_map(trouble: Trouble, policy: Policy, run: impl Fn(&Arc<Region>) + Send + Sync + 'static) {
     explore(100, move || {
         let scene = Scene::new(trouble, policy);
@@ -239,7 +239,7 @@ fn explore_map(trouble: Trouble, policy: Policy, run: impl Fn(&Arc<Region>) + Se
     });
 }
 
-/// Threads touch bytes of a region here and there, and hand what they find to `check`.
+/// Threads access random bytes of a region and pass each result to `check`.
 fn touch(region: &Arc<Region>, threads: u32, touches: usize, check: fn(&Region, u64, Touched)) {
     let threads: Vec<_> = (0..threads)
         .map(|number| {
@@ -249,7 +249,7 @@ fn touch(region: &Arc<Region>, threads: u32, touches: usize, check: fn(&Region, 
                 for _ in 0..touches {
                     let offset = at * PAGE + thread_rng().gen_range(0..PAGE);
                     check(&region, offset, region.toucher().touch(number, offset));
-                    // In order, for the most part.
+                    // Mostly sequential.
                     at = if thread_rng().gen_ratio(1, 3) {
                         thread_rng().gen_range(0..PAGES)
                     } else {
@@ -265,7 +265,7 @@ fn touch(region: &Arc<Region>, threads: u32, touches: usize, check: fn(&Region, 
 }
 
 #[test]
-fn every_touch_finds_its_byte_whatever_is_evicted_meanwhile() {
+fn every_access_finds_its_byte_despite_evictions() {
     for policy in [Policy::OnDemand, Policy::Range] {
         explore_map(Trouble::None, policy, |region| {
             touch(region, 3, 5, |_, offset, touched| assert_eq!(touched, Touched::Byte(expected(offset))));
@@ -275,7 +275,7 @@ fn every_touch_finds_its_byte_whatever_is_evicted_meanwhile() {
 }
 
 #[test]
-fn a_page_that_cannot_be_had_is_poisoned_and_told_and_never_shows_other_bytes() {
+fn a_failed_page_is_poisoned_and_reported_and_has_no_other_bytes() {
     explore_map(Trouble::Failures, Policy::Range, |region| {
         touch(region, 3, 5, |region, offset, touched| match touched {
             Touched::Byte(byte) => assert_eq!(byte, expected(offset)),
@@ -289,7 +289,7 @@ fn a_page_that_cannot_be_had_is_poisoned_and_told_and_never_shows_other_bytes() 
 }
 
 #[test]
-fn an_object_that_changes_underneath_shows_no_byte_of_another() {
+fn a_changed_object_shows_no_byte_of_the_new_version() {
     explore_map(Trouble::Changes, Policy::OnDemand, |region| {
         touch(region, 3, 5, |_, offset, touched| {
             assert!(
@@ -301,7 +301,7 @@ fn an_object_that_changes_underneath_shows_no_byte_of_another() {
 }
 
 #[test]
-fn who_touches_what_is_unmapped_meanwhile_finds_the_byte_or_nothing_and_never_sleeps_for_ever() {
+fn an_access_during_unmap_finds_the_byte_or_nothing_and_ends() {
     explore(100, || {
         let scene = Scene::new(Trouble::None, Policy::Range);
         let region = scene.map();
@@ -329,7 +329,7 @@ fn who_touches_what_is_unmapped_meanwhile_finds_the_byte_or_nothing_and_never_sl
 }
 
 #[test]
-fn reads_beside_touches_of_the_same_pages_agree_with_them() {
+fn reads_and_faults_of_the_same_pages_agree() {
     explore_map(Trouble::None, Policy::OnDemand, |region| {
         let reader = {
             let region = Arc::clone(region);

@@ -1,6 +1,7 @@
-//! Regions whose touches are served in the thread, by `SIGBUS`. That every byte is right under pressure is in `soak`.
-#![allow(unsafe_code, reason = "touches mapped memory, handles signals")]
-#![allow(clippy::print_stderr, reason = "a child tells its parent how far it came")]
+//! Regions whose faults are served by the faulting thread, by `SIGBUS`. `soak` checks every byte
+//! under pressure.
+#![allow(unsafe_code, reason = "accesses mapped memory, handles signals")]
+#![allow(clippy::print_stderr, reason = "a child reports progress to its parent")]
 
 mod common;
 
@@ -28,8 +29,8 @@ fn map(store: &Store) -> Region {
     common::map(store, &options())
 }
 
-/// Runs one test of this file alone in a process of its own, where this is true. `false`: that has been done, and went as
-/// `check` has it, of what ended it and what it said.
+/// Runs one test of this file alone in its own process, in which this returns true. In the parent
+/// it returns false after it has passed the child's exit status and output to `check`.
 fn is_child(test: &str, check: impl Fn(std::process::ExitStatus, &str)) -> bool {
     const CHILD: &str = "BOWWAVE_SIGNALS_CHILD";
     if env::var_os(CHILD).is_some() {
@@ -44,7 +45,7 @@ fn is_child(test: &str, check: impl Fn(std::process::ExitStatus, &str)) -> bool 
 }
 
 #[test]
-fn threads_serve_themselves_and_no_others_are_started() {
+fn faulting_threads_serve_themselves_without_handlers() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -53,7 +54,7 @@ fn threads_serve_themselves_and_no_others_are_started() {
     let threads = || fs::read_dir("/proc/self/task").expect("it is there").count();
     let before = threads();
     let region = map(&store);
-    // Other tests come and go beside this one.
+    // Threads of other tests start and end concurrently.
     let names: Vec<String> = fs::read_dir("/proc/self/task")
         .expect("it is there")
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
@@ -76,11 +77,11 @@ fn threads_serve_themselves_and_no_others_are_started() {
 }
 
 #[test]
-fn what_cannot_be_had_ends_in_the_signal_and_says_why() {
+fn a_failed_fetch_raises_the_signal_and_prints_the_cause() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child = is_child("what_cannot_be_had_ends_in_the_signal_and_says_why", |status, said| {
+    let child = is_child("a_failed_fetch_raises_the_signal_and_prints_the_cause", |status, said| {
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
         assert!(said.contains("bytes from 4096 of a mapped file cannot be had"), "{said}");
     });
@@ -95,15 +96,14 @@ fn what_cannot_be_had_ends_in_the_signal_and_says_why() {
 }
 
 #[test]
-fn a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why() {
+fn a_failed_swap_in_raises_the_signal_and_prints_the_cause() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child =
-        is_child("a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why", |status, said| {
-            assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
-            assert!(said.contains("a page cannot be brought back from the spill"), "{said}");
-        });
+    let child = is_child("a_failed_swap_in_raises_the_signal_and_prints_the_cause", |status, said| {
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
+        assert!(said.contains("a page cannot be brought back from the spill"), "{said}");
+    });
     if !child {
         return;
     }
@@ -121,10 +121,10 @@ fn a_page_that_cannot_be_brought_back_ends_in_the_signal_and_says_why() {
 static CAUGHT: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn catch(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel hands what the flags ask for.
+    // SAFETY: the kernel passes valid data because of SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
     CAUGHT.store(address, Ordering::Relaxed);
-    // SAFETY: gives the page something to show; the touch goes on then.
+    // SAFETY: maps a page for the access, which then continues.
     unsafe {
         let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         libc::mmap((address & !4095) as *mut _, 4096, libc::PROT_READ, fixed, -1, 0);
@@ -132,11 +132,11 @@ extern "C" fn catch(_signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
 }
 
 #[test]
-fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
+fn other_signals_go_to_the_previous_handler() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child = is_child("signals_that_are_not_a_regions_go_to_who_handled_them_before", |status, said| {
+    let child = is_child("other_signals_go_to_the_previous_handler", |status, said| {
         assert!(status.success(), "{status}: {said}");
     });
     if !child {
@@ -154,11 +154,11 @@ fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
     let region = map(&store);
     assert_eq!(region.as_slice()[70_000], expected("1MiB", 70_000));
     assert_eq!(CAUGHT.load(Ordering::Relaxed), 0, "that was the region's");
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("short");
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let path = directory.path().join("short");
     fs::write(&path, b"short").expect("writable");
     let file = File::open(&path).expect("readable");
-    // SAFETY: what is mapped beyond the file's end is touched once, and shows a page of zeros then.
+    // SAFETY: the page beyond the file's end is accessed once, and then reads as zeros.
     let byte = unsafe {
         let at = libc::mmap(ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         at.cast::<u8>().add(5000).read_volatile()
@@ -167,13 +167,14 @@ fn signals_that_are_not_a_regions_go_to_who_handled_them_before() {
     assert_ne!(CAUGHT.load(Ordering::Relaxed), 0, "that was not");
 }
 
-/// A handler that left it to the next touch to end the program lost a signal that a process had sent.
+/// Regression: a handler that relied on the next access to end the program lost a signal sent by a
+/// process.
 #[test]
-fn a_signal_that_was_sent_ends_the_program_as_before() {
+fn a_sent_signal_ends_the_program_as_before() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let child = is_child("a_signal_that_was_sent_ends_the_program_as_before", |status, said| {
+    let child = is_child("a_sent_signal_ends_the_program_as_before", |status, said| {
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}: {said}");
     });
     if !child {
@@ -184,19 +185,20 @@ fn a_signal_that_was_sent_ends_the_program_as_before() {
 }
 
 #[test]
-fn a_signal_that_was_sent_is_ignored_as_before_and_touches_are_served() {
+fn a_sent_signal_stays_ignored_and_faults_are_served() {
     if !can_serve(Scope::Program) {
         return;
     }
-    let name = "a_signal_that_was_sent_is_ignored_as_before_and_touches_are_served";
+    let name = "a_sent_signal_stays_ignored_and_faults_are_served";
     if is_child(name, |status, said| assert!(status.success(), "{status}: {said}")) {
         raise_with_a_map(libc::SIG_IGN);
     }
 }
 
-/// Sends the signal to this process, which had this done with it when it mapped a file; then touches that.
+/// Sends the signal to this process, whose previous action is `before`; then accesses a mapped
+/// file.
 fn raise_with_a_map(before: libc::sighandler_t) {
-    // SAFETY: no handler of ours.
+    // SAFETY: not a handler of ours.
     unsafe { libc::signal(libc::SIGBUS, before) };
     let engine = engine(8 << 20, Policy::OnDemand);
     let store = engine.store("pattern:/1MiB").expect("a pattern");
@@ -206,7 +208,7 @@ fn raise_with_a_map(before: libc::sighandler_t) {
     assert_eq!(region.as_slice()[5000], expected("1MiB", 5000));
 }
 
-/// What a predecessor found blocked, a bit a signal, and how often it ran.
+/// Signals blocked in the previous handler, one bit each, and how often it ran.
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
@@ -216,9 +218,9 @@ extern "C" fn note_mask(signal: i32) {
     RUNS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The signals that this thread has blocked, a bit each.
+/// The signals blocked in this thread, one bit each.
 fn blocked() -> usize {
-    // SAFETY: the set is written before it is read; takes numbers otherwise.
+    // SAFETY: the set is written before it is read.
     unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set.as_mut_ptr());
@@ -230,7 +232,8 @@ fn blocked() -> usize {
     }
 }
 
-/// Maps a file after this handler was installed for the signal, with these flags and `SIGUSR1` in its mask.
+/// Maps a file after `handler` was installed for the signal, with these flags and `SIGUSR1` in its
+/// mask.
 fn map_after(handler: extern "C" fn(i32), flags: i32) -> Region {
     // SAFETY: a handler that makes system calls.
     unsafe {
@@ -320,7 +323,7 @@ fn system_calls_are_restarted_if_the_predecessor_restarts_them() {
 }
 
 #[test]
-fn system_calls_get_an_error_until_the_pages_are_there() {
+fn system_calls_fail_until_the_pages_are_mapped() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -339,7 +342,7 @@ fn system_calls_get_an_error_until_the_pages_are_there() {
 }
 
 #[test]
-fn a_touch_takes_nothing_that_its_thread_is_to_be_woken_by() {
+fn a_fault_does_not_consume_its_threads_park_token() {
     if !can_serve(Scope::Program) {
         return;
     }
@@ -347,7 +350,7 @@ fn a_touch_takes_nothing_that_its_thread_is_to_be_woken_by() {
     let store = engine.store("emulate:s3,latency=20ms,metadata=0:pattern:/1MiB").expect("a pattern");
     let region = map(&store);
     thread::current().unpark();
-    // It waits for the store here, in the signal.
+    // Waits for the store inside the signal handler.
     assert_eq!(region.as_slice()[300_000], expected("1MiB", 300_000));
     let parked = std::time::Instant::now();
     thread::park_timeout(Duration::from_secs(60));
@@ -355,7 +358,7 @@ fn a_touch_takes_nothing_that_its_thread_is_to_be_woken_by() {
 }
 
 #[test]
-fn copies_of_the_programs_own_stay_and_regions_come_and_go() {
+fn private_copies_stay_while_regions_are_mapped_and_unmapped() {
     if !can_serve(Scope::Program) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Regions under everything at once. `BOWWAVE_SOAK_TOUCHES=10000000` makes minutes of the seconds; `BOWWAVE_SEED` repeats a
-//! run.
+//! Regions under all loads at once. `BOWWAVE_SOAK_TOUCHES=10000000` runs for minutes instead of
+//! seconds; `BOWWAVE_SEED` repeats a run.
 #![allow(unsafe_code, reason = "forks")]
 
 mod common;
@@ -16,7 +16,7 @@ use bowwave_region::uffd::{Delivery, Scope};
 use common::{Watchdog, can_serve, expected, map, mapped_bytes, next, peek, resident_bytes, setting};
 
 const THREADS: u64 = 8;
-/// What may be in memory beyond the budget: requests in flight, and what is let go of next.
+/// Resident bytes allowed beyond the budget: requests in flight, and pages evicted next.
 const SLACK: u64 = 64 << 20;
 
 fn touches() -> u64 {
@@ -27,7 +27,7 @@ fn seed() -> u64 {
     setting("BOWWAVE_SEED", 5)
 }
 
-/// Half of the touches near each other, half anywhere.
+/// Half of the accesses are near each other, half anywhere.
 fn place(state: &mut u64, turn: u64, bytes: u64) -> u64 {
     let number = next(state);
     if number.is_multiple_of(2) {
@@ -37,9 +37,11 @@ fn place(state: &mut u64, turn: u64, bytes: u64) -> u64 {
     }
 }
 
-/// A child that ends at once, as `posix_spawn` of old has it: it must neither wait for pages nor take any along.
+/// A child that exits at once, like an old `posix_spawn`: it must neither wait for pages nor keep
+/// any.
 fn fork_and_wait() {
-    // SAFETY: the child makes one system call, which is safe after a fork of many threads.
+    // SAFETY: the child makes one system call, which is safe after a fork of a multithreaded
+    // process.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0, "{}", std::io::Error::last_os_error());
@@ -53,12 +55,12 @@ fn fork_and_wait() {
 }
 
 #[test]
-fn every_byte_is_right_within_a_tenth_of_the_room_while_requests_fail_and_children_come_and_go() {
+fn every_byte_is_right_with_a_tenth_of_the_memory_failing_requests_and_forks() {
     touch_while_requests_fail_and_children_come_and_go(Delivery::Message);
 }
 
 #[test]
-fn every_byte_is_right_where_threads_serve_themselves_too() {
+fn every_byte_is_right_when_threads_serve_themselves() {
     touch_while_requests_fail_and_children_come_and_go(Delivery::Signal);
 }
 
@@ -126,7 +128,7 @@ fn touch_while_requests_fail_and_children_come_and_go(delivery: Delivery) {
     ));
 }
 
-#[expect(clippy::print_stdout, reason = "what a soak has seen is worth a line")]
+#[expect(clippy::print_stdout, reason = "reports the result of a soak")]
 fn println_once(line: &str) {
     println!("{line}");
 }
@@ -178,12 +180,12 @@ fn without_retries_every_byte_is_right_or_its_page_is_reported() {
 }
 
 #[test]
-fn of_an_object_that_changes_under_the_touches_no_byte_of_the_new_version_is_seen() {
+fn a_changing_object_shows_no_byte_of_the_new_version() {
     if !can_serve(Scope::All) {
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("file");
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let path = directory.path().join("file");
     let bytes = 16u64 << 20;
     fs::write(&path, vec![1; bytes as usize]).expect("room");
     let engine = common::engine(bytes / 10, Policy::Range);
@@ -197,7 +199,7 @@ fn of_an_object_that_changes_under_the_touches_no_byte_of_the_new_version_is_see
             let (done, changed) = (&done, &changed);
             scope.spawn(move || {
                 let (mut state, mut turn, mut refused) = (seed().wrapping_add(reader), 0, 0);
-                // Until it has been refused, which it will be: a tenth of the file fits.
+                // Until evictions were refused, which must happen: a tenth of the file fits.
                 while refused < 100 {
                     let was_changed = changed.load(Ordering::Acquire);
                     match peek(base + place(&mut state, turn, bytes) as usize) {
@@ -223,7 +225,7 @@ fn of_an_object_that_changes_under_the_touches_no_byte_of_the_new_version_is_see
 }
 
 #[test]
-fn who_touches_a_region_that_is_taken_away_is_not_left_waiting() {
+fn accesses_to_an_unmapped_region_do_not_block() {
     if !can_serve(Scope::All) {
         return;
     }
@@ -242,7 +244,7 @@ fn who_touches_a_region_that_is_taken_away_is_not_left_waiting() {
             }
             drop(region);
             for reader in readers {
-                // The store has not answered, unless the machine was very slow.
+                // The store has not responded, unless the machine was very slow.
                 let outcome = reader.join().expect("it does not panic");
                 assert!(outcome.is_ok() || outcome == Err(libc::EFAULT), "{outcome:?}");
                 done.fetch_add(1, Ordering::Relaxed);
@@ -252,7 +254,7 @@ fn who_touches_a_region_that_is_taken_away_is_not_left_waiting() {
 }
 
 #[test]
-fn a_region_larger_than_the_machine_can_be_touched_all_over() {
+fn a_region_larger_than_memory_is_accessible_everywhere() {
     if !can_serve(Scope::Program) {
         return;
     }

@@ -1,7 +1,8 @@
-//! What memory larger than memory takes of memory, by the kernel's count, in a process of its own; and for as long as one likes.
+//! Memory usage of a swap as the kernel counts it, in its own process, for any duration.
 //!
-//! `BOWWAVE_SWAP_SOAK_SECONDS=600` makes a soak of it: sixteen times the memory, with progress on standard error each ten seconds.
-#![allow(clippy::print_stderr, reason = "tells how far it is")]
+//! `BOWWAVE_SWAP_SOAK_SECONDS=600` runs a soak over sixteen times the memory, with progress on
+//! standard error every ten seconds.
+#![allow(clippy::print_stderr, reason = "reports progress")]
 
 mod swap_model;
 
@@ -18,7 +19,7 @@ const MEMORY: u64 = 16 << 20;
 /// Sixteen times the memory.
 const LEN: usize = 256 << 20;
 
-/// Bytes of memory that belong to this process: pages of its own, and those of its memory file, mapped or not.
+/// Memory of this process in bytes: its own pages, and those of its memory file, mapped or not.
 fn memory_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux 4.5");
@@ -32,15 +33,15 @@ fn memory_bytes() -> u64 {
 }
 
 #[test]
-fn memory_stays_within_the_budget_at_sixteen_times_as_much() {
+fn memory_stays_within_the_budget_at_sixteen_times_its_size() {
     let seconds = number("BOWWAVE_SWAP_SOAK_SECONDS", 0);
     let before = memory_bytes();
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(swap) = swap(&Spill::file(folder.path(), LEN as u64 + (64 << 20)), MEMORY) else { return };
+    let directory = tempfile::tempdir().expect("a folder");
+    let Some(swap) = swap(&Spill::file(directory.path(), LEN as u64 + (64 << 20)), MEMORY) else { return };
     let mut region = swap.region(LEN).expect("a region");
     let (done, peak, over, begin) =
         (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false), Instant::now());
-    // The model's own memory is not the swap's, nor what the test began with.
+    // Exclude the model's own memory and the initial memory of the test.
     let mut model = Model::new(&region);
     let before = before + model.bytes();
     thread::scope(|scope| {
@@ -68,7 +69,7 @@ fn memory_stays_within_the_budget_at_sixteen_times_as_much() {
             if begin.elapsed() >= Duration::from_secs(seconds) {
                 break;
             }
-            // The next begins with zeros again.
+            // The next run starts with zeros again.
             seed += 1;
             region.advise(0..LEN, RegionAdvice::DontNeed).expect("it is all of it");
         }

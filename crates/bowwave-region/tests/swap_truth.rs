@@ -1,7 +1,8 @@
-//! What is written to memory larger than memory is read again, whatever goes out, comes back or fails.
+//! Data written to a swap is read back unchanged, whatever is evicted, read back or fails.
 //!
-//! `BOWWAVE_SWAP_OPS` sets how many operations there are, `BOWWAVE_SWAP_SEED` their seed, `BOWWAVE_SWAP_MEMORY` how many bytes of memory.
-#![allow(clippy::print_stderr, reason = "says how to reproduce a failure, and what was skipped")]
+//! `BOWWAVE_SWAP_OPS` sets the number of operations, `BOWWAVE_SWAP_SEED` their seed,
+//! `BOWWAVE_SWAP_MEMORY` the bytes of memory.
+#![allow(clippy::print_stderr, reason = "reports skipped tests and how to reproduce failures")]
 
 mod swap_model;
 
@@ -35,7 +36,7 @@ fn spill_bytes() -> u64 {
     12 * memory()
 }
 
-/// Has a region written to and read at random, and returns what was done.
+/// Writes and reads a region at random, and returns its counters.
 fn run(swap: &Swap, ops: u64) -> SwapReport {
     let region = swap.region(len()).expect("a region");
     let done = AtomicU64::new(0);
@@ -43,7 +44,7 @@ fn run(swap: &Swap, ops: u64) -> SwapReport {
     let ops = number("BOWWAVE_SWAP_OPS", ops);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| tell(&over, &done, ops));
+        scope.spawn(|| print_progress(&over, &done, ops));
         Run { region: &region, ops, seed, done: &done }.check(&mut Model::new(&region));
         over.store(true, Ordering::Relaxed);
     });
@@ -53,8 +54,8 @@ fn run(swap: &Swap, ops: u64) -> SwapReport {
     report
 }
 
-/// Says, each half minute, how far it is.
-fn tell(over: &AtomicBool, done: &AtomicU64, ops: u64) {
+/// Prints progress every half minute.
+fn print_progress(over: &AtomicBool, done: &AtomicU64, ops: u64) {
     let mut last = Instant::now();
     while !over.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_millis(5));
@@ -66,18 +67,18 @@ fn tell(over: &AtomicBool, done: &AtomicU64, ops: u64) {
 }
 
 #[test]
-fn what_was_written_is_read_whatever_goes_out_and_comes_back() {
+fn writes_are_read_back_despite_swapping() {
     write_and_read(Delivery::Message);
 }
 
 #[test]
-fn what_was_written_is_read_by_threads_that_serve_themselves() {
+fn writes_are_read_back_by_threads_that_serve_themselves() {
     write_and_read(Delivery::Signal);
 }
 
 fn write_and_read(delivery: Delivery) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(swap) = swap_told(delivery, &Spill::file(folder.path(), spill_bytes()), memory()) else {
+    let directory = tempfile::tempdir().expect("a folder");
+    let Some(swap) = swap_told(delivery, &Spill::file(directory.path(), spill_bytes()), memory()) else {
         return;
     };
     let report = run(&swap, 30_000);
@@ -86,7 +87,7 @@ fn write_and_read(delivery: Delivery) {
 }
 
 #[test]
-fn what_was_written_is_read_from_a_store_that_answers_at_once() {
+fn writes_are_read_back_from_a_store_that_completes_inline() {
     let Some(swap) = swap(&Spill::store(Arc::new(MemoryBackend::new()), "spill", spill_bytes()), memory())
     else {
         return;
@@ -95,9 +96,9 @@ fn what_was_written_is_read_from_a_store_that_answers_at_once() {
 }
 
 #[test]
-fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
+fn failing_one_request_in_a_hundred_loses_nothing() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a folder");
     let faulty = Arc::new(Fault::new(Arc::new(file), one_in_a_hundred()).expect("a thread"));
     let Some(swap) = swap(&Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes()), memory()) else {
         return;
@@ -106,9 +107,9 @@ fn one_request_in_a_hundred_fails_and_nothing_is_lost() {
     assert!(faulty.faults() > 100 && report.retries > 0, "{} faults, {report:?}", faulty.faults());
 }
 
-/// So many writes fail that transfers pause all the time. The only thread that touches waits for them.
+/// So many writes fail that transfers always pause. The only accessing thread waits for them.
 #[test]
-fn a_transfer_that_keeps_failing_is_sent_again_without_another_touch() {
+fn a_failing_transfer_is_retried_without_another_fault() {
     for delivery in [Delivery::Message, Delivery::Signal] {
         let faults = Faults {
             writes: WriteFaults { errors: vec![(ErrorKind::Io, 0.3)], ..WriteFaults::default() },
@@ -118,7 +119,7 @@ fn a_transfer_that_keeps_failing_is_sent_again_without_another_touch() {
         let spill = Spill::store(Arc::clone(&faulty) as _, "spill", spill_bytes());
         let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
         let (tell, told) = sync_channel(1);
-        // In a thread of its own, which a lost retry would stop for ever.
+        // In a separate thread, which a lost retry would block forever.
         thread::spawn(move || {
             let mut vec = SwapVec::new(&swap);
             (0..2 * memory() / 8).for_each(|word| vec.push(word).expect("address space"));
@@ -129,7 +130,7 @@ fn a_transfer_that_keeps_failing_is_sent_again_without_another_touch() {
     }
 }
 
-/// Reads and writes that fail, or do less than was asked.
+/// Reads and writes that fail or complete partially.
 fn one_in_a_hundred() -> Faults {
     Faults {
         seed: number("BOWWAVE_SWAP_SEED", 1),
@@ -141,7 +142,7 @@ fn one_in_a_hundred() -> Faults {
 }
 
 #[test]
-fn a_full_disk_holds_growth_up_and_loses_nothing() {
+fn a_full_disk_blocks_growth_and_loses_nothing() {
     let full = Arc::default();
     let store = Filling::new(Arc::new(MemoryBackend::new()), &full);
     let Some(swap) = swap(&Spill::store(Arc::new(store), "spill", spill_bytes()), memory()) else { return };
@@ -149,16 +150,17 @@ fn a_full_disk_holds_growth_up_and_loses_nothing() {
     assert!(report.stats.write_errors > 0 && blocked > 0, "{blocked}, {report:?}");
 }
 
-/// The refusal comes when the only thread that touches waits for room: nobody else's touch has the swap look again.
+/// The error arrives while the only accessing thread waits for memory: no other access triggers
+/// another try.
 #[test]
-fn a_refusal_that_comes_late_is_followed_by_another_try() {
+fn a_late_rejection_is_retried() {
     for delivery in [Delivery::Message, Delivery::Signal] {
         let full = Arc::default();
         let delay = Some(Duration::from_millis(20));
         let store = Filling { delay, ..Filling::new(Arc::new(MemoryBackend::new()), &full) };
         let spill = Spill::store(Arc::new(store), "spill", spill_bytes());
         let Some(swap) = swap_told(delivery, &spill, memory()) else { return };
-        // In a thread that is left behind if it never gets on.
+        // In a separate thread, abandoned if it never continues.
         let (tell, told) = sync_channel(1);
         thread::spawn(move || {
             let mut vec = SwapVec::new(&swap);
@@ -182,18 +184,18 @@ fn a_refusal_that_comes_late_is_followed_by_another_try() {
 }
 
 #[test]
-fn a_store_that_fails_and_is_full_now_and_then_loses_nothing() {
+fn a_failing_and_full_store_loses_nothing() {
     fail_and_fill(Delivery::Message);
 }
 
 #[test]
-fn a_store_that_fails_and_is_full_now_and_then_loses_nothing_of_threads_that_serve_themselves() {
+fn a_failing_and_full_store_loses_nothing_of_self_serving_threads() {
     fail_and_fill(Delivery::Signal);
 }
 
 fn fail_and_fill(delivery: Delivery) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = FileBackend::open(folder.path(), FileIo::Auto, true, None).expect("a folder");
+    let directory = tempfile::tempdir().expect("a folder");
+    let file = FileBackend::open(directory.path(), FileIo::Auto, true, None).expect("a folder");
     let full = Arc::default();
     let filling = Filling::new(Arc::new(file.with_all_writes_direct()), &full);
     let faulty = Arc::new(Fault::new(Arc::new(filling), one_in_a_hundred()).expect("a thread"));
@@ -205,12 +207,12 @@ fn fail_and_fill(delivery: Delivery) {
     eprintln!("{} faults, held up {blocked} times: {report:?}", faulty.faults());
 }
 
-/// The same while the store is full now and then, and how often the swap was held up by that.
+/// As `run`, while the store is full at times. Also returns how often the swap was blocked by that.
 fn run_while_filling(swap: &Swap, full: &AtomicBool, ops: u64) -> (SwapReport, u64) {
     let (over, blocked) = (AtomicBool::new(false), AtomicU64::new(0));
     let report = thread::scope(|scope| {
         scope.spawn(|| {
-            // Full whenever something has been written since; empty again when the swap has noticed.
+            // Full whenever something was written since; empty again once the swap has noticed.
             let mut written = 0;
             while !over.load(Ordering::Relaxed) {
                 let report = swap.report();
@@ -233,12 +235,12 @@ fn run_while_filling(swap: &Swap, full: &AtomicBool, ops: u64) -> (SwapReport, u
 }
 
 #[test]
-fn it_works_without_privileges() {
+fn a_swap_works_without_privileges() {
     const CHILD: &str = "BOWWAVE_SWAP_CHILD";
-    const NAME: &str = "it_works_without_privileges";
+    const NAME: &str = "a_swap_works_without_privileges";
     if std::env::var_os(CHILD).is_some() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let Some(swap) = swap(&Spill::file(folder.path(), spill_bytes()), memory()) else { return };
+        let directory = tempfile::tempdir().expect("a folder");
+        let Some(swap) = swap(&Spill::file(directory.path(), spill_bytes()), memory()) else { return };
         assert!(!swap.serves_system_calls(), "that is a privilege");
         assert!(run(&swap, 30_000).tracks_writes);
         eprintln!("done without privileges");
@@ -251,7 +253,7 @@ fn it_works_without_privileges() {
     let mut child = Command::new(std::env::current_exe().expect("its name"));
     let child = child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").uid(NOBODY).gid(NOBODY);
     match child.env("RUST_BACKTRACE", "0").current_dir("/").output() {
-        // The folder of the build may be closed to others.
+        // Other users may have no access to the build directory.
         Err(error) => eprintln!("skipped: nobody cannot run this program: {error}"),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
@@ -261,12 +263,12 @@ fn it_works_without_privileges() {
     }
 }
 
-/// A store that may be full.
+/// A store that can be full.
 #[derive(Debug)]
 struct Filling {
     inner: Arc<dyn Backend>,
     full: Arc<AtomicBool>,
-    /// How long it takes to say so; the answer is another thread's then.
+    /// Delay of that error; another thread then reports it.
     delay: Option<Duration>,
 }
 
@@ -342,5 +344,5 @@ impl WriteObject for FillingObject {
     }
 }
 
-/// The user who is nobody.
+/// The user `nobody`.
 const NOBODY: u32 = 65534;

@@ -1,5 +1,6 @@
 //! Measures writing, opening, streaming and verifying the compact form:
-//! `cargo run --release -p bowwave-trace --example binary_speed -- [ROWS] [FILE]`, in a temporary file by default.
+//! `cargo run --release -p bowwave-trace --example binary_speed -- [ROWS] [FILE]`, in a temporary
+//! file by default.
 #![expect(clippy::print_stdout, reason = "a program whose result is a few lines of text")]
 
 use std::fs::{self, File};

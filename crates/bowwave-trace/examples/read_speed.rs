@@ -1,4 +1,5 @@
-//! Measures how many rows a second the reader takes: `cargo run --release -p bowwave-trace --example read_speed`.
+//! Measures the reader in rows per second:
+//! `cargo run --release -p bowwave-trace --example read_speed`.
 #![expect(clippy::print_stdout, reason = "a program whose result is one line of text")]
 
 use std::time::Instant;

@@ -2,22 +2,22 @@
 
 use std::io::{self, BufRead};
 
-/// The number at `at`, which the caller knows to be inside.
+/// The little-endian number at `at`, which must be inside `bytes`.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
 }
 
-/// The number at `at`, which the caller knows to be inside.
+/// The little-endian number at `at`, which must be inside `bytes`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
 }
 
-/// The number at `at`, which the caller knows to be inside.
+/// The little-endian number at `at`, which must be inside `bytes`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside, as the caller knows"))
 }
 
-/// Fills `record`; the count is smaller only where the input ends.
+/// Fills `record`. Returns fewer bytes only at the end of the input.
 pub(crate) fn fill(input: &mut impl BufRead, record: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < record.len() {

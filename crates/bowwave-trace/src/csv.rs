@@ -1,47 +1,48 @@
-//! Rows of RFC 4180 CSV, bounded in size, with the line each field begins on.
+//! Rows of RFC 4180 CSV, bounded in size, with the first line of each field.
 
 use std::io::{self, BufRead};
 
 use crate::ROW_BYTES_MAX;
 
-/// Columns of a row; a row with more is refused before its fields are kept.
+/// Maximum columns of a row; a longer row is rejected before its fields are stored.
 pub(crate) const COLUMNS: usize = 6;
 
-/// Reads rows of at most [`ROW_BYTES_MAX`] bytes and [`COLUMNS`] columns, one at a time, into the same memory.
+/// Reads rows of at most [`ROW_BYTES_MAX`] bytes and [`COLUMNS`] columns, one at a time, and reuses
+/// their memory.
 #[derive(Debug)]
 pub(crate) struct Rows<R> {
     input: R,
-    /// Raw bytes of the row, line ends included.
+    /// Raw bytes of the row, including line ends.
     raw: Vec<u8>,
     /// Unquoted bytes of the row, if any field was quoted.
     plain: Vec<u8>,
-    /// Lines taken from the input so far.
+    /// Lines read so far.
     lines: u64,
-    /// Bytes taken from the input so far.
+    /// Bytes read so far.
     bytes: u64,
 }
 
-/// One row: where its fields are, and on which lines.
+/// One row: its fields and their lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row<'a> {
-    /// The fields, quotes taken off; those past `count` are empty.
+    /// The unquoted fields; those past `count` are empty.
     pub(crate) fields: [&'a [u8]; COLUMNS],
-    /// The line each field begins on, from 1.
+    /// The first line of each field, from 1.
     pub(crate) lines: [u64; COLUMNS],
-    /// How many fields the row has, which may be more than it keeps.
+    /// Number of fields in the row, possibly more than stored.
     pub(crate) count: usize,
     /// Whether the line was empty.
     pub(crate) blank: bool,
 }
 
-/// Why there is no row.
+/// An invalid row.
 #[derive(Debug)]
 pub(crate) enum RowError {
     Io(io::Error),
     TooLong,
-    /// A quoted field never ends; the line on which it begins.
+    /// A quoted field without end; its first line.
     Unclosed(u64),
-    /// A quote where none may stand; the line.
+    /// A misplaced quote; its line.
     StrayQuote(u64),
 }
 
@@ -50,12 +51,12 @@ impl<R: BufRead> Rows<R> {
         Self { input, raw: Vec::with_capacity(256), plain: Vec::new(), lines: 0, bytes: 0 }
     }
 
-    /// The line that the row read last ends on; the next row begins on the one after.
+    /// The last line of the last row read; the next row starts on the following line.
     pub(crate) fn line(&self) -> u64 {
         self.lines
     }
 
-    /// Bytes taken from the input so far.
+    /// Bytes read so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -80,7 +81,7 @@ impl<R: BufRead> Rows<R> {
         Ok(Some(row))
     }
 
-    /// Takes the row in `raw` apart, reading on where a quoted field crosses a line end.
+    /// Parses the row in `raw`; reads on if a quoted field continues on the next line.
     fn quoted_row(&mut self) -> Result<Row<'_>, RowError> {
         self.plain.clear();
         let mut bounds = [(0, 0); COLUMNS];
@@ -107,7 +108,8 @@ impl<R: BufRead> Rows<R> {
         Ok(row)
     }
 
-    /// Appends the field at `at` to `plain`; where the next one begins, or `None` if this was the last.
+    /// Appends the field at `at` to `plain`. Returns the start of the next field, or `None` after
+    /// the last.
     fn field(&mut self, mut at: usize) -> Result<Option<usize>, RowError> {
         if self.raw.get(at) != Some(&b'"') {
             let line = trim_line_end(&self.raw);

@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, said in one line.
+//! Errors in traces, as one line.
 
 use std::fmt;
 use std::io;
@@ -6,10 +6,10 @@ use std::io;
 /// Result of reading a trace.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a trace cannot be read, and where.
+/// Error in a trace, with its place.
 ///
-/// Prints as one line: `trace.csv:17: offset: '12x' is not a whole number of bytes`, or for formats without lines
-/// `trace.bwt: row 17: there is no operation 12`.
+/// Prints as one line: `trace.csv:17: offset: '12x' is not a whole number of bytes`, or for formats
+/// without lines `trace.bwt: row 17: there is no operation 12`.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -20,24 +20,24 @@ pub struct Error {
     io: Option<io::Error>,
 }
 
-/// Where in its file a trace is wrong.
+/// Place of an error in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// From 1, as editors count.
+    /// Line, from 1.
     Line(u64),
-    /// From 0, in formats without lines.
+    /// Row, from 0, in formats without lines.
     Row(u64),
     /// The file as a whole.
     Whole,
 }
 
-/// What sort of thing is wrong.
+/// Kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The input could not be read at all.
+    /// The input could not be read.
     Io,
-    /// The header is missing or another one.
+    /// The header is missing or wrong.
     Header,
     /// A row is not CSV, has too many or too few columns, or is too long.
     Row,
@@ -46,7 +46,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// A trace that is right in itself, but cannot be used for what it is wanted for, and why.
+    /// An error for a valid trace that cannot be used for its purpose.
     #[must_use]
     pub fn unfit(source_name: &str, why: String) -> Self {
         Self::at(ErrorKind::Value, source_name, Place::Whole, why)
@@ -66,26 +66,26 @@ impl Error {
         Self { io: Some(error), ..Self::at(ErrorKind::Io, source_name, place, message) }
     }
 
-    /// What sort of thing is wrong.
+    /// Kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The line it is on, counted from 1 as editors do; inside a quoted name, the line where the value begins. 0 if the
+    /// The line of the error, from 1; for a quoted name, the first line of the value. 0 if the
     /// format has no lines.
     #[must_use]
     pub fn line(&self) -> u64 {
         if let Place::Line(line) = self.place { line } else { 0 }
     }
 
-    /// The row it is in, counted from 0, if the format has rows and no lines.
+    /// The row of the error, from 0, if the format has rows but no lines.
     #[must_use]
     pub fn row(&self) -> Option<u64> {
         if let Place::Row(row) = self.place { Some(row) } else { None }
     }
 
-    /// The column it is in, if it is one column's fault.
+    /// The column of the error, if a single column is wrong.
     #[must_use]
     pub fn column(&self) -> Option<&'static str> {
         self.column
@@ -113,7 +113,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// `bytes` in quotes, short, printable and on one line, for messages.
+/// `bytes` in quotes, shortened and printable on one line, for messages.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     let head = &bytes[..bytes.len().min(SHOWN)];

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`binary`] is the binary form, [`generate`] generates traces, [`import`] reads the logs of other tools.
+//! [`binary`] is the binary form, [`generate`] generates traces, [`import`] reads the logs of other
+//! tools.
 
 pub mod binary;
 mod bytes;
@@ -22,8 +23,8 @@ pub use writer::Writer;
 /// The first line of every trace.
 pub const HEADER: &str = "time_ns,pid,op,file,offset,length";
 
-/// Most bytes a row may have, line ends included: the bound on what a [`Reader`] holds of its input.
+/// Maximum bytes of a row, including line ends: limits the memory of a [`Reader`].
 ///
-/// A path has at most 4096 bytes, twice that if each is a quote; sixteen times that leaves room for object keys and
-/// still refuses a binary file at once.
+/// A path has at most 4096 bytes, twice that with escaped quotes. Eight times that leaves space for
+/// object keys, and a binary file is still rejected early.
 pub const ROW_BYTES_MAX: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! libCacheSim's oracleGeneral: 24 bytes a request, with the time of the object's next request.
+//! libCacheSim's oracleGeneral: 24 bytes per request, with the time of the object's next request.
 //!
 //! ```text
 //!   0        4               12      16                    24
@@ -6,10 +6,12 @@
 //!   │ u32, s │ u64           │ u32   │ i64, -1 for never   │
 //! ```
 //!
-//! `next` is the number of the next request of the same object, and the first request has number 1 (as libCacheSim's own
-//! samples have it, whatever is said elsewhere); readers also take the largest `i64` for never. The format has objects and sizes,
-//! no files and no operations: here an object becomes a file whose whole length is read, or, for traces of disks, a block
-//! of one file (see [`Objects`]). It has no header, so that any file of a multiple of 24 bytes looks like one.
+//! `next` is the number of the object's next request; the first request has number 1, as in
+//! libCacheSim's own samples. Readers also accept the largest `i64` for never.
+//!
+//! The format has objects and sizes, but neither files nor operations. Here an object is a file
+//! that is read in full, or, for disk traces, a block of one file (see [`Objects`]). There is no
+//! header, so any file whose size is a multiple of 24 bytes looks valid.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -20,29 +22,29 @@ use crate::{Error, ErrorKind, Op, Record, Result};
 
 const ROW_BYTES: usize = 24;
 
-/// Extension of files of this form.
+/// File name extension of this format.
 pub const EXTENSION: &str = "oracleGeneral";
 
-/// What an object number stands for.
+/// Meaning of an object number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objects {
-    /// A block of this many bytes of one file called `objects`: number times size is the offset. 512 for traces of
-    /// disks, whose objects are sectors.
+    /// A block of this many bytes in one file called `objects`; its offset is number times size.
+    /// 512 for disk traces, whose objects are sectors.
     Blocks(u64),
     /// A file of its own, named by the number.
     Files,
 }
 
-/// One request as the file has it.
+/// One request in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Seconds.
+    /// Time in seconds.
     pub time_s: u32,
     /// The object.
     pub object: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// Index of the next request of this object, from 0; none if there is none.
+    /// Index of the object's next request, from 0; `None` if there is none.
     pub next: Option<u64>,
 }
 
@@ -57,15 +59,15 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// A reader of `input`; `name` is what errors call it, such as its path.
+    /// A reader of `input`; errors name it `name`, such as its path.
     pub fn new(input: R, name: impl Into<String>, objects: Objects) -> Self {
         Self { input, name: name.into(), objects, rows: 0, ended: false }
     }
 
-    /// The next request, or none at the end.
+    /// The next request; `None` at the end.
     ///
     /// # Errors
-    /// What is wrong and in which row; the trace ends there.
+    /// The error and its row; the trace ends there.
     pub fn request(&mut self) -> Result<Option<Request>> {
         if self.ended {
             return Ok(None);
@@ -106,7 +108,7 @@ impl<R: BufRead> Reader<R> {
         Ok(true)
     }
 
-    /// Bytes of the input that have been read.
+    /// Bytes read so far.
     pub fn bytes_read(&self) -> u64 {
         self.rows * ROW_BYTES as u64
     }
@@ -150,10 +152,10 @@ impl<R: BufRead> Iterator for Reader<R> {
     }
 }
 
-/// Writes requests with their next ones, which it works out.
+/// Writes requests, and computes the next request of each.
 ///
-/// The next request of an object is not known until it comes, so the requests are kept in memory (32 bytes each) and
-/// written by [`finish`](Self::finish).
+/// The next request of an object is known only when it arrives. So requests stay in memory (32
+/// bytes each) until [`finish`](Self::finish) writes them.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
@@ -162,12 +164,12 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// A writer to `output`. Writes are of many KiB each: no other buffer is needed.
+    /// A writer to `output`. It needs no buffer: writes are many KiB each.
     pub fn new(output: W) -> Self {
         Self { output, requests: Vec::new(), last: HashMap::new() }
     }
 
-    /// Takes a request of an object.
+    /// Adds a request.
     pub fn request(&mut self, time_s: u32, object: u64, size: u32) {
         let index = self.requests.len();
         if let Some(before) = self.last.insert(object, index) {
@@ -176,15 +178,15 @@ impl<W: Write> Writer<W> {
         self.requests.push(Request { time_s, object, size, next: None });
     }
 
-    /// Writes everything and gives the output back.
+    /// Writes all requests and returns the output.
     ///
     /// # Errors
-    /// As the output says.
+    /// The output's error.
     pub fn finish(mut self) -> io::Result<W> {
         let mut bytes = Vec::with_capacity(4096 * ROW_BYTES);
-        for piece in self.requests.chunks(4096) {
+        for chunk in self.requests.chunks(4096) {
             bytes.clear();
-            for &Request { time_s, object, size, next } in piece {
+            for &Request { time_s, object, size, next } in chunk {
                 bytes.extend_from_slice(&time_s.to_le_bytes());
                 bytes.extend_from_slice(&object.to_le_bytes());
                 bytes.extend_from_slice(&size.to_le_bytes());
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_request_of_each_object_is_written_and_read() {
+    fn next_requests_round_trip() {
         let bytes = written(&[5, 9, 5, 5, 9]);
         assert_eq!(&bytes[..24], b"\x07\0\0\0\x05\0\0\0\0\0\0\0\0\x02\0\0\x03\0\0\0\0\0\0\0");
         let mut reader = Reader::new(&bytes[..], "t", Objects::Files);
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_row() {
+    fn errors_name_the_row() {
         let mut bytes = written(&[1, u64::MAX]);
         let far =
             Reader::new(&bytes[..], "t", Objects::Blocks(512)).nth(1).expect("a row").expect_err("too far");

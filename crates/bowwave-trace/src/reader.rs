@@ -7,10 +7,10 @@ use crate::error::{Place, quoted};
 use crate::record::UnknownOp;
 use crate::{Error, ErrorKind, HEADER, Op, ROW_BYTES_MAX, Record, Result};
 
-/// Streams the records of a trace in the order of its rows.
+/// Streams the records of a trace in file order.
 ///
-/// Holds one row at a time, whatever the size of the trace. It is an iterator of records; [`Reader::read`] does the
-/// same without an allocation per row. The first error ends the trace: there is no guessing what a broken file meant.
+/// Holds one row at a time, whatever the size of the trace. It is an iterator of records;
+/// [`Reader::read`] does the same without an allocation per row. The first error ends the trace.
 #[derive(Debug)]
 pub struct Reader<R> {
     rows: Rows<R>,
@@ -20,25 +20,25 @@ pub struct Reader<R> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The header is still to come.
+    /// The header comes next.
     Start,
     Rows,
-    /// The end was reached, or an error reported.
+    /// At the end, or after an error.
     Ended,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// A reader of `input`; `name` is what errors call it, such as its path.
+    /// A reader of `input`; errors name it `name`, such as its path.
     pub fn new(input: R, name: impl Into<String>) -> Self {
         Self { rows: Rows::new(input), name: name.into(), state: State::Start }
     }
 
-    /// Reads the next row into `record`; false at the end of the trace, and again on each call after it.
+    /// Reads the next row into `record`; false at the end of the trace and from then on.
     ///
-    /// The memory of `record.file` is used again, so a loop over one record allocates nothing.
+    /// Reuses the memory of `record.file`, so a loop over one record does not allocate.
     ///
     /// # Errors
-    /// What is wrong and on which line; the trace ends there, and `record` is of no use.
+    /// The error and its line; the trace ends there, and `record` is unspecified.
     pub fn read(&mut self, record: &mut Record) -> Result<bool> {
         let outcome = match self.state {
             State::Ended => return Ok(false),
@@ -49,7 +49,7 @@ impl<R: BufRead> Reader<R> {
         outcome
     }
 
-    /// Bytes of the input that have been read, whole rows only; for progress bars.
+    /// Bytes read so far, in whole rows; for progress bars.
     pub fn bytes_read(&self) -> u64 {
         self.rows.bytes()
     }
@@ -98,7 +98,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// After the blank line `line`, nothing but blank lines may follow.
+    /// Checks that only blank lines follow the blank line `line`.
     fn blank_tail(&mut self, line: u64) -> Result<bool> {
         loop {
             let before = self.rows.line();
@@ -140,7 +140,7 @@ fn row_error(name: &str, before: u64, error: RowError) -> Error {
     Error::at(ErrorKind::Row, name, Place::Line(line), message)
 }
 
-/// What is wrong with a row: its shape, or the value in the column with this index.
+/// Error in a row: its shape, or the value in the column with this index.
 enum Bad {
     Columns,
     Value(usize, String),
@@ -172,12 +172,12 @@ fn parse(row: &Row<'_>, record: &mut Record) -> std::result::Result<(), Bad> {
     Ok(())
 }
 
-/// The whole number in `text`, which is in the column `index` and counts `unit`s.
+/// Parses a whole number in the column `index`; errors name its `unit`.
 fn number(index: usize, text: &[u8], unit: &str) -> std::result::Result<u64, Bad> {
     whole_number(text, unit).map_err(|message| Bad::Value(index, message))
 }
 
-/// The whole number in `text`, which counts `unit`s; or what is wrong with it.
+/// Parses a whole number; errors name its `unit`.
 pub(crate) fn whole_number(text: &[u8], unit: &str) -> std::result::Result<u64, String> {
     let mut value = 0u64;
     let mut valid = !text.is_empty();

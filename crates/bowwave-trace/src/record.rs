@@ -5,25 +5,26 @@ use crate::words::{texts, words};
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Record {
-    /// When it happened, in nanoseconds of the tracer's clock.
+    /// Time in nanoseconds of the tracer's clock.
     pub time_ns: u64,
-    /// The process, or another number that tells readers apart.
+    /// The process, or another number that distinguishes readers.
     pub pid: u64,
-    /// What was done.
+    /// Operation.
     pub op: Op,
-    /// Name of the file; any text, also with commas, quotes and line ends.
+    /// Name of the file: any text, including commas, quotes and line ends.
     pub file: String,
-    /// First byte touched.
+    /// First byte accessed.
     pub offset: u64,
-    /// Number of bytes touched; `offset + length` never passes [`u64::MAX`] in a record that was read.
+    /// Number of bytes accessed; `offset + length` never passes [`u64::MAX`] in a record that was
+    /// read.
     pub length: u64,
 }
 
 texts! {
-    /// What an access did.
+    /// Operation of an access.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub enum Op,
-    /// The word that stands for it in a trace.
+    /// Its word in a trace.
     as_str {
         /// A read through a descriptor.
         #[default]
@@ -46,19 +47,20 @@ texts! {
         Sequential = "sequential",
         /// The pages of the range left the cache.
         Evict = "evict",
-        /// The reader says that it will read the range after those that it has named before; no bytes: its plan ends.
+        /// A read plan: the reader announces that it will read this range after those announced
+        /// before. No bytes: the plan ends.
         Plan = "plan",
     }
 }
 
 impl Op {
-    /// Whether it uses bytes, and so tells that they exist: a read, write, load or store.
+    /// Whether it accesses bytes, which therefore exist: a read, write, load or store.
     #[must_use]
     pub const fn is_access(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Load | Self::Store)
     }
 
-    /// The operation that `word` stands for.
+    /// The operation of a `word`.
     pub(crate) fn from_bytes(word: &[u8]) -> Option<Self> {
         if word == b"read" {
             return Some(Self::Read);

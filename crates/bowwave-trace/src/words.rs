@@ -1,6 +1,6 @@
-//! Enums whose values have a word each: in traces, on command lines, in messages.
+//! Enums whose values have a word each, for traces, command lines and messages.
 
-/// Defines an enum with its values in `ALL`, and a function that gives the text of each.
+/// Defines an enum with its values in `ALL` and a function that returns the text of each.
 macro_rules! texts {
     (
         $(#[$meta:meta])*
@@ -24,7 +24,7 @@ macro_rules! texts {
     };
 }
 
-/// Prints an enum of [`texts!`] as its word and parses it; other words are the error `$unknown`.
+/// Prints an enum of [`texts!`] as its word and parses it; unknown words are the error `$unknown`.
 macro_rules! words {
     ($type:ident, $text:ident, $(#[$doc:meta])* $unknown:ident, $what:literal) => {
         impl std::fmt::Display for $type {

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use crate::{HEADER, ROW_BYTES_MAX, Record};
 
-/// Writes records so that a [`Reader`](crate::Reader) gives them back as they were.
+/// Writes records so that a [`Reader`](crate::Reader) returns them unchanged.
 ///
-/// Writes go to `output` in small pieces: wrap a file in a [`BufWriter`](io::BufWriter).
+/// Writes are small: wrap a file in a [`BufWriter`](io::BufWriter).
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
@@ -17,7 +17,7 @@ impl<W: Write> Writer<W> {
     /// Writes the header and returns the writer.
     ///
     /// # Errors
-    /// As the output says.
+    /// The output's error.
     pub fn new(mut output: W) -> io::Result<Self> {
         writeln!(output, "{HEADER}")?;
         Ok(Self { output, row: Vec::with_capacity(256) })
@@ -26,8 +26,8 @@ impl<W: Write> Writer<W> {
     /// Writes one row.
     ///
     /// # Errors
-    /// As the output says; `InvalidInput`, with nothing written, for a record that no reader would take: a row
-    /// longer than [`ROW_BYTES_MAX`] bytes, or an `offset + length` past [`u64::MAX`].
+    /// The output's error. `InvalidInput`, with nothing written, for a record that readers reject:
+    /// a row longer than [`ROW_BYTES_MAX`] bytes, or an `offset + length` past [`u64::MAX`].
     pub fn write(&mut self, record: &Record) -> io::Result<()> {
         let Record { time_ns, pid, op, file, offset, length } = record;
         self.row.clear();
@@ -45,17 +45,17 @@ impl<W: Write> Writer<W> {
         self.output.write_all(&self.row)
     }
 
-    /// Flushes and gives the output back.
+    /// Flushes and returns the output.
     ///
     /// # Errors
-    /// As the output says.
+    /// The output's error.
     pub fn finish(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)
     }
 }
 
-/// Appends `field`, in quotes if it needs them.
+/// Appends `field`, quoted if necessary.
 fn push_field(row: &mut Vec<u8>, field: &[u8]) {
     if !field.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
         row.extend_from_slice(field);

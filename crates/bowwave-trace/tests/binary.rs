@@ -1,4 +1,4 @@
-//! The compact form: what is written is read, and no bytes make a reader panic.
+//! The compact form: a round trip preserves all data, and no input makes a reader panic.
 
 use std::fs;
 
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn no_change_of_any_bytes_goes_unnoticed_or_panics(at in any::<prop::sample::Index>(), flip in 1..=255u8) {
+    fn any_changed_byte_is_detected_without_a_panic(at in any::<prop::sample::Index>(), flip in 1..=255u8) {
         let mut bytes = written(&sample());
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
@@ -74,12 +74,12 @@ proptest! {
             }
             Err(_) => true,
         };
-        // The zeros behind version and row size are kept for later versions, and not looked at.
+        // The zeros after version and row size are reserved for later versions and ignored.
         prop_assert!(noticed || (16..64).contains(&at), "byte {}", at);
     }
 
     #[test]
-    fn arbitrary_bytes_are_refused(tail in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_rejected(tail in proptest::collection::vec(any::<u8>(), 0..300)) {
         let whole = written(&sample());
         for bytes in [tail.clone(), [&whole[..64], &tail].concat(), [&whole[..], &tail, &whole[whole.len() - 80..]].concat()] {
             prop_assert!(Trace::new(&bytes[..], "noise").is_err());
@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn a_trace_cut_anywhere_is_refused_with_its_name_and_the_remedy() {
+fn a_truncated_trace_is_rejected_with_its_name_and_the_remedy() {
     let bytes = written(&sample());
     for end in 0..bytes.len() {
         let error = Trace::new(&bytes[..end], "cut.bwt").expect_err("cut").to_string();
@@ -98,7 +98,7 @@ fn a_trace_cut_anywhere_is_refused_with_its_name_and_the_remedy() {
 }
 
 #[test]
-fn a_row_that_is_wrong_is_named_and_the_others_are_read() {
+fn an_invalid_row_is_reported_and_the_others_are_read() {
     let mut bytes = written(&sample());
     bytes[64 + 2 * 24 + 20] |= 15;
     let trace = Trace::new(&bytes[..], "t").expect("the tables are whole");
@@ -114,7 +114,7 @@ fn a_row_that_is_wrong_is_named_and_the_others_are_read() {
 }
 
 #[test]
-fn other_versions_and_other_files_are_refused() {
+fn other_versions_and_other_files_are_rejected() {
     let mut bytes = written(&sample());
     bytes[8] = 2;
     let error = Trace::new(&bytes[..], "t").expect_err("newer").to_string();
@@ -124,7 +124,7 @@ fn other_versions_and_other_files_are_refused() {
 }
 
 #[test]
-fn the_writer_refuses_what_no_reader_takes() {
+fn the_writer_rejects_records_that_readers_reject() {
     let mut writer = Writer::new(Vec::new()).expect("memory takes all");
     assert!(writer.stream(1, 0).is_err(), "no file yet");
     let file = writer.file("a").expect("a name");
@@ -138,7 +138,7 @@ fn the_writer_refuses_what_no_reader_takes() {
 }
 
 #[test]
-fn files_are_mapped_and_what_is_no_file_is_not() {
+fn regular_files_are_mapped_and_others_are_read() {
     let path = std::env::temp_dir().join(format!("bowwave-binary-{}.bwt", std::process::id()));
     fs::write(&path, written(&sample())).expect("a temporary file");
     let trace = Trace::open(&path).expect("whole");

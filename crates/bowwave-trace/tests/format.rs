@@ -1,4 +1,4 @@
-//! What the reader takes, what it refuses, and how it says so.
+//! Valid and invalid inputs of the reader, and its messages.
 
 use std::io::{self, BufRead, Read};
 
@@ -27,7 +27,7 @@ fn every_operation_and_column_is_read() {
 }
 
 #[test]
-fn quoted_names_keep_commas_quotes_and_line_ends() {
+fn quoted_names_preserve_commas_quotes_and_line_ends() {
     let records = rows("0,1,read,\"a,\"\"b\"\"\r\nc\",0,1\n1,1,read,\"\",0,1").expect("RFC 4180");
     assert_eq!(records.iter().map(|record| record.file.as_str()).collect::<Vec<_>>(), ["a,\"b\"\r\nc", ""]);
 }
@@ -40,7 +40,7 @@ fn windows_line_ends_byte_order_mark_and_blank_tail_are_accepted() {
 }
 
 #[test]
-fn a_missing_or_other_header_is_shown_with_the_one_expected() {
+fn a_wrong_header_is_reported_with_the_expected_one() {
     assert_eq!(
         read("").expect_err("no header"),
         format!("t.csv:1: the file is empty: the first line must be '{HEADER}'")
@@ -55,7 +55,7 @@ fn a_missing_or_other_header_is_shown_with_the_one_expected() {
 }
 
 #[test]
-fn bad_numbers_are_named_with_line_and_column() {
+fn invalid_numbers_are_reported_with_line_and_column() {
     assert_eq!(refusal("0,1,read,a,12x,1\n"), "t.csv:2: offset: '12x' is not a whole number of bytes");
     assert_eq!(
         refusal("0,1,read,a,0,1\n-5,1,read,a,0,1\n"),
@@ -74,7 +74,7 @@ fn bad_numbers_are_named_with_line_and_column() {
 }
 
 #[test]
-fn a_range_past_the_largest_offset_is_refused() {
+fn a_range_past_the_largest_offset_is_rejected() {
     assert_eq!(rows("0,1,read,a,18446744073709551614,1\n").expect("the last byte").len(), 1);
     assert_eq!(
         refusal("0,1,read,a,18446744073709551615,1\n"),
@@ -84,7 +84,7 @@ fn a_range_past_the_largest_offset_is_refused() {
 }
 
 #[test]
-fn unknown_operations_are_answered_with_the_known_ones() {
+fn unknown_operations_are_reported_with_the_known_ones() {
     assert_eq!(
         refusal("0,1,Read,a,0,1\n"),
         "t.csv:2: op: 'Read' is not an operation (one of read, write, load, store, fsync, willneed, dontneed, random, \
@@ -101,7 +101,7 @@ fn lines_are_right_after_quoted_line_ends() {
 }
 
 #[test]
-fn names_that_are_not_utf_8_are_refused_with_the_byte() {
+fn names_that_are_not_utf_8_are_rejected_with_the_byte() {
     let text = [HEADER.as_bytes(), b"\n0,1,read,ab\xff,0,1\n"].concat();
     assert_eq!(read(text).expect_err("not UTF-8"), "t.csv:2: file: byte 3 is not UTF-8");
     let text = [HEADER.as_bytes(), b"\n0,1,read,a,\xff\xfe,1\n"].concat();
@@ -112,7 +112,7 @@ fn names_that_are_not_utf_8_are_refused_with_the_byte() {
 }
 
 #[test]
-fn rows_of_the_wrong_shape_are_refused() {
+fn rows_of_the_wrong_shape_are_rejected() {
     assert_eq!(refusal("# note\n"), format!("t.csv:2: 1 column, expected the 6 of '{HEADER}'"));
     assert_eq!(refusal("0,1,read,a,b,0,1\n"), format!("t.csv:2: 7 columns, expected the 6 of '{HEADER}'"));
     assert_eq!(
@@ -131,8 +131,8 @@ fn rows_of_the_wrong_shape_are_refused() {
 }
 
 #[test]
-fn endless_rows_are_refused_within_bounded_memory() {
-    /// An input without end, that counts what was taken of it.
+fn endless_rows_are_rejected_within_bounded_memory() {
+    /// An infinite input that counts the bytes read.
     struct Endless<'a>(&'a [u8], &'a mut usize);
     impl Read for Endless<'_> {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -183,7 +183,7 @@ fn input_errors_keep_their_cause_and_line() {
 }
 
 #[test]
-fn the_writer_refuses_what_no_reader_takes() {
+fn the_writer_rejects_records_that_readers_reject() {
     let mut writer = Writer::new(Vec::new()).expect("memory");
     let long = Record { file: "a".repeat(ROW_BYTES_MAX), ..Record::default() };
     let far = Record { offset: u64::MAX, length: 1, ..Record::default() };

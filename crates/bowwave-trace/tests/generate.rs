@@ -1,4 +1,4 @@
-//! Generated traces are what their patterns say.
+//! Generated traces match their patterns.
 
 use bowwave_trace::generate::{Pattern, Spec};
 
@@ -42,14 +42,14 @@ fn clusters_are_runs_of_a_quarter_to_the_whole_length() {
 }
 
 #[test]
-fn a_database_has_hot_regions_and_now_and_then_two_reads_in_a_row() {
+fn a_database_has_hot_regions_and_some_adjacent_reads() {
     let trace = blocks(Pattern::Oltp { exponent: 1.0 }, 64_000, 200_000);
     let mut regions = vec![0u32; 64];
     for block in &trace {
         regions[(block / 1000) as usize] += 1;
     }
     regions.sort_unstable();
-    // Of 64 ranks the first has 1 of 4.74 (their harmonic number), the last 1 of 304.
+    // Of 64 ranks, the first has 1 of 4.74 (their harmonic number), the last 1 of 304.
     assert!((40_000..45_000).contains(&regions[63]) && (550..780).contains(&regions[0]), "{regions:?}");
     let pairs = trace.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count() as f64 / trace.len() as f64;
     assert!((pairs - 1.0 / 9.0).abs() < 0.01, "{pairs}");
@@ -70,7 +70,7 @@ fn zipf_reads_few_blocks_most_of_the_time_and_scatters_them() {
 }
 
 #[test]
-fn a_seed_gives_the_same_trace_and_another_seed_another() {
+fn a_seed_determines_the_trace() {
     let draw = |seed| {
         Spec { pattern: Pattern::Random, seed, rows: 50, ..Spec::default() }.generate().expect("in bounds")
     };
@@ -79,7 +79,7 @@ fn a_seed_gives_the_same_trace_and_another_seed_another() {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_named() {
+fn out_of_bounds_fields_are_named() {
     let field = |spec: Spec| spec.generate().expect_err("out of bounds").field;
     let pattern = |pattern| Spec { pattern, ..Spec::default() };
     assert_eq!(field(Spec { block_bytes: 0, ..Spec::default() }), "block_bytes");

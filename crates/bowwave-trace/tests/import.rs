@@ -1,4 +1,4 @@
-//! Importers on one small sample a format: every record, what was mended, and how the format is told.
+//! Each importer on a small sample: every record, the repairs, and format detection.
 
 use std::fs;
 use std::io::Cursor;
@@ -9,7 +9,7 @@ use bowwave_trace::import::{self, BlockAction, Format, Import, Options, Repair, 
 use bowwave_trace::oracle_general::Objects;
 use bowwave_trace::{Error, Op, Reader, Record, Writer, binary};
 
-/// A sample: its file, its format, and what is mended in it. What it must give is in `expected/FILE.csv`.
+/// A sample: its file, format and repairs. The expected records are in `expected/FILE.csv`.
 type Sample = (&'static str, Format, &'static [(Repair, u64)]);
 
 const SAMPLES: &[Sample] = &[
@@ -48,7 +48,7 @@ fn records(import: Import) -> Result<Vec<Record>, Error> {
     import.collect()
 }
 
-/// What `text` gives as a log in `format`.
+/// The records of `text` as a log in `format`.
 fn read(text: impl AsRef<[u8]>, format: Format) -> Result<Vec<Record>, Error> {
     let input = Cursor::new(text.as_ref().to_vec());
     records(import::from_reader(input, "log", Some(format), &Options::default())?)
@@ -66,8 +66,8 @@ fn csv(records: &[Record]) -> String {
 }
 
 #[test]
-fn samples_give_exactly_their_expected_records_and_counts_of_what_was_mended() {
-    for &(file, format, mended) in SAMPLES {
+fn samples_give_their_expected_records_and_repairs() {
+    for &(file, format, repairs) in SAMPLES {
         let mut import = open(file, &Options::default());
         assert_eq!(import.format(), format, "{file}: format");
         let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn samples_give_exactly_their_expected_records_and_counts_of_what_was_mended() {
         while import.read(&mut record).unwrap_or_else(|error| panic!("{file}: {error}")) {
             found.push(record.clone());
         }
-        assert_eq!(import.repairs().iter().collect::<Vec<_>>(), mended, "{file}: repairs");
+        assert_eq!(import.repairs().iter().collect::<Vec<_>>(), repairs, "{file}: repairs");
         let expected = fs::read_to_string(samples().join("expected").join(format!("{file}.csv")))
             .unwrap_or_else(|error| panic!("{file}: {error}\n{}", csv(&found)));
         assert_eq!(csv(&found), expected, "{file}");
@@ -84,7 +84,7 @@ fn samples_give_exactly_their_expected_records_and_counts_of_what_was_mended() {
 }
 
 #[test]
-fn every_format_has_a_sample_or_is_our_own() {
+fn every_foreign_format_has_a_sample() {
     for format in Format::ALL {
         let sampled = SAMPLES.iter().any(|&(_, known, _)| known == format);
         assert!(sampled || matches!(format, Format::Csv | Format::Binary), "{format}");
@@ -92,7 +92,7 @@ fn every_format_has_a_sample_or_is_our_own() {
     }
 }
 
-/// What `strace` prints without `-y`: descriptors without their paths in angle brackets.
+/// `strace` output without `-y`: descriptors without paths in angle brackets.
 fn without_paths(log: &str) -> String {
     let mut bare = String::new();
     let mut inside = false;
@@ -108,24 +108,27 @@ fn without_paths(log: &str) -> String {
 }
 
 #[test]
-fn descriptors_followed_without_their_paths_are_those_that_the_paths_tell() {
+fn tracked_descriptors_match_their_logged_paths() {
     let log = fs::read_to_string(samples().join("grep.strace")).expect("the sample");
     let bare = without_paths(&log);
     assert!(log.contains("</srv/demo/notes/f2.txt>") && !bare.contains("</srv"), "{bare}");
     let place = |record: &Record| (record.time_ns, record.op, record.offset, record.length);
-    let told = read(&log, Format::Strace).expect("records");
+    let expected = read(&log, Format::Strace).expect("records");
     let followed = read(&bare, Format::Strace).expect("records");
-    // Standard output was opened before the log began, so that only its path tells what it is.
-    let (last, told) = told.split_last().expect("records");
+    // Standard output was opened before the log began, so only its path identifies it.
+    let (last, expected) = expected.split_last().expect("records");
     assert_eq!(last.file, "/srv/stdout");
-    assert_eq!(followed.iter().map(place).collect::<Vec<_>>(), told.iter().map(place).collect::<Vec<_>>());
-    for (followed, told) in followed.iter().zip(told).skip(1) {
-        assert_eq!(format!("/srv/demo/{}", followed.file), told.file);
+    assert_eq!(
+        followed.iter().map(place).collect::<Vec<_>>(),
+        expected.iter().map(place).collect::<Vec<_>>()
+    );
+    for (followed, expected) in followed.iter().zip(expected).skip(1) {
+        assert_eq!(format!("/srv/demo/{}", followed.file), expected.file);
     }
 }
 
 #[test]
-fn imported_records_pass_through_both_of_our_own_forms_unchanged() {
+fn imported_records_round_trip_through_both_own_formats() {
     for &(file, ..) in SAMPLES {
         let found = records(open(file, &Options::default())).expect(file);
         let text = csv(&found);
@@ -144,7 +147,7 @@ fn imported_records_pass_through_both_of_our_own_forms_unchanged() {
 }
 
 #[test]
-fn a_sample_cut_anywhere_gives_a_beginning_of_its_records_or_one_error() {
+fn a_truncated_sample_gives_a_prefix_of_its_records_or_one_error() {
     for &(file, format, _) in SAMPLES {
         let whole = records(open(file, &Options::default())).expect(file);
         let bytes = fs::read(samples().join(file)).expect(file);
@@ -159,7 +162,7 @@ fn a_sample_cut_anywhere_gives_a_beginning_of_its_records_or_one_error() {
                 assert_eq!(errors, 0, "{file}: something after an error");
                 record.map_or_else(|_| errors += 1, |record| found.push(record));
             }
-            // The last one may be of a line whose number was cut.
+            // The last record may come from a line with a truncated number.
             found.pop();
             assert!(whole.starts_with(&found), "{file} cut to {length} bytes");
         }
@@ -192,7 +195,7 @@ fn the_step_of_a_block_request_is_an_option() {
 }
 
 #[test]
-fn fills_of_the_kernel_cache_are_taken_when_asked_for() {
+fn page_cache_fills_are_imported_on_request() {
     let fills = Options { tracefs_events: TracefsEvents::Fills, ..Options::default() };
     let found = records(open("cache.tracefs", &fills)).expect("records");
     assert_eq!(
@@ -210,18 +213,18 @@ fn fills_of_the_kernel_cache_are_taken_when_asked_for() {
     assert!(error.to_string().contains("has no accesses") && error.to_string().contains("fills"), "{error}");
 }
 
-/// The shift was computed before its bound was checked, which panics in builds that check. Fuzzing joined two lines into
-/// one, so that an order ran on into a process id.
+/// Regression: the shift was computed before its bound was checked, which panics with overflow
+/// checks. Fuzzing joined two lines, so that an order continued into a process ID.
 #[test]
-fn an_order_that_no_folio_has_is_refused() {
+fn an_impossible_folio_order_is_rejected() {
     let line = "a-1 [000] 1.0: mm_filemap_delete_from_page_cache: dev 1:1 ino 1 pfn=0x1 ofs=0 order=24170\n";
     let error = read(line, Format::Tracefs).expect_err("no folio has 2^24170 pages").to_string();
     assert!(error.starts_with("log:1: ofs: "), "{error}");
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_line_and_column() {
-    for (format, text, said) in [
+fn errors_name_line_and_column() {
+    for (format, text, message) in [
         (
             Format::Fio,
             "fio version 1 iolog\n",
@@ -270,13 +273,13 @@ fn what_is_wrong_is_said_with_its_line_and_column() {
         (Format::Vscsi, "short", "log: row 0: the version of neither form"),
     ] {
         let error = read(text, format).expect_err(text).to_string();
-        assert!(error.starts_with(said), "{format}: {error}\n  wanted: {said}");
+        assert!(error.starts_with(message), "{format}: {error}\n  wanted: {message}");
         assert!(!error.contains('\n'), "{error}");
     }
 }
 
 #[test]
-fn bytes_that_are_not_text_are_shown_and_never_panic() {
+fn non_text_bytes_are_printed_without_a_panic() {
     for format in Format::ALL {
         for bytes in [&b"\xff\xfe\x00\x80\n\xff"[..], b"\0\0\0\0", b"\n\n\n", b"", b"\"\n", b"<\n[pid\n(\n"] {
             if let Err(error) = read(bytes, format) {
@@ -287,7 +290,7 @@ fn bytes_that_are_not_text_are_shown_and_never_panic() {
 }
 
 #[test]
-fn a_last_line_or_record_that_was_cut_off_is_left_out_and_counted() {
+fn a_truncated_last_line_or_record_is_skipped_and_counted() {
     let input = Cursor::new(b"1,R,0,4096,5\n2,W,40".to_vec());
     let mut import =
         import::from_reader(input, "log", Some(Format::Alibaba), &Options::default()).expect("it opens");
@@ -300,12 +303,12 @@ fn a_last_line_or_record_that_was_cut_off_is_left_out_and_counted() {
     let mut import = import::from_reader(input, "log", None, &Options::default()).expect("it opens");
     assert_eq!(import.by_ref().filter(|record| record.is_ok()).count(), 2);
     assert_eq!(import.repairs().count(Repair::CutShort), 1);
-    // With nothing before it, it is not a trace that was cut, but no trace.
+    // With no record before it, it is not a truncated trace, but invalid.
     assert!(read("2,W,40", Format::Alibaba).is_err());
 }
 
 #[test]
-fn a_bad_line_among_good_ones_is_an_error_of_the_format_that_the_others_have() {
+fn a_bad_line_among_good_ones_is_an_error_of_their_format() {
     let text = "1,R,0,4096,5\n2,W,-4096,4096,6\n1,R,0,4096,7\n";
     let import = import::from_reader(Cursor::new(text), "x", None, &Options::default()).expect("Alibaba's");
     let error = records(import).expect_err("a negative offset").to_string();
@@ -325,18 +328,18 @@ fn headers_of_publishers_are_skipped_once() {
 }
 
 #[test]
-fn an_unknown_format_is_refused_with_the_names_of_the_known() {
-    for (text, said) in
+fn an_unknown_format_is_rejected_with_the_known_names() {
+    for (text, message) in
         [("", "x: the file is empty (say which of csv, bwt, fio, "), ("once upon\n", "x: the format")]
     {
         let error = import::from_reader(Cursor::new(text), "x", None, &Options::default()).expect_err(text);
-        assert!(error.to_string().starts_with(said), "{error}");
+        assert!(error.to_string().starts_with(message), "{error}");
     }
     assert!("vscsi2".parse::<Format>().expect_err("no name").to_string().contains("vscsi, vscsi-csv"));
 }
 
 #[test]
-fn a_missing_file_and_a_folder_are_said_by_name() {
+fn a_missing_file_and_a_directory_are_reported_by_name() {
     for place in ["nowhere.csv", ""] {
         let path = samples().join(place);
         let error = import::open(&path, None, &Options::default()).expect_err("no trace").to_string();

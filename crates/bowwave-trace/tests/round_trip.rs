@@ -1,4 +1,4 @@
-//! Random records and random bytes. A failure prints the shrunk input and the seed to repeat it with.
+//! Random records and random bytes. A failure prints the reduced input and its seed.
 
 use bowwave_trace::{HEADER, Op, Reader, Record, Writer};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn record() -> impl Strategy<Value = Record> {
     )
 }
 
-/// Bytes that look enough like a trace to reach deep into the reader.
+/// Bytes similar enough to a trace to reach deep into the reader.
 fn almost_a_trace() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b",".to_vec()),
@@ -57,10 +57,10 @@ proptest! {
         let head = if header { format!("{HEADER}\n") } else { String::new() };
         let bytes = [head.as_bytes(), &tail].concat();
         let lines = bytes.iter().filter(|&&byte| byte == b'\n').count() as u64 + 1;
-        // Never more records than rows, one error at most, and that on a line there is.
+        // No more records than rows, at most one error, and that on an existing line.
         let mut reader = Reader::new(&bytes[..], "t.csv");
-        for answer in &mut reader {
-            if let Err(error) = answer {
+        for record in &mut reader {
+            if let Err(error) = record {
                 prop_assert!(!error.to_string().contains('\n'), "{}", error);
                 prop_assert!((1..=lines).contains(&error.line()), "{} of {} lines", error, lines);
             }

@@ -1,8 +1,8 @@
-//! What is measured.
+//! The configurations to measure.
 
 use std::str::FromStr;
 
-/// One way to mount.
+/// One configuration of a mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub(crate) shipped: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Choice {
     pub(crate) slow: bool,
 }
 
-/// When to push the pages that follow a sequential request into the kernel's cache.
+/// When to push the pages after a sequential request into the kernel's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Push {
     Never,

@@ -5,8 +5,8 @@
 //! cargo run --release -p bowwave-fuse --example kernel_cache -- slow,ra=128 slow,ra=256
 //! ```
 //!
-//! Each argument is one choice. All data is in memory, as in a warm cache, and every measurement reads a file
-//! that the kernel has never seen. Words of a choice, joined by commas:
+//! Each argument is one choice. All data is in memory, as in a warm cache, and every measurement
+//! reads a file that the kernel has never seen. Words of a choice, joined by commas:
 //!
 //! ```text
 //! shipped       the crate's own mount with its defaults     shipped-off  the same with KernelCache::Off
@@ -106,7 +106,7 @@ fn measure(path: &PathBuf, seen: &Seen, pattern: &Pattern, slow: bool) -> Measur
     let operations = (pattern.run)(&file);
     let seconds = start.elapsed().as_secs_f64();
     if slow {
-        // The kernel's last speculative request counts too.
+        // Include the kernel's last speculative request.
         std::thread::sleep(Duration::from_millis(100));
     }
     let measured = Measured {
@@ -121,12 +121,12 @@ fn measure(path: &PathBuf, seen: &Seen, pattern: &Pattern, slow: bool) -> Measur
     measured
 }
 
-/// What arrives at the mount.
+/// Requests that arrive at the mount.
 #[derive(Debug, Default)]
 struct Seen {
     requests: AtomicU64,
     bytes: AtomicU64,
-    /// Requests that start before the furthest end so far.
+    /// Requests that start before the highest end offset so far.
     disordered: AtomicU64,
     end: AtomicU64,
 }

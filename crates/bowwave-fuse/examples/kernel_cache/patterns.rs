@@ -1,22 +1,22 @@
-//! How the file is read.
+//! Access patterns.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::FILE_BYTES;
 
-/// One way to read a file.
+/// One access pattern.
 pub(crate) struct Pattern {
     pub(crate) name: &'static str,
-    /// Bytes that one operation wants.
+    /// Bytes per operation.
     pub(crate) bytes: u64,
-    /// Reads, and says how many operations that were.
+    /// Reads, and returns the number of operations.
     pub(crate) run: Box<dyn Fn(&File) -> u64>,
 }
 
-/// For data that is at hand: throughput and the cost of a small read.
+/// For memory: throughput and the cost of a small read.
 pub(crate) fn fast(direct: bool) -> Vec<Pattern> {
-    // Small direct reads are so slow that a part of the file must do.
+    // Small direct reads are slow, so read part of the file.
     let small = if direct { SIZE / 8 } else { SIZE };
     vec![
         sequential("sequential 1 MiB", MIB, SIZE),
@@ -28,7 +28,7 @@ pub(crate) fn fast(direct: bool) -> Vec<Pattern> {
     ]
 }
 
-/// For a slow store: how many round trips and how many bytes the kernel makes of what a program wants.
+/// For a slow store: the kernel's round trips and bytes per requested byte.
 pub(crate) fn slow() -> Vec<Pattern> {
     vec![
         random("random 4 KiB", 4 * KIB, 30, 4 * KIB),
@@ -93,8 +93,8 @@ fn map(name: &'static str, offsets: impl Fn() -> Offsets + 'static) -> Pattern {
 #[expect(unsafe_code, reason = "a memory map has no safe interface")]
 fn touch(file: &File, offsets: Offsets) -> u64 {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-    // SAFETY: a fresh map at an address of the kernel's choice, of a file that does not change, read within its
-    // length and unmapped once.
+    // SAFETY: a new mapping at an address chosen by the kernel, of a file that does not change,
+    // read within its length and unmapped once.
     unsafe {
         let base = mmap(std::ptr::null_mut(), FILE_BYTES, ProtFlags::READ, MapFlags::SHARED, file, 0);
         let base = base.expect("mappable");
@@ -109,7 +109,7 @@ fn touch(file: &File, offsets: Offsets) -> u64 {
     }
 }
 
-/// Marsaglia's xorshift, from the same seed each time.
+/// Marsaglia's xorshift with a constant seed.
 struct Random(u64);
 
 impl Random {

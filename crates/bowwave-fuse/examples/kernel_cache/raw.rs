@@ -1,4 +1,4 @@
-//! A bare FUSE server with switches that the crate does not have.
+//! A bare FUSE server with options that the crate does not have.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use crate::choice::{Choice, Push};
 use crate::shipped::slow_time;
 use crate::{FILE_BYTES, Seen};
 
-/// Mounts as `choice` says. Needs root.
+/// Mounts according to `choice`. Needs root.
 pub(crate) fn mount(dir: &Path, data: &Arc<Vec<u8>>, seen: &Arc<Seen>, choice: &Choice) -> BackgroundSession {
     let notifier = Arc::new(OnceLock::new());
     let server = Server {
@@ -50,15 +50,15 @@ struct Server {
     seen: Arc<Seen>,
     choice: Choice,
     notifier: Arc<OnceLock<Notifier>>,
-    /// At most one thread pushes, so that others are left to answer for the pages it may wait on.
+    /// At most one thread pushes, so that others can serve the pages it may wait for.
     pushing: Mutex<()>,
-    /// Where the pages that were pushed into a file end.
+    /// End of the pushed pages, by file.
     pushed: Mutex<HashMap<u64, u64>>,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Server {
-    /// The range to push after a request for `start..end`, if that went on where the last push ended.
+    /// The range to push after a request for `start..end` that continues the last push.
     fn to_push(&self, inode: u64, start: u64, end: u64) -> Option<(usize, usize)> {
         if self.choice.push == Push::Never {
             return None;
@@ -131,7 +131,7 @@ impl Filesystem for Server {
         if self.choice.push == Push::Before {
             self.push(inode, range.take());
         }
-        // Copied once, as it is out of the frames of a cache.
+        // Copied once, as out of cache frames.
         let mut buffer = self.buffers.lock().expect("no panic holds it").pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! The crate's own mount, over the data in memory.
+//! The crate's own mount over data in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl OpenFile for Store {
     }
 }
 
-/// How long a slow store takes for `bytes` bytes: the first byte of S3, and one connection to it.
+/// Duration of a request of `bytes` bytes: S3's time to first byte, and the rate of one connection.
 pub(crate) fn slow_time(bytes: usize) -> Duration {
     Duration::from_millis(30) + Duration::from_secs_f64(bytes as f64 / 90e6)
 }

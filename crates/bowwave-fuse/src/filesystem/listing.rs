@@ -1,4 +1,4 @@
-//! A folder's content in the form that the kernel wants.
+//! Encodes directory listings for the kernel.
 
 use bowwave_engine::backend::Entry;
 use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
@@ -8,7 +8,7 @@ use crate::inodes::ROOT;
 use crate::operations::{Found, Listing, Operations};
 use crate::tree::Tree;
 
-/// Names and types.
+/// Lists names and types (READDIR).
 pub(super) fn names<T: Tree>(
     operations: &Operations<T>,
     inode: INodeNo,
@@ -38,7 +38,7 @@ pub(super) fn names<T: Tree>(
     reply.ok();
 }
 
-/// Names, and attributes as if each had been looked up.
+/// Lists names with attributes, as if each had been looked up (READDIRPLUS).
 pub(super) fn entries<T: Tree>(
     operations: &Operations<T>,
     inode: INodeNo,
@@ -56,9 +56,9 @@ pub(super) fn entries<T: Tree>(
     for position in positions(offset, listing.entries.len()) {
         let next = position as u64 + 1;
         let full = match position.checked_sub(DOTS.len()).map(|index| &listing.entries[index]) {
-            // The kernel counts no look-up for these two.
+            // The kernel counts no lookup for `.` and `..`.
             None => reply.add(inode, next, DOTS[position], &ttl, &own, Generation(0)),
-            Some(entry) => match looked_up(operations, inode.0, &listing, entry) {
+            Some(entry) => match lookup_listed(operations, inode.0, &listing, entry) {
                 Ok(found) => {
                     let number = found.attributes.ino;
                     let full =
@@ -68,7 +68,7 @@ pub(super) fn entries<T: Tree>(
                     }
                     full
                 }
-                // Gone since it was listed.
+                // Removed since it was listed.
                 Err(_) => false,
             },
         };
@@ -79,30 +79,33 @@ pub(super) fn entries<T: Tree>(
     reply.ok();
 }
 
-/// A listed entry as the kernel is told of it; asked about again where the listing may say what was so no more.
-fn looked_up<T: Tree>(
+/// Looks up a listed entry for the kernel. Requests its attributes again if the listing may be out
+/// of date.
+fn lookup_listed<T: Tree>(
     operations: &Operations<T>,
-    folder: u64,
+    directory: u64,
     listing: &Listing,
     entry: &Entry,
 ) -> Result<Found, Errno> {
-    if operations.is_fresh(listing) && !operations.inodes.is_written(folder, &entry.name, entry) {
-        return operations.remember(folder, &entry.name, entry);
+    if operations.is_fresh(listing) && !operations.inodes.is_written(directory, &entry.name, entry) {
+        return operations.remember(directory, &entry.name, entry);
     }
-    match operations.lookup(folder, &entry.name) {
-        Err(error) if error.code() != Errno::ENOENT.code() => operations.remember(folder, &entry.name, entry),
+    match operations.lookup(directory, &entry.name) {
+        Err(error) if error.code() != Errno::ENOENT.code() => {
+            operations.remember(directory, &entry.name, entry)
+        }
         found => found,
     }
 }
 
-/// Positions in a folder that are still to list: the two dots, then the entries.
+/// Remaining positions in a directory: `.` and `..`, then the entries.
 fn positions(offset: u64, entries: usize) -> std::ops::Range<usize> {
     let end = DOTS.len() + entries;
     usize::try_from(offset).unwrap_or(end).min(end)..end
 }
 
-/// The first two entries of every folder.
+/// The first two entries of every directory.
 const DOTS: [&str; 2] = [".", ".."];
 
-/// What FUSE calls an inode number that is not known yet.
+/// FUSE's number for an unknown inode.
 const UNKNOWN_INODE: u64 = 0xffff_ffff;

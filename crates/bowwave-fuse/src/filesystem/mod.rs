@@ -1,4 +1,4 @@
-//! The FUSE protocol's side of a mount: every request is handed to a lane, and answered.
+//! The FUSE protocol: dispatches each request to a worker and sends its reply.
 
 mod listing;
 
@@ -21,29 +21,29 @@ use rustix::fs::OFlags;
 use crate::attributes::set_time;
 use crate::inodes::ROOT;
 use crate::kernel;
-use crate::lanes::Lanes;
 use crate::operations::{Caller, Changes, Found, Open, Operations, Pages, Sync, Write};
 use crate::options::{KernelCache, REQUEST_BYTES_MAX};
 use crate::tree::Tree;
+use crate::workers::Workers;
 
-/// What fuser calls.
+/// Implements fuser's `Filesystem`.
 pub(crate) struct Requests<T: Tree> {
     operations: Arc<Operations<T>>,
-    lanes: Lanes,
+    workers: Workers,
 }
 
 impl<T: Tree> Requests<T> {
-    pub(crate) fn new(operations: Arc<Operations<T>>, lanes: Lanes) -> Self {
-        Self { operations, lanes }
+    pub(crate) fn new(operations: Arc<Operations<T>>, workers: Workers) -> Self {
+        Self { operations, workers }
     }
 
     fn run(&self, job: impl FnOnce(&Operations<T>) + Send + 'static) {
         let operations = Arc::clone(&self.operations);
-        self.lanes.run(move || job(&operations));
+        self.workers.run(move || job(&operations));
     }
 
-    /// Runs a job that changes something; EROFS where nothing may be. The kernel sees to that by itself, unless somebody
-    /// has remounted a read-only mount for writing.
+    /// Runs a job that changes something; EROFS on a read-only mount. The kernel checks this
+    /// itself, unless a read-only mount was remounted for writing.
     fn change(
         &self,
         reply: ReplyEmpty,
@@ -52,11 +52,11 @@ impl<T: Tree> Requests<T> {
         if !self.operations.is_writable() {
             return reply.error(Errno::EROFS);
         }
-        self.run(move |operations| answer(reply, job(operations)));
+        self.run(move |operations| reply_empty(reply, job(operations)));
     }
 
-    /// As [`change`](Self::change), for a job that makes an entry.
-    fn make(
+    /// As [`change`](Self::change), for a job that creates an entry.
+    fn create(
         &self,
         reply: ReplyEntry,
         job: impl FnOnce(&Operations<T>) -> Result<Found, Errno> + Send + 'static,
@@ -75,7 +75,7 @@ fn entry<T: Tree>(operations: &Operations<T>, reply: ReplyEntry, found: &Found) 
     reply.entry_with_ttls(&found.ttl, &operations.options.ttl, &found.attributes, Generation(0));
 }
 
-/// Tells the kernel an inode's attributes, and for how long to trust them.
+/// Replies with an inode's attributes and their time to live.
 fn attributes<T: Tree>(
     operations: &Operations<T>,
     reply: ReplyAttr,
@@ -89,66 +89,70 @@ fn attributes<T: Tree>(
     }
 }
 
-fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
+fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     match result {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(error),
     }
 }
 
-/// Who makes something.
+/// The credentials and mode of a create request.
 fn caller(request: &Request, mode: u32, umask: u32) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), mode, umask }
 }
 
-/// The group of a caller without the right to change a file's bytes and leave set-user-id on it. FUSE tells of writes;
-/// for truncations it is root who has that right.
+/// The group of an unprivileged caller, whose changes clear set-user-id. FUSE flags such writes;
+/// for truncations every caller but root counts.
 fn unprivileged(request: &Request) -> Option<u32> {
     (request.uid() != 0).then(|| request.gid())
 }
 
-/// What the kernel's page cache may do with an open file.
+/// The kernel's use of its page cache for an open file.
 ///
-/// Who only writes goes past it: each of these writes is a request either way, and the kernel need not make pages first
-/// and copy to them (ADR 19).
+/// A write-only file bypasses the cache: each write is a request anyway, and the kernel need not
+/// allocate and fill pages first (ADR 19).
 fn open_flags<T: Tree>(operations: &Operations<T>, pages: Pages, writes: bool, flags: i32) -> FopenFlags {
     let only_writes = OpenFlags(flags).acc_mode() == OpenAccMode::O_WRONLY;
     let cache = match (operations.options.kernel_cache, pages) {
         (KernelCache::Off, _) | (_, Pages::None) => FopenFlags::FOPEN_DIRECT_IO,
         _ if only_writes && kernel::drops_pages_after_direct_writes() => FopenFlags::FOPEN_DIRECT_IO,
         (KernelCache::On, Pages::Keep) => FopenFlags::FOPEN_KEEP_CACHE,
-        // The kernel drops what it has of other bytes.
+        // The kernel drops its pages, which have other content.
         (KernelCache::On, Pages::Drop) => FopenFlags::empty(),
     };
-    // Only who writes has something to hand over at `close`.
+    // Only a writer has data to flush at `close`.
     if writes { cache } else { cache | FopenFlags::FOPEN_NOFLUSH }
 }
 
 impl<T: Tree> Filesystem for Requests<T> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let options = &self.operations.options;
-        // Sets the largest request, for reads too. A refusal names the nearest value that the kernel takes.
+        // Sets the maximum request size, for reads too. If rejected, the error has the nearest
+        // valid value.
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         if let Err(nearest) = config.set_max_readahead(options.readahead_bytes().max(1)) {
             let _ = config.set_max_readahead(nearest);
         }
-        // The kernel counts buffered reads as background: as many as we serve must reach us, and as many again
-        // may wait. From there on it defers readahead that nobody waits for yet.
+        // The kernel counts buffered reads as background requests. The limit must cover all served
+        // requests and as many waiting ones. Beyond the threshold, the kernel defers speculative
+        // readahead.
         let served = u16::try_from(options.requests_max.clamp(1, 16_384)).expect("clamped");
         let _ = config.set_max_background(served * 2);
         let _ = config.set_congestion_threshold(served);
-        // Each is an improvement where the kernel has it.
+        // Optional improvements, if the kernel supports them.
         let capabilities = [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ];
         let with_sizes = [InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO];
-        // Not FUSE_ATOMIC_O_TRUNC: the kernel would have us cut a running program's file, and refuse only then.
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel would truncate a running program's file before it
+        // fails the open.
         let writing = [InitFlags::FUSE_HANDLE_KILLPRIV_V2];
-        // Of objects, nothing is cut before they are published.
+        // Objects are not truncated until they are published.
         let objects = [InitFlags::FUSE_ATOMIC_O_TRUNC];
-        // Access lists are the file system's; the kernel heeds them, and leaves the umask to us because of them.
+        // The file system has the access control lists. The kernel enforces them, and therefore
+        // leaves the umask to us.
         let owned = [InitFlags::FUSE_POSIX_ACL, InitFlags::FUSE_DONT_MASK];
         let writing = writing.iter().filter(|_| self.operations.is_writable());
         let owned = owned.iter().filter(|_| self.operations.is_file_system());
@@ -166,7 +170,7 @@ impl<T: Tree> Filesystem for Requests<T> {
             let ttl = operations.options.ttl;
             match operations.lookup(parent.0, &name) {
                 Ok(found) => entry(operations, reply, &found),
-                // Inode 0 lets the kernel remember that there is nothing.
+                // Inode 0 makes the kernel cache a negative entry.
                 Err(error) if error.code() == Errno::ENOENT.code() => {
                     match operations.last_attributes(ROOT) {
                         Ok(root) => {
@@ -196,7 +200,7 @@ impl<T: Tree> Filesystem for Requests<T> {
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        // Comes with the opening of objects only.
+        // The kernel passes O_TRUNC only for object stores.
         let truncate = has(flags.0, OFlags::TRUNC);
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY || truncate;
         if writes && !self.operations.is_writable() {
@@ -251,7 +255,7 @@ impl<T: Tree> Filesystem for Requests<T> {
             append: has(flags.0, OFlags::APPEND),
             unprivileged: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| request.gid()),
             sync: match (has(flags.0, OFlags::SYNC), flags.0 & O_DSYNC != 0) {
-                // What the kernel writes of its cache is made safe by the fsync that follows.
+                // The fsync that follows makes cached writes durable.
                 _ if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) => None,
                 (true, _) => Some(Sync::All),
                 (_, true) => Some(Sync::Data),
@@ -259,7 +263,7 @@ impl<T: Tree> Filesystem for Requests<T> {
             },
         };
         let operations = Arc::clone(&self.operations);
-        self.lanes.run_on(data, move |data| match operations.write(write, data) {
+        self.workers.run_on(data, move |data| match operations.write(write, data) {
             Ok(count) => reply.written(count),
             Err(error) => reply.error(error),
         });
@@ -274,7 +278,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         reply: ReplyEmpty,
     ) {
         let process = request.pid();
-        self.run(move |operations| answer(reply, operations.flush(handle.0, process)));
+        self.run(move |operations| reply_empty(reply, operations.flush(handle.0, process)));
     }
 
     fn release(
@@ -287,8 +291,8 @@ impl<T: Tree> Filesystem for Requests<T> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        // The end of the mount waits for it from now on.
-        let closing = self.operations.closing_begins();
+        // The end of the mount waits for this close from now on.
+        let closing = self.operations.begin_close();
         self.run(move |operations| {
             operations.release(handle.0);
             drop(closing);
@@ -305,11 +309,11 @@ impl<T: Tree> Filesystem for Requests<T> {
         reply: ReplyEmpty,
     ) {
         let sync = if data_only { Sync::Data } else { Sync::All };
-        self.run(move |operations| answer(reply, operations.sync(handle.0, sync)));
+        self.run(move |operations| reply_empty(reply, operations.sync(handle.0, sync)));
     }
 
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(self.operations.open_folder(inode.0)), FopenFlags::empty());
+        reply.opened(FileHandle(self.operations.open_directory(inode.0)), FopenFlags::empty());
     }
 
     fn readdir(
@@ -342,7 +346,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.operations.release_folder(handle.0);
+        self.operations.release_directory(handle.0);
         reply.ok();
     }
 
@@ -354,23 +358,23 @@ impl<T: Tree> Filesystem for Requests<T> {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.run(move |operations| answer(reply, operations.sync_folder(inode.0)));
+        self.run(move |operations| reply_empty(reply, operations.sync_directory(inode.0)));
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        self.run(move |operations| match operations.room() {
-            Ok(room) => {
-                let block = u32::try_from(room.block_bytes).unwrap_or(u32::MAX);
-                let (free, available) = (room.blocks_free, room.blocks_available);
-                let (files, files_free) = (room.files, room.files_free);
+        self.run(move |operations| match operations.statfs() {
+            Ok(stats) => {
+                let block = u32::try_from(stats.block_bytes).unwrap_or(u32::MAX);
+                let (free, available) = (stats.blocks_free, stats.blocks_available);
+                let (files, files_free) = (stats.files, stats.files_free);
                 reply.statfs(
-                    room.blocks,
+                    stats.blocks,
                     free,
                     available,
                     files,
                     files_free,
                     block,
-                    room.name_bytes_max,
+                    stats.name_bytes_max,
                     block,
                 );
             }
@@ -379,9 +383,9 @@ impl<T: Tree> Filesystem for Requests<T> {
     }
 
     fn access(&self, _request: &Request, _inode: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        // The kernel checks the permission bits itself (`default_permissions`); this is for one that does not.
+        // The kernel checks permissions itself (`default_permissions`); this is a fallback.
         let refused = mask.contains(AccessFlags::W_OK) && !self.operations.is_writable();
-        answer(reply, if refused { Err(Errno::EROFS) } else { Ok(()) });
+        reply_empty(reply, if refused { Err(Errno::EROFS) } else { Ok(()) });
     }
 
     fn setattr(
@@ -458,7 +462,7 @@ impl<T: Tree> Filesystem for Requests<T> {
         reply: ReplyEntry,
     ) {
         let (name, caller) = (name.to_owned(), caller(request, mode, umask));
-        self.make(reply, move |operations| operations.make_node(parent.0, &name, caller, rdev));
+        self.create(reply, move |operations| operations.make_node(parent.0, &name, caller, rdev));
     }
 
     fn mkdir(
@@ -471,17 +475,17 @@ impl<T: Tree> Filesystem for Requests<T> {
         reply: ReplyEntry,
     ) {
         let (name, caller) = (name.to_owned(), caller(request, mode, umask));
-        self.make(reply, move |operations| operations.make_folder(parent.0, &name, caller));
+        self.create(reply, move |operations| operations.create_directory(parent.0, &name, caller));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (name, target, caller) = (name.to_owned(), target.to_owned(), caller(request, 0o777, 0));
-        self.make(reply, move |operations| operations.make_link(parent.0, &name, caller, &target));
+        self.create(reply, move |operations| operations.make_link(parent.0, &name, caller, &target));
     }
 
     fn link(&self, _request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
-        self.make(reply, move |operations| operations.link(inode.0, parent.0, &name));
+        self.create(reply, move |operations| operations.link(inode.0, parent.0, &name));
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -491,7 +495,7 @@ impl<T: Tree> Filesystem for Requests<T> {
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.change(reply, move |operations| operations.remove_folder(parent.0, &name));
+        self.change(reply, move |operations| operations.remove_directory(parent.0, &name));
     }
 
     fn rename(
@@ -527,7 +531,8 @@ impl<T: Tree> Filesystem for Requests<T> {
         reply: ReplyEmpty,
     ) {
         if self.operations.writes_objects() {
-            // `cp -p` tries for access lists; the kernel then asks no more.
+            // `cp -p` requests access control lists. After ENOSYS the kernel sends no more such
+            // requests.
             return reply.error(Errno::ENOSYS);
         }
         let (name, value) = (name.to_owned(), value.to_owned());
@@ -536,7 +541,7 @@ impl<T: Tree> Filesystem for Requests<T> {
 
     fn getxattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if !self.operations.is_file_system() {
-            // The kernel then asks no more.
+            // After ENOSYS the kernel sends no more such requests.
             return reply.error(Errno::ENOSYS);
         }
         let name = name.to_owned();
@@ -591,15 +596,15 @@ impl<T: Tree> Filesystem for Requests<T> {
     }
 }
 
-/// As most architectures number it; what `rustix` calls so is `O_SYNC`.
+/// The value on most architectures. `rustix` uses the name for `O_SYNC`.
 const O_DSYNC: i32 = 0o10000;
 
-/// Whether the flags of an open file have this one.
+/// Whether an open file's flags contain `flag`.
 fn has(flags: i32, flag: OFlags) -> bool {
     OFlags::from_bits_retain(flags.cast_unsigned()).contains(flag)
 }
 
-/// Answers with a value of at most `size` bytes; with its length alone if `size` is 0.
+/// Replies with a value of at most `size` bytes, or with its length if `size` is 0.
 fn sized(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
     match value {
         Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),

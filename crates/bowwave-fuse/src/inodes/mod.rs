@@ -1,15 +1,17 @@
-//! The inodes that the kernel knows, and what each one stands for.
+//! The inodes that the kernel knows, and the files and objects behind them.
 //!
-//! **Of a file system** an inode is a file, known by device and inode number: it keeps its number, and its pages in the
-//! kernel's cache, under whatever name, and hard links are one. If somebody else has changed the file, the next open says
-//! so, and the kernel drops what it has.
+//! **In a file system**, an inode is a file, identified by device and inode number. It keeps its
+//! number and its pages in the kernel's cache when it is renamed; hard links share one inode. If
+//! the file was changed from outside, the next open reports it, and the kernel drops the pages.
 //!
-//! **Of any other store** an inode is one version of one object: its pages in the kernel's cache can be kept for as long
-//! as it lives. When an object is seen to have changed, its name is taken from the old inode; whoever looks the name up
-//! next gets a new inode, with an empty cache, while open files of the old version keep theirs. The kernel does that
-//! look-up by itself after ESTALE. So versions never mix in its cache. What we write ourselves makes no new version.
+//! **In any other store**, an inode is one version of one object, so its pages in the kernel's
+//! cache stay valid while it lives. When an object has changed, its old inode loses the name. The
+//! next lookup of the name gets a new inode with an empty cache; open files of the old version keep
+//! theirs. After ESTALE the kernel repeats that lookup by itself. So its cache never mixes
+//! versions. Writes through the mount do not create a new version.
 //!
-//! The table holds what the kernel remembers, no more: an inode goes when its last look-up is forgotten.
+//! The table holds exactly the inodes that the kernel remembers: an inode is dropped when its last
+//! lookup is forgotten.
 
 mod table;
 
@@ -25,7 +27,7 @@ use bowwave_engine::backend::{Entry, EntryKind, Identity};
 
 use table::{Key, Node, Table};
 
-/// Number of the root.
+/// Inode number of the root.
 pub(crate) const ROOT: u64 = 1;
 
 /// The table of inodes.
@@ -34,33 +36,33 @@ pub(crate) struct Inodes {
     table: Mutex<Table>,
 }
 
-/// What an open has found.
+/// Result of comparing an opened file with its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// The bytes that the kernel may have pages of.
+    /// The bytes that the kernel may have cached.
     Same,
-    /// The file, with other bytes.
+    /// The same file with other bytes.
     Other,
-    /// The object as it is published, while another version of it is being written: nothing of it may be kept.
+    /// The published object while another version is being written: its pages must not be cached.
     Apart,
-    /// Not what the inode stands for.
+    /// Not the file or version of the inode.
     Stale,
-    /// Opened before we changed the object, and compared after: it has to be opened once more.
+    /// Opened before our change of the object and compared after it: must be opened again.
     Again,
 }
 
-/// What became of a description of an inode.
+/// Result of comparing fresh attributes with an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Described {
-    /// It is of what the inode stands for, and kept.
+    /// They belong to the inode and were recorded.
     Same,
-    /// It is of something else, and the inode has no name any more.
+    /// They belong to another object; the inode has lost its name.
     Other,
-    /// Asked for before we changed the object, and compared after: the store has to be asked once more.
+    /// Requested before our change of the object and compared after it: must be requested again.
     Again,
 }
 
-/// What is known of a file that was opened.
+/// Properties of an opened file.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
     pub(crate) identity: Identity,
@@ -76,17 +78,17 @@ impl Inodes {
         Self { table: Mutex::new(Table::new(root)) }
     }
 
-    /// A path to an inode; `None` if it has no name any more.
+    /// A path to an inode; `None` if it is unlinked.
     pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
         self.lock().path(number)
     }
 
-    /// The path of `name` in a folder.
+    /// The path of `name` in a directory.
     pub(crate) fn child_path(&self, parent: u64, name: &OsStr) -> Option<PathBuf> {
         self.lock().child_path(parent, name)
     }
 
-    /// The folder that [`path`](Self::path) leads through last; the root's is itself.
+    /// The parent directory in [`path`](Self::path); the root is its own parent.
     pub(crate) fn parent(&self, number: u64) -> Option<u64> {
         if number == ROOT {
             return Some(ROOT);
@@ -94,59 +96,60 @@ impl Inodes {
         self.lock().nodes.get(&number)?.names.last().map(|(parent, _)| *parent)
     }
 
-    /// How often we have changed what an inode stands for. Asked for before the store is: its answer may be of before a
-    /// change that the table knows of already, and is then not somebody else's change.
+    /// Number of our changes to the object of an inode. Callers read it before they send a request.
+    /// A response from before a change that the table already has is not a change from outside.
     pub(crate) fn changes(&self, number: u64) -> u64 {
         self.lock().nodes.get(&number).map_or(0, |node| node.changes)
     }
 
-    /// As [`changes`](Self::changes), of what stands at a name.
+    /// As [`changes`](Self::changes), for the entry at a name.
     pub(crate) fn changes_at(&self, parent: u64, name: &OsStr) -> u64 {
         let table = self.lock();
         table.child(parent, name).and_then(|number| table.nodes.get(&number)).map_or(0, |node| node.changes)
     }
 
-    /// Whether handles are open that write.
+    /// Whether handles are open for writing.
     pub(crate) fn has_writers(&self, number: u64) -> bool {
         self.lock().nodes.get(&number).is_some_and(|node| node.writers > 0)
     }
 
-    /// The last known description of an inode.
+    /// The last known attributes of an inode.
     pub(crate) fn last(&self, number: u64) -> Option<Entry> {
         self.lock().nodes.get(&number).map(|node| node.entry.clone())
     }
 
-    /// The inode that a path leads to, if the kernel knows it; counts no look-up.
+    /// The inode at a path, if the kernel knows it; counts no lookup.
     pub(crate) fn at(&self, path: &Path) -> Option<u64> {
         let table = self.lock();
         path.iter().try_fold(ROOT, |parent, name| table.child(parent, name))
     }
 
-    /// The number that `stat` shows for an inode: the store's, which need not be the one that the kernel goes by.
+    /// The inode number for `stat`: the store's, which may differ from the kernel's.
     pub(crate) fn shown(&self, number: u64) -> u64 {
         self.lock().shown(number)
     }
 
-    /// The inode that stands for a name now, if the kernel knows it; counts no look-up.
+    /// The current inode of a name, if the kernel knows it; counts no lookup.
     pub(crate) fn peek(&self, parent: u64, name: &OsStr) -> Option<u64> {
         self.lock().child(parent, name)
     }
 
-    /// What stands at a name, as far as the kernel knows it.
+    /// The kind of entry at a name, if the kernel knows it.
     pub(crate) fn peek_kind(&self, parent: u64, name: &OsStr) -> Option<EntryKind> {
         let table = self.lock();
         let number = table.child(parent, name)?;
         table.nodes.get(&number).map(|node| node.entry.kind)
     }
 
-    /// Whether a listed file is open for writing: then listings tell its size too late.
+    /// Whether a listed file is open for writing, so that the listed size is out of date.
     pub(crate) fn is_written(&self, parent: u64, name: &OsStr, entry: &Entry) -> bool {
         let mut table = self.lock();
         let number = table.by_key(entry).or_else(|| table.child(parent, name));
         number.and_then(|number| table.nodes.get(&number)).is_some_and(|node| node.writers > 0)
     }
 
-    /// The inode for what was found as `name` in a folder; counts a look-up. `None` if the folder is gone.
+    /// The inode for an entry found as `name` in a directory; counts a lookup. `None` if the
+    /// directory was dropped.
     pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Option<u64> {
         let mut table = self.lock();
         if !table.nodes.contains_key(&parent) {
@@ -158,7 +161,7 @@ impl Inodes {
         };
         let number = match known.and_then(|number| table.nodes.get_mut(&number).map(|node| (number, node))) {
             Some((number, node)) => {
-                // A listing tells less of the same version.
+                // A listing has fewer attributes of the same version.
                 if !entry.partial || node.entry.partial || !is_version(&node.entry, entry) {
                     node.describe(entry.clone());
                 }
@@ -171,7 +174,7 @@ impl Inodes {
         Some(number)
     }
 
-    /// Takes note of a fresh description, asked for when the inode had been changed `since` times.
+    /// Compares fresh attributes, requested when the inode had `since` changes, and records them.
     pub(crate) fn refresh(&self, number: u64, entry: &Entry, since: u64) -> Described {
         let mut table = self.lock();
         match table.nodes.get_mut(&number) {
@@ -187,24 +190,24 @@ impl Inodes {
         }
     }
 
-    /// Whether a description of what was found at a name, asked for when that had been changed `since` times, is of before
-    /// a change of ours.
-    pub(crate) fn is_outrun(&self, parent: u64, name: &OsStr, entry: &Entry, since: u64) -> bool {
+    /// Whether the attributes of a name, requested when it had `since` changes, predate a change of
+    /// ours.
+    pub(crate) fn is_overtaken(&self, parent: u64, name: &OsStr, entry: &Entry, since: u64) -> bool {
         let table = self.lock();
         let node = table.child(parent, name).and_then(|number| table.nodes.get(&number));
         node.is_some_and(|node| node.changes != since && !is_same(Some(node), entry))
     }
 
-    /// Takes a description as it is, because what has changed, we have changed; but not one from before what was changed
-    /// after that.
+    /// Records attributes unconditionally, because the change was ours. Discards them if the inode
+    /// has changed since they were requested.
     pub(crate) fn settle(&self, number: u64, entry: Entry, since: u64) {
         if let Some(node) = self.lock().nodes.get_mut(&number).filter(|node| node.changes == since) {
             node.describe(entry);
         }
     }
 
-    /// Compares a newly opened file with the inode, which had been changed `since` times before it was opened, and if it is
-    /// that, or the published version of that, counts it as open.
+    /// Compares an opened file with its inode, which had `since` changes before the open. Counts
+    /// the file as open if it is the inode's version or its published version.
     pub(crate) fn opened(&self, number: u64, file: &Opening, since: u64) -> Opened {
         let mut table = self.lock();
         let Some(node) = table.nodes.get_mut(&number) else { return Opened::Stale };
@@ -212,7 +215,8 @@ impl Inodes {
             .opened
             .as_ref()
             .is_none_or(|(identity, version)| *version == file.version || *identity == file.identity);
-        // Even if it is the version from which the writer set out: its pages would be taken for those of the next.
+        // Even the version on which the writer is based: its pages would be mistaken for the next
+        // version's.
         if node.key.is_none() && node.writers > 0 && !file.writes {
             node.holds += 1;
             return Opened::Apart;
@@ -220,8 +224,8 @@ impl Inodes {
         let sized = node.writers > 0 || node.entry.size == file.size;
         let found = match node.key {
             Some(key) if is_other(key, &file.identity) => Opened::Stale,
-            // The kernel would append at, and read up to, the size that it knows. It asks again after ESTALE; a file
-            // that grows all the time must open all the same.
+            // The kernel would use its known size for appends and reads. It requests the size again
+            // after ESTALE, but a file that grows all the time must open anyway.
             Some(_) if !sized && node.seen.elapsed() > JUST_NOW => return Opened::Stale,
             Some(_) if same => Opened::Same,
             Some(_) => Opened::Other,
@@ -242,9 +246,10 @@ impl Inodes {
         found
     }
 
-    /// A file that was counted as open is closed. What it is then, `file` tells while nobody else changes the table: from
-    /// when its last writer is not counted any more, an object is compared with what that has left. Of that a fresh
-    /// description is wanted: for [`settle`](Self::settle) with the number that is returned.
+    /// Counts an open file as closed. `file` returns its state under the table's lock. Once its
+    /// last writer is closed, an object is compared with that state. If the result is `Some`, the
+    /// caller requests fresh attributes and passes them to [`settle`](Self::settle) with this
+    /// number.
     pub(crate) fn closed(&self, number: u64, file: impl FnOnce() -> Opening) -> Option<u64> {
         let mut table = self.lock();
         let mut left = None;
@@ -256,7 +261,7 @@ impl Inodes {
                 node.opened = Some((file.identity, file.version));
                 node.changes += 1;
                 if node.writers == 0 && node.key.is_none() {
-                    // The time is the store's to say.
+                    // The store determines the time.
                     let entry = Entry {
                         size: file.size,
                         modified: None,
@@ -273,7 +278,7 @@ impl Inodes {
         left
     }
 
-    /// Whether a file is still the version that was opened last.
+    /// Whether `version` is the version that was opened last.
     pub(crate) fn is_current(&self, number: u64, version: u64) -> bool {
         let table = self.lock();
         let opened = table.nodes.get(&number).and_then(|node| node.opened.as_ref());
@@ -281,46 +286,47 @@ impl Inodes {
     }
 
     /// Takes the name from an inode whose object has changed.
-    pub(crate) fn outdate(&self, number: u64) {
+    pub(crate) fn unbind_changed(&self, number: u64) {
         let mut table = self.lock();
-        // A file of a file system is the same file whatever it holds.
+        // A file system's file stays the same file when its content changes.
         if table.nodes.get(&number).is_some_and(|node| node.key.is_none()) {
             table.unbind_all(number);
         }
     }
 
-    /// A name is about to be taken away at the store. If it is its file's last, the number of the file there may come back for
-    /// another file before we hear that it is gone, and that one, in another folder, be looked up: it is no longer the
-    /// name of this inode. For [`stays`](Self::stays), if it is not taken away after all.
-    pub(crate) fn goes(&self, parent: u64, name: &OsStr) -> Option<u64> {
+    /// A name is about to be removed at the store. If it is the file's last one, the store may reuse
+    /// the file's number before the removal returns. A lookup in another directory may then find the
+    /// new file. So the number no longer identifies this inode.
+    /// [`cancel_remove`](Self::cancel_remove) reverts this if the removal fails.
+    pub(crate) fn begin_remove(&self, parent: u64, name: &OsStr) -> Option<u64> {
         let mut table = self.lock();
         let number = table.child(parent, name)?;
         if !table.nodes.get(&number)?.has_one_name() {
             return None;
         }
-        table.bury(number);
+        table.release_key(number);
         Some(number)
     }
 
-    /// What was about to [go](Self::goes) is still there.
-    pub(crate) fn stays(&self, number: u64) {
-        self.lock().unearth(number);
+    /// Reverts [`begin_remove`](Self::begin_remove): the file still exists.
+    pub(crate) fn cancel_remove(&self, number: u64) {
+        self.lock().restore_key(number);
     }
 
-    /// A name was removed.
+    /// Records that a name was removed.
     pub(crate) fn removed(&self, parent: u64, name: &OsStr) {
         self.lock().remove(parent, name);
     }
 
-    /// Whether two names are known to be of one file: a rename leaves both.
-    pub(crate) fn are_one(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
-        self.lock().are_one(one, other)
+    /// Whether two names are known to be links to one file: a rename then leaves both.
+    pub(crate) fn are_links(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
+        self.lock().are_links(one, other)
     }
 
-    /// A name was moved to another, in place of what had that.
+    /// Records a rename, which replaced any entry at the new name.
     pub(crate) fn renamed(&self, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let mut table = self.lock();
-        if table.are_one(from, to) {
+        if table.are_links(from, to) {
             return;
         }
         let moved = table.child(from.0, from.1);
@@ -331,7 +337,7 @@ impl Inodes {
         }
     }
 
-    /// Two names were exchanged.
+    /// Records that two names were exchanged.
     pub(crate) fn exchanged(&self, one: (u64, &OsStr), other: (u64, &OsStr)) {
         let mut table = self.lock();
         let (first, second) = (table.child(one.0, one.1), table.child(other.0, other.1));
@@ -347,7 +353,7 @@ impl Inodes {
         }
     }
 
-    /// Takes back `lookups` look-ups.
+    /// Removes `lookups` lookups from the count.
     pub(crate) fn forget(&self, number: u64, lookups: u64) {
         if number == ROOT {
             return;
@@ -360,13 +366,13 @@ impl Inodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Each method leaves the table whole before anything in it can panic.
+        // No method can panic in the middle of an update.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    /// Takes a name away, and with a file's last name its key.
+    /// Removes a name, and with a file's last name its key.
     fn remove(&mut self, parent: u64, name: &OsStr) {
         let Some(number) = self.unbind(parent, name) else { return };
         let Some(node) = self.nodes.get_mut(&number) else { return };
@@ -374,19 +380,19 @@ impl Table {
         let Some(unix) = &mut node.entry.unix else { return };
         unix.links = if last { 0 } else { unix.links - 1 };
         if last {
-            self.bury(number);
+            self.release_key(number);
         }
     }
 }
 
-/// Whether an opened file is surely not the one with this key.
+/// Whether an opened file surely has another key.
 fn is_other(key: Key, identity: &Identity) -> bool {
     let differs = |known: Option<u64>, want: u64| known.is_some_and(|known| known != want);
     differs(identity.inode, key.inode) || differs(identity.device, key.device)
 }
 
-/// Whether a description can be of what an inode stands for. The identity of an entry is left out: listings and stats of
-/// one store tell it with different completeness. What slips through here is caught at open.
+/// Whether attributes may belong to the object of an inode. Ignores the identity: listing and stat
+/// of one store report it with different completeness. The comparison at open catches the rest.
 fn is_same(node: Option<&Node>, new: &Entry) -> bool {
     let Some(node) = node else { return false };
     let old = &node.entry;
@@ -397,20 +403,20 @@ fn is_same(node: Option<&Node>, new: &Entry) -> bool {
     by_us || old.size == new.size && (is_version(old, new) || has_one_tag(old, new))
 }
 
-/// Whether two descriptions are of one version by its time, which is that of the store, and not one that a program has set.
+/// Whether the store's times are equal. Ignores times that a program has set.
 fn is_version(old: &Entry, new: &Entry) -> bool {
     let stamp = |entry: &Entry| entry.uploaded.or(entry.modified);
     is_same_time(stamp(old), stamp(new))
 }
 
-/// Whether two descriptions have the same strong tag: then the bytes are the same, whatever the time. A copy onto itself,
-/// which changes attributes, keeps the tag of most objects.
+/// Whether two entries have the same strong tag: then the bytes are equal regardless of the time. A
+/// copy onto itself, which changes attributes, keeps the tag of most objects.
 fn has_one_tag(old: &Entry, new: &Entry) -> bool {
     let tag = |entry: &Entry| entry.identity.as_ref()?.etag.clone().filter(|tag| !tag.starts_with("W/"));
     tag(old).is_some() && tag(old) == tag(new)
 }
 
-/// Times compared to the second: object stores list milliseconds and stat whole seconds.
+/// Compares times to the second: object stores list milliseconds but stat whole seconds.
 fn is_same_time(old: Option<SystemTime>, new: Option<SystemTime>) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => {
@@ -421,5 +427,5 @@ fn is_same_time(old: Option<SystemTime>, new: Option<SystemTime>) -> bool {
     }
 }
 
-/// How old a description may be to count as the answer to the look-up right before an open.
+/// Maximum age of attributes that count as the response to the lookup right before an open.
 const JUST_NOW: Duration = Duration::from_millis(50);

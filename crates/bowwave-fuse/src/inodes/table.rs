@@ -1,6 +1,7 @@
-//! Names, keys and numbers of inodes: which path leads to which inode.
+//! Names, keys and numbers of inodes: maps paths to inodes.
 //!
-//! Names are kept as (folder, name), not as paths, so that renaming a folder renames all beneath it at once.
+//! Names are stored as (directory, name), not as paths, so renaming a directory renames everything
+//! below it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,7 +13,7 @@ use bowwave_engine::backend::{Entry, EntryKind, Identity};
 
 use super::ROOT;
 
-/// What names a file in a file system, whatever its names are.
+/// Identifies a file in a file system regardless of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) device: u64,
@@ -20,34 +21,35 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of an entry; `None` where the store is no file system.
+    /// The key of an entry; `None` if the store is not a file system.
     pub(super) fn of(entry: &Entry) -> Option<Self> {
         entry.unix.map(|unix| Self { device: unix.device, inode: unix.inode })
     }
 }
 
-/// One name: the folder's inode, and the name in it.
+/// One name: the directory's inode, and the name in it.
 type Name = (u64, Arc<OsStr>);
 
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Where it is found now; none once it is removed, or replaced by another version.
+    /// Current names; none once the file is removed or replaced by another version.
     pub(super) names: Vec<Name>,
-    /// What is known of a folder's content.
+    /// The known entries of a directory.
     children: HashMap<Arc<OsStr>, u64>,
     pub(super) key: Option<Key>,
     pub(super) entry: Entry,
-    /// When `entry` was asked for.
+    /// When `entry` was requested.
     pub(super) seen: Instant,
-    /// Identity and version at the last open; the stat of some stores tells less than their open.
+    /// Identity and version at the last open. Some stores report less by stat than by open.
     pub(super) opened: Option<(Identity, u64)>,
     /// Open handles.
     pub(super) holds: u64,
-    /// Open handles that write: until they are closed, and are asked about once more, sizes and times change by us.
+    /// Open handles for writing. Until they are closed and attributes are requested again, we
+    /// change size and time.
     pub(super) writers: u64,
-    /// How often it was opened or closed for writing.
+    /// Number of opens and closes for writing.
     pub(super) changes: u64,
-    /// Look-ups that the kernel has not forgotten yet.
+    /// Lookups that the kernel has not forgotten.
     pub(super) lookups: u64,
 }
 
@@ -67,24 +69,25 @@ impl Node {
         }
     }
 
-    /// Whether the file, as last described, is gone with the next name that is taken away.
+    /// Whether removing one more name removes the file, by its last attributes.
     pub(super) fn has_one_name(&self) -> bool {
         self.entry.unix.is_some_and(|unix| self.entry.kind == EntryKind::Directory || unix.links <= 1)
     }
 
-    /// Takes a fresh description.
+    /// Records fresh attributes.
     pub(super) fn describe(&mut self, entry: Entry) {
         self.entry = entry;
         self.seen = Instant::now();
     }
 }
 
-/// The inodes by number, name and key. What the kernel remembers, the folders on the way there, and no more.
+/// The inodes by number, name and key: those that the kernel remembers, and their parent
+/// directories.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) nodes: HashMap<u64, Node>,
     by_key: HashMap<Key, u64>,
-    /// The device whose inode numbers are shown as they are.
+    /// The device whose inode numbers `stat` returns unchanged.
     device: Option<u64>,
     last: u64,
 }
@@ -99,23 +102,23 @@ impl Table {
             nodes: HashMap::from([(ROOT, node)]),
             by_key,
             device: key.map(|key| key.device),
-            // Numbers of our own must not meet those of a file system.
+            // Our own numbers must not collide with a file system's.
             last: if key.is_some() { OWN_NUMBERS } else { ROOT },
         }
     }
 
-    /// The inode called `name` in the folder `parent`.
+    /// The inode called `name` in the directory `parent`.
     pub(super) fn child(&self, parent: u64, name: &OsStr) -> Option<u64> {
         self.nodes.get(&parent)?.children.get(name).copied()
     }
 
     /// Whether two names lead to one inode.
-    pub(super) fn are_one(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
+    pub(super) fn are_links(&self, one: (u64, &OsStr), other: (u64, &OsStr)) -> bool {
         let number = self.child(one.0, one.1);
         number.is_some() && number == self.child(other.0, other.1)
     }
 
-    /// A path to an inode; `None` if it has no name any more.
+    /// A path to an inode; `None` if it is unlinked.
     pub(super) fn path(&self, number: u64) -> Option<PathBuf> {
         let mut names = Vec::new();
         let mut at = number;
@@ -129,12 +132,13 @@ impl Table {
         Some(path)
     }
 
-    /// The path of `name` in the folder `parent`.
+    /// The path of `name` in the directory `parent`.
     pub(super) fn child_path(&self, parent: u64, name: &OsStr) -> Option<PathBuf> {
-        self.path(parent).map(|folder| folder.join(name))
+        self.path(parent).map(|directory| directory.join(name))
     }
 
-    /// The inode with the key of `entry`, if it still can be that one: numbers are used again for other files.
+    /// The inode with the key of `entry`, if it can still be the same file: file systems reuse
+    /// inode numbers.
     pub(super) fn by_key(&mut self, entry: &Entry) -> Option<u64> {
         let key = Key::of(entry)?;
         let number = *self.by_key.get(&key)?;
@@ -145,31 +149,32 @@ impl Table {
         None
     }
 
-    /// Gives `number` the name `name` in `parent`, which must be there; whatever had it loses it.
+    /// Gives `number` the name `name` in `parent`, which must exist; takes the name from its last
+    /// owner.
     pub(super) fn bind(&mut self, number: u64, parent: u64, name: &OsStr) {
         if self.child(parent, name) == Some(number) {
             return;
         }
         self.unbind(parent, name);
         let name: Arc<OsStr> = name.into();
-        let Some(folder) = self.nodes.get_mut(&parent) else { return };
-        folder.children.insert(Arc::clone(&name), number);
+        let Some(directory) = self.nodes.get_mut(&parent) else { return };
+        directory.children.insert(Arc::clone(&name), number);
         if let Some(node) = self.nodes.get_mut(&number) {
             node.names.push((parent, name));
         }
     }
 
-    /// Takes a name away from whatever has it, and gives the number of that.
+    /// Removes a name and returns the inode that had it.
     pub(super) fn unbind(&mut self, parent: u64, name: &OsStr) -> Option<u64> {
         let number = self.nodes.get_mut(&parent)?.children.remove(name)?;
         if let Some(node) = self.nodes.get_mut(&number) {
-            node.names.retain(|(folder, known)| *folder != parent || **known != *name);
+            node.names.retain(|(directory, known)| *directory != parent || **known != *name);
         }
         self.sweep(parent);
         Some(number)
     }
 
-    /// Takes all names away from an inode.
+    /// Removes all names of an inode.
     pub(super) fn unbind_all(&mut self, number: u64) {
         if number == ROOT {
             return;
@@ -180,8 +185,8 @@ impl Table {
         }
     }
 
-    /// Notes that the file behind an inode has no name left: its key may come back for another file.
-    pub(super) fn bury(&mut self, number: u64) {
+    /// Records that the file of an inode has no name left: its key may be reused.
+    pub(super) fn release_key(&mut self, number: u64) {
         if let Some(node) = self.nodes.get_mut(&number)
             && let Some(key) = node.key
             && self.by_key.get(&key) == Some(&number)
@@ -190,14 +195,14 @@ impl Table {
         }
     }
 
-    /// Takes back that a file has no name left; unless its key has come back already, and names another.
-    pub(super) fn unearth(&mut self, number: u64) {
+    /// Reverts `release_key`, unless the key already identifies another file.
+    pub(super) fn restore_key(&mut self, number: u64) {
         if let Some(key) = self.nodes.get(&number).and_then(|node| node.key) {
             self.by_key.entry(key).or_insert(number);
         }
     }
 
-    /// A new inode for `entry`, without a name; `lookups` are counted for it.
+    /// Adds an inode for `entry`, without a name and with `lookups` lookups.
     pub(super) fn add(&mut self, entry: Entry, lookups: u64) -> u64 {
         let mut node = Node::new(entry);
         node.lookups = lookups;
@@ -213,14 +218,14 @@ impl Table {
         number
     }
 
-    /// The number for a file: its own where that is unmistakable. A removed file's number comes back at the store while
-    /// the kernel, and perhaps a program that stands in it, still know the removed file by it.
+    /// The inode number for a file: its own if that is unambiguous. The store may reuse a removed
+    /// file's number while the kernel, or a program in that directory, still uses it.
     fn number_for(&mut self, key: Key) -> u64 {
         let free = key.inode > ROOT && key.inode < OWN_NUMBERS && !self.nodes.contains_key(&key.inode);
         if free && self.device == Some(key.device) { key.inode } else { self.own_number() }
     }
 
-    /// The number that `stat` shows for an inode with this key: the store's, where one device holds all.
+    /// The inode number for `stat`: the store's, if all files are on one device.
     pub(super) fn shown(&self, number: u64) -> u64 {
         let key = self.nodes.get(&number).and_then(|node| node.key);
         key.filter(|key| self.device == Some(key.device)).map_or(number, |key| key.inode)
@@ -231,17 +236,17 @@ impl Table {
         self.last
     }
 
-    /// Drops an inode that the kernel has forgotten, nobody has open and no inode is beneath; then perhaps its folders.
+    /// Drops an inode without lookups, open handles and children; then possibly its parents.
     pub(super) fn sweep(&mut self, number: u64) {
         let idle = |node: &Node| node.lookups == 0 && node.holds == 0 && node.children.is_empty();
         if number == ROOT || !self.nodes.get(&number).is_some_and(idle) {
             return;
         }
-        self.bury(number);
+        self.release_key(number);
         if let Some(node) = self.nodes.remove(&number) {
             for (parent, name) in node.names {
-                if let Some(folder) = self.nodes.get_mut(&parent) {
-                    folder.children.remove(&name);
+                if let Some(directory) = self.nodes.get_mut(&parent) {
+                    directory.children.remove(&name);
                 }
                 self.sweep(parent);
             }
@@ -249,5 +254,5 @@ impl Table {
     }
 }
 
-/// Numbers that we give ourselves are larger; no file system's are.
+/// Lower bound of our own inode numbers; file systems do not reach it.
 const OWN_NUMBERS: u64 = 1 << 62;

@@ -1,4 +1,4 @@
-//! What `stat` shows, and what changes it.
+//! Reading and changing attributes.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, SetAttributes, SetTime};
 use fuser::{Errno, FileAttr, INodeNo};
 
-use super::data::OUTRUN_MAX;
+use super::data::OVERTAKEN_MAX;
 use super::{Open, Operations};
 use crate::inodes::Described;
 use crate::options::Metadata;
 use crate::tree::{OpenFile, Tree};
 
-/// What a program wants changed of an inode.
+/// Requested changes of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
@@ -21,22 +21,22 @@ pub(crate) struct Changes {
     pub(crate) size: Option<u64>,
     pub(crate) accessed: Option<SetTime>,
     pub(crate) modified: Option<SetTime>,
-    /// The open file that the program named it by.
+    /// The handle with which the program identified the file.
     pub(crate) handle: Option<u64>,
-    /// The group of a caller who may not change the bytes and leave set-user-id and set-group-id on the file.
+    /// The group of an unprivileged caller, whose changes clear set-user-id and set-group-id.
     pub(crate) unprivileged: Option<u32>,
 }
 
 impl<T: Tree> Operations<T> {
-    /// Asks the store anew about an inode. ESTALE if it holds something else there now: the kernel then looks the
-    /// path up again.
+    /// Requests the attributes of an inode from the store. ESTALE if the path now leads to another
+    /// object: the kernel then looks the path up again.
     pub(crate) fn attributes(&self, inode: u64) -> Result<FileAttr, Errno> {
-        for _ in 0..OUTRUN_MAX {
+        for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
             if let Some(entry) = self.attributes_of_open(inode, since)? {
                 return Ok(self.shown_as(inode, &entry));
             }
-            let (path, _turn) = match self.path(inode) {
+            let (path, _guard) = match self.path(inode) {
                 Ok(path) => path,
                 Err(error) => return self.attributes_of_removed(inode).ok_or(error),
             };
@@ -50,11 +50,12 @@ impl<T: Tree> Operations<T> {
         Err(Errno::ESTALE)
     }
 
-    /// Attributes through an open handle, where there is one and it knows: that is the file, whatever its names are.
+    /// Attributes through an open handle, if the store supports that: correct whatever the file's
+    /// names.
     fn attributes_of_open(&self, inode: u64, since: u64) -> Result<Option<Entry>, Errno> {
-        // Of object stores only what we write is ours to describe.
+        // For object stores, only our own writes are described by a handle.
         let file_system = self.is_file_system();
-        // Who writes knows best: what a reader has open may be of before.
+        // Prefer the writer: a reader may have an older version open.
         let writer = self.files.find_of(inode, |open| open.writes);
         let reader = || file_system.then(|| self.files.find_of(inode, |_| true)).flatten();
         let Some(open) = writer.or_else(reader) else { return Ok(None) };
@@ -68,18 +69,18 @@ impl<T: Tree> Operations<T> {
         }
     }
 
-    /// Attributes of what was removed and is not open, as a folder that somebody still stands in.
+    /// Attributes of a removed inode that is not open, such as a process's current directory.
     fn attributes_of_removed(&self, inode: u64) -> Option<FileAttr> {
         let entry = self.inodes.last(inode)?;
         entry.unix.filter(|unix| unix.links == 0).map(|_| self.shown_as(inode, &entry))
     }
 
-    /// The attributes of an inode for `stat`, with the store's number.
+    /// An inode's attributes for `stat`, with the store's inode number.
     fn shown_as(&self, inode: u64, entry: &Entry) -> FileAttr {
         FileAttr { ino: INodeNo(self.inodes.shown(inode)), ..self.shown(inode, entry) }
     }
 
-    /// Changes attributes, and gives those of after.
+    /// Changes attributes and returns the new ones.
     pub(crate) fn set_attributes(&self, inode: u64, changes: &Changes) -> Result<FileAttr, Errno> {
         if let Some(size) = changes.size {
             if let Some(group) = changes.unprivileged {
@@ -94,7 +95,7 @@ impl<T: Tree> Operations<T> {
             accessed: changes.accessed,
             modified: changes.modified,
         };
-        // Nothing at all is `chown(-1, -1)`, which is noted as a change.
+        // No change at all is `chown(-1, -1)`, which updates the change time.
         if rest != SetAttributes::default() || changes.size.is_none() {
             self.set_rest(inode, &rest)?;
         }
@@ -111,11 +112,11 @@ impl<T: Tree> Operations<T> {
         if self.writes_objects() {
             return self.set_size_of_object(inode, size);
         }
-        let (path, _turn) = self.path(inode)?;
+        let (path, _guard) = self.path(inode)?;
         self.layout.set_len(&path, size).map_err(|error| self.fail(&path, &error))
     }
 
-    /// Opened as by a program, so that what becomes of it is ours for everybody else.
+    /// Opens the object like a program, so that the new version counts as our own change.
     fn set_size_of_object(&self, inode: u64, size: u64) -> Result<(), Errno> {
         let (handle, _) = self.open(inode, Open { writes: true, truncate: false, process: 0 })?;
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
@@ -127,16 +128,16 @@ impl<T: Tree> Operations<T> {
     }
 
     fn set_rest(&self, inode: u64, changes: &SetAttributes) -> Result<(), Errno> {
-        let _turn = changes.modified.is_some().then(|| {
-            // The store gets what was written, and then this time.
-            let turn = self.stamps.turn_to_tell();
+        let _guard = changes.modified.is_some().then(|| {
+            // The store receives the written bytes first, then this time.
+            let guard = self.stamps.lock_sending();
             self.stamps.drop(inode);
-            turn
+            guard
         });
         if self.writes_objects() && self.options.metadata == Metadata::Ignore {
             return Ok(());
         }
-        // Of an object, who writes it: its next version has them.
+        // For an object, its writer: the next version gets the attributes.
         let writer = || self.files.find_of(inode, |open| open.writes).filter(|_| self.writes_objects());
         if let Some(open) = writer().or_else(|| self.files.find_of(inode, |_| true)) {
             match open.file.set_attributes(changes) {
@@ -145,11 +146,11 @@ impl<T: Tree> Operations<T> {
                 Err(error) => return Err(self.fail(&open.path, &error)),
             }
         }
-        let (path, _turn) = match self.path(inode) {
+        let (path, _guard) = match self.path(inode) {
             Ok(path) => path,
             Err(error) => return self.set_removed(inode, changes).ok_or(error),
         };
-        if self.tells_later() {
+        if self.defers_attributes() {
             self.deferred.add(&path, changes);
             return Ok(());
         }
@@ -163,22 +164,23 @@ impl<T: Tree> Operations<T> {
         }
     }
 
-    /// Whether attributes are collected before the store is told: each time costs it a copy of the object.
-    pub(crate) fn tells_later(&self) -> bool {
+    /// Whether attributes are collected before they are sent: each request makes the store copy the
+    /// object.
+    pub(crate) fn defers_attributes(&self) -> bool {
         self.writes_objects() && self.options.metadata == Metadata::Store
     }
 
-    /// Tells the store the attributes of what is at `path`, if programs have set some.
-    pub(crate) fn tell_attributes(&self, path: &Path) -> Result<(), Errno> {
-        let _one_at_a_time = self.deferred.turn();
+    /// Sends the attributes that programs have set for `path` to the store, if any.
+    pub(crate) fn send_attributes(&self, path: &Path) -> Result<(), Errno> {
+        let _one_at_a_time = self.deferred.lock_sending();
         let Some(changes) = self.deferred.get(path) else { return Ok(()) };
         let (tree, place) = self.layout.at(path);
-        let told = match tree.set_attributes(place, &changes) {
-            // Removed meanwhile, by others.
+        let sent = match tree.set_attributes(place, &changes) {
+            // Removed meanwhile by another client.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            told => told,
+            sent => sent,
         };
-        match &told {
+        match &sent {
             Ok(()) => self.deferred.stored(path, &changes),
             Err(error) => self.deferred.refused(path, &changes, error),
         }
@@ -186,21 +188,21 @@ impl<T: Tree> Operations<T> {
         if let Some(inode) = self.inodes.at(path)
             && let Ok(entry) = self.layout.stat(path)
         {
-            // It is another version by now, with the same bytes.
+            // Another version now, with the same bytes.
             self.inodes.settle(inode, entry, self.inodes.changes(inode));
         }
-        told.map_err(|error| self.fail(path, &error))
+        sent.map_err(|error| self.fail(path, &error))
     }
 
-    /// Tells the store all attributes that programs have set, `longer` ago.
-    pub(crate) fn tell_all_attributes(&self, longer: Duration) {
+    /// Sends all attributes that have waited for at least `longer`.
+    pub(crate) fn send_all_attributes(&self, longer: Duration) {
         for path in self.deferred.since(longer) {
-            // The listener has heard of errors, and the end of the mount reports them.
-            let _refused = self.tell_attributes(&path);
+            // The listener has received the error, and the end of the mount reports it.
+            let _refused = self.send_attributes(&path);
         }
     }
 
-    /// Changes what is shown of something that was removed and lives on for who holds it, such as an open FIFO.
+    /// Changes the attributes of a removed entry that is still in use, such as an open FIFO.
     fn set_removed(&self, inode: u64, changes: &SetAttributes) -> Option<()> {
         let mut entry = self.inodes.last(inode)?;
         let unix = entry.unix.as_mut().filter(|unix| unix.links == 0)?;
@@ -218,7 +220,8 @@ impl<T: Tree> Operations<T> {
         Some(())
     }
 
-    /// Whether only "now" was wanted as the time of an object that is being written: it will be.
+    /// Whether the change only sets the time of an unpublished object to now, which publishing
+    /// does.
     fn is_touch_of_written(&self, inode: u64, changes: &SetAttributes, error: &Error) -> bool {
         let now = |time: Option<SetTime>| time.is_none_or(|time| time == SetTime::Now);
         error.kind() == ErrorKind::Unsupported
@@ -228,7 +231,7 @@ impl<T: Tree> Operations<T> {
             && self.files.find_of(inode, |open| open.writes && open.file.is_dirty()).is_some()
     }
 
-    /// Whether attributes that the store does not keep are wanted to be what they are shown as.
+    /// Whether attributes that the store does not keep already have the requested values.
     fn is_as_shown(&self, inode: u64, changes: &SetAttributes) -> bool {
         let Some(entry) = self.inodes.last(inode) else { return false };
         let shown = self.shown(inode, &entry);
@@ -240,8 +243,8 @@ impl<T: Tree> Operations<T> {
             && (changes.accessed.is_none() || changes.modified.is_some())
     }
 
-    /// Takes set-user-id and set-group-id away, because somebody of this group without the right to keep them changes the
-    /// bytes. Capabilities of files go with the bytes, by the store's own kernel.
+    /// Clears set-user-id and set-group-id after a change by an unprivileged caller of this group.
+    /// The store's own kernel clears file capabilities with the write.
     pub(super) fn kill_privileges(&self, inode: u64, group: u32) -> Result<(), Errno> {
         let Some(entry) = self.inodes.last(inode) else { return Ok(()) };
         let (EntryKind::File, Some(mode)) = (entry.kind, entry.mode) else { return Ok(()) };
@@ -259,12 +262,12 @@ impl<T: Tree> Operations<T> {
     }
 }
 
-/// Permission bits after a write by somebody without privileges, who may be of the file's group.
+/// Permission bits after a write by an unprivileged caller, who may be in the file's group.
 fn without_privileges(mode: u32, of_group: bool) -> u32 {
     const SET_UID: u32 = 0o4000;
     const SET_GID: u32 = 0o2000;
     const GROUP_RUNS: u32 = 0o010;
-    // Without the group's right to run, the bit says something else: mandatory locking, once.
+    // Without group execute permission, set-group-id once meant mandatory locking.
     let kept = if of_group && mode & GROUP_RUNS == 0 { SET_GID } else { 0 };
     mode & !(SET_UID | SET_GID) | mode & kept
 }
@@ -274,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn privileges_are_what_linux_takes_away_at_a_write() {
+    fn writes_clear_the_same_privileges_as_linux() {
         for (before, of_group, after) in [
             (0o644, true, 0o644),
             (0o4755, true, 0o755),

@@ -12,25 +12,25 @@ use super::{OpenHandle, Operations};
 use crate::inodes::Opened;
 use crate::tree::{OpenFile, Tree};
 
-/// A write that came from the kernel.
+/// A write request from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) handle: u64,
     pub(crate) offset: u64,
-    /// At the end of the file, wherever the kernel takes that to be.
+    /// Append at the end of the file, whatever offset the kernel assumes.
     pub(crate) append: bool,
-    /// The group of a caller who may not leave set-user-id and set-group-id on the file.
+    /// The group of an unprivileged caller, whose writes clear set-user-id and set-group-id.
     pub(crate) unprivileged: Option<u32>,
-    /// Whether the bytes are to be safe before the answer.
+    /// What to make durable before the reply.
     pub(crate) sync: Option<Sync>,
 }
 
-/// What is to be safe.
+/// Scope of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
-    /// What is needed to read the bytes back.
+    /// Data, and metadata needed to read it (`O_DSYNC`).
     Data,
-    /// Times, too.
+    /// All metadata, including times (`O_SYNC`).
     All,
 }
 
@@ -38,24 +38,24 @@ pub(crate) enum Sync {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     pub(crate) writes: bool,
-    /// To be cut to no bytes, where the kernel does not ask for that by itself.
+    /// Truncate to zero bytes (`O_TRUNC`), if the kernel does not send a separate request.
     pub(crate) truncate: bool,
-    /// Who opens it: a process, or a thread of it.
+    /// ID of the opening process or of one of its threads.
     pub(crate) process: u32,
 }
 
-/// What the kernel may do with the pages of an inode that was opened.
+/// How the kernel may use its pages of an opened inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
     Keep,
     Drop,
-    /// Have none: each read comes to us.
+    /// Cache none: every read is a request.
     None,
 }
 
 impl<T: Tree> Operations<T> {
-    /// Opens a file. ESTALE if it is not what the inode stands for: the kernel then looks the path up again and opens
-    /// what it finds.
+    /// Opens a file. ESTALE if it is not the inode's file: the kernel then looks the path up again
+    /// and opens the result.
     pub(crate) fn open(&self, inode: u64, how: Open) -> Result<(u64, Pages), Errno> {
         let (open, pages) = self.open_current(inode, how)?;
         if how.truncate
@@ -67,19 +67,21 @@ impl<T: Tree> Operations<T> {
         Ok((self.files.insert(open), self.pages(how.writes, pages)))
     }
 
-    /// Opens what an inode stands for, and counts it. Once more, if we have changed that between opening and comparing.
+    /// Opens the file of an inode and counts it. Repeats if we changed it between open and
+    /// comparison.
     fn open_current(&self, inode: u64, how: Open) -> Result<(OpenHandle<T::File>, Pages), Errno> {
         let writes = how.writes;
-        for _ in 0..OUTRUN_MAX {
+        for _ in 0..OVERTAKEN_MAX {
             let since = self.inodes.changes(inode);
-            let (path, turn) = self.path(inode).map_err(|_| Errno::ESTALE)?;
+            let (path, guard) = self.path(inode).map_err(|_| Errno::ESTALE)?;
             let opened = if writes { self.layout.open_write(&path) } else { self.layout.open(&path) };
             let file = match opened {
-                // Never published, or removed by others. The kernel looks, and makes it if that is wanted.
+                // Never published, or removed from outside. The kernel looks it up and creates it
+                // if requested.
                 Err(error) if writes && error.kind() == ErrorKind::NotFound && self.writes_objects() => break,
                 opened => opened.map_err(|error| self.fail(&path, &error))?,
             };
-            drop(turn);
+            drop(guard);
             let closing = self.closing(writes, how.process);
             let mut open = OpenHandle { inode, path: path.into(), file, writes, closing, apart: false };
             let opening = open.opening();
@@ -98,12 +100,12 @@ impl<T: Tree> Operations<T> {
         Err(Errno::ESTALE)
     }
 
-    /// Reads up to `size` bytes and gives them to `reply`. Never fewer than the file has there: the kernel takes
-    /// a short read of its cache for the end of the file and fills up with zeros.
+    /// Reads up to `size` bytes and passes them to `reply`. Never fewer than the file has: the
+    /// kernel treats a short cached read as the end of the file and fills the page with zeros.
     pub(crate) fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(Result<&[u8], Errno>)) {
         let Some(open) = self.files.find(handle) else { return reply(Err(Errno::EBADF)) };
         if !open.apart && !self.inodes.is_current(open.inode, open.file.version()) {
-            // The kernel keeps pages by inode: of the version that was opened last, and no other.
+            // The kernel caches pages by inode: of the version opened last only.
             return reply(Err(Errno::ESTALE));
         }
         let left = open.file.size().saturating_sub(offset);
@@ -111,18 +113,18 @@ impl<T: Tree> Operations<T> {
         self.buffers.lend(len, |buffer| match fill(&open.file, offset, buffer) {
             Ok(count) => reply(Ok(&buffer[..count])),
             Err(error) => {
-                // Who reads what was published before does not speak for what is there now.
+                // A reader of an older published version says nothing about the current version.
                 let is_current = || self.inodes.is_current(open.inode, open.file.version());
-                let is_over = matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt);
-                if is_over && !open.apart && is_current() {
-                    self.inodes.outdate(open.inode);
+                let is_finished = matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt);
+                if is_finished && !open.apart && is_current() {
+                    self.inodes.unbind_changed(open.inode);
                 }
                 reply(Err(self.fail(&open.path, &error)));
             }
         });
     }
 
-    /// Writes, and says how many bytes were taken.
+    /// Writes, and returns the number of bytes accepted.
     pub(crate) fn write(&self, write: Write, bytes: &[u8]) -> Result<u32, Errno> {
         let open = self.writer(write.handle)?;
         if let Some(group) = write.unprivileged {
@@ -133,10 +135,10 @@ impl<T: Tree> Operations<T> {
             false => open.file.write_at(write.offset, bytes),
         };
         let count = written.map_err(|error| self.fail(&open.path, &error))?;
-        if self.tells_later() {
+        if self.defers_attributes() {
             self.deferred.forget_time(&open.path);
         }
-        open.closing.goes_on();
+        open.closing.note_write();
         self.note_change();
         self.stamps.stamp_if(open.inode, open.file.is_dirty(), || modified(&open.file));
         if let Some(sync) = write.sync {
@@ -145,14 +147,14 @@ impl<T: Tree> Operations<T> {
         Ok(u32::try_from(count.min(bytes.len())).expect("no larger than a request"))
     }
 
-    /// A descriptor of the file is closed: hands what was written to the store, and tells what went wrong.
+    /// A descriptor was closed: writes dirty data to the store and returns errors.
     pub(crate) fn flush(&self, handle: u64, process: u32) -> Result<(), Errno> {
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
         if !open.writes {
             return Ok(());
         }
         self.note_change();
-        if !open.closing.is_meant(process) {
+        if !open.closing.publishes(process) {
             return Ok(());
         }
         self.hand_over(&open, OpenFile::flush)?;
@@ -165,8 +167,9 @@ impl<T: Tree> Operations<T> {
         Ok(())
     }
 
-    /// Hands what was written to the store by `flush`, and tells it when that was. Whoever may write a file, but does not own it, may
-    /// not set its time: then the store's has to do.
+    /// Writes dirty data to the store with `flush`, and then sends the time of the last write. A
+    /// user with write permission who is not the owner may not set the time; then the store's own
+    /// time stays.
     fn hand_over(
         &self,
         open: &OpenHandle<T::File>,
@@ -174,16 +177,16 @@ impl<T: Tree> Operations<T> {
     ) -> Result<(), Errno> {
         let time = self.stamps.get(open.inode);
         flush(&open.file).map_err(|error| self.fail(&open.path, &error))?;
-        let _turn = self.stamps.turn_to_tell();
+        let _guard = self.stamps.lock_sending();
         if let Some(time) = time.filter(|&time| self.stamps.get(open.inode) == Some(time)) {
             let modified = SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
             let _best_effort = open.file.set_attributes(&modified);
-            self.stamps.told(open.inode, time);
+            self.stamps.sent(open.inode, time);
         }
         Ok(())
     }
 
-    /// Makes what was written safe.
+    /// Makes written data durable.
     pub(crate) fn sync(&self, handle: u64, sync: Sync) -> Result<(), Errno> {
         let open = self.files.find(handle).ok_or(Errno::EBADF)?;
         self.note_change();
@@ -192,15 +195,15 @@ impl<T: Tree> Operations<T> {
 
     fn sync_open(&self, open: &OpenHandle<T::File>, sync: Sync) -> Result<(), Errno> {
         if self.stamps.get(open.inode).is_some() {
-            // The time is to be safe with the bytes, so all are handed over first.
+            // The time must become durable with the bytes, so flush everything first.
             self.hand_over(open, OpenFile::flush_for_sync)?;
         }
         open.file.sync(sync == Sync::Data).map_err(|error| self.fail(&open.path, &error))?;
-        self.tell_attributes(&open.path)
+        self.send_attributes(&open.path)
     }
 
-    /// Closes a file. What memory maps wrote after the last `close` is handed to the store now; nobody is there to hear
-    /// of an error, but for the log.
+    /// Closes a file. Writes by memory maps after the last `close` go to the store now; their
+    /// errors reach only the log.
     pub(crate) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         if open.writes {
@@ -212,7 +215,7 @@ impl<T: Tree> Operations<T> {
         }
         let (inode, path) = (open.inode, Arc::clone(&open.path));
         let left = if self.writes_objects() {
-            // While it is open, it tells what all who write it have left.
+            // While the file is open, it reports the state that all its writers leave.
             let left = self.inodes.closed(inode, || open.opening());
             drop(open);
             left
@@ -222,13 +225,14 @@ impl<T: Tree> Operations<T> {
             self.inodes.closed(inode, || opening)
         };
         if let Some(since) = left {
-            // Listings may have been taken since it was published, and before that was known here.
+            // Listings may have been taken between publishing and this point.
             self.note_change();
             self.settle(inode, &path, since);
         }
     }
 
-    /// What the store now says of an object that we have written is not somebody else's change.
+    /// Requests the store's attributes of an object that we have written: not a change from
+    /// outside.
     fn settle(&self, inode: u64, path: &Path, since: u64) {
         if self.inodes.path(inode).is_some_and(|now| now == path)
             && let Ok(entry) = self.layout.stat(path)
@@ -237,7 +241,7 @@ impl<T: Tree> Operations<T> {
         }
     }
 
-    /// Changes how a range is allocated, as `fallocate` does.
+    /// Changes the allocation of a range, as `fallocate` does.
     pub(crate) fn allocate(&self, handle: u64, range: Range<u64>, mode: i32) -> Result<(), Errno> {
         let open = self.writer(handle)?;
         let keep_size = mode & KEEP_SIZE != 0;
@@ -255,7 +259,8 @@ impl<T: Tree> Operations<T> {
         allocated.map_err(|error| self.fail(&open.path, &error))
     }
 
-    /// Copies from one open file to another, within the cache; says how many bytes, at most [`COPY_BYTES_MAX`].
+    /// Copies between two open files through the cache. Returns the number of bytes, at most
+    /// [`COPY_BYTES_MAX`].
     pub(crate) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u32, Errno> {
         let source = self.files.find(from.0).ok_or(Errno::EBADF)?;
         let target = self.writer(to.0)?;
@@ -275,7 +280,7 @@ impl<T: Tree> Operations<T> {
                     self.stamps.stamp_if(target.inode, dirty, || modified(&target.file));
                     done += count as u64;
                 }
-                // What was copied counts; the error comes back with the next call.
+                // Return the partial copy; the next call returns the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(self.fail(&target.path, &error)),
             }
@@ -283,17 +288,17 @@ impl<T: Tree> Operations<T> {
         Ok(u32::try_from(done).expect("bounded"))
     }
 
-    /// Hands everything that was written to the store and makes it safe; for the end of the mount.
+    /// Writes all dirty data to the store and makes it durable; for the end of the mount.
     pub(crate) fn sync_all(&self) -> crate::Result<()> {
         self.end_closed();
         self.deferred.end();
-        self.tell_all_attributes(Duration::ZERO);
+        self.send_all_attributes(Duration::ZERO);
         let synced = self.layout.tree().sync();
         self.abandon_open();
         let unsynced =
             synced.err().map(|error| format!("not all that was written has reached the store: {error}"));
-        let losses: Vec<_> = unsynced.into_iter().chain(self.deferred.losses()).collect();
-        if losses.is_empty() { Ok(()) } else { Err(crate::Error::new(losses.join("; "))) }
+        let rejections: Vec<_> = unsynced.into_iter().chain(self.deferred.rejections()).collect();
+        if rejections.is_empty() { Ok(()) } else { Err(crate::Error::new(rejections.join("; "))) }
     }
 
     fn writer(&self, handle: u64) -> Result<Arc<OpenHandle<T::File>>, Errno> {
@@ -301,12 +306,13 @@ impl<T: Tree> Operations<T> {
     }
 }
 
-/// When the store saw a file modified last.
+/// The store's modification time of a file.
 fn modified(file: &impl OpenFile) -> Option<SystemTime> {
     file.attributes().ok()?.modified
 }
 
-/// Fills `buffer`; says how many bytes there were before the end of the file, which may be cut meanwhile.
+/// Fills `buffer`. Returns the number of bytes up to the end of the file, which may shrink
+/// meanwhile.
 fn fill(file: &impl OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -324,19 +330,20 @@ fn fill(file: &impl OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, E
     Ok(filled)
 }
 
-/// The modes of `fallocate`, as the kernel numbers them.
+/// The kernel's `fallocate` mode flags.
 const KEEP_SIZE: i32 = 0x01;
 const PUNCH_HOLE: i32 = 0x02;
 const COLLAPSE_RANGE: i32 = 0x08;
 const ZERO_RANGE: i32 = 0x10;
 const INSERT_RANGE: i32 = 0x20;
 
-/// Most bytes of one copy: a caller comes again for more, and can be interrupted in between.
+/// Maximum bytes of one copy request. The caller continues with further requests and can be
+/// interrupted in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
-/// How often something is opened, or asked about, again because we have changed it meanwhile. Each time another writer has
-/// come or gone.
-pub(super) const OUTRUN_MAX: u32 = 100;
+/// Maximum retries of an open or stat that our own changes overtook. Each retry means that another
+/// writer has opened or closed the file.
+pub(super) const OVERTAKEN_MAX: u32 = 100;
 
-/// Bytes that are copied at once: a reply buffer.
+/// Chunk size of a copy in bytes: one reply buffer.
 const COPY_PART_BYTES: u64 = 1 << 20;

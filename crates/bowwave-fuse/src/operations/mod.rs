@@ -1,15 +1,15 @@
-//! What each request does, apart from the form of requests and replies.
+//! Implements each request, independent of the protocol.
 
 mod attributes;
 mod data;
-mod folders;
+mod directories;
 mod names;
 mod objects;
 mod xattrs;
 
 pub(crate) use attributes::Changes;
 pub(crate) use data::{Open, Pages, Sync, Write};
-pub(crate) use folders::Listing;
+pub(crate) use directories::Listing;
 pub(crate) use names::Caller;
 
 use std::ffi::OsStr;
@@ -25,18 +25,18 @@ use fuser::{Errno, FileAttr};
 use crate::attributes::Defaults;
 use crate::buffers::Buffers;
 use crate::deferred::Deferred;
-use crate::errno::{errno, is_everyday};
+use crate::errno::{errno, is_ordinary};
 use crate::handles::{Handles, OfInode};
 use crate::inodes::{Inodes, Opening};
 use crate::layout::{Layout, NAME_BYTES_MAX};
 use crate::mount::{Listener, Told};
 use crate::options::MountOptions;
-use crate::order::{Order, Turn};
+use crate::order::{NamesGuard, Order};
 use crate::stamps::Stamps;
 use crate::tree::{OpenFile, Tree};
 
-use data::OUTRUN_MAX;
-use folders::FolderHandle;
+use data::OVERTAKEN_MAX;
+use directories::DirectoryHandle;
 use objects::{Closing, Closings};
 
 /// The state of a mount.
@@ -47,26 +47,26 @@ pub(crate) struct Operations<T: Tree> {
     pub(crate) buffers: Buffers,
     order: Order,
     files: Handles<OpenHandle<T::File>>,
-    folders: Handles<FolderHandle>,
+    directories: Handles<DirectoryHandle>,
     defaults: Defaults,
     listener: Listener,
-    /// The listener has heard of a file whose versions cannot be told apart for sure.
-    cautioned: AtomicBool,
+    /// Whether the listener has been told of a file with indistinguishable versions.
+    warned: AtomicBool,
     stamps: Stamps,
     pub(crate) deferred: Deferred,
     closings: Closings,
-    /// Grows with each change of anything; tells whether a listing may be out of date.
+    /// Incremented by every change; shows whether a listing may be out of date.
     changes: AtomicU64,
 }
 
 struct OpenHandle<F> {
     inode: u64,
-    /// As of the opening, for messages.
+    /// Path at open, for messages.
     path: Arc<Path>,
     file: F,
     writes: bool,
     closing: Closing,
-    /// Of another version than what the kernel may have pages of.
+    /// Opened as another version than the kernel may have cached.
     apart: bool,
 }
 
@@ -87,11 +87,11 @@ impl<F: OpenFile> OpenHandle<F> {
     }
 }
 
-/// What a look-up gives the kernel.
+/// Result of a lookup for the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) attributes: FileAttr,
-    /// How long the kernel may trust the attributes.
+    /// Time to live of the attributes.
     pub(crate) ttl: Duration,
 }
 
@@ -110,10 +110,10 @@ impl<T: Tree> Operations<T> {
             buffers: Buffers::default(),
             order: Order::default(),
             files: Handles::new(),
-            folders: Handles::new(),
+            directories: Handles::new(),
             defaults,
             listener,
-            cautioned: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             stamps: Stamps::default(),
             deferred: Deferred::default(),
             closings: Closings::default(),
@@ -121,7 +121,7 @@ impl<T: Tree> Operations<T> {
         })
     }
 
-    /// Whether anything can be changed.
+    /// Whether the mount is writable.
     pub(crate) fn is_writable(&self) -> bool {
         self.defaults.writable
     }
@@ -131,35 +131,36 @@ impl<T: Tree> Operations<T> {
         self.inodes.last(crate::inodes::ROOT).is_some_and(|root| root.unix.is_some())
     }
 
-    /// Finds a name in a folder and counts a look-up.
+    /// Looks up a name in a directory and counts a lookup.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Found, Errno> {
-        let _turn = self.order.look(parent);
-        let mut tries = OUTRUN_MAX;
+        let _guard = self.order.lookup(parent);
+        let mut tries = OVERTAKEN_MAX;
         loop {
             let since = self.inodes.changes_at(parent, name);
             let path = self.child(parent, name)?;
             let entry = self.layout.stat(&path).map_err(|error| self.fail(&path, &error))?;
             tries -= 1;
-            if tries == 0 || !self.inodes.is_outrun(parent, name, &entry, since) {
+            if tries == 0 || !self.inodes.is_overtaken(parent, name, &entry, since) {
                 return self.remember(parent, name, &entry);
             }
         }
     }
 
-    /// Counts a look-up of `entry`, called `name` in a folder.
+    /// Counts a lookup of `entry`, called `name` in a directory.
     pub(crate) fn remember(&self, parent: u64, name: &OsStr, entry: &Entry) -> Result<Found, Errno> {
         let number = self.inodes.remember(parent, name, entry).ok_or(Errno::ESTALE)?;
         let known = entry.partial.then(|| self.inodes.last(number)).flatten();
         let entry = known.as_ref().unwrap_or(entry);
         let attributes = self.shown(number, entry);
-        // The reply has one place for the kernel's number and the one to show: where they differ, `stat` has to ask.
-        // Of what a listing does not tell all about, too.
+        // The reply has a single field for the kernel's inode number and the one for
+        // `stat`. If they differ, or the listing has only some attributes, `stat` must send a
+        // request.
         let has_all = self.inodes.shown(number) == number && !entry.partial;
         let ttl = if has_all { self.trust(number) } else { Duration::ZERO };
         Ok(Found { attributes, ttl })
     }
 
-    /// The attributes of an inode that a store describes so.
+    /// Converts a store's entry to an inode's attributes.
     fn shown(&self, inode: u64, entry: &Entry) -> FileAttr {
         let entry = self.stamps.shown(inode, entry.clone());
         let entry = self.deferred.shown(entry, || self.inodes.path(inode));
@@ -168,60 +169,60 @@ impl<T: Tree> Operations<T> {
 
     /// Reads a symbolic link.
     pub(crate) fn read_link(&self, inode: u64) -> Result<PathBuf, Errno> {
-        let (path, _turn) = self.path(inode)?;
+        let (path, _guard) = self.path(inode)?;
         let target = self.layout.read_link(&path).map_err(|error| self.fail(&path, &error))?;
-        // The kernel takes no more than a page with the final zero, and an empty target leads nowhere.
+        // The kernel accepts at most a page including the final NUL; an empty target is invalid.
         if (1..LINK_BYTES_MAX).contains(&target.as_os_str().len()) { Ok(target) } else { Err(Errno::EIO) }
     }
 
-    /// The path of an inode, which stays right for as long as the turn is held.
-    fn path(&self, inode: u64) -> Result<(PathBuf, Turn<'_>), Errno> {
+    /// The path of an inode, valid while the lock guard is held.
+    fn path(&self, inode: u64) -> Result<(PathBuf, NamesGuard<'_>), Errno> {
         loop {
-            let parent = self.inodes.parent(inode).ok_or_else(|| self.gone(inode))?;
-            let turn = self.order.look(parent);
-            // Renamed meanwhile: then another folder is the one to wait for.
+            let parent = self.inodes.parent(inode).ok_or_else(|| self.unlinked(inode))?;
+            let guard = self.order.lookup(parent);
+            // Renamed meanwhile: lock the new parent instead.
             if self.inodes.parent(inode) == Some(parent) {
-                return Ok((self.inodes.path(inode).ok_or_else(|| self.gone(inode))?, turn));
+                return Ok((self.inodes.path(inode).ok_or_else(|| self.unlinked(inode))?, guard));
             }
         }
     }
 
-    /// Why an inode has no path. What was removed here is gone; what was changed by somebody else has another inode, and
-    /// ESTALE makes the kernel look for that.
-    fn gone(&self, inode: u64) -> Errno {
+    /// The error for an inode without a path. ENOENT if it was removed through the mount. ESTALE if
+    /// it was changed from outside: the kernel then looks the name up again.
+    fn unlinked(&self, inode: u64) -> Errno {
         let links = self.inodes.last(inode).and_then(|entry| entry.unix).map(|unix| unix.links);
         if links == Some(0) { Errno::ENOENT } else { Errno::ESTALE }
     }
 
-    /// The path of a name in a folder; the caller has the folder's turn.
+    /// The path of a name in a directory, which the caller has locked.
     fn child(&self, parent: u64, name: &OsStr) -> Result<PathBuf, Errno> {
         if name.len() > NAME_BYTES_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        self.inodes.child_path(parent, name).ok_or_else(|| self.gone(parent))
+        self.inodes.child_path(parent, name).ok_or_else(|| self.unlinked(parent))
     }
 
-    /// Notes that something was changed.
+    /// Records a change.
     fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says once what the store cannot promise of its files' versions.
+    /// Reports once that the store cannot distinguish versions of its files.
     fn caution(&self, path: &Path, identity: &Identity) {
         let Some(what) = identity.weakness().filter(|_| self.options.caution) else { return };
-        if self.cautioned.swap(true, Ordering::Relaxed) {
+        if self.warned.swap(true, Ordering::Relaxed) {
             return;
         }
         (self.listener)(path, Told::Unversioned(what));
     }
 
     fn fail(&self, path: &Path, error: &Error) -> Errno {
-        if !is_everyday(error.kind()) {
+        if !is_ordinary(error.kind()) {
             (self.listener)(path, Told::Failed(error));
         }
         errno(error)
     }
 }
 
-/// Longest target of a symbolic link and its final zero.
+/// Maximum bytes of a symbolic link's target including its final NUL.
 const LINK_BYTES_MAX: usize = 4096;

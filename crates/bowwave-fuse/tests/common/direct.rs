@@ -1,4 +1,4 @@
-//! A store shown without a cache in between: what a mount does with a tree that keeps nothing back.
+//! A store mounted without a cache: a mount over a tree without buffering.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use bowwave_engine::backend::{
 };
 use bowwave_fuse::{NewFile, OpenFile, Tree};
 
-/// How long one request may take.
+/// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,8 @@ impl Tree for Direct {
     }
 
     fn open(&self, path: &Path) -> Result<DirectFile> {
-        // What is opened for reading is one version, and ours changes as we write it: only where nothing is written.
+        // An object opened for reading is fixed to one version, and our writes change it. So use it
+        // only if nothing is written.
         match self.0.open_write(path, &OpenWrite::default()) {
             Ok(object) => Ok(DirectFile::Write(object)),
             Err(_) => self.0.open(path).map(DirectFile::Read),

@@ -1,6 +1,6 @@
-//! A store that can be held at its answer to a look at something, or to a change of a name.
+//! A store whose response to a stat, or to a change of a name, can be held back.
 
-#![allow(dead_code, reason = "each test program uses its part of this")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use bowwave_engine::backend::{Entry, Owner, Rename, Result, Writes};
 use bowwave_engine::{File, Store};
 use bowwave_fuse::{NewFile, Tree};
 
-/// Holds one answer at a time.
+/// Holds one response at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     stage: Mutex<Stage>,
@@ -20,7 +20,7 @@ pub(crate) struct Gate {
 enum Stage {
     #[default]
     Open,
-    /// The next who asks is held.
+    /// Holds the next request.
     Shut,
     Held,
 }
@@ -30,7 +30,7 @@ impl Gate {
         *self.lock() = Stage::Shut;
     }
 
-    /// Waits until somebody is held; all others pass.
+    /// Waits until a request is held; all others pass.
     pub(crate) fn wait(&self) {
         let mut stage = self.lock();
         while *stage != Stage::Held {
@@ -60,12 +60,12 @@ impl Gate {
     }
 }
 
-/// The store behind its gates.
+/// A store behind gates.
 pub(crate) struct Gated {
     pub(crate) store: Store,
-    /// For who looks.
+    /// Holds a stat.
     pub(crate) looks: Arc<Gate>,
-    /// For who takes a name away.
+    /// Holds a removal of a name.
     pub(crate) removals: Arc<Gate>,
 }
 

@@ -1,6 +1,6 @@
 //! A tree in memory, and directories to mount it at.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 pub mod direct;
 pub mod gated;
@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use bowwave_engine::backend::{Entry, EntryKind, Error, ErrorKind, Identity, Result, StatFs};
 use bowwave_fuse::{Mount, MountOptions, OpenFile, Told, Tree};
 
-/// Whether mounts can be made here; prints the reason if not.
+/// Whether mounts are possible here; prints the reason otherwise.
 #[expect(clippy::print_stdout, reason = "the harness shows it for skipped tests")]
 pub fn available() -> bool {
     match bowwave_fuse::is_available() {
@@ -31,7 +31,7 @@ pub fn available() -> bool {
     }
 }
 
-/// An empty directory of its own, removed at the end.
+/// An empty temporary directory, removed at the end.
 #[derive(Debug)]
 pub struct Dir(PathBuf);
 
@@ -51,7 +51,7 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // Never recursive: something might still be mounted.
+        // Never recursive: a mount may still be there.
         let _ = fs::remove_dir(&self.0);
     }
 }
@@ -63,7 +63,7 @@ pub fn is_mounted(dir: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == Some(dir))
 }
 
-/// A tree in memory that counts, fails, waits and changes on demand. Clones share the content.
+/// A tree in memory that counts, fails, blocks and changes on demand. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub shared: Arc<Shared>,
@@ -72,17 +72,17 @@ pub struct Memory {
 #[derive(Debug, Default)]
 pub struct Shared {
     nodes: Mutex<BTreeMap<PathBuf, Node>>,
-    /// Names that the root is said to hold, and does not.
+    /// Names in the root's listing that do not exist.
     listed: Mutex<Vec<OsString>>,
     /// Calls of `read_at`.
     pub reads: AtomicU64,
-    /// Bytes that they wanted.
+    /// Bytes requested by them.
     pub bytes: AtomicU64,
     /// Error of every read, if set.
     pub failure: Mutex<Option<ErrorKind>>,
-    /// Every read announces itself and waits to be let through, if set.
+    /// If set, every read announces itself and waits for permission.
     gate: Mutex<Option<Arc<Gate>>>,
-    /// What the mount complained of.
+    /// Messages for the mount's listener.
     pub complaints: Mutex<Vec<String>>,
 }
 
@@ -102,7 +102,7 @@ impl Gate {
         }
     }
 
-    /// Waits for `count` reads to stand before the gate.
+    /// Waits for `count` reads to arrive at the gate.
     pub fn await_arrivals(&self, count: usize) {
         let arrived = self.arrived.lock().expect("no panic holds it");
         for _ in 0..count {
@@ -118,7 +118,7 @@ enum Node {
     Link(PathBuf),
 }
 
-/// When every file was modified.
+/// Modification time of every file.
 pub const MODIFIED: Duration = Duration::from_secs(1_000_000_000);
 
 impl Memory {
@@ -144,7 +144,7 @@ impl Memory {
         self.insert(path, Node::File { data: Arc::new(data.to_vec()), etag: etag.to_owned() })
     }
 
-    pub fn folder(&self, path: impl AsRef<Path>) -> &Self {
+    pub fn directory(&self, path: impl AsRef<Path>) -> &Self {
         self.insert(path, Node::Directory)
     }
 
@@ -152,7 +152,7 @@ impl Memory {
         self.insert(path, Node::Link(target.as_ref().to_owned()))
     }
 
-    /// Has the root's listing show a name that may be no name at all.
+    /// Adds a name, possibly an invalid one, to the root's listing.
     pub fn listed(&self, name: &str) {
         self.shared.listed.lock().expect("no panic holds it").push(name.into());
     }
@@ -165,7 +165,7 @@ impl Memory {
         *self.shared.failure.lock().expect("no panic holds it") = kind;
     }
 
-    /// From now on every read waits.
+    /// Blocks every read from now on.
     pub fn close_gate(&self) -> Arc<Gate> {
         let (arrive, arrived) = sync_channel(4096);
         let (open, pass) = sync_channel(4096);
@@ -174,7 +174,7 @@ impl Memory {
         gate
     }
 
-    /// No later read waits.
+    /// Lets all later reads pass.
     pub fn remove_gate(&self) {
         *self.shared.gate.lock().expect("no panic holds it") = None;
     }
@@ -187,7 +187,7 @@ impl Memory {
         self.shared.complaints.lock().expect("no panic holds it").clone()
     }
 
-    /// Mounts at `dir` with names and attributes never cached, so that changes show at once.
+    /// Mounts at `dir` with names and attributes uncached, so that changes are visible immediately.
     pub fn mount(&self, dir: &Dir) -> Mount {
         self.mount_with(dir, MountOptions { ttl: Duration::ZERO, ..MountOptions::default() })
     }
@@ -318,7 +318,7 @@ impl OpenFile for MemoryFile {
             _ => return Err(Error::new(ErrorKind::Changed, "another version now")),
         }
         let rest = &self.data[usize::try_from(offset).expect("small files").min(self.data.len())..];
-        // Short on purpose now and then: the mount must ask again.
+        // Short reads, so that the mount must request the rest.
         let count = rest.len().min(buf.len()).min(100_000);
         buf[..count].copy_from_slice(&rest[..count]);
         Ok(count)

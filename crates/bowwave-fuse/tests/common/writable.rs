@@ -1,4 +1,4 @@
-//! A folder of this machine, mounted for writing.
+//! A directory of this machine, mounted for writing.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,20 +12,20 @@ use bowwave_fuse::{Mount, MountOptions};
 use super::Dir;
 use super::direct::Direct;
 
-/// The mount, the folder that it shows, and a plain folder beside that on the same file system.
+/// The mount, its source directory, and a plain directory on the same file system for comparison.
 #[derive(Debug)]
 pub struct Writable {
     mount: Mount,
     dir: Dir,
-    source: Folder,
-    plain: Folder,
+    source: Directory,
+    plain: Directory,
 }
 
-/// A folder of its own, removed with all that is in it.
+/// A temporary directory, removed recursively.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     pub fn new(name: &str) -> Self {
         let dir = Dir::new(name);
         let path = dir.path().to_owned();
@@ -38,15 +38,15 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
-        // Nothing is ever mounted beneath.
+        // Nothing is ever mounted below it.
         let _best_effort = fs::remove_dir_all(&self.0);
     }
 }
 
 impl Writable {
-    /// Mounts a new folder through each sort of tree.
+    /// Mounts a new directory through each kind of tree.
     pub fn each(name: &str, test: impl Fn(&Self)) {
         for options in
             [MountOptions::default(), MountOptions { ttl: Duration::ZERO, ..MountOptions::default() }]
@@ -54,20 +54,20 @@ impl Writable {
             test(&Self::direct(name, options.clone()));
             test(&Self::engine(name, options, 64 << 20));
         }
-        // Hardly any room in the cache, so that much is written out and read again.
+        // With a tiny cache, so that pages are written out and read again.
         test(&Self::engine(name, MountOptions::default(), 1 << 20));
     }
 
     pub fn direct(name: &str, options: MountOptions) -> Self {
-        let (source, plain, dir) = (Folder::new(name), Folder::new(name), Dir::new(name));
+        let (source, plain, dir) = (Directory::new(name), Directory::new(name), Dir::new(name));
         let tree = Direct::new(source.path().to_str().expect("ASCII"));
         let mount = Mount::new(tree, dir.path(), options).expect("mounts can be made here");
         Self { mount, dir, source, plain }
     }
 
-    /// Through the cache, with so much memory.
+    /// Through a cache of `cache_bytes`.
     pub fn engine(name: &str, options: MountOptions, cache_bytes: u64) -> Self {
-        let (source, plain, dir) = (Folder::new(name), Folder::new(name), Dir::new(name));
+        let (source, plain, dir) = (Directory::new(name), Directory::new(name), Dir::new(name));
         let settings = Options { cache_bytes: Some(cache_bytes), ..Options::default() };
         let engine = Engine::new(settings).expect("there is memory");
         let store = engine.store(source.path().to_str().expect("ASCII")).expect("a folder");
@@ -75,22 +75,23 @@ impl Writable {
         Self { mount, dir, source, plain }
     }
 
-    /// A place in the mount.
+    /// A path in the mount.
     pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(path)
     }
 
-    /// The same place in the folder beneath.
+    /// The same path in the source directory.
     pub fn beneath(&self, path: impl AsRef<Path>) -> PathBuf {
         self.source.path().join(path)
     }
 
-    /// The same place in the plain folder.
+    /// The same path in the plain directory.
     pub fn plain(&self, path: impl AsRef<Path>) -> PathBuf {
         self.plain.path().join(path)
     }
 
-    /// Does the same in a plain folder and in the mount, and expects the same answer. Gives it.
+    /// Performs `act` in the plain directory and in the mount, and asserts equal results. Returns
+    /// the result.
     pub fn same<R: PartialEq + std::fmt::Debug>(&self, what: &str, act: impl Fn(&Path) -> R) -> R {
         let want = act(self.plain.path());
         let got = act(self.dir.path());
@@ -108,7 +109,7 @@ pub fn errno<T>(result: io::Result<T>) -> i32 {
     result.err().map_or(0, |error| error.raw_os_error().expect("from the system"))
 }
 
-/// What can be compared of a file that was made in two places: mode, links, owner, group, size, blocks, device.
+/// Comparable properties of a file: mode, links, owner, group, size, device.
 pub fn shape(path: &Path) -> io::Result<(u32, u64, u32, u32, u64, u64)> {
     let metadata = fs::symlink_metadata(path)?;
     let size = if metadata.is_dir() { 0 } else { metadata.size() };
@@ -125,7 +126,7 @@ pub fn times(path: &Path) -> (i128, i128) {
     )
 }
 
-/// Waits until the clock that file systems stamp with has moved on.
+/// Waits for the next tick of the clock with which file systems stamp.
 pub fn next_tick(beside: &Path) {
     let stamp = || {
         let path = beside.join("tick");
@@ -138,7 +139,7 @@ pub fn next_tick(beside: &Path) {
     while stamp() == before {}
 }
 
-/// Whether this is root, who may give files away.
+/// Whether this process is root, which may change owners.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,4 +1,4 @@
-//! `malloc` and its kin.
+//! `malloc` and related functions.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,9 +11,9 @@ use crate::libc_heap::{
     __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, ALIGN, PAGE,
 };
 
-/// What the swap gives, if the request is for it: an address, or NULL and an error number.
+/// Allocates from the swap if it serves the request: an address, or NULL and `errno`.
 fn of_swap(size: usize, align: usize, zero: bool) -> Option<*mut c_void> {
-    if !heap::is_wanted(size) {
+    if !heap::serves(size) {
         return None;
     }
     heap::allocate(size, align, zero).map(or_errno)
@@ -29,7 +29,7 @@ fn or_errno(at: *mut c_void) -> *mut c_void {
 /// Allocates.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
     // SAFETY: any size.
@@ -39,32 +39,32 @@ pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
 /// Allocates zeros.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     let all = count.checked_mul(size).and_then(|bytes| of_swap(bytes, ALIGN, true));
-    // SAFETY: any sizes; too much is an error.
+    // SAFETY: any sizes; an overflow is an error.
     all.unwrap_or_else(|| unsafe { __libc_calloc(count, size) })
 }
 
 /// Frees.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(at: *mut c_void) {
     if heap::has(at) {
         heap::free(at);
-    } else if !heap::had(at) {
-        // SAFETY: as the caller says, from there.
+    } else if !heap::was_parents(at) {
+        // SAFETY: guaranteed by the caller; from that heap.
         unsafe { __libc_free(at) };
     }
 }
 
-/// Has something be of another size.
+/// Resizes an allocation.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
     if at.is_null() {
@@ -72,35 +72,35 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, size: size_t) -> *mut c_void {
         return unsafe { malloc(size) };
     }
     let is_swapped = heap::has(at);
-    if !is_swapped && !heap::had(at) && !heap::is_wanted(size) {
-        // SAFETY: as the caller says, from there.
+    if !is_swapped && !heap::was_parents(at) && !heap::serves(size) {
+        // SAFETY: guaranteed by the caller; from that heap.
         return unsafe { __libc_realloc(at, size) };
     }
     if size == 0 {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { free(at) };
         return ptr::null_mut();
     }
     if is_swapped && heap::resize(at, size) {
         return at;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { moved(at, size) }
 }
 
-/// Copies something to where there is room for it.
+/// Moves an allocation to a new place.
 ///
 /// # Safety
-/// `at` was allocated, and is nobody else's.
+/// `at` was allocated and is owned by the caller.
 unsafe fn moved(at: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let before = unsafe { malloc_usable_size(at) };
-    let grows = size > before && heap::is_wanted(size) && size > GROW_MIN;
+    let grows = size > before && heap::serves(size) && size > GROW_MIN;
     let large = if grows { heap::allocate_to_grow(size).map(or_errno) } else { None };
     // SAFETY: any size.
     let new = large.unwrap_or_else(|| unsafe { malloc(size) });
     if !new.is_null() {
-        // SAFETY: as many bytes as both have; nobody holds a lock, so that pages may be waited for.
+        // SAFETY: both have that many bytes. No lock is held, so the copy may wait for pages.
         unsafe {
             ptr::copy_nonoverlapping(at.cast::<u8>(), new.cast::<u8>(), before.min(size));
             free(at);
@@ -109,14 +109,14 @@ unsafe fn moved(at: *mut c_void, size: usize) -> *mut c_void {
     new
 }
 
-/// The same, of `count` times `size` bytes.
+/// As `realloc`, for `count` times `size` bytes.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(at: *mut c_void, count: size_t, size: size_t) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(bytes) => unsafe { realloc(at, bytes) },
         None => or_errno(ptr::null_mut()),
     }
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn reallocarray(at: *mut c_void, count: size_t, size: size
 /// Allocates at a multiple of `align`.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
     let align = align.max(ALIGN);
@@ -137,74 +137,74 @@ pub unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
     of_swap(size, align, false).unwrap_or_else(|| unsafe { __libc_memalign(align, size) })
 }
 
-/// The same by its other name.
+/// As `memalign`.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { memalign(align, size) }
 }
 
-/// The same, which returns its error.
+/// As `memalign`; returns the error number.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: size_t, size: size_t) -> c_int {
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let at = unsafe { memalign(align, size) };
     if at.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { *into = at };
     0
 }
 
-/// Allocates at the start of a page.
+/// Allocates page-aligned memory.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { memalign(PAGE, size) }
 }
 
 /// Allocates whole pages.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     match size.max(1).checked_next_multiple_of(PAGE) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(size) => unsafe { memalign(PAGE, size) },
         None => or_errno(ptr::null_mut()),
     }
 }
 
-/// How many bytes there are.
+/// Usable bytes of an allocation.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
     if heap::has(at) {
         heap::usable(at)
-    } else if heap::had(at) {
-        // Nobody here knows, and the program may not touch it.
+    } else if heap::was_parents(at) {
+        // A parent's memory: unknown here, and not accessible.
         0
     } else {
-        // SAFETY: as the caller says, from there.
+        // SAFETY: guaranteed by the caller; from that heap.
         unsafe { libc_heap::usable(at) }
     }
 }
 
-/// What grows beyond this is given room to grow on.
+/// Minimum size in bytes from which a growing allocation gets spare address space.
 const GROW_MIN: usize = 128 << 10;

@@ -1,4 +1,4 @@
-//! `mmap` and its kin.
+//! `mmap` and related functions.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ops::Range;
@@ -11,13 +11,13 @@ use libc::{off_t, size_t};
 use crate::libc_heap::{PAGE, set_errno};
 use crate::{heap, real};
 
-/// Whole pages; none for what is not page-aligned, or too long, which the kernel refuses.
+/// Whole pages; `None` for unaligned or too long ranges, which the kernel rejects.
 fn pages(at: *const c_void, len: size_t) -> Option<Range<usize>> {
     let (start, len) = (at as usize, len.checked_next_multiple_of(PAGE)?);
     (start.is_multiple_of(PAGE) && len > 0).then_some(start..start.checked_add(len)?)
 }
 
-/// Whether some of a range is of the swap, which is for us to answer.
+/// Whether part of a range is in the swap.
 fn is_ours(at: *const c_void, len: size_t) -> bool {
     heap::is_on() && (heap::has(at) || heap::has(at.wrapping_byte_add(len.saturating_sub(1))))
 }
@@ -27,7 +27,7 @@ fn failed<T>(result: T, number: c_int) -> T {
     result
 }
 
-/// What a map comes to, if it is of memory that the swap gives.
+/// Maps memory from the swap if it serves the request.
 fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int) -> Option<*mut c_void> {
     if !heap::is_on() {
         return None;
@@ -36,14 +36,14 @@ fn map(at: *mut c_void, len: size_t, prot: c_int, flags: c_int) -> Option<*mut c
         return if is_ours(at, len) { Some(replace(at, len, prot, flags)) } else { None };
     }
     let is_plain = flags & !HARMLESS == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    if !is_plain || prot != libc::PROT_READ | libc::PROT_WRITE || len < MAP_MIN || !heap::is_wanted(len) {
+    if !is_plain || prot != libc::PROT_READ | libc::PROT_WRITE || len < MAP_MIN || !heap::serves(len) {
         return None;
     }
     let at = heap::map(len.checked_next_multiple_of(PAGE)?)?;
     Some(if at.is_null() { failed(libc::MAP_FAILED, libc::ENOMEM) } else { at })
 }
 
-/// A map over memory of the swap: what allocators do to give memory back, or to have it be zeros.
+/// A map over swapped memory: allocators use it to free memory or to zero it.
 fn replace(at: *mut c_void, len: size_t, prot: c_int, flags: c_int) -> *mut c_void {
     let is_memory = flags & libc::MAP_ANONYMOUS != 0
         && flags & libc::MAP_TYPE == libc::MAP_PRIVATE
@@ -66,7 +66,7 @@ macro_rules! mmaps {
         /// Maps a file, or memory.
         ///
         /// # Safety
-        /// As the C library's.
+        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             at: *mut c_void,
@@ -76,7 +76,7 @@ macro_rules! mmaps {
             fd: c_int,
             offset: off_t,
         ) -> *mut c_void {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             map(at, len, prot, flags).unwrap_or_else(|| unsafe { real::$name(at, len, prot, flags, fd, offset) })
         }
     )*};
@@ -87,21 +87,21 @@ mmaps! { mmap mmap64 }
 /// Unmaps.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
-    if heap::had(at) && len > 0 {
-        // In a child. What came to be there next would be taken for the parent's.
+    if heap::was_parents(at) && len > 0 {
+        // In a child. A new map there would be mistaken for the parent's.
         return 0;
     }
     let range = if is_ours(at, len) { pages(at, len) } else { None };
     let Some(range) = range else {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return unsafe { real::munmap(at, len) };
     };
     let mut result = 0;
     for other in heap::unmap(&range) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         result |= unsafe { real::munmap(ptr::with_exposed_provenance_mut(other.start), other.len()) };
     }
     result
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
 /// Moves or resizes a map.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     at: *mut c_void,
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     if !is_ours(at, len) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return unsafe { real::mremap(at, len, new_len, flags, to) };
     }
     let (Some(old), Some(new)) = (pages(at, len), pages(at, new_len)) else {
@@ -144,20 +144,20 @@ pub unsafe extern "C" fn mremap(
     }
     let to = if flags & libc::MREMAP_MAYMOVE == 0 { None } else { heap::allocate_to_grow(new.len()) };
     let Some(to) = to.filter(|to| !to.is_null()) else { return failed(libc::MAP_FAILED, libc::ENOMEM) };
-    // SAFETY: as many bytes as both have; nobody holds a lock, so that pages may be waited for.
+    // SAFETY: both have that many bytes. No lock is held, so the copy may wait for pages.
     unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), to.cast::<u8>(), old.len()) };
     heap::unmap(&old);
     to
 }
 
-/// Says who may touch memory. All of the program may touch all that is swapped.
+/// Sets the protection of memory. Swapped memory always stays readable and writable.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
     if !is_ours(at, len) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return unsafe { real::mprotect(at, len, prot) };
     }
     if prot & (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) == libc::PROT_READ | libc::PROT_WRITE {
@@ -169,23 +169,23 @@ pub unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> 
     failed(-1, libc::EACCES)
 }
 
-/// What advice comes to.
-enum Followed {
+/// How advice is handled.
+enum Handling {
     By(RegionAdvice),
-    /// It says nothing that matters here.
+    /// Ignored.
     Nothing,
-    /// The kernel does what it always does.
+    /// Passed to the kernel.
     Kernel,
-    Refused,
+    Invalid,
 }
 
-fn follow(advice: c_int) -> Followed {
+fn handling(advice: c_int) -> Handling {
     match advice {
-        libc::MADV_NORMAL => Followed::By(RegionAdvice::Normal),
-        libc::MADV_SEQUENTIAL => Followed::By(RegionAdvice::Sequential),
-        libc::MADV_RANDOM => Followed::By(RegionAdvice::Random),
-        libc::MADV_WILLNEED => Followed::By(RegionAdvice::WillNeed),
-        libc::MADV_DONTNEED | libc::MADV_FREE => Followed::By(RegionAdvice::DontNeed),
+        libc::MADV_NORMAL => Handling::By(RegionAdvice::Normal),
+        libc::MADV_SEQUENTIAL => Handling::By(RegionAdvice::Sequential),
+        libc::MADV_RANDOM => Handling::By(RegionAdvice::Random),
+        libc::MADV_WILLNEED => Handling::By(RegionAdvice::WillNeed),
+        libc::MADV_DONTNEED | libc::MADV_FREE => Handling::By(RegionAdvice::DontNeed),
         libc::MADV_HUGEPAGE
         | libc::MADV_NOHUGEPAGE
         | libc::MADV_MERGEABLE
@@ -193,23 +193,23 @@ fn follow(advice: c_int) -> Followed {
         | libc::MADV_DONTFORK
         | libc::MADV_DOFORK
         | libc::MADV_DONTDUMP
-        | libc::MADV_COLD => Followed::Nothing,
-        libc::MADV_PAGEOUT => Followed::By(RegionAdvice::PageOut),
-        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Followed::Kernel,
-        _ => Followed::Refused,
+        | libc::MADV_COLD => Handling::Nothing,
+        libc::MADV_PAGEOUT => Handling::By(RegionAdvice::PageOut),
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Handling::Kernel,
+        _ => Handling::Invalid,
     }
 }
 
-/// 0, or an error number; none if the kernel is to follow the advice.
+/// 0 or an error number; `None` if the kernel should apply the advice.
 fn advise(at: *mut c_void, len: size_t, advice: c_int) -> Option<c_int> {
     if !is_ours(at, len) {
         return None;
     }
-    match follow(advice) {
-        Followed::Nothing => Some(0),
-        Followed::Kernel => None,
-        Followed::Refused => Some(libc::EINVAL),
-        Followed::By(advice) => Some(match pages(at, len) {
+    match handling(advice) {
+        Handling::Nothing => Some(0),
+        Handling::Kernel => None,
+        Handling::Invalid => Some(libc::EINVAL),
+        Handling::By(advice) => Some(match pages(at, len) {
             Some(range) if heap::advise(&range, advice) => 0,
             Some(_) => libc::ENOMEM,
             None if len == 0 => 0,
@@ -218,49 +218,49 @@ fn advise(at: *mut c_void, len: size_t, advice: c_int) -> Option<c_int> {
     }
 }
 
-/// Says how memory will be touched.
+/// Advises how memory will be accessed.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     match advise(at, len, advice) {
         Some(0) => 0,
         Some(number) => failed(-1, number),
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         None => unsafe { real::madvise(at, len, advice) },
     }
 }
 
-/// Says how memory will be touched. Its error is what it returns.
+/// Advises how memory will be accessed. Returns the error number.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    // Those of POSIX have Linux's numbers; the one that drops pages does nothing in the C library, either.
+    // POSIX advice has Linux's numbers. Like the C library, ignores the one that drops pages.
     if advice == libc::POSIX_MADV_DONTNEED && is_ours(at, len) {
         return 0;
     }
     match advise(at, len, advice) {
         Some(number) => number,
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         None => unsafe { real::posix_madvise(at, len, advice) },
     }
 }
 
 macro_rules! locks {
     ($($name:ident($($flags:ident)?);)*) => {$(
-        /// Keeps memory from leaving, which swapped memory must be able to.
+        /// Locks memory, which swapped memory rejects.
         ///
         /// # Safety
-        /// As the C library's.
+        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(at: *const c_void, len: size_t $(, $flags: c_uint)?) -> c_int {
             if is_ours(at, len) {
                 return failed(-1, libc::ENOMEM);
             }
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { real::$name(at, len $(, $flags)?) }
         }
     )*};
@@ -271,21 +271,22 @@ locks! {
     mlock2(flags);
 }
 
-/// Keeps all memory from leaving.
+/// Locks all memory.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     if heap::is_on() {
         say(&"mlockall: the memory of this program is to be swapped; it is not locked");
         return failed(-1, libc::ENOMEM);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { real::mlockall(flags) }
 }
 
-/// Smaller maps are the kernel's: tables, stacks, buffers of libraries.
+/// Minimum size of served maps in bytes. Smaller ones, such as tables, stacks and library buffers,
+/// are the kernel's.
 const MAP_MIN: usize = 2 << 20;
-/// Flags that change nothing here.
+/// Flags without effect here.
 const HARMLESS: c_int = libc::MAP_NORESERVE | libc::MAP_POPULATE;

@@ -1,9 +1,9 @@
-//! The C library's functions, each asked first whether it is for us.
+//! The C library's functions: each checks first whether bowwave serves the call.
 //!
-//! Their names are exported, so the dynamic linker gives them to the program, and to every library that it loads, in place
-//! of the C library's.
+//! Their names are exported, so the dynamic linker gives them to the program and its libraries
+//! instead of the C library's.
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
-#![allow(unsafe_code, reason = "functions that C calls, with pointers that C gives")]
+#![allow(unsafe_code, reason = "functions called by C with its pointers")]
 
 mod allocate;
 mod memory;

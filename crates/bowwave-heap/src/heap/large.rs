@@ -1,4 +1,4 @@
-//! Large pieces and maps: a region each.
+//! Large allocations and maps: one region each.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,33 +7,33 @@ use bowwave_region::{RegionAdvice, SwapRegion};
 
 use crate::libc_heap::PAGE;
 
-/// A region that the program has, by a piece of it.
+/// A region and the part in use by the program.
 pub(super) struct Large {
     region: SwapRegion,
-    /// Addresses that it may use; whole pages but for the end.
+    /// Addresses in use; whole pages except at the end.
     used: Range<usize>,
-    /// Pages in between that it has unmapped.
-    gone: Vec<Range<usize>>,
+    /// Unmapped pages in between.
+    unmapped: Vec<Range<usize>>,
 }
 
-/// What of a region a program has around an address.
+/// The part of a region in use around an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) used: Range<usize>,
 }
 
 impl Large {
-    /// `size` bytes of a region, aligned.
+    /// Allocates `size` aligned bytes of a region.
     pub(super) fn new(region: SwapRegion, align: usize, size: usize) -> Self {
         let start = (region.as_ptr() as usize).next_multiple_of(align);
-        Self { region, used: start..start + size, gone: Vec::new() }
+        Self { region, used: start..start + size, unmapped: Vec::new() }
     }
 
     fn region_end(&self) -> usize {
         self.region.as_ptr() as usize + self.region.len()
     }
 
-    /// Gives up what pages of a range hold.
+    /// Discards the pages of a range.
     fn drop_pages(&mut self, range: &Range<usize>) {
         self.advise(range, RegionAdvice::DontNeed);
     }
@@ -48,7 +48,7 @@ impl Large {
     }
 }
 
-/// By first address that is used.
+/// By first address in use.
 #[derive(Default)]
 pub(super) struct Larges(BTreeMap<usize, Large>);
 
@@ -57,14 +57,14 @@ impl Larges {
         self.0.len()
     }
 
-    /// Keeps one; its first address.
+    /// Adds one; returns its first address.
     pub(super) fn put(&mut self, large: Large) -> usize {
         let start = large.used.start;
         self.0.insert(start, large);
         start
     }
 
-    /// Whether there was one at this address.
+    /// Removes the one at this address; returns whether it existed.
     pub(super) fn remove(&mut self, at: usize) -> bool {
         self.0.remove(&at).is_some()
     }
@@ -73,7 +73,7 @@ impl Larges {
         self.0.get(&at).map(|large| large.used.len())
     }
 
-    /// Has the one at this address be of another size where it is; whether that can be.
+    /// Resizes the one at this address in place; returns whether that was possible.
     pub(super) fn resize(&mut self, at: usize, size: usize) -> bool {
         let Some(large) = self.0.get_mut(&at) else { return false };
         let end = at.saturating_add(size);
@@ -95,7 +95,7 @@ impl Larges {
         used.contains(&at).then_some(Part { used })
     }
 
-    /// Those that have addresses of a range.
+    /// Those that overlap a range.
     fn in_range(&mut self, range: &Range<usize>) -> impl Iterator<Item = (&usize, &mut Large)> {
         let first = self.0.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
         self.0.range_mut(first..range.end.max(first)).filter(|(_, large)| {
@@ -103,15 +103,15 @@ impl Larges {
         })
     }
 
-    /// Pages of a range are not the program's any more.
+    /// Unmaps the pages of a range.
     pub(super) fn unmap(&mut self, range: &Range<usize>) {
         let mut ended = Vec::new();
         for (&start, large) in self.in_range(range) {
             let end = large.used.end.next_multiple_of(PAGE);
             let part = range.start.max(large.used.start)..range.end.min(end);
             large.drop_pages(&part);
-            large.gone.push(part);
-            if covers(&mut large.gone, &(large.used.start..end)) {
+            large.unmapped.push(part);
+            if covers(&mut large.unmapped, &(large.used.start..end)) {
                 ended.push(start);
             }
         }
@@ -120,7 +120,7 @@ impl Larges {
         }
     }
 
-    /// Whether a range is one's.
+    /// Applies advice; returns whether a range is allocated.
     pub(super) fn advise(&mut self, range: &Range<usize>, advice: RegionAdvice) -> bool {
         let mut some = false;
         for (_, large) in self.in_range(range) {
@@ -131,7 +131,7 @@ impl Larges {
     }
 }
 
-/// Whether parts cover a range; joins those that meet.
+/// Whether `parts` cover a range; joins adjacent ones.
 fn covers(parts: &mut Vec<Range<usize>>, range: &Range<usize>) -> bool {
     parts.sort_by_key(|part| part.start);
     parts.dedup_by(|next, last| {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_that_meet_are_one() {
+    fn adjacent_parts_merge() {
         let mut parts = vec![8..12, 0..4];
         assert!(!covers(&mut parts, &(0..12)));
         parts.push(3..8);

@@ -1,73 +1,75 @@
-//! Small pieces side by side: spans of one size class each, and which of their slots are free. Only tables, no memory.
+//! Small allocations: spans of one size class each, and their free slots. Only tables, no memory.
 //!
-//! What is free is kept apart from what it is about, so that taking and giving back touch nothing. Slots are taken in order of
-//! address, so that what is allocated together lies together and comes back together.
+//! The tables are separate from the memory, so allocating and freeing cause no page faults. Slots
+//! are allocated in address order, so allocations made together are adjacent and swapped in
+//! together.
 
-/// Bytes of a span; they begin at multiples of it.
+/// Size and alignment of a span in bytes.
 pub(crate) const SPAN: usize = 1 << 20;
-/// Largest piece that comes out of a span.
+/// Maximum size of an allocation from a span in bytes.
 pub(crate) const PIECE_MAX: usize = SPAN / 8;
-/// Pieces are aligned to this at least.
+/// Minimum alignment in bytes.
 const GRAIN: usize = 16;
-/// Up to here sizes grow by a grain; from here on there are four to each power of two.
+/// Size classes grow by `GRAIN` up to here; above there are four per power of two.
 const FINE_MAX: usize = 8 * GRAIN;
 const CLASSES: usize = 8 + 4 * (PIECE_MAX.ilog2() - FINE_MAX.ilog2()) as usize;
 
-/// Spans in order of address.
+/// Spans in address order.
 #[derive(Debug)]
 pub(crate) struct Spans {
     spans: Vec<Span>,
-    /// Spans of each class that may have a free slot, the one in use last.
+    /// Spans of each class that may have a free slot, the current one last.
     open: [Vec<u32>; CLASSES],
-    /// Spans of no class.
+    /// Spans without a class.
     free: Vec<u32>,
     spans_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct Span {
-    /// None if it is free.
+    /// `None` if it is free.
     class: Option<u8>,
-    /// It is in its class's list.
+    /// Whether it is in its class's list.
     listed: bool,
     /// Free slots.
     slots: u32,
-    /// Slots from here on were never used since the span held zeros.
+    /// Slots from here on have not been used since the span was zeroed.
     fresh: u32,
-    /// No word before this has a free slot.
+    /// No word before this one has a free slot.
     first: u32,
-    /// A bit for each slot, set if it is free.
+    /// Bitmap of free slots.
     words: Vec<u64>,
 }
 
-/// A slot that was taken.
+/// An allocated slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Bytes from where spans begin.
+    /// Offset in bytes from the first span.
     pub(crate) offset: usize,
-    /// It holds zeros.
+    /// Whether it is zeroed.
     pub(crate) is_zero: bool,
 }
 
-/// What giving back comes to.
+/// Result of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
-    Back,
-    /// The span at this offset is free: it must hold zeros when it is used again.
+pub(crate) enum Freed {
+    Slot,
+    /// The span at this offset is free: it must be zeroed before it is reused.
     Span(usize),
-    /// It was not taken.
-    Twice,
+    /// It was not allocated.
+    NotAllocated,
 }
 
 impl Spans {
-    /// None yet, and so many at most.
+    /// No spans yet, at most `spans_max`.
     pub(crate) const fn new(spans_max: usize) -> Self {
         Self { spans: Vec::new(), open: [const { Vec::new() }; CLASSES], free: Vec::new(), spans_max }
     }
 
-    /// A piece of `size` bytes, aligned to `align`, a power of two; none if all spans are taken, or it is too large.
+    /// Allocates `size` bytes aligned to `align`, a power of two; `None` if all spans are full or
+    /// it is too large.
     pub(crate) fn take(&mut self, size: usize, align: usize) -> Option<Piece> {
-        // Slots of a power of two begin at multiples of it.
+        // Slots of a power of two are aligned to it.
         let size = if align <= GRAIN { size } else { size.max(align).checked_next_power_of_two()? };
         if size > PIECE_MAX {
             return None;
@@ -114,15 +116,15 @@ impl Spans {
         Some(index)
     }
 
-    /// Gives the piece at `offset` back.
-    pub(crate) fn give(&mut self, offset: usize) -> Given {
+    /// Frees the slot at `offset`.
+    pub(crate) fn free(&mut self, offset: usize) -> Freed {
         let index = offset / SPAN;
-        let Some(span) = self.spans.get_mut(index) else { return Given::Twice };
-        let Some(class) = span.class else { return Given::Twice };
+        let Some(span) = self.spans.get_mut(index) else { return Freed::NotAllocated };
+        let Some(class) = span.class else { return Freed::NotAllocated };
         let (slot, rest) = (offset % SPAN / bytes_of(class), offset % SPAN % bytes_of(class));
         let (word, bit) = (slot / 64, 1 << (slot % 64));
         if rest != 0 || span.words.get(word).is_none_or(|free| free & bit != 0) {
-            return Given::Twice;
+            return Freed::NotAllocated;
         }
         span.words[word] |= bit;
         span.first = span.first.min(word as u32);
@@ -132,22 +134,23 @@ impl Spans {
             span.listed = true;
             open.push(index as u32);
         }
-        // One that is empty is kept, or a program that takes and gives one piece would have it cleared each time.
+        // Keep the last empty span: a program that allocates and frees one slot would have it
+        // cleared each time.
         if span.slots as usize == SPAN / bytes_of(class) && open.last() != Some(&(index as u32)) {
             *span = Span::default();
             self.free.push(index as u32);
-            return Given::Span(index * SPAN);
+            return Freed::Span(index * SPAN);
         }
-        Given::Back
+        Freed::Slot
     }
 
-    /// Bytes of the piece at `offset`; none if there is none.
+    /// Size of the slot at `offset` in bytes; `None` if there is none.
     pub(crate) fn bytes(&self, offset: usize) -> Option<usize> {
         self.spans.get(offset / SPAN)?.class.map(bytes_of)
     }
 }
 
-/// The class of the smallest slots that hold `size` bytes, at most [`PIECE_MAX`].
+/// The smallest class that holds `size` bytes, at most [`PIECE_MAX`].
 fn class_of(size: usize) -> u8 {
     let class = if size <= FINE_MAX {
         size.max(1).div_ceil(GRAIN) - 1
@@ -160,7 +163,7 @@ fn class_of(size: usize) -> u8 {
     class as u8
 }
 
-/// Bytes of a class's slots.
+/// Slot size of a class in bytes.
 fn bytes_of(class: u8) -> usize {
     let class = usize::from(class);
     if class < 8 {
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_never_overlap_are_aligned_and_all_can_be_had_again() {
+    fn pieces_are_disjoint_aligned_and_reusable() {
         let mut state = 0x5EED_u64;
         let mut random = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -201,7 +204,7 @@ mod tests {
         let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
         let (mut refused, mut emptied) = (0, 0);
         for turn in 0..200_000 {
-            // Now more is taken, now more given.
+            // Phases of mostly allocating and mostly freeing.
             if random(100) < if turn / 20_000 % 2 == 0 { 70 } else { 35 } {
                 let scale = 1 << (4 + random(14));
                 let size = 1 + random(scale).min(PIECE_MAX - 1);
@@ -220,13 +223,13 @@ mod tests {
                 taken.insert(piece.offset, bytes);
             } else if let Some((&offset, _)) = taken.range(random(64 * SPAN)..).next() {
                 taken.remove(&offset);
-                match spans.give(offset) {
-                    Given::Back => assert_eq!(spans.give(offset), Given::Twice),
-                    Given::Span(at) => {
+                match spans.free(offset) {
+                    Freed::Slot => assert_eq!(spans.free(offset), Freed::NotAllocated),
+                    Freed::Span(at) => {
                         emptied += 1;
                         assert!(taken.range(at..at + SPAN).next().is_none(), "somebody has some of it");
                     }
-                    Given::Twice => panic!("{offset} was taken"),
+                    Freed::NotAllocated => panic!("{offset} was taken"),
                 }
             }
         }
@@ -234,22 +237,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_used_since_its_span_was_cleared_holds_zeros() {
+    fn unused_slots_of_a_cleared_span_are_zero() {
         let mut spans = Spans::new(2);
         let first = spans.take(PIECE_MAX, 16).expect("room");
         let second = spans.take(PIECE_MAX, 16).expect("room");
         assert!(first.is_zero && second.is_zero);
-        assert_eq!(spans.give(first.offset), Given::Back);
+        assert_eq!(spans.free(first.offset), Freed::Slot);
         assert_eq!(spans.take(PIECE_MAX, 16), Some(Piece { offset: first.offset, is_zero: false }));
         let others: Vec<Piece> = (0..14).map(|_| spans.take(PIECE_MAX, 16).expect("room")).collect();
         assert!(others.iter().all(|piece| piece.is_zero) && spans.take(PIECE_MAX, 16).is_none());
-        // All of the first span.
+        // All slots of the first span.
         let of_first: Vec<usize> = (0..8).map(|slot| slot * PIECE_MAX).collect();
-        let given: Vec<Given> = of_first.iter().map(|&offset| spans.give(offset)).collect();
-        assert_eq!(given.last(), Some(&Given::Back), "it is the only one with room: kept");
-        assert_eq!(spans.give(SPAN), Given::Back);
+        let given: Vec<Freed> = of_first.iter().map(|&offset| spans.free(offset)).collect();
+        assert_eq!(given.last(), Some(&Freed::Slot), "it is the only one with room: kept");
+        assert_eq!(spans.free(SPAN), Freed::Slot);
         assert_eq!(spans.take(16, 16), None, "both spans are of the other class");
-        let wrong = [spans.give(SPAN + 1), spans.give(2 * SPAN), spans.give(usize::MAX)];
-        assert_eq!(wrong, [Given::Twice; 3]);
+        let wrong = [spans.free(SPAN + 1), spans.free(2 * SPAN), spans.free(usize::MAX)];
+        assert_eq!(wrong, [Freed::NotAllocated; 3]);
     }
 }

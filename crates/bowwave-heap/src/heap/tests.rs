@@ -1,4 +1,4 @@
-//! Panics within calls for memory, each in a process of its own.
+//! Panics within memory calls, each in its own process.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output};
@@ -11,20 +11,20 @@ use super::serve_from;
 #[repr(u8)]
 pub(super) enum Place {
     Nowhere,
-    /// Within a call, with the lock.
+    /// Within a call, under the lock.
     Work,
-    /// While the swap is set up.
+    /// During setup of the swap.
     Start,
 }
 
 static PANICS: AtomicU8 = AtomicU8::new(Place::Nowhere as u8);
 
-/// Panics if this is the place.
+/// Panics if `place` is selected.
 pub(super) fn panic_at(place: Place) {
     assert!(PANICS.load(Ordering::Relaxed) != place as u8, "injected");
 }
 
-/// Runs a test alone in a child, where this is none; what became of the child.
+/// Runs a test alone in a child, in which this returns `None`; returns the child's output.
 fn child(test: &str) -> Option<Output> {
     const CHILD: &str = "BOWWAVE_HEAP_CHILD";
     if std::env::var_os(CHILD).is_some() {
@@ -37,14 +37,14 @@ fn child(test: &str) -> Option<Output> {
     Some(child.output().expect("it starts"))
 }
 
-/// Lines of ours on standard error.
+/// Our lines on standard error.
 fn said(output: &Output) -> Vec<String> {
     String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn a_panic_within_a_call_for_memory_says_a_line_and_ends_the_process() {
-    let Some(output) = child("a_panic_within_a_call_for_memory_says_a_line_and_ends_the_process") else {
+fn a_panic_in_a_memory_call_prints_one_line_and_aborts() {
+    let Some(output) = child("a_panic_in_a_memory_call_prints_one_line_and_aborts") else {
         serve_from(1 << 20);
         PANICS.store(Place::Work as u8, Ordering::Relaxed);
         // SAFETY: any size.
@@ -61,12 +61,12 @@ fn a_panic_within_a_call_for_memory_says_a_line_and_ends_the_process() {
 }
 
 #[test]
-fn a_panic_while_the_swap_is_set_up_leaves_the_program_the_memory_that_there_is() {
-    let name = "a_panic_while_the_swap_is_set_up_leaves_the_program_the_memory_that_there_is";
+fn a_panic_during_setup_leaves_the_program_without_a_swap() {
+    let name = "a_panic_during_setup_leaves_the_program_without_a_swap";
     let Some(output) = child(name) else {
         serve_from(1 << 20);
         PANICS.store(Place::Start as u8, Ordering::Relaxed);
-        // SAFETY: any size; what was allocated is freed.
+        // SAFETY: any size; the allocation is freed.
         unsafe {
             let at = libc::malloc(2 << 20);
             assert!(!at.is_null(), "from the C library");

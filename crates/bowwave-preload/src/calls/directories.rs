@@ -1,4 +1,4 @@
-//! `opendir` and its kin.
+//! `opendir` and related functions.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_long};
@@ -18,18 +18,18 @@ use crate::service::service;
 use crate::setup::Place;
 use crate::table;
 
-/// An open directory, which the program has an opaque pointer to.
+/// An open directory; the program has an opaque pointer to it.
 pub(super) struct Directory {
     fd: c_int,
     open: Arc<Open>,
-    /// Read when first wanted, and again after a rewind.
+    /// Read on first use, and again after a rewind.
     entries: Option<Vec<dirent>>,
     next: usize,
 }
 
-/// Those of ours, by address.
+/// Served directories by address.
 static DIRECTORIES: Mutex<BTreeMap<usize, Box<Directory>>> = Mutex::new(BTreeMap::new());
-/// How many there are: without any, nothing takes the lock.
+/// Number of directories: 0 avoids the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// All directories, locked.
@@ -39,7 +39,7 @@ pub(super) fn lock() -> Guard {
     DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does `work` with a directory, if it is ours.
+/// Applies `work` to a directory, if it is served.
 fn with<T>(directory: *mut DIR, work: impl FnOnce(&mut Directory) -> T) -> Option<T> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -68,7 +68,7 @@ impl Directory {
     }
 }
 
-/// The directory's entries, itself and its parent first.
+/// The directory's entries; `.` and `..` first.
 fn list(place: &Place) -> Result<Vec<dirent>> {
     let store = service()?.store(place.map)?;
     let listed = store.list(&place.path).map_err(|error| of_engine(&error))?;
@@ -86,7 +86,7 @@ fn list(place: &Place) -> Result<Vec<dirent>> {
             EntryKind::BlockDevice => libc::DT_BLK,
         };
         let name = one.name.as_bytes();
-        // Longer names have no room here, nor anywhere in Linux.
+        // Longer names do not fit, here or elsewhere in Linux.
         if name.len() <= NAME_MAX {
             let place = Place { map: place.map, path: place.path.join(&one.name) };
             entries.push(entry(name, number(&place), kind));
@@ -97,7 +97,7 @@ fn list(place: &Place) -> Result<Vec<dirent>> {
 }
 
 fn entry(name: &[u8], number: u64, kind: u8) -> dirent {
-    // SAFETY: numbers, of which 0 is one.
+    // SAFETY: plain integers, for which zero is valid.
     let mut entry: dirent = unsafe { std::mem::zeroed() };
     entry.d_ino = number;
     entry.d_type = kind;
@@ -116,7 +116,7 @@ fn open_descriptor(fd: c_int, open: Arc<Open>) -> Result<*mut DIR> {
     if open.live()?.is_directory() { Ok(self::open(fd, open)) } else { Err(Errno(libc::ENOTDIR)) }
 }
 
-/// Takes a directory out of the table, if it is ours.
+/// Removes a directory from the table, if it is served.
 fn remove(directory: *mut DIR) -> Option<Box<Directory>> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -130,7 +130,7 @@ interpose! {
     /// Opens a directory.
     fn [opendir] (path: *const c_char) -> *mut DIR,
         place(libc::AT_FDCWD, path) => |place| served(|| open_at(&place));
-    /// The directory that a descriptor stands for.
+    /// Opens the directory of a descriptor.
     fn [fdopendir] (fd: c_int) -> *mut DIR, table::get(fd) => |open| served(|| open_descriptor(fd, open));
     /// The next entry.
     fn [readdir readdir64] (directory: *mut DIR) -> *mut dirent,
@@ -138,17 +138,17 @@ interpose! {
     /// Closes a directory.
     fn [closedir] (directory: *mut DIR) -> c_int,
         remove(directory) => |directory| descriptors::close(directory.fd);
-    /// Begins again with the first entry, of a new listing.
+    /// Restarts with a new listing.
     fn [rewinddir] (directory: *mut DIR) -> (),
         with(directory, |directory| (directory.entries, directory.next) = (None, 0)) => |done| done;
-    /// The place of the next entry.
+    /// The position of the next entry.
     fn [telldir] (directory: *mut DIR) -> c_long, with(directory, |directory| directory.next) => |at| at as c_long;
-    /// Continues at a place that `telldir` gave.
+    /// Continues at a position from `telldir`.
     fn [seekdir] (directory: *mut DIR, at: c_long) -> (),
         with(directory, |directory| directory.next = usize::try_from(at).unwrap_or(0)) => |done| done;
     /// The descriptor of a directory.
     fn [dirfd] (directory: *mut DIR) -> c_int, with(directory, |directory| directory.fd) => |fd| fd;
 }
 
-/// Longest name, in bytes.
+/// Maximum length of a name in bytes.
 const NAME_MAX: usize = 255;

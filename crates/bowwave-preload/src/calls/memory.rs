@@ -1,4 +1,4 @@
-//! `mmap` and its kin.
+//! `mmap` and related functions.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -10,10 +10,10 @@ use libc::{off_t, size_t};
 
 use crate::errno::{Errno, Result, served};
 use crate::live::Open;
-use crate::maps::{self, PAGE, View, Wish};
+use crate::maps::{self, MapRequest, PAGE, View};
 use crate::{real, table};
 
-/// Whole pages; none for what is not page-aligned, or too long, which the kernel refuses.
+/// Whole pages; `None` for unaligned or too long ranges, which the kernel rejects.
 fn pages(at: *mut c_void, len: size_t) -> Option<Range<usize>> {
     let (start, len) = (at as usize, len.checked_next_multiple_of(PAGE)?);
     (start.is_multiple_of(PAGE) && len > 0).then_some(start..start.checked_add(len)?)
@@ -43,10 +43,11 @@ fn map(
     if writable && !is_private || prot & libc::PROT_EXEC != 0 {
         return Err(Errno(libc::EACCES));
     }
-    maps::map(open, Wish { at: at as usize, len, flags, writable, offset })
+    maps::map(open, MapRequest { at: at as usize, len, flags, writable, offset })
 }
 
-/// The file of ours that is to be mapped. Without one, unmaps our pages at a fixed address, which the kernel replaces.
+/// The served file to map, if any. Otherwise unmaps our pages at a fixed address, which the kernel
+/// replaces.
 fn to_map(at: *mut c_void, len: size_t, flags: c_int, fd: c_int) -> Option<Arc<Open>> {
     let open = if flags & libc::MAP_ANONYMOUS == 0 { table::get(fd) } else { None };
     if open.is_none()
@@ -63,12 +64,12 @@ fn to_map(at: *mut c_void, len: size_t, flags: c_int, fd: c_int) -> Option<Arc<O
 /// Unmaps.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     let range = if Inside::is() { None } else { pages(at, len) };
     let Some(range) = range else {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return unsafe { real::munmap(at, len) };
     };
     let others = {
@@ -77,14 +78,14 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     };
     let mut result = 0;
     for other in others {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         result |= unsafe { real::munmap(other.start as *mut c_void, other.len()) };
     }
     result
 }
 
-/// What to do with memory, if it is ours.
-fn of_ours<T>(at: *mut c_void, len: size_t, work: impl FnOnce(&View<'_>) -> T) -> Option<T> {
+/// Applies `work` to a served map at these addresses, if any.
+fn with_served<T>(at: *mut c_void, len: size_t, work: impl FnOnce(&View<'_>) -> T) -> Option<T> {
     if Inside::is() {
         return None;
     }
@@ -93,7 +94,7 @@ fn of_ours<T>(at: *mut c_void, len: size_t, work: impl FnOnce(&View<'_>) -> T) -
     maps::with(&range, work)
 }
 
-/// Shrinks a map of ours, and refuses all else: programs then map anew.
+/// Shrinks a served map; rejects other changes, after which programs map again.
 fn remap(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int) -> Result<isize> {
     match (pages(at, len), pages(at, new_len)) {
         (Some(old), Some(new)) if new.end <= old.end && flags & libc::MREMAP_FIXED == 0 => {
@@ -107,23 +108,23 @@ fn remap(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int) -> Result<
     }
 }
 
-/// Whether a map of ours may not have this protection; `None` if it may.
-fn refuses(at: *mut c_void, len: size_t, prot: c_int) -> Option<()> {
-    of_ours(at, len, |view| {
+/// Whether a served map rejects this protection; `None` if it allows it.
+fn rejects(at: *mut c_void, len: size_t, prot: c_int) -> Option<()> {
+    with_served(at, len, |view| {
         prot & libc::PROT_EXEC != 0 || prot & libc::PROT_WRITE != 0 && !view.is_writable()
     })?
     .then_some(())
 }
 
-/// What a program's advice on memory of ours comes to; none if it is the kernel's to follow.
-fn follow(view: &View<'_>, advice: c_int) -> Option<Result<c_int>> {
+/// Applies a program's advice to a served map; `None` if the kernel should apply it.
+fn apply(view: &View<'_>, advice: c_int) -> Option<Result<c_int>> {
     let advice = match advice {
         libc::MADV_NORMAL => Advice::Normal,
         libc::MADV_SEQUENTIAL => Advice::Sequential,
         libc::MADV_RANDOM => Advice::Random,
         libc::MADV_WILLNEED => Advice::WillNeed,
         libc::MADV_POPULATE_READ => return Some(view.populate().map(|()| 0)),
-        // Regions are never inherited; their maps are made anew.
+        // Regions are never inherited; a child recreates their maps.
         libc::MADV_DOFORK | libc::MADV_DONTFORK => return Some(Ok(0)),
         libc::MADV_DONTNEED | libc::MADV_DONTDUMP | libc::MADV_DODUMP => return None,
         _ => return Some(Err(Errno(libc::EINVAL))),
@@ -131,9 +132,9 @@ fn follow(view: &View<'_>, advice: c_int) -> Option<Result<c_int>> {
     Some(view.advise(advice).map(|()| 0))
 }
 
-/// The advice of POSIX has Linux's numbers; the C library, too, ignores the one that drops pages.
-fn follow_posix(view: &View<'_>, advice: c_int) -> Option<Result<c_int>> {
-    if advice == libc::POSIX_MADV_DONTNEED { Some(Ok(0)) } else { follow(view, advice) }
+/// POSIX advice has Linux's numbers. Like the C library, ignores the one that drops pages.
+fn apply_posix(view: &View<'_>, advice: c_int) -> Option<Result<c_int>> {
+    if advice == libc::POSIX_MADV_DONTNEED { Some(Ok(0)) } else { apply(view, advice) }
 }
 
 interpose! {
@@ -147,16 +148,16 @@ interpose! {
     fn [mremap] (
         at: *mut c_void, len: size_t, new_len: size_t, flags: c_int, to: *mut c_void
     ) -> *mut c_void,
-        of_ours(at, len.max(1), |_| ()) => |()| served(|| remap(at, len, new_len, flags)) as *mut c_void;
+        with_served(at, len.max(1), |_| ()) => |()| served(|| remap(at, len, new_len, flags)) as *mut c_void;
     /// Sets the protection of memory.
     fn [mprotect] (at: *mut c_void, len: size_t, prot: c_int) -> c_int,
-        refuses(at, len, prot) => |()| served(|| Err(Errno(libc::EACCES)));
+        rejects(at, len, prot) => |()| served(|| Err(Errno(libc::EACCES)));
     /// Advice on memory.
     fn [madvise] (at: *mut c_void, len: size_t, advice: c_int) -> c_int,
-        of_ours(at, len, |view| follow(view, advice)).flatten() => |result| served(|| result);
-    /// Advice on memory. Its error is what it returns.
+        with_served(at, len, |view| apply(view, advice)).flatten() => |result| served(|| result);
+    /// Advice on memory. Returns the error number.
     fn [posix_madvise] (at: *mut c_void, len: size_t, advice: c_int) -> c_int,
-        of_ours(at, len, |view| follow_posix(view, advice)).flatten() => |result| match result {
+        with_served(at, len, |view| apply_posix(view, advice)).flatten() => |result| match result {
             Ok(_) => 0,
             Err(Errno(number)) => number,
         };

@@ -1,12 +1,12 @@
-//! The C library's functions, each asked first whether it is for us.
+//! The C library's functions: each checks first whether bowwave serves the call.
 //!
-//! Their names are exported, so the dynamic linker gives them to the program, and to every library that it loads, in place
-//! of the C library's.
+//! Their names are exported, so the dynamic linker gives them to the program and its libraries
+//! instead of the C library's.
 #![allow(unreachable_pub, reason = "exported to the dynamic linker, by name")]
-#![allow(unsafe_code, reason = "functions that C calls, with pointers that C gives")]
+#![allow(unsafe_code, reason = "functions called by C with its pointers")]
 
-/// Defines functions by the names and types of the C library: `ours => |it| work` does `work` with what `ours` finds;
-/// where that is nothing, the next function of the name is called.
+/// Defines functions with the C library's names and types. `ours => |it| work` runs `work` with the
+/// result of `ours`; if that is `None`, it calls the next function of the name.
 macro_rules! interpose {
     ($(
         #[$doc:meta]
@@ -26,7 +26,7 @@ macro_rules! interpose {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             bowwave_interpose::next_in_line! { fn next($($argument: $kind),*) -> $result = $name; }
-            // SAFETY: the arguments are what the C library's function takes.
+            // SAFETY: the arguments are those of the C library's function.
             unsafe {
                 match $ours {
                     Some($it) => $work,
@@ -39,7 +39,7 @@ macro_rules! interpose {
 
 mod descriptors;
 mod directories;
-mod look;
+mod lookup;
 mod memory;
 mod open;
 mod read;
@@ -55,7 +55,7 @@ use crate::table;
 
 pub(crate) use streams::take_standard_input;
 
-/// Held while a process forks: what the program has open by pointers.
+/// Locked during a fork: directories and streams open in the program.
 pub(crate) struct Held(#[allow(dead_code, reason = "held, not read")] (streams::Guard, directories::Guard));
 
 /// Locks both tables.
@@ -63,24 +63,25 @@ pub(crate) fn hold() -> Held {
     Held((streams::lock(), directories::lock()))
 }
 
-/// The place of a path, if it is ours. `directory` is where a relative one begins.
+/// The served place of a path, if any. `directory` is the start of a relative path.
 ///
 /// # Safety
-/// NULL, or a string that ends with a zero byte.
+/// NULL, or a NUL-terminated string.
 unsafe fn place(directory: c_int, path: *const c_char) -> Option<Place> {
     if path.is_null() || Inside::is() || setup().maps.is_empty() {
         return None;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let _inside = Inside::enter();
-    no_unwind(|| setup().place(path, || beginning(directory)))
+    no_unwind(|| setup().place(path, || base_directory(directory)))
 }
 
-/// The directory of a relative path: the working one, or one of ours that is open. What is open elsewhere is the kernel's.
-fn beginning(directory: c_int) -> Option<PathBuf> {
+/// The start of a relative path: the working directory, or a served open directory. The kernel
+/// handles other open directories.
+fn base_directory(directory: c_int) -> Option<PathBuf> {
     if directory == libc::AT_FDCWD {
         return std::env::current_dir().ok();
     }
-    table::get(directory).map(|open| setup().shown(&open.place))
+    table::get(directory).map(|open| setup().visible_path(&open.place))
 }

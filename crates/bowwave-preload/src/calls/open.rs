@@ -1,4 +1,4 @@
-//! `open` and its kin.
+//! `open` and related functions.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::placeholder;
 use crate::service::service;
 use crate::setup::Place;
 
-/// Opens a place: for reading, since nothing can be written.
+/// Opens a place for reading; writing is rejected.
 pub(super) fn open_place(place: &Place, flags: c_int) -> Result<c_int> {
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
-    let found = service()?.look(place, flags & libc::O_NOFOLLOW == 0);
+    let found = service()?.lookup(place, flags & libc::O_NOFOLLOW == 0);
     let (place, entry) = match found {
         Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => return Err(Errno(libc::EROFS)),
         found => found?,
@@ -42,19 +42,19 @@ pub(super) fn open_place(place: &Place, flags: c_int) -> Result<c_int> {
 }
 
 interpose! {
-    /// Opens a file. Without `O_CREAT` nothing reads the mode, which is whatever is there.
+    /// Opens a file. Without `O_CREAT` the mode is undefined and never read.
     fn [open open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
         place(AT_FDCWD, path) => |place| served(|| open_place(&place, flags));
     /// Opens a file below an open directory.
     fn [openat openat64] (directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
         place(directory, path) => |place| served(|| open_place(&place, flags));
-    /// `open` of fortified programs.
+    /// `open` for fortified programs.
     fn [__open_2 __open64_2] (path: *const c_char, flags: c_int) -> c_int,
         place(AT_FDCWD, path) => |place| served(|| open_place(&place, flags));
-    /// `openat` of fortified programs.
+    /// `openat` for fortified programs.
     fn [__openat_2 __openat64_2] (directory: c_int, path: *const c_char, flags: c_int) -> c_int,
         place(directory, path) => |place| served(|| open_place(&place, flags));
-    /// Creates a file: refused.
+    /// Creates a file: rejected.
     fn [creat creat64] (path: *const c_char, mode: mode_t) -> c_int,
         place(AT_FDCWD, path) => |place|
         served(|| open_place(&place, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC));

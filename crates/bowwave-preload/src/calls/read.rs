@@ -1,4 +1,4 @@
-//! `read` and its kin, offsets, and what kernels do with two descriptors.
+//! `read` and related functions, offsets, and copies between descriptors.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::{real, report, table};
 /// Reads from an offset.
 ///
 /// # Safety
-/// `len` bytes at `buf`.
+/// `buf` is valid for `len` bytes.
 unsafe fn read_at(open: &Open, buf: *mut c_void, len: size_t, offset: off_t) -> Result<isize> {
     let live = open.live()?;
     let file = live.file()?;
@@ -23,7 +23,7 @@ unsafe fn read_at(open: &Open, buf: *mut c_void, len: size_t, offset: off_t) -> 
     }
     let buf = match len.min(LEN_MAX) {
         0 => &mut [],
-        // SAFETY: as the caller says; only written to.
+        // SAFETY: guaranteed by the caller; only written to.
         len => unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), len) },
     };
     let count = file.read_at(offset, buf).map_err(|error| crate::errno::of_engine(&error))?;
@@ -32,18 +32,18 @@ unsafe fn read_at(open: &Open, buf: *mut c_void, len: size_t, offset: off_t) -> 
     Ok(isize::try_from(count).expect("no more than the buffer has"))
 }
 
-/// Reads into several buffers, one after the other, from an offset.
+/// Reads into several buffers from an offset.
 ///
 /// # Safety
-/// `count` buffers.
+/// `parts` is valid for `count` buffers.
 unsafe fn read_parts(open: &Open, parts: *const iovec, count: c_int, offset: off_t) -> Result<isize> {
     let count = usize::try_from(count).ok().filter(|&count| count <= PARTS_MAX).ok_or(Errno(libc::EINVAL))?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let parts = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(parts, count) } };
     let mut done: isize = 0;
     for part in parts {
         let at = offset.checked_add(done as off_t).ok_or(Errno(libc::EINVAL))?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         match unsafe { read_at(open, part.iov_base, part.iov_len, at) } {
             Ok(count) => {
                 done += count;
@@ -60,31 +60,31 @@ unsafe fn read_parts(open: &Open, parts: *const iovec, count: c_int, offset: off
 
 /// Reads from the descriptor's offset and moves it.
 fn read_on(open: &Open, fd: c_int, read: impl FnOnce(off_t) -> Result<isize>) -> Result<isize> {
-    let _turn = open.turn();
-    // SAFETY: a descriptor.
+    let _guard = open.lock_offset();
+    // SAFETY: takes a descriptor.
     let at = unsafe { real::lseek64(fd, 0, libc::SEEK_CUR) };
     if at < 0 {
         return Err(Errno(errno()));
     }
     let count = read(at)?;
-    // SAFETY: a descriptor.
+    // SAFETY: takes a descriptor.
     unsafe { real::lseek64(fd, at + count as off_t, libc::SEEK_SET) };
     Ok(count)
 }
 
-/// Where an offset leads.
+/// Computes and sets an offset.
 fn seek(open: &Open, fd: c_int, offset: off_t, whence: c_int) -> Result<off_t> {
-    let _turn = open.turn();
+    let _guard = open.lock_offset();
     let size = off_t::try_from(open.live()?.size()).unwrap_or(off_t::MAX);
     let to = match whence {
         libc::SEEK_SET => Some(offset),
         libc::SEEK_CUR => {
-            // SAFETY: a descriptor.
+            // SAFETY: takes a descriptor.
             let at = unsafe { real::lseek64(fd, 0, libc::SEEK_CUR) };
             Some(at.checked_add(offset).ok_or(Errno(libc::EOVERFLOW))?)
         }
         libc::SEEK_END => Some(size.checked_add(offset).ok_or(Errno(libc::EOVERFLOW))?),
-        // All of it is data, and a hole is at the end.
+        // The whole file is data; the only hole is at the end.
         libc::SEEK_DATA | libc::SEEK_HOLE if (0..size).contains(&offset) => {
             Some(if whence == libc::SEEK_DATA { offset } else { size })
         }
@@ -92,7 +92,7 @@ fn seek(open: &Open, fd: c_int, offset: off_t, whence: c_int) -> Result<off_t> {
         _ => None,
     };
     let to = to.filter(|&to| to >= 0).ok_or(Errno(libc::EINVAL))?;
-    // SAFETY: a descriptor.
+    // SAFETY: takes a descriptor.
     let at = unsafe { real::lseek64(fd, to, libc::SEEK_SET) };
     if at < 0 { Err(Errno(errno())) } else { Ok(at) }
 }
@@ -101,14 +101,14 @@ interpose! {
     /// Reads at the descriptor's offset.
     fn [read] (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t,
         table::get(fd) => |open| served(|| read_on(&open, fd, |at| read_at(&open, buf, len, at)));
-    /// `read` of fortified programs.
+    /// `read` for fortified programs.
     fn [__read_chk] (fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t,
         table::get(fd) => |open|
         served(|| read_on(&open, fd, |at| read_at(&open, buf, len.min(room), at)));
     /// Reads from an offset.
     fn [pread pread64] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t,
         table::get(fd) => |open| served(|| read_at(&open, buf, len, offset));
-    /// `pread` of fortified programs.
+    /// `pread` for fortified programs.
     fn [__pread_chk __pread64_chk] (
         fd: c_int, buf: *mut c_void, len: size_t, offset: off_t, room: size_t
     ) -> ssize_t,
@@ -119,7 +119,7 @@ interpose! {
     /// Reads from an offset into several buffers.
     fn [preadv preadv64] (fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t,
         table::get(fd) => |open| served(|| read_parts(&open, parts, count, offset));
-    /// The same, with flags, which are hints; the descriptor's offset if `offset` is -1.
+    /// As `preadv`, with flags, which are hints. An `offset` of -1 means the descriptor's offset.
     fn [preadv2 preadv64v2] (
         fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
     ) -> ssize_t,
@@ -130,10 +130,10 @@ interpose! {
     /// Moves the offset.
     fn [lseek lseek64] (fd: c_int, offset: off_t, whence: c_int) -> off_t,
         table::get(fd) => |open| served(|| seek(&open, fd, offset, whence));
-    /// Advice on bytes of a file. Its error is what it returns.
+    /// Advice on a range of a file. Returns the error number.
     fn [posix_fadvise posix_fadvise64] (fd: c_int, offset: off_t, len: off_t, advice: c_int) -> c_int,
         table::get(fd) => |open| served(|| Ok(advise(&open, offset, len, advice)));
-    /// Fetches bytes.
+    /// Prefetches a range.
     fn [readahead] (fd: c_int, offset: off_t, len: size_t) -> ssize_t,
         table::get(fd) => |open| served(|| {
             let len = off_t::try_from(len).unwrap_or(off_t::MAX);
@@ -142,17 +142,17 @@ interpose! {
                 number => Err(Errno(number)),
             }
         });
-    /// Copies between descriptors: refused, so that programs read and write.
+    /// Copies between descriptors: rejected, so that programs read and write instead.
     fn [copy_file_range] (
         from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t,
         table::get(from) => |_open| served(|| Err(Errno(libc::EXDEV)));
-    /// Moves to a pipe: refused, so that programs read and write.
+    /// Moves to a pipe: rejected, so that programs read and write instead.
     fn [splice] (
         from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t,
         table::get(from) => |_open| served(|| Err(Errno(libc::EINVAL)));
-    /// Copies between descriptors: refused, so that programs read and write.
+    /// Copies between descriptors: rejected, so that programs read and write instead.
     fn [sendfile sendfile64] (to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
         table::get(from) => |_open| served(|| Err(Errno(libc::EINVAL)));
 }
@@ -175,7 +175,7 @@ fn advise(open: &Open, offset: off_t, len: off_t, advice: c_int) -> c_int {
     }
 }
 
-/// Most bytes of one read, as in Linux.
+/// Maximum bytes of a read, as in Linux.
 const LEN_MAX: usize = 0x7FFF_F000;
-/// Most buffers of one read, as in Linux.
+/// Maximum buffers of a read, as in Linux.
 const PARTS_MAX: usize = 1024;

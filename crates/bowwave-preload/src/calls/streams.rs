@@ -1,7 +1,7 @@
-//! `fopen` and its kin: streams of the C library over our descriptors.
+//! `fopen` and related functions: C library streams over served descriptors.
 //!
-//! The C library reads its own streams by internal calls, which cannot be interposed. A stream of `fopencookie` has
-//! functions for reading, seeking and closing instead.
+//! The C library reads its own streams with internal calls, which cannot be interposed. So served
+//! streams use `fopencookie`, with functions for reading, seeking and closing.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -29,9 +29,9 @@ unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
 }
 
-/// Descriptors of our streams, by the stream's address.
+/// Descriptors of served streams, by the stream's address.
 static STREAMS: Mutex<BTreeMap<usize, c_int>> = Mutex::new(BTreeMap::new());
-/// How many there are: without any, nothing takes the lock.
+/// Number of streams: 0 avoids the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// All streams, locked.
@@ -41,14 +41,14 @@ pub(super) fn lock() -> Guard {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The descriptor travels as the cookie.
+/// The cookie is the descriptor.
 unsafe extern "C" fn stream_read(cookie: *mut c_void, buf: *mut c_char, len: size_t) -> ssize_t {
     // SAFETY: the C library's buffer.
     unsafe { read::read(cookie as c_int, buf.cast(), len) }
 }
 
 unsafe extern "C" fn stream_seek(cookie: *mut c_void, offset: *mut off_t, whence: c_int) -> c_int {
-    // SAFETY: a number of the C library's, in and out.
+    // SAFETY: the C library's in-out argument.
     unsafe {
         let at = read::lseek64(cookie as c_int, *offset, whence);
         if at < 0 {
@@ -65,14 +65,14 @@ unsafe extern "C" fn stream_close(cookie: *mut c_void) -> c_int {
     streams.retain(|_, &mut other| other != fd);
     COUNT.store(streams.len(), Ordering::Release);
     drop(streams);
-    // SAFETY: the stream's own.
+    // SAFETY: the stream owns the descriptor.
     unsafe { descriptors::close(fd) }
 }
 
-/// A stream over a descriptor of ours, which closes it.
+/// Creates a stream that owns a served descriptor.
 fn stream(fd: c_int) -> *mut FILE {
     let functions = Functions { read: stream_read, write: None, seek: stream_seek, close: stream_close };
-    // SAFETY: functions that live as long as the process, and no memory behind the cookie.
+    // SAFETY: functions with static lifetime; the cookie points to no memory.
     let stream = unsafe { fopencookie(fd as usize as *mut c_void, c"r".as_ptr(), functions) };
     if !stream.is_null() {
         let mut streams = lock();
@@ -82,14 +82,14 @@ fn stream(fd: c_int) -> *mut FILE {
     stream
 }
 
-/// What a mode asks for, as flags of `open`.
+/// The `open` flags of a mode.
 ///
 /// # Safety
-/// NULL, or a string that ends with a zero byte.
+/// NULL, or a NUL-terminated string.
 unsafe fn flags(mode: *const c_char) -> Result<c_int> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let mode = if mode.is_null() { &[] } else { unsafe { CStr::from_ptr(mode) }.to_bytes() };
-    // What follows a comma is a character set.
+    // A character set follows the comma.
     let mode = mode.split(|&letter| letter == b',').next().unwrap_or_default();
     let both = mode.contains(&b'+');
     let access = if both { libc::O_RDWR } else { libc::O_WRONLY };
@@ -107,12 +107,12 @@ unsafe fn flags(mode: *const c_char) -> Result<c_int> {
 /// As [`flags`].
 unsafe fn open_stream(place: &Place, mode: *const c_char) -> *mut FILE {
     served(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let fd = open_place(place, unsafe { flags(mode) }?)?;
         let stream = stream(fd);
         if stream.is_null() {
             let cause = errno();
-            // SAFETY: opened just now, and not handed out.
+            // SAFETY: just opened, not returned yet.
             unsafe { descriptors::close(fd) };
             return Err(Errno(cause));
         }
@@ -123,7 +123,7 @@ unsafe fn open_stream(place: &Place, mode: *const c_char) -> *mut FILE {
 /// # Safety
 /// As [`flags`].
 unsafe fn open_descriptor(fd: c_int, mode: *const c_char) -> Result<*mut FILE> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if unsafe { flags(mode) }? & libc::O_ACCMODE != libc::O_RDONLY {
         return Err(Errno(libc::EINVAL));
     }
@@ -131,7 +131,7 @@ unsafe fn open_descriptor(fd: c_int, mode: *const c_char) -> Result<*mut FILE> {
     if stream.is_null() { Err(Errno(errno())) } else { Ok(stream) }
 }
 
-/// The descriptor of a stream of ours.
+/// The descriptor of a served stream.
 fn descriptor(stream: *mut FILE) -> Option<c_int> {
     if COUNT.load(Ordering::Acquire) == 0 { None } else { lock().get(&(stream as usize)).copied() }
 }
@@ -140,14 +140,15 @@ interpose! {
     /// Opens a stream.
     fn [fopen fopen64] (path: *const c_char, mode: *const c_char) -> *mut FILE,
         place(libc::AT_FDCWD, path) => |place| open_stream(&place, mode);
-    /// A stream over a descriptor.
+    /// Creates a stream over a descriptor.
     fn [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE,
         table::get(fd) => |_open| served(|| open_descriptor(fd, mode));
     /// The descriptor of a stream.
     fn [fileno fileno_unlocked] (stream: *mut FILE) -> c_int, descriptor(stream) => |fd| fd;
 }
 
-/// Standard input, where it is one of ours: the C library's own stream would read the placeholder.
+/// Replaces standard input if it is a served descriptor: the C library's own stream would read the
+/// placeholder.
 pub(crate) fn take_standard_input() {
     if table::get(0).is_none() {
         return;
@@ -158,7 +159,7 @@ pub(crate) fn take_standard_input() {
     let before = errno();
     let stream = stream(0);
     if !stream.is_null() {
-        // SAFETY: before the program has begun, so no thread reads it yet.
+        // SAFETY: before the program starts, so no other thread reads it.
         unsafe { stdin = stream };
     }
     set_errno(before);

@@ -1,7 +1,7 @@
-//! What a program has written to its private maps, for its child.
+//! Modified pages of private maps, saved for a child.
 //!
-//! A region is not inherited, and so would be what was written to it. Before a fork the pages that are the program's own are
-//! copied; the child has them put back.
+//! A region is not inherited, so its modifications would be lost. Before a fork the process's own
+//! pages are copied; the child restores them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,22 +10,22 @@ use std::os::unix::fs::FileExt as _;
 
 use super::{Mapped, PAGE};
 
-/// Pages of one map that the program has written to.
+/// Modified pages of one map.
 pub(crate) struct Saved {
-    /// Addresses of pages, in order.
+    /// Page addresses, in order.
     pages: Vec<usize>,
-    /// What they hold.
+    /// Content of the pages.
     bytes: Vec<u8>,
 }
 
-/// Copies what was written to.
+/// Saves modified pages.
 pub(crate) fn save(maps: &BTreeMap<usize, Mapped>) -> Vec<Saved> {
     let written = maps.values().filter(|map| map.writable && map.region.is_some());
-    written.filter_map(|map| Saved::of(&map.shown)).filter(|saved| !saved.pages.is_empty()).collect()
+    written.filter_map(|map| Saved::of(&map.region_range)).filter(|saved| !saved.pages.is_empty()).collect()
 }
 
 impl Saved {
-    /// The pages of these addresses that are the process's own, as the kernel's page map has them.
+    /// The pages of a range that are the process's own, from the kernel's page map.
     fn of(range: &Range<usize>) -> Option<Self> {
         let page_map = File::open("/proc/self/pagemap").ok()?;
         let mut saved = Self { pages: Vec::new(), bytes: Vec::new() };
@@ -39,7 +39,7 @@ impl Saved {
                 let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
                 if entry & (PRESENT | SWAPPED) != 0 && entry & OF_FILE == 0 {
                     saved.pages.push(at);
-                    // SAFETY: mapped, readable and there, since the process has written to it.
+                    // SAFETY: mapped, readable and present, since the process has written to it.
                     saved
                         .bytes
                         .extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, PAGE) });
@@ -50,23 +50,24 @@ impl Saved {
         Some(saved)
     }
 
-    /// Addresses from the first page to the end of the last.
+    /// From the first page to the end of the last.
     pub(super) fn range(&self) -> Range<usize> {
         self.pages[0]..self.pages[self.pages.len() - 1] + PAGE
     }
 
-    /// Writes them to where they were.
+    /// Restores the pages.
     pub(super) fn put_back(&self) {
         for (&at, page) in self.pages.iter().zip(self.bytes.chunks_exact(PAGE)) {
-            // SAFETY: a writable map is there again; the child has no other thread yet that touches it.
+            // SAFETY: the map is writable again; the child has no other thread that accesses it.
             unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), at as *mut u8, PAGE) };
         }
     }
 }
 
-/// Bits of an entry of `/proc/PID/pagemap` (the kernel's `Documentation/admin-guide/mm/pagemap.rst`).
+/// Bits of an entry of `/proc/PID/pagemap` (the kernel's
+/// `Documentation/admin-guide/mm/pagemap.rst`).
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
-/// Entries read at once.
+/// Entries per read.
 const ENTRIES: usize = 8192;

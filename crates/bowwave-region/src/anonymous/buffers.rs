@@ -1,5 +1,5 @@
-//! Memory for what is on its way between the regions and the store: pages, side by side, never more than there are.
-#![allow(unsafe_code, reason = "maps memory and lends pieces of it")]
+//! Buffers for pages in flight between the regions and the store: a fixed number of adjacent pages.
+#![allow(unsafe_code, reason = "maps memory and lends parts of it")]
 
 use std::fmt;
 use std::ptr;
@@ -14,21 +14,21 @@ use crate::uffd::SYSTEM_PAGE;
 pub(super) struct Buffers {
     base: usize,
     pages: usize,
-    /// Pages that only demand gets.
+    /// Pages reserved for demand requests.
     reserved: usize,
     free: Mutex<Free>,
 }
 
 #[derive(Debug)]
 struct Free {
-    /// A bit for each page, set if it is free.
+    /// Bitmap of free pages.
     words: Vec<u64>,
     pages: usize,
     /// Where the last search ended.
     next: usize,
 }
 
-/// Pages side by side, given back when dropped.
+/// Adjacent pages, returned when dropped.
 pub(super) struct Lease {
     buffers: Arc<Buffers>,
     first: usize,
@@ -36,11 +36,11 @@ pub(super) struct Lease {
 }
 
 impl Buffers {
-    /// `pages` pages, of which `reserved` are for demand alone.
+    /// Allocates `pages` pages, of which `reserved` are only for demand requests.
     pub(super) fn new(pages: usize, reserved: usize) -> Result<Arc<Self>> {
         let pages = pages.next_multiple_of(64);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping at an address of the kernel's choosing.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let base = unsafe {
             mmap_anonymous(ptr::null_mut(), pages * SYSTEM_PAGE, ProtFlags::READ | ProtFlags::WRITE, flags)
         }
@@ -49,7 +49,8 @@ impl Buffers {
             error: error.into(),
             hint: "",
         })?;
-        // SAFETY: advice on our own mapping. A child has no use for it, and the kernel must not copy a page under a transfer.
+        // SAFETY: advice on our own mapping. A child does not use it, and the kernel must not copy
+        // a page during a transfer.
         unsafe { madvise(base, pages * SYSTEM_PAGE, Advice::LinuxDontFork) }.map_err(|error| {
             Error::System { wanted: "keep buffers from children", error: error.into(), hint: "" }
         })?;
@@ -57,7 +58,8 @@ impl Buffers {
         Ok(Arc::new(Self { base: base as usize, pages, reserved, free: Mutex::new(free) }))
     }
 
-    /// Up to `pages` pages side by side, at most 64; fewer if there is no such run, none if there is nothing.
+    /// Lends up to `pages` adjacent pages, at most 64; fewer if there is no such run, `None` if all
+    /// are lent.
     pub(super) fn lend(self: &Arc<Self>, pages: usize, demand: bool) -> Option<Lease> {
         let mut free = self.lock();
         let mut wanted = pages.min(RUN_MAX);
@@ -79,7 +81,7 @@ impl Buffers {
 }
 
 impl Free {
-    /// Takes a run of at most 64 pages within one word.
+    /// Takes a run of at most 64 pages within one word of the bitmap.
     fn take(&mut self, pages: usize) -> Option<usize> {
         if self.pages < pages {
             return None;
@@ -103,9 +105,9 @@ impl Free {
     }
 }
 
-/// The lowest bit of `pages` set bits side by side.
+/// The lowest bit of a run of `pages` set bits.
 fn run_in(word: u64, pages: usize) -> Option<usize> {
-    // A bit stays set if it and the ones above it, as many as are wanted, are.
+    // A bit stays set if it and the following bits of the run are set.
     let (mut runs, mut have) = (word, 1);
     while have < pages && runs != 0 {
         let step = have.min(pages - have);
@@ -120,7 +122,7 @@ fn mask(bit: usize, pages: usize) -> u64 {
 }
 
 impl Lease {
-    /// Pages that it has.
+    /// Number of pages.
     pub(super) fn pages(&self) -> usize {
         self.pages
     }
@@ -129,19 +131,20 @@ impl Lease {
         (self.buffers.base + self.first * SYSTEM_PAGE) as *mut u8
     }
 
-    /// The bytes, for whoever has it and has lent it to no transfer.
+    /// The bytes, writable. The caller must not have lent them to a transfer.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: mapped as long as `buffers` lives, lent to nobody else, borrowed exclusively.
+        // SAFETY: mapped while `buffers` lives, lent to no other lease, borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.pages * SYSTEM_PAGE) }
     }
 
-    /// The same, unchanging.
+    /// The bytes.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped as long as `buffers` lives, lent to nobody else; who transfers into it has it for himself.
+        // SAFETY: mapped while `buffers` lives, lent to no other lease; a transfer into it owns the
+        // lease.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.pages * SYSTEM_PAGE) }
     }
 
-    /// Splits off what lies behind the first `pages` pages; perhaps nothing.
+    /// Splits off the pages after the first `pages`; possibly none.
     pub(super) fn split_off(&mut self, pages: usize) -> Self {
         let (first, rest) = (self.first + pages, self.pages - pages);
         self.pages = pages;
@@ -177,7 +180,7 @@ impl Drop for Buffers {
     }
 }
 
-/// Most pages of a run: those of a word of the map.
+/// Maximum pages of a run: one word of the bitmap.
 pub(super) const RUN_MAX: usize = 64;
 
 #[cfg(test)]
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_lie_side_by_side_and_come_back() {
+    fn runs_are_adjacent_and_reusable() {
         let buffers = Buffers::new(128, 0).expect("memory");
         let mut leases: Vec<Lease> = (0..4).map(|_| buffers.lend(32, false).expect("room")).collect();
         assert!(buffers.lend(1, true).is_none());
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_for_demand() {
+    fn reserved_pages_are_for_demand() {
         let buffers = Buffers::new(64, 16).expect("memory");
         let ahead = buffers.lend(64, false).expect("room");
         assert_eq!(ahead.pages(), 48);

@@ -1,10 +1,14 @@
-//! The memory of all regions of a swap: address space, the pages that are in it, and what the kernel knows of them.
+//! The memory of all regions of a swap: address space, resident pages, and their state in the
+//! kernel.
 //!
-//! One sparse memory file, mapped once, shared and watched for missing pages. What is resident is what the file holds, mapped or not: a page
-//! can be unmapped, looked at and mapped again, and so be seen to be in use. Pages that are equal to what the
-//! store has are mapped write-protected; the first write lifts that without telling anybody, and unmapping says
-//! whether it did: the kernel leaves a mark where a protected page was, in the same step that takes the page
-//! away. Nothing written before that step is missed, and nothing can be written after.
+//! All regions share one sparse memory file, mapped once as shared memory and registered for
+//! missing pages. The resident pages are those in the file, mapped or not: a page can be unmapped
+//! and mapped again to detect whether it is in use.
+//!
+//! Pages that equal the store are mapped write-protected. The kernel lifts the protection at the
+//! first write without a message. Unmapping reports whether it did: in the step that unmaps the
+//! page, the kernel leaves a marker for a page that was still protected. No write before that step
+//! is missed, and none is possible after it.
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::fs::File;
@@ -21,7 +25,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use crate::error::{Error, Result};
 use crate::uffd::{Delivery, Modes, Partial, SYSTEM_PAGE, Scope, Touch, Uffd};
 
-/// Pages, by their number in the address space.
+/// Page numbers in the address space.
 pub(super) type Pages = Range<u64>;
 
 /// See the [module](self).
@@ -32,14 +36,14 @@ pub(super) struct Memory {
     file: File,
     base: usize,
     pages: u64,
-    /// The process's page table; none where writes cannot be tracked.
+    /// The process's page table; `None` if writes cannot be tracked.
     pagemap: Option<File>,
-    /// The process, to unmap many runs of pages at once.
+    /// A pidfd of this process, to unmap many runs of pages at once.
     this: Option<OwnedFd>,
 }
 
 impl Memory {
-    /// Address space for `pages` pages, none of them there.
+    /// Reserves address space for `pages` pages, all missing.
     pub(super) fn new(pages: u64, scope: Option<Scope>, delivery: Delivery) -> Result<Self> {
         let refused = |wanted| move |error: Errno| Error::System { wanted, error: error.into(), hint: "" };
         let too_long = || Error::Range(format!("{pages} pages are more than this machine can address"));
@@ -50,7 +54,7 @@ impl Memory {
             memfd_create("bowwave-swap", MemfdFlags::CLOEXEC).map_err(refused("make a memory file"))?;
         ftruncate(&file, len as u64).map_err(refused("extend a memory file"))?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-        // SAFETY: a fresh mapping at an address of the kernel's choosing.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let base = unsafe { mmap(ptr::null_mut(), len, access, flags, &file, 0) }.map_err(|error| {
             let hint = "is the address space limited (ulimit -v)?";
             Error::System { wanted: "reserve address space", error: error.into(), hint }
@@ -65,21 +69,22 @@ impl Memory {
             this: this_process(),
         };
         for advice in [Advice::LinuxDontFork, Advice::LinuxNoHugepage, Advice::LinuxDontDump] {
-            // SAFETY: advice on our own mapping. A kernel without huge pages refuses the second; then there are none.
+            // SAFETY: advice on our own mapping. A kernel without huge pages rejects the second;
+            // then none are used.
             let advised = unsafe { madvise(base, len, advice) };
             if advice == Advice::LinuxDontFork {
-                // A child has none of the threads that serve this.
+                // A child has no handler threads.
                 advised.map_err(refused("keep the memory from children"))?;
             }
         }
         let modes = Modes { missing: true, minor: true, protected: memory.tracks_writes() };
-        // SAFETY: our own mapping; handlers are started before anybody gets an address in it.
+        // SAFETY: our own mapping; handlers start before any address in it is returned.
         unsafe { memory.uffd.register(memory.base..memory.base + len, modes) }
             .map_err(|error| Error::System { wanted: "watch the memory", error, hint: "" })?;
         Ok(memory)
     }
 
-    /// Whether the kernel tells which pages were written to; else all count as written.
+    /// Whether the kernel reports which pages were written; otherwise all pages count as written.
     pub(super) fn tracks_writes(&self) -> bool {
         self.pagemap.is_some()
     }
@@ -92,7 +97,7 @@ impl Memory {
         self.pages
     }
 
-    /// Where it lies.
+    /// The mapped addresses.
     pub(super) fn place(&self) -> Range<usize> {
         self.addresses(&(0..self.pages))
     }
@@ -103,7 +108,7 @@ impl Memory {
         self.base + page as usize * SYSTEM_PAGE
     }
 
-    /// The page at an address, if it is one of ours.
+    /// The page at an address, if it is in this memory.
     pub(super) fn page_at(&self, address: usize) -> Option<u64> {
         let page = (address.checked_sub(self.base)? / SYSTEM_PAGE) as u64;
         (page < self.pages).then_some(page)
@@ -113,38 +118,39 @@ impl Memory {
         self.address(pages.start)..self.address(pages.end)
     }
 
-    /// Takes the messages of touches that are there, without waiting.
+    /// Reads the waiting page faults without blocking.
     pub(super) fn receive(&self, touches: &mut Vec<Touch>) -> io::Result<()> {
         self.uffd.receive(touches)
     }
 
-    /// Makes missing pages copies of what lies at `source`, maps them, protected if they are as the store has them, and wakes who waits.
+    /// Fills missing pages from `source`, maps them, write-protected if they equal the store, and
+    /// wakes waiting threads.
     ///
     /// # Safety
-    /// `source` holds as many bytes, which nobody changes.
+    /// `source` has as many bytes, and they do not change.
     pub(super) unsafe fn fill(&self, pages: &Pages, source: *const u8, protected: bool) -> io::Result<()> {
         let protected = protected && self.tracks_writes();
         let Range { start, end } = self.addresses(pages);
         self.advance(start..end, |range| {
-            // SAFETY: our own mapping, registered; the source is the caller's promise.
+            // SAFETY: our own mapping, registered; the caller guarantees the source.
             unsafe { self.uffd.copy_as(range.start, source.add(range.start - start), range.len(), protected) }
         })
     }
 
-    /// Makes missing pages zeros, maps them and wakes who waits.
+    /// Maps zeros at missing pages and wakes waiting threads.
     pub(super) fn zero(&self, pages: &Pages) -> io::Result<()> {
-        // SAFETY: our own mapping, registered; these pages were never written to.
+        // SAFETY: our own mapping, registered; these pages were never written.
         self.advance(self.addresses(pages), |range| unsafe { self.uffd.zero(range) })
     }
 
-    /// Maps pages that are there, protected if they are as the store has them, and wakes who waits.
+    /// Maps resident pages, write-protected if they equal the store, and wakes waiting threads.
     pub(super) fn map(&self, pages: &Pages, protected: bool) -> io::Result<()> {
         let protected = protected && self.tracks_writes();
-        // SAFETY: our own mapping, registered; what the file holds is what should be seen.
+        // SAFETY: our own mapping, registered; the file has the content that readers should see.
         self.advance(self.addresses(pages), |range| unsafe { self.uffd.map_as(range, protected) })
     }
 
-    /// Has `step` done for all of `range`, over what is there already.
+    /// Applies `step` to all of `range`, skipping pages that are already mapped.
     fn advance(
         &self,
         range: Range<usize>,
@@ -154,9 +160,9 @@ impl Memory {
         while at < end {
             match step(at..end) {
                 Ok(()) => return Ok(()),
-                // Another thread changes the address space just now.
+                // Another thread is changing the address space.
                 Err(Partial { done, error: Errno::AGAIN | Errno::INTR }) => at += done,
-                // It is mapped: as it should be for all that we know.
+                // Already mapped, correctly as far as we know.
                 Err(Partial { done, error: Errno::EXIST }) => {
                     at += done;
                     self.wake(at..at + SYSTEM_PAGE);
@@ -169,25 +175,26 @@ impl Memory {
     }
 
     fn wake(&self, range: Range<usize>) {
-        // Whole pages of our own mapping: it cannot fail.
+        // Cannot fail for whole pages of our own mapping.
         let woken = self.uffd.wake(range);
         debug_assert!(woken.is_ok(), "{woken:?}");
     }
 
-    /// Wakes who waits for these pages; those whose page is not mapped touch it again and are told of again.
+    /// Wakes threads that wait for these pages. A thread whose page is not mapped faults again.
     pub(super) fn wake_pages(&self, pages: &Pages) {
         self.wake(self.addresses(pages));
     }
 
-    /// Makes missing pages fatal to touch, and wakes who waits.
+    /// Poisons missing pages and wakes waiting threads.
     pub(super) fn poison(&self, pages: &Pages) -> io::Result<()> {
         // SAFETY: our own mapping, registered.
         self.advance(self.addresses(pages), |range| unsafe { self.uffd.poison(range) })
     }
 
-    /// Unmaps runs of pages, which stay there, and says of each page whether it was written to since it was mapped.
+    /// Unmaps runs of pages, which stay resident. Reports for each page whether it was written
+    /// since it was mapped.
     ///
-    /// What was not mapped counts as not written to if it was unmapped by this and has the mark of a page that was not.
+    /// An unmapped page counts as not written if this function unmapped it and left the marker.
     pub(super) fn unmap(&self, runs: &[Pages], written: &mut Vec<bool>) -> io::Result<()> {
         self.unmap_all(runs)?;
         written.clear();
@@ -209,21 +216,22 @@ impl Memory {
         Ok(())
     }
 
-    /// Unmaps runs of pages, in one call where the kernel lets a process have that of itself (since 6.13): each call has all processors that
-    /// run the program forget what they know of addresses.
+    /// Unmaps runs of pages, in one call if the kernel lets a process do that to itself (since
+    /// 6.13). Each call flushes the TLB of all processors that run the program.
     fn unmap_all(&self, mut runs: &[Pages]) -> io::Result<()> {
         while let Some(this) = &self.this
             && runs.len() > 1
         {
             let vectors: Vec<libc::iovec> =
                 runs.iter().take(VECTORS).map(|pages| self.vector(pages)).collect();
-            // SAFETY: our own mapping, shared: what it shows stays in the file. The vectors live as long as the call.
+            // SAFETY: our own mapping, shared: its content stays in the file. The vectors outlive
+            // the call.
             let done = unsafe {
                 let (vectors, count) = (vectors.as_ptr(), vectors.len());
                 let advice = libc::MADV_DONTNEED;
                 libc::syscall(libc::SYS_process_madvise, this.as_raw_fd(), vectors, count, advice, 0)
             };
-            // The first so many runs; of none is a part done.
+            // The kernel completes whole runs, from the first on.
             let Ok(mut done) = usize::try_from(done) else { break };
             let all = runs.len();
             while let Some((first, rest)) = runs.split_first()
@@ -249,28 +257,28 @@ impl Memory {
         libc::iovec { iov_base: start as *mut _, iov_len: end - start }
     }
 
-    /// Copies what is there into `bytes`, whole pages, mapped or not.
+    /// Copies resident pages into `bytes` (whole pages), mapped or not.
     pub(super) fn load(&self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(bytes, page * SYSTEM_PAGE as u64)
     }
 
-    /// Has missing pages be there, unmapped, with these bytes; wakes nobody.
+    /// Makes missing pages resident with these bytes, unmapped; wakes no thread.
     pub(super) fn store(&self, page: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, page * SYSTEM_PAGE as u64)
     }
 
-    /// Takes pages away, mapped or not: as if nothing had ever been there.
+    /// Frees pages, mapped or not: they become missing.
     pub(super) fn free(&self, pages: &Pages) -> io::Result<()> {
         let (offset, len) =
             (pages.start * SYSTEM_PAGE as u64, (pages.end - pages.start) * SYSTEM_PAGE as u64);
         Ok(fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)?)
     }
 
-    /// The same, with all marks: of pages that were not written to, and of those that were fatal to touch.
+    /// Frees pages and clears all their markers, of unwritten and of poisoned pages.
     pub(super) fn clear(&self, pages: &Pages) -> io::Result<()> {
         let Range { start, end } = self.addresses(pages);
         self.free(pages)?;
-        // SAFETY: advice on our own mapping, which nobody uses here any more.
+        // SAFETY: advice on a part of our own mapping that is no longer in use.
         Ok(unsafe { madvise(start as *mut _, end - start, Advice::LinuxDontNeed) }?)
     }
 }
@@ -283,24 +291,24 @@ impl AsFd for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; regions keep the memory alive, so that nobody has an address in it any more.
+        // SAFETY: our own mapping; regions keep the memory alive, so no address in it is in use.
         let unmapped = unsafe { munmap(self.base as *mut _, self.pages as usize * SYSTEM_PAGE) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 
-/// This process, if the kernel has such names (since 5.3).
+/// A pidfd of this process, if the kernel supports it (since 5.3).
 fn this_process() -> Option<OwnedFd> {
-    // SAFETY: no memory is passed; the result is checked before it is used.
+    // SAFETY: no memory is passed; the result is checked before use.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
     let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0)?;
-    // SAFETY: made just above, and nobody else's.
+    // SAFETY: just created, with no other owner.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Opens what tells of touches, and of writes where the kernel and the process's rights allow.
+/// Opens the userfaultfd, and the page table if the kernel and the process's rights allow tracking.
 fn watch(scope: Option<Scope>, delivery: Delivery) -> Result<(Uffd, Scope, Option<File>)> {
-    // Not for processes that have changed their user: to these their own page table is closed.
+    // Not readable for processes that have changed their user.
     let pagemap = File::open("/proc/self/pagemap").ok();
     let open = |scope| {
         if let Some(pagemap) = pagemap.as_ref().and_then(|file| file.try_clone().ok())
@@ -318,9 +326,9 @@ fn watch(scope: Option<Scope>, delivery: Delivery) -> Result<(Uffd, Scope, Optio
     opened.map_err(crate::region::uffd_refused)
 }
 
-/// Runs that the kernel takes at once.
+/// Maximum runs per system call.
 const VECTORS: usize = 1024;
-/// Bytes of an entry of `/proc/self/pagemap`.
+/// Size of an entry of `/proc/self/pagemap`.
 const ENTRY_BYTES: usize = 8;
-/// Bit of an entry: the page, or the mark where it was, is write-protected by userfaultfd.
+/// Bit of an entry: the page, or the marker in its place, is write-protected by userfaultfd.
 const PROTECTED: u64 = 1 << 57;

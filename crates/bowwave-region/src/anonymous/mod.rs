@@ -1,27 +1,29 @@
-//! Memory larger than memory: regions whose pages go to a spill file, or any store that can be written in place, and come back before
-//! they are needed.
+//! Memory larger than memory: regions whose pages are swapped to a spill file, or to any store with
+//! in-place writes, and read back before they are needed.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `region`, `vec` | what programs have: memory, and a vector in it |
+//! | `region`, `vec` | the API: memory, and a vector in it |
 //! | `swap` | the driver of [the core's pager](bowwave_core::swap::pager), which decides everything |
-//! | `transfers`, `queue` | reads and writes on their way: buffers, the core's scheduler, the store |
-//! | `room` | the thread that takes pages out of memory |
-//! | `memory` | the mapping, and what the kernel says of it |
-//! | `serve` | threads that wait for touches |
-//! | `spill`, `buffers`, `space` | the file, pages on their way, who has which addresses |
+//! | `transfers`, `queue` | reads and writes in flight: buffers, the core's scheduler, the store |
+//! | `reclaim` | the thread that evicts pages |
+//! | `memory` | the mapping, and its state in the kernel |
+//! | `serve` | threads that wait for page faults |
+//! | `spill`, `buffers`, `space` | the file, pages in flight, allocation of addresses |
 //!
-//! **No deadlock.** Serving a touch takes buffers, tables and threads that are allocated outside of regions, and never touches one. A write-out
-//! holds its buffers until it ends and waits for nobody; a swap-in waits for buffers or a frame, which come back from those.
+//! **No deadlock.** Serving a fault uses buffers, tables and threads allocated outside of regions,
+//! and never accesses a region. A write-out holds its buffers until it ends and waits for nothing.
+//! A swap-in waits for buffers or a frame, which write-outs release.
 //!
-//! **Fork.** A child does not have the memory (`MADV_DONTFORK`): a touch is a segmentation fault there, at once, rather than zeros
-//! or a wait for threads that it does not have. `vfork` and `posix_spawn` share the parent's memory and work.
+//! **Fork.** A child does not have the memory (`MADV_DONTFORK`): an access there is an immediate
+//! segmentation fault, not zeros or a wait for threads that it does not have. `vfork` and
+//! `posix_spawn` share the parent's memory and work.
 
 mod buffers;
 mod memory;
 mod queue;
+mod reclaim;
 mod region;
-mod room;
 mod serve;
 mod space;
 mod spill;

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   add ──► Dispatcher (merge, order, depth) ──► pump ──► store ──► ended ──► Ends::ended, pump
-//!      promote ──┘                          ▲                     ├─ short: the rest, sent by pump
-//!                                           └── paused ◄──────────┘─ failed: again, alone, a few times
+//!      promote ──┘                          ▲                     ├─ short: pump sends the rest
+//!                                           └── paused ◄──────────┘─ failed: retried alone, a few times
 //! ```
 //!
-//! Completions neither sleep nor send: they leave what follows to [`Queue::pump`], which runs at most once per thread. A store
-//! that completes requests inline therefore uses a bounded amount of stack. A retry that has to pause waits in the queue with
-//! its due time; the owner pumps the queue again when [`Queue::patience`] is over.
+//! Completions neither sleep nor send requests: they leave that to [`Queue::pump`], which runs at
+//! most once per thread. So a store that completes requests inline uses a bounded amount of stack.
+//! A retry that has to pause waits in the queue with its due time; the owner calls `pump` again
+//! when [`Queue::patience`] is over.
 #![allow(unsafe_code, reason = "lends buffers to the store")]
 
 use std::any::Any;
@@ -31,18 +32,18 @@ use bowwave_core::{Instant, Urgency};
 use super::buffers::Lease;
 use crate::uffd::SYSTEM_PAGE;
 
-/// Pages side by side on the store, to be read into or written from buffers.
+/// Adjacent pages of the store, to be read into or written from buffers.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    /// What the owner calls it.
+    /// Name chosen by the owner.
     pub(super) name: u64,
     pub(super) direction: Direction,
     pub(super) urgency: Urgency,
     /// First slot.
     pub(super) slot: u64,
-    /// As many pages as all of these.
+    /// Buffers for all of its pages.
     pub(super) buffers: Vec<Lease>,
-    /// How often it was sent in vain.
+    /// Failed attempts.
     pub(super) tries: u32,
 }
 
@@ -57,12 +58,12 @@ impl Transfer {
     }
 }
 
-/// Hears how transfers end, on threads of the store, with no lock held.
+/// Receives the results of transfers, on the store's threads, without a lock held.
 pub(super) trait Ends: Send + Sync {
-    /// A transfer has ended, once.
+    /// A transfer has ended; called once per transfer.
     fn ended(&self, transfer: Transfer, result: Result<()>);
 
-    /// [`Queue::patience`] may have become shorter.
+    /// [`Queue::patience`] may be shorter now.
     fn paused(&self);
 }
 
@@ -75,9 +76,10 @@ pub(super) struct Queue {
 
 struct State {
     dispatcher: Dispatcher<Transfer>,
-    /// Names of reads that wait, for [`Queue::promote`].
+    /// Names of waiting reads, for [`Queue::promote`].
     names: HashMap<u64, RequestId>,
-    /// Requests that the store ended early: the next to be sent. They still count as at the device.
+    /// Remainders of requests that the store completed partially: sent next. They still count as in
+    /// flight.
     rests: VecDeque<Rest>,
     requests: u64,
     retries: u64,
@@ -85,24 +87,24 @@ struct State {
     bytes: [u64; 2],
 }
 
-/// What is left of a request that the store ended early.
+/// Remainder of a request that the store completed partially.
 struct Rest {
     id: DispatchId,
     transfers: Vec<Transfer>,
-    /// Bytes of the transfers that are done.
+    /// Completed bytes of the transfers.
     skip: usize,
 }
 
-/// What a queue has done so far.
+/// Counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueStats {
     /// Requests sent to the store.
     pub(super) requests: u64,
-    /// Transfers sent again after an error.
+    /// Transfers retried after an error.
     pub(super) retries: u64,
-    /// Bytes asked for.
+    /// Bytes read from the store.
     pub(super) bytes_read: u64,
-    /// Bytes given.
+    /// Bytes written to the store.
     pub(super) bytes_written: u64,
     pub(super) scheduler: SchedulerStats,
 }
@@ -122,22 +124,22 @@ impl Queue {
             retries: 0,
             bytes: [0; 2],
         };
-        let nobody: Weak<dyn Ends> = Weak::<Nobody>::new();
-        Arc::new(Self { object, state: Mutex::new(state), ends: Mutex::new(nobody) })
+        let no_owner: Weak<dyn Ends> = Weak::<NoOwner>::new();
+        Arc::new(Self { object, state: Mutex::new(state), ends: Mutex::new(no_owner) })
     }
 
-    /// Says who hears of ends; before anything is added.
-    pub(super) fn tell(&self, ends: Weak<dyn Ends>) {
+    /// Sets the receiver of results; must precede the first transfer.
+    pub(super) fn set_ends(&self, ends: Weak<dyn Ends>) {
         *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends;
     }
 
-    /// Takes a transfer; [`pump`](Self::pump) sends it.
+    /// Queues a transfer; [`pump`](Self::pump) sends it.
     pub(super) fn add(&self, transfer: Transfer) {
         self.lock().add(transfer);
     }
 
-    /// A thread waits for a read now. A read that is not found here is in flight. One that pauses keeps its due time, because
-    /// the pause is for the store's sake.
+    /// Raises a read to demand priority. A read that is not in the queue is in flight. A pausing
+    /// read keeps its due time, because the pause protects the store.
     pub(super) fn promote(&self, name: u64) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -153,17 +155,18 @@ impl Queue {
         state.names.insert(name, id);
     }
 
-    /// How long until a transfer that pauses is due, for a call of [`pump`](Self::pump); none if no transfer pauses.
+    /// Time until a pausing transfer is due and [`pump`](Self::pump) must be called; `None` if no
+    /// transfer pauses.
     pub(super) fn patience(&self) -> Option<Duration> {
         let due = self.lock().dispatcher.due()?;
         Some(Duration::from_nanos(due.0.saturating_sub(now().0)))
     }
 
-    /// Sends what the store has room for.
+    /// Sends as many requests as the store accepts.
     pub(super) fn pump(self: &Arc<Self>) {
         let this = Arc::as_ptr(self).addr();
-        // Some stores answer before they return, and their answer pumps: the loop that is there already goes on then, rather than
-        // one within the other.
+        // A store may complete inline, and the completion calls `pump`. The running loop then
+        // continues, instead of a nested one.
         let outer = PUMPING.replace(this);
         if outer != this {
             while let Some((rest, alone)) = self.next() {
@@ -178,7 +181,7 @@ impl Queue {
         PUMPING.set(outer);
     }
 
-    /// The next request, and whether nothing else is at the store.
+    /// The next request, and whether nothing else is in flight.
     fn next(&self) -> Option<(Rest, bool)> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -201,7 +204,8 @@ impl Queue {
         Some((Rest { id: dispatch.id, transfers, skip: 0 }, state.dispatcher.at_device() == 1))
     }
 
-    /// Sends transfers that follow each other; a read that a thread waits for is done `here`, if the store can.
+    /// Sends adjacent transfers. A demand read runs on this thread if `here` and the store supports
+    /// it.
     fn send(self: &Arc<Self>, Rest { id, transfers, skip }: Rest, here: bool) {
         let first = transfers.first().expect("a dispatch has a part");
         let (direction, offset) = (first.direction, first.bytes().start + skip as u64);
@@ -219,7 +223,8 @@ impl Queue {
         let end = End { queue: Arc::clone(self), id, transfers: Some(transfers), skip };
         match direction {
             Direction::Read => {
-                // SAFETY: the buffers live as long as the transfers, which own them, and nobody else uses them until the end.
+                // SAFETY: the transfers own the buffers, which stay alive and unused until the
+                // request ends.
                 let buf = unsafe { ReadBuf::from_raw_segments(segments, owner) };
                 if here {
                     self.object.read_here(offset, buf, Box::new(end));
@@ -229,14 +234,14 @@ impl Queue {
             }
             Direction::Write => {
                 let segments = segments.into_iter().map(|(base, len)| (base.cast_const(), len));
-                // SAFETY: as above, and they were filled before.
+                // SAFETY: as above, and they are initialised.
                 let buf = unsafe { WriteBuf::from_raw_segments(segments, owner) };
                 self.object.write(offset, buf, Box::new(end));
             }
         }
     }
 
-    /// A request has ended; `done` bytes of it are there.
+    /// A request has ended with `done` bytes completed.
     fn ended(self: &Arc<Self>, id: DispatchId, transfers: Vec<Transfer>, result: Result<usize>, skip: usize) {
         let wanted = transfers.iter().map(|transfer| transfer.pages() as usize * SYSTEM_PAGE).sum::<usize>();
         let result = match result {
@@ -255,7 +260,7 @@ impl Queue {
         let mut pauses = false;
         for mut transfer in transfers {
             transfer.tries += 1;
-            // A full store stays full; every other error may pass.
+            // A full store stays full; every other error may be transient.
             let again = result.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace);
             match retry_at(now(), transfer.tries).filter(|_| again) {
                 Some(due) => pauses |= self.lock().retry(due, transfer),
@@ -268,13 +273,13 @@ impl Queue {
         self.pump();
     }
 
-    /// The owner, as long as there is one.
+    /// The owner, while it exists.
     fn ends(&self) -> Option<Arc<dyn Ends>> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
     fn tell_end(&self, transfer: Transfer, result: Result<()>) {
-        // Without an owner the transfer is not needed any more.
+        // Without an owner the transfer is no longer needed.
         if let Some(ends) = self.ends() {
             ends.ended(transfer, result);
         }
@@ -307,7 +312,7 @@ impl State {
         }
     }
 
-    /// Sends a failed transfer again when `due`: at once the first time, later after a pause.
+    /// Sends a failed transfer again when `due`: the first retry is immediate, later ones pause.
     /// Returns whether it pauses.
     fn retry(&mut self, due: Instant, transfer: Transfer) -> bool {
         self.retries += 1;
@@ -327,11 +332,11 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Hears the end of a request.
+/// The completion of a request.
 struct End {
     queue: Arc<Queue>,
     id: DispatchId,
-    /// Taken at the end; what is left when this is dropped has failed.
+    /// Taken at the end. Transfers left when this is dropped have failed.
     transfers: Option<Arc<Vec<Transfer>>>,
     skip: usize,
 }
@@ -339,17 +344,18 @@ struct End {
 impl End {
     fn finish(&mut self, result: Result<usize>) {
         let Some(transfers) = self.transfers.take() else { return };
-        // The store has given the buffer back; if it has lost it instead, the memory stays its own for ever, and the transfers get none.
+        // The store has returned the buffer. If it leaked it instead, the store owns the memory
+        // forever, and the transfers fail.
         match Arc::try_unwrap(transfers) {
             Ok(transfers) => self.queue.ended(self.id, transfers, result, self.skip),
-            Err(lost) => self.queue.lost(self.id, &lost),
+            Err(leaked) => self.queue.leaked(self.id, &leaked),
         }
     }
 }
 
 impl Queue {
-    /// The store keeps the buffers of a request for good.
-    fn lost(self: &Arc<Self>, id: DispatchId, transfers: &[Transfer]) {
+    /// The store keeps the buffers of a request forever.
+    fn leaked(self: &Arc<Self>, id: DispatchId, transfers: &[Transfer]) {
         self.lock().dispatcher.complete(now(), id);
         for transfer in transfers {
             let Transfer { name, direction, urgency, slot, tries, .. } = *transfer;
@@ -385,16 +391,16 @@ impl WriteSink for End {
     }
 }
 
-/// Nobody: for a queue whose owner has not said who hears.
-struct Nobody;
+/// The receiver of a queue without an owner.
+struct NoOwner;
 
-impl Ends for Nobody {
+impl Ends for NoOwner {
     fn ended(&self, _transfer: Transfer, _result: Result<()>) {}
 
     fn paused(&self) {}
 }
 
-/// Now, in nanoseconds since the first call.
+/// Nanoseconds since the first call.
 pub(super) fn now() -> Instant {
     static BEGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     let begin = BEGIN.get_or_init(std::time::Instant::now);
@@ -402,23 +408,24 @@ pub(super) fn now() -> Instant {
 }
 
 thread_local! {
-    /// The queue that this thread pumps.
+    /// The queue that this thread is pumping.
     static PUMPING: Cell<usize> = const { Cell::new(0) };
-    /// Whether this thread may wait for a read that someone else waits for, too.
+    /// Whether this thread may block on a read that another thread also waits for.
     static MAY_WAIT: Cell<MayWait> = const { Cell::new(MayWait::No) };
 }
 
-/// Whether a thread may wait for the store.
+/// Whether a thread may block on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MayWait {
     No,
-    /// For what is alone at the store: it serves others, too, who do not need it then.
+    /// Only for a request alone at the store: the thread also serves others, which do not need it
+    /// then.
     Alone,
-    /// It has nothing else to do.
+    /// The thread has nothing else to do.
     Always,
 }
 
-/// Has reads that someone waits for done on this thread, as far as `work` comes to send them.
+/// Runs demand reads that `work` sends on this thread.
 pub(super) fn reading_here<T>(may_wait: MayWait, work: impl FnOnce() -> T) -> T {
     let outer = MAY_WAIT.replace(may_wait);
     let result = work();
@@ -426,7 +433,7 @@ pub(super) fn reading_here<T>(may_wait: MayWait, work: impl FnOnce() -> T) -> T 
     result
 }
 
-/// Requests at the store, however many it takes: enough for any drive.
+/// Maximum requests in flight, whatever the store accepts: enough for any drive.
 const DEPTH_MAX: u32 = 32;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use bowwave_core::{PageIndex, PageRange};
 
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
-use super::room::RoomMaker;
+use super::reclaim::ReclaimThread;
 use super::serve::Handlers;
 use super::spill::Spill;
 use super::swap::{Budget, Shared};
@@ -21,7 +21,8 @@ use crate::reap::Owner;
 use crate::signals;
 use crate::uffd::{Delivery, SYSTEM_PAGE, Scope};
 
-/// Memory for regions, and a place for what does not fit into it: one budget, one spill, any number of regions.
+/// Memory for regions, and a spill for pages that do not fit: one budget, one spill, any number of
+/// regions.
 ///
 /// ```
 /// use bowwave_region::{Spill, Swap, SwapOptions};
@@ -35,7 +36,7 @@ use crate::uffd::{Delivery, SYSTEM_PAGE, Scope};
 /// # Ok::<(), bowwave_region::Error>(())
 /// ```
 ///
-/// Cloning it gives another handle of the same swap; it ends with the last handle or region.
+/// A clone is another handle of the same swap, which ends with its last handle or region.
 #[derive(Clone, Debug)]
 pub struct Swap {
     inner: Arc<Inner>,
@@ -43,18 +44,18 @@ pub struct Swap {
 
 #[derive(Debug)]
 struct Inner {
-    /// Before what is served.
+    /// Dropped before the state that they use.
     _server: Server,
-    _room: RoomMaker,
+    _reclaim: ReclaimThread,
     shared: Owner<Shared>,
 }
 
-/// Who serves touches, until this is dropped.
+/// Serves page faults until it is dropped.
 #[derive(Debug)]
 enum Server {
-    #[expect(dead_code, reason = "they end with it")]
+    #[expect(dead_code, reason = "dropped with the server")]
     Handlers(Handlers),
-    /// The threads that touch, from this address on.
+    /// The faulting threads, from this address on.
     Threads(usize),
 }
 
@@ -66,24 +67,26 @@ impl Drop for Server {
     }
 }
 
-/// How a [`Swap`] is set up.
+/// Options of a [`Swap`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapOptions {
-    /// Bytes of memory for pages, what is on its way, and the tables of all that was ever touched; at least 4 MiB. By default half of
-    /// what is available.
+    /// Bytes of memory for pages, buffers in flight, and the tables of all pages ever accessed; at
+    /// least 4 MiB. By default half of the available memory.
     pub memory_bytes: Option<u64>,
-    /// Address space for regions, in bytes; costs next to nothing. By default eight times the memory and the spill.
+    /// Address space for regions in bytes; nearly free. By default eight times the memory plus the
+    /// spill.
     pub address_bytes: Option<u64>,
-    /// Which swap readahead.
+    /// Readahead policy.
     pub policy: SwapPolicy,
-    /// Most pages that readahead brings at once; at least 8.
+    /// Maximum pages per readahead; at least 8.
     pub ahead_pages_max: u64,
-    /// Threads that serve touches; by default one for each processor, two at most.
+    /// Handler threads for page faults; by default one per processor, at most two.
     pub handlers: Option<NonZeroUsize>,
-    /// Whose touches are served; by default all if this process may. See [`SwapRegion`].
+    /// Whose page faults are served; by default all, if the process may. See [`SwapRegion`].
     pub scope: Option<Scope>,
-    /// How touches are told: by messages to threads that serve them, or by `SIGBUS` to the thread that has touched, which then
-    /// serves itself, as [of files](crate::MapOptions::delivery). Messages by default.
+    /// How page faults are reported: by messages to handler threads, or by `SIGBUS` to the faulting
+    /// thread, which serves itself, as [for files](crate::MapOptions::delivery). Messages by
+    /// default.
     pub delivery: Delivery,
 }
 
@@ -101,33 +104,33 @@ impl Default for SwapOptions {
     }
 }
 
-/// What a swap, or a region of it, has done so far.
+/// Counters of a swap or of one of its regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SwapReport {
-    /// Faults, pages read ahead (`swap_ra`) and found of use (`swap_ra_hit`), and so on.
+    /// Faults, pages read ahead (`swap_ra`) and used (`swap_ra_hit`), and so on.
     pub stats: SwapStats,
-    /// How full things are.
+    /// Fill levels.
     pub load: PagerLoad,
     /// Requests sent to the store, after merging.
     pub requests: u64,
-    /// Transfers sent again after an error.
+    /// Transfers retried after an error.
     pub retries: u64,
-    /// Bytes asked of the store.
+    /// Bytes read from the store.
     pub bytes_read: u64,
-    /// Bytes given to the store.
+    /// Bytes written to the store.
     pub bytes_written: u64,
-    /// Whether the kernel tells which pages were written to. Without it (before Linux 6.7, or in a process that changed its user)
-    /// each page that leaves memory is written out.
+    /// Whether the kernel reports which pages were written. Without it (before Linux 6.7, or in a
+    /// process that changed its user), every evicted page is written out.
     pub tracks_writes: bool,
 }
 
 impl Swap {
-    /// Opens the spill, and gets address space and threads.
+    /// Opens the spill, reserves address space and starts threads.
     ///
     /// # Errors
-    /// The spill is in use, holds something else or does not fit on its disk; the memory is too small; the kernel has no userfaultfd, or
-    /// keeps it from this process.
+    /// The spill is in use, has other content or does not fit on its disk; the memory is too small;
+    /// userfaultfd is missing or not permitted.
     pub fn new(spill: &Spill, options: &SwapOptions) -> Result<Self> {
         let spill = spill.open()?;
         let budget = options.memory_bytes.unwrap_or_else(|| available() / 2);
@@ -158,14 +161,14 @@ impl Swap {
                 Server::Threads(shared.memory.place().start)
             }
         };
-        let room = RoomMaker::start(&shared)?;
-        Ok(Self { inner: Arc::new(Inner { _server: handlers, _room: room, shared }) })
+        let reclaim = ReclaimThread::start(&shared)?;
+        Ok(Self { inner: Arc::new(Inner { _server: handlers, _reclaim: reclaim, shared }) })
     }
 
-    /// A region of `len` bytes, all zeros.
+    /// Creates a region of `len` bytes, all zeros.
     ///
     /// # Errors
-    /// [`Error::Range`] if it is empty, or there is no address space left for it.
+    /// [`Error::Range`] if it is empty or no address space is left for it.
     pub fn region(&self, len: usize) -> Result<SwapRegion> {
         if len == 0 {
             return Err(Error::Range("a region of no bytes".to_owned()));
@@ -174,7 +177,7 @@ impl Swap {
         Ok(SwapRegion { swap: self.clone(), id, pages, len })
     }
 
-    /// What all regions have done so far.
+    /// Counters of all regions.
     #[must_use]
     pub fn report(&self) -> SwapReport {
         let (stats, load) = self.inner.shared.stats();
@@ -194,38 +197,43 @@ impl Swap {
         }
     }
 
-    /// Whether system calls may be handed memory of regions that is not there. See [`SwapRegion`].
+    /// Whether system calls may access missing pages of regions. See [`SwapRegion`].
     #[must_use]
     pub fn serves_system_calls(&self) -> bool {
         self.inner.shared.memory.scope() == Scope::All
     }
 
-    /// The addresses that its regions have, and may have.
+    /// The address range of all present and future regions.
     #[must_use]
     pub fn addresses(&self) -> Range<usize> {
         let memory = &self.inner.shared.memory;
         memory.address(0)..memory.address(memory.pages())
     }
 
-    /// Whether two handles are of one swap.
+    /// Whether two handles belong to one swap.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 }
 
-/// Memory that may be larger than memory. It begins as zeros.
+/// Memory that may be larger than memory. It starts as zeros.
 ///
-/// **No write is lost.** What cannot be written out, because the disk is full or failing, stays in memory; touches that need more memory
-/// than there is then wait, standard error says so, and they go on when the store takes pages again.
+/// **No write is lost.** Pages that cannot be written out, because the disk is full or failing,
+/// stay in memory. Accesses that need more memory then block, with a message on standard error,
+/// until the store accepts pages again.
 ///
-/// **A page that cannot be brought back** is never zeros: after the store's retries, a touch says why on standard error and ends in a `SIGBUS`.
+/// **A page that cannot be read back** is never zeros: after the store's retries, an access prints
+/// the cause to standard error and raises `SIGBUS`.
 ///
-/// **System calls** that are handed this memory (`read`, `write`) work where the process may serve the kernel's touches: root, `CAP_SYS_PTRACE`,
-/// the sysctl `vm.unprivileged_userfaultfd`, or leave to open `/dev/userfaultfd`. Elsewhere they return `EFAULT` for pages that are out: touch
-/// them first, or go through other memory. [`Swap::serves_system_calls`] tells.
+/// **System calls** that get this memory (`read`, `write`) work if the process may serve the
+/// kernel's page faults: root, `CAP_SYS_PTRACE`, the sysctl `vm.unprivileged_userfaultfd`, or
+/// permission to open `/dev/userfaultfd`. Otherwise they return `EFAULT` for swapped-out pages:
+/// access them first, or use other memory. [`Swap::serves_system_calls`] returns which case
+/// applies.
 ///
-/// **A child** after `fork` does not have the memory: a touch is a segmentation fault there. `vfork` and `posix_spawn` are no matter.
+/// **A child** after `fork` does not have the memory: an access there is a segmentation fault.
+/// `vfork` and `posix_spawn` work.
 #[derive(Debug)]
 pub struct SwapRegion {
     swap: Swap,
@@ -235,14 +243,14 @@ pub struct SwapRegion {
 }
 
 impl SwapRegion {
-    /// Bytes; never 0.
+    /// Length in bytes; never 0.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Address of the first byte, at a page's start. Valid, for reads and writes, as long as the region lives.
+    /// Page-aligned address of the first byte. Valid for reads and writes while the region lives.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.swap.inner.shared.memory.address(self.pages.start) as *mut u8
@@ -251,21 +259,22 @@ impl SwapRegion {
     /// The bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped as long as `self` lives; pages come back as they went.
+        // SAFETY: mapped while `self` lives; pages return unchanged.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be changed.
+    /// The bytes, writable.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above; borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
     }
 
-    /// Says how the bytes of `range` will be used.
+    /// Advises how the bytes of `range` will be used.
     ///
-    /// [`RegionAdvice::DontNeed`] takes whole pages only: what they hold is gone, and zeros from now on, which is why the region is
-    /// borrowed exclusively. The others may be taken of any page that holds a byte of the range.
+    /// [`RegionAdvice::DontNeed`] discards whole pages, which then read as zeros; this is why the
+    /// region is borrowed exclusively. Other advice may apply to every page with a byte of the
+    /// range.
     ///
     /// # Errors
     /// [`Error::Range`] beyond the end.
@@ -275,7 +284,7 @@ impl SwapRegion {
             return Err(Error::Range(message));
         }
         let pages = if advice == RegionAdvice::DontNeed {
-            // The last page is all the region's.
+            // The region owns all of its last page.
             let end = if range.end == self.len { self.len.next_multiple_of(SYSTEM_PAGE) } else { range.end };
             range.start.div_ceil(SYSTEM_PAGE)..end / SYSTEM_PAGE
         } else {
@@ -288,7 +297,7 @@ impl SwapRegion {
         Ok(())
     }
 
-    /// What was done for this region; `load` and the bytes are of the whole swap.
+    /// Counters of this region; `load` and the bytes are of the whole swap.
     #[must_use]
     pub fn report(&self) -> SwapReport {
         let (stats, _) = self.swap.inner.shared.region_stats(self.id);
@@ -296,13 +305,13 @@ impl SwapRegion {
         self.swap.report_of(stats, load)
     }
 
-    /// Pages of it that are in memory.
+    /// Resident pages.
     #[must_use]
     pub fn resident_pages(&self) -> u64 {
         self.swap.inner.shared.region_stats(self.id).1
     }
 
-    /// Pages that could not be brought back: their offsets in bytes, and why.
+    /// Pages that could not be read back: their offsets in bytes, and the cause.
     #[must_use]
     pub fn failures(&self) -> Vec<(usize, String)> {
         let all = self.swap.inner.shared.failures();
@@ -310,7 +319,7 @@ impl SwapRegion {
         mine.map(|(page, cause)| ((page - self.pages.start) as usize * SYSTEM_PAGE, cause.clone())).collect()
     }
 
-    /// The swap that it is a region of.
+    /// The region's swap.
     #[must_use]
     pub fn swap(&self) -> &Swap {
         &self.swap
@@ -324,8 +333,8 @@ impl Drop for SwapRegion {
 }
 
 impl crate::Region {
-    /// Memory of `len` bytes that may be larger than memory, all zeros, in a [`Swap`] of its own with the default options: half of what is
-    /// available, and the rest in `spill`.
+    /// Creates `len` bytes of zeroed memory that may be larger than memory, in its own [`Swap`]
+    /// with default options: half of the available memory, and the rest in `spill`.
     ///
     /// # Errors
     /// As [`Swap::new`] and [`Swap::region`].
@@ -334,7 +343,7 @@ impl crate::Region {
     }
 }
 
-/// What the pager is to do, while its tables are empty.
+/// The pager's configuration while its tables are empty.
 fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions) -> Result<PagerConfig> {
     let own = PagerConfig::own(budget.frames(0), spill.slots);
     let config = PagerConfig { policy: options.policy, ahead_max: options.ahead_pages_max, ..own };
@@ -342,7 +351,7 @@ fn config(budget: Budget, spill: &super::spill::OpenSpill, options: &SwapOptions
     Ok(config)
 }
 
-/// Bytes of memory that are there to be had.
+/// Available memory in bytes.
 fn available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -350,15 +359,15 @@ fn available() -> u64 {
     kib.map_or(1 << 30, |kib| kib << 10)
 }
 
-/// Least memory that makes sense.
+/// Minimum memory in bytes; less leaves no useful number of frames.
 const MEMORY_MIN: u64 = 4 << 20;
-/// One page in so many is a buffer.
+/// One page in 16 is a buffer.
 const BUFFER_SHARE: u64 = 16;
-/// Fewest pages of buffers: enough for the longest window and a write.
+/// Minimum pages of buffers: the longest window and a write.
 const BUFFERS_MIN: u64 = 512;
-/// Most: what a fast drive has in flight.
+/// Maximum pages of buffers: what a fast drive has in flight.
 const BUFFERS_MAX: u64 = 8192;
-/// Address space without being asked for it: a quarter of what a process has.
+/// Maximum default address space in bytes: a quarter of a process's.
 const ADDRESS_MAX: u64 = 1 << 45;
-/// More threads serve no faster: what they do is done one at a time.
+/// More threads do not help: the pager's lock serialises their work.
 const HANDLERS_MAX: usize = 2;

@@ -1,4 +1,4 @@
-//! The threads that serve touches.
+//! Handler threads for page faults.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::queue::{MayWait, reading_here};
-use super::swap::{Shared, event, ring};
+use super::swap::{Shared, event, signal};
 use crate::error::{Error, Result};
 use crate::uffd::Touch;
 
-/// Threads that serve touches until this is dropped.
+/// Handler threads; stopped on drop.
 #[derive(Debug)]
 pub(super) struct Handlers {
     threads: Vec<JoinHandle<()>>,
@@ -23,7 +23,7 @@ impl Handlers {
     pub(super) fn start(shared: &Arc<Shared>, count: usize) -> Result<Self> {
         let stop = event()?;
         let mut handlers = Self { threads: Vec::new(), stop: Arc::new(stop) };
-        // What comes while one waits for the store goes to the others.
+        // While one thread blocks on the store, the others serve new faults.
         let may_wait = if count > 1 { MayWait::Alone } else { MayWait::No };
         for number in 0..count.max(1) {
             let (shared, stop) = (Arc::clone(shared), Arc::clone(&handlers.stop));
@@ -39,16 +39,16 @@ impl Handlers {
 
 impl Drop for Handlers {
     fn drop(&mut self) {
-        // Wakes all of them: nobody reads it back to zero.
-        ring(&self.stop);
+        // Wakes all threads: the eventfd is never read back to zero.
+        signal(&self.stop);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A handler's panic has printed its message.
             let _said = thread.join();
         }
     }
 }
 
-/// Serves touches until something can be read from `stop`.
+/// Serves page faults until `stop` is readable.
 fn serve(shared: &Shared, stop: &OwnedFd, may_wait: MayWait) {
     let mut touches: Vec<Touch> = Vec::new();
     loop {
@@ -69,7 +69,7 @@ fn serve(shared: &Shared, stop: &OwnedFd, may_wait: MayWait) {
             return;
         }
         if !ready[2].revents().is_empty() {
-            shared.heed();
+            shared.reset_earlier();
         }
         shared.expire();
         shared.memory.receive(&mut touches).expect("a userfaultfd is readable while it is open");

@@ -1,4 +1,4 @@
-//! Which pages of the address space are whose.
+//! Allocation of the address space.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use super::memory::Pages;
 /// Free ranges of the address space.
 #[derive(Debug)]
 pub(super) struct Space {
-    /// By first page: how many.
+    /// Length by first page.
     free: BTreeMap<u64, u64>,
 }
 
 impl Space {
-    /// `pages` pages, all free.
+    /// A space of `pages` free pages.
     pub(super) fn new(pages: u64) -> Self {
         Self { free: BTreeMap::from([(0, pages)]) }
     }
 
-    /// Takes the first free range of so many pages; large ones begin where page tables do.
+    /// Allocates the first free range of `pages` pages; large ranges are aligned to page tables.
     pub(super) fn take(&mut self, pages: u64) -> Option<Pages> {
         let align = if pages >= TABLE_PAGES { TABLE_PAGES } else { 1 };
         let (start, len, first) = self.free.iter().find_map(|(&start, &len)| {
@@ -34,7 +34,7 @@ impl Space {
         Some(first..first + pages)
     }
 
-    /// Gives a range back.
+    /// Frees a range.
     pub(super) fn give(&mut self, pages: &Pages) {
         let (mut start, mut len) = (pages.start, pages.end - pages.start);
         if let Some(next) = self.free.remove(&pages.end) {
@@ -51,7 +51,7 @@ impl Space {
     }
 }
 
-/// Pages under one page table.
+/// Pages per page table.
 const TABLE_PAGES: u64 = 512;
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_taken_once_aligned_and_joined_again() {
+    fn ranges_are_allocated_once_aligned_and_merged() {
         let mut space = Space::new(4096);
         let small = space.take(3).expect("room");
         let large = space.take(600).expect("room");

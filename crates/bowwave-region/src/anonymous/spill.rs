@@ -1,4 +1,5 @@
-//! Where pages go that do not fit into memory: a file of its own, or an object of any store that can be written in place.
+//! Storage for pages that do not fit into memory: a file, or an object of any store with in-place
+//! writes.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -16,9 +17,10 @@ use rustix::fs::{FlockOperation, flock};
 use crate::error::{Error, Result};
 use crate::uffd::SYSTEM_PAGE;
 
-/// Where pages go that do not fit into memory, and how much room there is.
+/// Storage for pages that do not fit into memory, and its size.
 ///
-/// What is in memory gets there in the clear. A file is readable for its owner alone, and in use by one process at a time.
+/// Pages are stored unencrypted. A file is readable only by its owner, and used by one process at a
+/// time.
 #[derive(Clone, Debug)]
 pub struct Spill {
     place: Place,
@@ -32,38 +34,40 @@ enum Place {
 }
 
 impl Spill {
-    /// A file of `bytes` bytes, or, if `path` is a folder, one without a name in it, which goes with the swap.
+    /// A file of `bytes` bytes. If `path` is a directory, an unnamed file in it, freed with the
+    /// swap.
     ///
-    /// The room is reserved at once, where the file system can. A file that is there must be empty or have been used for this before; it stays,
-    /// with its room. One that was not is made, and removed in the end.
+    /// Space is allocated immediately if the file system supports it. An existing file must be
+    /// empty or a former spill; it is kept, with its space. A new file is removed at the end.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { place: Place::File(path.into()), bytes }
     }
 
-    /// An object of a store that takes bytes anywhere; it is made if there is none, and stays. That nobody else uses it is up to the caller.
+    /// An object of a store that accepts writes at any offset. It is created if missing, and kept.
+    /// The caller must ensure exclusive use.
     #[must_use]
     pub fn store(store: Arc<dyn Backend>, path: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { place: Place::Store(store, path.into()), bytes }
     }
 
-    /// Room in bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// A spill that is open, and nobody else's.
+/// An open spill, used exclusively.
 #[derive(Debug)]
 pub(super) struct OpenSpill {
     pub(super) object: Arc<dyn WriteObject>,
     pub(super) profile: Profile,
-    /// Pages of room, with the header's.
+    /// Pages of space, including the header.
     pub(super) slots: u64,
-    /// Keeps others out as long as it is open.
+    /// Locks the file while it is open.
     _lock: Option<File>,
-    /// Removed in the end.
+    /// Path to remove at the end.
     remove: Option<PathBuf>,
 }
 
@@ -88,7 +92,7 @@ impl Spill {
 impl Drop for OpenSpill {
     fn drop(&mut self) {
         if let Some(path) = &self.remove {
-            // Gone already is gone; and nobody can be told of more.
+            // It may be removed already; further errors have no receiver.
             let _removed = std::fs::remove_file(path);
         }
     }
@@ -99,8 +103,8 @@ fn system(wanted: &'static str, hint: &'static str) -> impl Fn(std::io::Error) -
 }
 
 fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
-    let is_folder = path.metadata().is_ok_and(|metadata| metadata.is_dir());
-    let path = if is_folder { unnamed_in(path) } else { path.to_owned() };
+    let is_directory = path.metadata().is_ok_and(|metadata| metadata.is_dir());
+    let path = if is_directory { unique_path_in(path) } else { path.to_owned() };
     let created = !path.exists();
     let lock = OpenOptions::new()
         .read(true)
@@ -119,9 +123,9 @@ fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
     if !metadata.is_file() {
         return Err(Error::Range(format!("{}: a spill must be a file or a folder", path.display())));
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let name = path.file_name().ok_or_else(|| Error::Range(format!("{}: has no name", path.display())))?;
-    let store = FileBackend::open(folder.unwrap_or_else(|| Path::new(".")), FileIo::Auto, true, None)?;
+    let store = FileBackend::open(directory.unwrap_or_else(|| Path::new(".")), FileIo::Auto, true, None)?;
     let store = store.with_all_writes_direct();
     let object = open_object(&store, Path::new(name))?;
     let mut spill = OpenSpill { object, profile: store.profile(), slots, _lock: Some(lock), remove };
@@ -129,18 +133,18 @@ fn open_file(path: &Path, slots: u64) -> Result<OpenSpill> {
         check_header(&*spill.object, metadata.size(), &path)?;
     }
     reserve(&*spill.object, slots, &path.display().to_string())?;
-    if is_folder {
+    if is_directory {
         std::fs::remove_file(&path).map_err(system("take the spill file's name away", ""))?;
         spill.remove = None;
     }
     Ok(spill)
 }
 
-/// A name in a folder that nobody else takes.
-fn unnamed_in(folder: &Path) -> PathBuf {
+/// A unique name in a directory.
+fn unique_path_in(directory: &Path) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    folder.join(format!(".bowwave-swap-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+    directory.join(format!(".bowwave-swap-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 fn open_object(store: &dyn Backend, path: &Path) -> Result<Arc<dyn WriteObject>> {
@@ -153,14 +157,14 @@ fn open_object(store: &dyn Backend, path: &Path) -> Result<Arc<dyn WriteObject>>
     Ok(store.open_write(path, &how)?)
 }
 
-/// Has room for all slots, where the store can reserve it, and says whose it is.
+/// Allocates space for all slots, if the store supports it, and writes the header.
 fn reserve(object: &dyn WriteObject, slots: u64, place: &str) -> Result<()> {
     let bytes = slots * SYSTEM_PAGE as u64;
     match object.allocate(0, bytes, Allocate::Reserve { keep_size: false }) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::Unsupported => object.set_len(bytes)?,
         Err(error) if error.kind() == ErrorKind::NoSpace => {
-            // What was reserved on the way is of no use.
+            // Free the partial allocation.
             let _cut = object.set_len(0);
             return Err(Error::Range(format!(
                 "{place}: {bytes} bytes of spill do not fit on the disk: {error}; make room, or spill less"
@@ -173,7 +177,7 @@ fn reserve(object: &dyn WriteObject, slots: u64, place: &str) -> Result<()> {
     Ok(write_exact(object, 0, &header, PATIENCE)?)
 }
 
-/// Fails unless the file was a spill before: nobody's data is overwritten for a mistyped name.
+/// Fails unless the file was a spill before: a mistyped name must not overwrite data.
 fn check_header(object: &dyn WriteObject, size: u64, path: &Path) -> Result<()> {
     let len = MAGIC.len().min(usize::try_from(size).unwrap_or(usize::MAX));
     if read_exact(object, 0, len, PATIENCE)? == MAGIC {
@@ -185,7 +189,7 @@ fn check_header(object: &dyn WriteObject, size: u64, path: &Path) -> Result<()> 
     )))
 }
 
-/// What the first page of a spill begins with.
+/// First bytes of a spill.
 const MAGIC: &[u8] = b"bowwave spill 1\n";
-/// How long a store may take for the header.
+/// Timeout for the header.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,14 +1,15 @@
-//! The driver of the core's pager: touches go in, what is to be done comes out, and is done.
+//! The driver of the core's pager: feeds page faults in and performs the resulting actions.
 //!
 //! ```text
-//!   a touch ──► kernel ──► handler ──► Pager::touch ──► Zero, Map ─────────► the program goes on
-//!                                          │    Unmap, Write, Drop ──► room ──► Pager::unmapped
-//!                                          └──► Read, Write ──► transfers ──► read_done, written
+//!   page fault ──► kernel ──► handler ──► Pager::touch ──► Zero, Map ───────► the program continues
+//!                                            │    Unmap, Write, Drop ──► reclaim ──► Pager::unmapped
+//!                                            └──► Read, Write ──► transfers ──► read_done, written
 //! ```
 //!
-//! The pager is asked under one lock, and what someone waits for is done under it at once, in the order that the pager says. What makes
-//! room is left to a thread of its own ([`Room`]), which holds the lock for moments only. Nothing here touches a region, so that
-//! serving a touch never needs another one; and what serving needs (buffers, tables) is not in one.
+//! The pager runs under one lock. Actions that a thread waits for are performed under that lock, in
+//! the pager's order. Reclaim is left to a separate thread ([`Reclaim`]), which holds the lock only
+//! briefly. Nothing here accesses a region, so serving a fault never causes another one; its
+//! buffers and tables are allocated elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -29,72 +30,73 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::buffers::Buffers;
 use super::memory::{Memory, Pages};
 use super::queue::{MayWait, Queue, now, reading_here};
-use super::room::{DROPS_MAX, Room};
+use super::reclaim::{DROPS_MAX, Reclaim};
 use super::space::Space;
 use super::spill::OpenSpill;
 use super::transfers::{Staged, Transfers};
 use crate::error::{Error, Result, report};
 use crate::signals::Serves;
-use crate::task::Bell;
+use crate::task::Wakeup;
 use crate::uffd::SYSTEM_PAGE;
 
-/// What handlers, transfers and regions share.
+/// State shared by handlers, transfers and regions.
 pub(super) struct Shared {
     pub(super) memory: Memory,
     pub(super) buffers: Arc<Buffers>,
     pub(super) queue: Arc<Queue>,
     state: Mutex<State>,
-    /// Rung when there is room to be made while nobody does, and when some was made that someone waits for.
-    pub(super) bell: Condvar,
-    /// Threads that want the lock.
+    /// Signals that an idle reclaim thread has work, and that reclaim has progressed for a waiter.
+    pub(super) wakeup: Condvar,
+    /// Threads that wait for the lock.
     wanting: AtomicU64,
-    /// When the pager wants to be looked at again, in nanoseconds; `u64::MAX` if it does not.
+    /// The pager's next deadline in nanoseconds; `u64::MAX` if none.
     deadline: AtomicU64,
-    /// Rung when that is earlier than who waits may know.
+    /// Signals that the deadline is earlier than waiters may know.
     earlier: OwnedFd,
-    /// That the store takes nothing has been said.
+    /// Whether the blocked store has been reported.
     complained: AtomicBool,
-    /// Pages that could not be had, and why.
+    /// Pages that could not be read, and the cause.
     failed: Mutex<BTreeMap<u64, String>>,
     budget: Budget,
-    /// Open as long as anything may be transferred.
+    /// Open while transfers are possible.
     _spill: OpenSpill,
 }
 
-/// What the lock is around.
+/// The state under the lock.
 pub(super) struct State {
     pub(super) pager: Pager,
     space: Space,
     regions: HashMap<RegionId, Pages>,
-    /// By first page.
+    /// Regions by first page.
     by_place: BTreeMap<u64, RegionId>,
-    /// Names that no region has any more, and the first that none had yet.
+    /// Unused region IDs, and the next new one.
     free_ids: Vec<RegionId>,
     next_id: u32,
     pub(super) transfers: Transfers,
-    /// What was read and is not in memory yet.
+    /// Pages that were read and are not resident yet.
     pub(super) staged: Staged,
-    /// What makes room, and can wait.
-    pub(super) room: Room,
-    /// Where the pager answers.
+    /// Deferred reclaim work.
+    pub(super) reclaim: Reclaim,
+    /// Output of the pager.
     pub(super) out: Vec<PagerAction>,
-    /// A read that someone waits for has come up, and is to be sent before anything else is done.
+    /// A demand read was queued and must be sent before anything else.
     pub(super) demanded: bool,
-    /// Threads that serve themselves and wait, by the page that they have touched.
-    sleepers: HashMap<u64, Vec<Arc<Bell>>>,
-    /// Bytes that the pager's tables had when its frames were counted last.
+    /// Self-serving threads that wait, by faulting page.
+    sleepers: HashMap<u64, Vec<Arc<Wakeup>>>,
+    /// Size of the pager's tables in bytes when its frames were last counted.
     tables: u64,
 }
 
-/// What memory there is for pages.
+/// Memory for pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// Pages, beside the buffers.
+    /// Pages, without buffers.
     pub(super) pages: u64,
 }
 
 impl Budget {
-    /// Pages that may be in memory, beside tables of so many bytes, and what it takes to hand those out, and the threads that serve.
+    /// Maximum resident pages next to tables of `table_bytes` bytes, allocator overhead and
+    /// threads.
     pub(super) fn frames(self, table_bytes: u64) -> u64 {
         let tables = (table_bytes + table_bytes / 4).div_ceil(SYSTEM_PAGE as u64) + BESIDE;
         self.pages - tables.min(self.pages / 2)
@@ -120,7 +122,7 @@ impl Shared {
             next_id: 0,
             transfers: Transfers::default(),
             staged: Staged::default(),
-            room: Room::default(),
+            reclaim: Reclaim::default(),
             out: Vec::new(),
             demanded: false,
             sleepers: HashMap::new(),
@@ -130,7 +132,7 @@ impl Shared {
             buffers,
             queue,
             state: Mutex::new(state),
-            bell: Condvar::new(),
+            wakeup: Condvar::new(),
             wanting: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             earlier: event()?,
@@ -140,11 +142,11 @@ impl Shared {
             _spill: spill,
         });
         let ends: Arc<dyn super::queue::Ends> = Arc::clone(&shared) as _;
-        shared.queue.tell(Arc::downgrade(&ends));
+        shared.queue.set_ends(Arc::downgrade(&ends));
         Ok(shared)
     }
 
-    /// Has `change` done to the pager and everything that follows, but for what makes room: that begins.
+    /// Applies `change` to the pager and performs the resulting actions; reclaim is only queued.
     pub(super) fn step<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let _aborts = Aborts;
         let mut state = self.lock();
@@ -153,14 +155,14 @@ impl Shared {
             let done = state.carry_out(self);
             let deadline = state.pager.next_deadline().map_or(u64::MAX, |at| at.0);
             if deadline < self.deadline.swap(deadline, Ordering::Relaxed) {
-                ring(&self.earlier);
+                signal(&self.earlier);
             }
             self.note_blocked(deadline != u64::MAX);
-            let begins = done && state.room.begins();
+            let begins = done && state.reclaim.begins();
             drop(state);
             self.queue.pump();
             if begins {
-                self.bell.notify_all();
+                self.wakeup.notify_all();
             }
             if done {
                 return result;
@@ -169,49 +171,49 @@ impl Shared {
         }
     }
 
-    /// The same, and waits until what was to be done for it is: nobody reaches a page any more that is to go.
-    fn step_through(&self, pages: Option<&Pages>, change: impl FnOnce(&mut State)) {
+    /// As `step`, and waits for the resulting reclaim: pages to be evicted are then unreachable.
+    fn step_and_wait(&self, pages: Option<&Pages>, change: impl FnOnce(&mut State)) {
         self.step(change);
         if let Some(pages) = pages {
             self.lock().drop_now(self, pages);
         }
-        self.wait_for_room();
+        self.wait_for_reclaim();
     }
 
-    /// A program touches a page, and the kernel waits for word of it.
+    /// A program accesses a page, and the kernel waits for the result.
     pub(super) fn touched(&self, page: u64, store: bool) {
         self.step(|state| {
             if state.touched(self, page, store) == Some(TouchOutcome::Go) {
-                // Behind what maps it.
+                // After the action that maps it.
                 state.out.push(PagerAction::Wake { waiter: Waiter(page), result: Ok(()) });
             }
         });
     }
 
-    /// Time has passed.
+    /// Notifies the pager of passed time.
     pub(super) fn expire(&self) {
         if now().0 >= self.deadline.load(Ordering::Relaxed) {
             self.step(|state| state.pager.expire(now(), &mut state.out));
         }
     }
 
-    /// What can be read from when [`patience`](Self::patience) has become less meanwhile; by [`Shared::heed`].
+    /// Readable when [`patience`](Self::patience) has become shorter; reset by [`Shared::reset_earlier`].
     pub(super) fn earlier(&self) -> BorrowedFd<'_> {
         self.earlier.as_fd()
     }
 
-    /// Who calls this asks for its patience anew.
-    pub(super) fn heed(&self) {
+    /// Resets [`earlier`](Self::earlier). The caller then reads its patience again.
+    pub(super) fn reset_earlier(&self) {
         let _nothing_if_another_has = rustix::io::read(&self.earlier, &mut [0; 8]);
     }
 
-    /// How long until [`expire`](Self::expire) is to be called; none if never.
+    /// Time until [`expire`](Self::expire) must be called; `None` if never.
     pub(super) fn patience(&self) -> Option<Duration> {
         let deadline = self.deadline.load(Ordering::Relaxed);
         (deadline != u64::MAX).then(|| Duration::from_nanos(deadline.saturating_sub(now().0)))
     }
 
-    /// A region of `pages` pages, all zeroes.
+    /// Adds a region of `pages` zeroed pages.
     pub(super) fn add_region(&self, pages: u64) -> Result<(RegionId, Pages)> {
         self.step(|state| {
             let Some(range) = state.space.take(pages) else {
@@ -238,7 +240,7 @@ impl Shared {
 
     pub(super) fn remove_region(&self, region: RegionId) {
         let pages = self.lock().regions.get(&region).cloned();
-        self.step_through(pages.as_ref(), |state| {
+        self.step_and_wait(pages.as_ref(), |state| {
             state.pager.remove_region(now(), region, &mut state.out);
         });
     }
@@ -248,12 +250,12 @@ impl Shared {
             self.step(|state| state.pager.advise(now(), region, pages, advice, &mut state.out));
             return;
         }
-        // Piece by piece: what is to be done for pages takes memory, too, while they still do.
+        // In parts: queued actions also use memory while their pages still do.
         let mut rest = pages;
         while !rest.is_empty() {
             let piece = rest.clip(PageIndex(rest.start.0.saturating_add(ACTIONS_KEPT as u64)));
             let place = self.lock().pages(region, piece);
-            self.step_through(Some(&place), |state| {
+            self.step_and_wait(Some(&place), |state| {
                 state.pager.advise(now(), region, piece, advice, &mut state.out);
             });
             rest.start = piece.end;
@@ -271,17 +273,17 @@ impl Shared {
         (*state.pager.stats(), state.pager.load())
     }
 
-    /// Pages that could not be had: their number, and why.
+    /// Pages that could not be read: number and cause.
     pub(super) fn failures(&self) -> BTreeMap<u64, String> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes why a page cannot be had.
+    /// Records why a page cannot be read.
     pub(super) fn fail(&self, page: u64, cause: &str) {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(page, cause.to_owned());
     }
 
-    /// Says, once each time, that the store takes nothing, and that it does again.
+    /// Reports, once each, that the store rejects writes and that it accepts them again.
     fn note_blocked(&self, blocked: bool) {
         if blocked != self.complained.swap(blocked, Ordering::Relaxed) {
             let what = if blocked {
@@ -293,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// The lock, before the thread that makes room has it again.
+    /// Takes the lock with priority over the reclaim thread.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         if let Ok(state) = self.state.try_lock() {
             return state;
@@ -304,9 +306,9 @@ impl Shared {
         state
     }
 
-    /// Lets others have the lock, which goes to whoever asks first and not to who waits.
-    pub(super) fn give_way(&self) {
-        for _ in 0..GIVE_WAY {
+    /// Yields the lock: it is unfair and goes to the first taker, not to waiters.
+    pub(super) fn yield_lock(&self) {
+        for _ in 0..YIELDS {
             if self.wanting.load(Ordering::Relaxed) == 0 {
                 return;
             }
@@ -330,17 +332,17 @@ impl Serves for Shared {
         let served = reading_here(MayWait::Always, || {
             self.step(|state| {
                 let outcome = state.touched(self, page, write)?;
-                // In the same step: what brings the page may be done at its end.
-                let bell = (outcome == TouchOutcome::Wait).then(Arc::<Bell>::default);
-                if let Some(bell) = &bell {
-                    state.sleepers.entry(page).or_default().push(Arc::clone(bell));
+                // In the same step: a completion may map the page at its end.
+                let wakeup = (outcome == TouchOutcome::Wait).then(Arc::<Wakeup>::default);
+                if let Some(wakeup) = &wakeup {
+                    state.sleepers.entry(page).or_default().push(Arc::clone(wakeup));
                 }
-                Some(bell)
+                Some(wakeup)
             })
         });
-        let Some(bell) = served else { return false };
-        if let Some(bell) = bell {
-            while !bell.wait_for(self.patience().map_or(LOOK, |patience| patience.min(LOOK))) {
+        let Some(wakeup) = served else { return false };
+        if let Some(wakeup) = wakeup {
+            while !wakeup.wait_for(self.patience().map_or(POLL, |patience| patience.min(POLL))) {
                 self.expire();
             }
         }
@@ -349,36 +351,36 @@ impl Serves for Shared {
 }
 
 impl State {
-    /// A program touches a page; none if it has no right to.
+    /// A program accesses a page; `None` if it is not in a region.
     fn touched(&mut self, shared: &Shared, page: u64, store: bool) -> Option<TouchOutcome> {
         let touch = if store { Touch::Store } else { Touch::Load };
         let Some(id) = self.page_id(page) else {
-            // The region is gone, or never was.
+            // The region was removed or never existed.
             self.poison(shared, page);
             return None;
         };
         Some(self.pager.touch(now(), Waiter(page), id, touch, &mut self.out))
     }
 
-    /// Wakes who waits for a page.
+    /// Wakes threads that wait for a page.
     fn wake(&mut self, shared: &Shared, page: u64) {
         shared.memory.wake_pages(&(page..page + 1));
-        for bell in self.sleepers.remove(&page).into_iter().flatten() {
-            bell.ring();
+        for wakeup in self.sleepers.remove(&page).into_iter().flatten() {
+            wakeup.notify();
         }
     }
 
-    /// Makes a page fatal to touch, and says why, if it is known.
+    /// Poisons a page and reports the cause, if known.
     fn poison(&mut self, shared: &Shared, page: u64) {
         if let Some(cause) = shared.failed.lock().unwrap_or_else(PoisonError::into_inner).get(&page) {
             report(format_args!("bowwave: a page cannot be brought back from the spill: {cause}"));
         }
-        insist(|| shared.memory.poison(&(page..page + 1)));
+        retry_forever(|| shared.memory.poison(&(page..page + 1)));
         self.wake(shared, page);
     }
 
-    /// Does what the pager has said, but for what makes room; whether that is all. If not, a read has come up that someone waits
-    /// for: it is to be sent before the rest is done.
+    /// Performs the pager's actions except reclaim. Returns whether all are done; otherwise a
+    /// demand read must be sent before the rest.
     fn carry_out(&mut self, shared: &Shared) -> bool {
         loop {
             self.take_in(shared);
@@ -388,23 +390,24 @@ impl State {
             self.start_starved(shared);
             self.fit(shared);
             if self.out.is_empty() {
-                // What a whole region that went away took is not kept for the next.
+                // Release the memory that the actions of a removed region took.
                 self.out.shrink_to(ACTIONS_KEPT);
                 return true;
             }
         }
     }
 
-    /// Does what someone waits for, and lines up the rest. They may pass each other: no page is in both, but for those that are to be given
-    /// back, and a page whose write-out has not begun may be mapped, for what is written to it then counts as not stored.
+    /// Performs actions that a thread waits for, and queues reclaim. The two may be reordered: no
+    /// page is in both, except pages to be freed, and pages whose write-out has not begun. The
+    /// latter may be mapped: writes to them then count as not stored.
     pub(super) fn take_in(&mut self, shared: &Shared) {
         let mut out = std::mem::take(&mut self.out);
         for action in out.drain(..) {
             match action {
                 PagerAction::Zero { region, pages, .. } => {
                     let pages = self.pages(region, pages);
-                    self.make_way(shared, &pages);
-                    insist(|| shared.memory.zero(&pages));
+                    self.free_frames_for(shared, &pages);
+                    retry_forever(|| shared.memory.zero(&pages));
                 }
                 PagerAction::Map { region, pages, .. } => self.map(shared, region, pages),
                 PagerAction::Wake { waiter: Waiter(page), result } => match result {
@@ -419,11 +422,11 @@ impl State {
                 PagerAction::Drop { region, pages } => {
                     let pages = self.pages(region, pages);
                     self.staged.forget(&pages);
-                    self.room.give_back(&pages);
-                    self.room.catch_up(|run| insist(|| shared.memory.free(&run)));
+                    self.reclaim.add_drops(&pages);
+                    self.reclaim.free_excess(|run| retry_forever(|| shared.memory.free(&run)));
                 }
                 PagerAction::Unmap { .. } | PagerAction::Write(_) | PagerAction::Retired { .. } => {
-                    self.room.line_up(action);
+                    self.reclaim.push(action);
                 }
                 PagerAction::Decided(_) => {}
             }
@@ -431,7 +434,7 @@ impl State {
         self.out = out;
     }
 
-    /// Has the tables and the pages have the memory together.
+    /// Divides the memory between the tables and the pages.
     fn fit(&mut self, shared: &Shared) {
         let tables = self.pager.table_bytes();
         if tables != self.tables {
@@ -440,49 +443,49 @@ impl State {
         }
     }
 
-    /// Pages that are to come into memory: what was there before goes first, and as much besides as they take.
-    pub(super) fn make_way(&mut self, shared: &Shared, pages: &Pages) {
+    /// Prepares pages to become resident: frees their old content first, and as many pages besides.
+    pub(super) fn free_frames_for(&mut self, shared: &Shared, pages: &Pages) {
         self.drop_now(shared, pages);
-        self.room.free(pages.end - pages.start, |run| insist(|| shared.memory.free(&run)));
+        self.reclaim.free(pages.end - pages.start, |run| retry_forever(|| shared.memory.free(&run)));
     }
 
-    /// Gives back what is to be given back of these pages.
+    /// Frees those of these pages that are queued to be freed.
     pub(super) fn drop_now(&mut self, shared: &Shared, pages: &Pages) {
-        self.room.free_of(pages, |run| insist(|| shared.memory.free(&run)));
+        self.reclaim.free_of(pages, |run| retry_forever(|| shared.memory.free(&run)));
     }
 
-    /// Where pages of a region are.
+    /// The place of a region's pages.
     pub(super) fn pages(&self, region: RegionId, pages: PageRange) -> Pages {
         let first = self.regions.get(&region).expect("the pager knows no other regions").start;
         first + pages.start.0..first + pages.end.0
     }
 
-    /// Where a page is.
+    /// The place of a page.
     pub(super) fn place(&self, id: PageId) -> u64 {
         self.pages(id.region, PageRange::from_start(id.page, PageCount(1))).start
     }
 
-    /// Whose a page is.
+    /// The region and page at a place.
     fn page_id(&self, page: u64) -> Option<PageId> {
         let (&start, region) = self.by_place.range(..=page).next_back()?;
         let inside = page < self.regions.get(region)?.end;
         inside.then_some(PageId { region: *region, page: PageIndex(page - start) })
     }
 
-    /// Nothing of a region is in flight: its place is free again.
+    /// Nothing of a region is in flight any more: its place is free.
     pub(super) fn retired(&mut self, shared: &Shared, region: RegionId) {
         let Some(pages) = self.regions.remove(&region) else { return };
         self.by_place.remove(&pages.start);
-        // All of it goes; and none of it when it is another's.
-        self.room.free_of(&pages, |_| {});
-        // With the marks of pages that were not to be had.
-        insist(|| shared.memory.clear(&pages));
+        // All of it is freed now, and must not be freed later under another region.
+        self.reclaim.free_of(&pages, |_| {});
+        // Including the markers of poisoned pages.
+        retry_forever(|| shared.memory.clear(&pages));
         self.space.give(&pages);
         self.free_ids.push(region);
     }
 }
 
-/// Something that a thread can wait for beside other descriptors; reading it waits for nothing.
+/// An event that a thread can poll next to other descriptors; reads do not block.
 pub(super) fn event() -> Result<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::System {
         wanted: "make an event",
@@ -491,13 +494,14 @@ pub(super) fn event() -> Result<OwnedFd> {
     })
 }
 
-/// Has an [`event`] be readable.
-pub(super) fn ring(event: &OwnedFd) {
+/// Makes an [`event`] readable.
+pub(super) fn signal(event: &OwnedFd) {
     let told = rustix::io::write(event, &1u64.to_ne_bytes());
     debug_assert!(told.is_ok(), "{told:?}");
 }
 
-/// Ends the process when what is done under the lock panics: all that touch a region would wait for ever.
+/// Aborts the process on a panic under the lock: all threads that access a region would block
+/// forever.
 pub(super) struct Aborts;
 
 impl Drop for Aborts {
@@ -508,11 +512,11 @@ impl Drop for Aborts {
     }
 }
 
-/// Tries until it works: what can fail here is memory of the kernel's, and nothing may be left undone.
-pub(super) fn insist(mut work: impl FnMut() -> io::Result<()>) {
+/// Retries until it works: the only failure is lack of kernel memory, and no step may be skipped.
+pub(super) fn retry_forever(mut work: impl FnMut() -> io::Result<()>) {
     let mut tries = 0u64;
     while let Err(error) = work() {
-        if tries.is_multiple_of(TELL_EACH) {
+        if tries.is_multiple_of(REPORT_EACH) {
             report(format_args!("bowwave: the kernel does not move pages: {error}; trying again"));
         }
         tries += 1;
@@ -520,17 +524,17 @@ pub(super) fn insist(mut work: impl FnMut() -> io::Result<()>) {
     }
 }
 
-/// Actions that there is memory for between steps.
+/// Capacity of the action queues kept between steps, in actions.
 pub(super) const ACTIONS_KEPT: usize = 1024;
-/// Pages for stacks of threads, what they allocate for a moment, and the rings of the store; and those that wait to be given back.
-/// What is allocated for a moment leaves holes between tables: in a soak of ten minutes all but the latter came to 2 MB, half of it in
-/// the first.
+/// Pages for thread stacks, temporary allocations and the store's rings, and pages that wait to be
+/// freed. Temporary allocations fragment the heap: in a soak of ten minutes all but the last item
+/// reached 2 MB, half of it in the first minute.
 const BESIDE: u64 = 320 + DROPS_MAX;
-/// How often a thread that serves itself, and waits, looks whether it is time for something.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// Times that the thread that makes room lets others run who want the lock.
-const GIVE_WAY: u32 = 64;
-/// How often in so many tries it is said that something does not work.
-const TELL_EACH: u64 = 1000;
-/// Pause before something is tried again.
+/// Polling interval of a self-serving thread that waits.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+/// How often the reclaim thread yields to threads that want the lock.
+const YIELDS: u32 = 64;
+/// A persistent failure is reported once in this many tries.
+const REPORT_EACH: u64 = 1000;
+/// Pause between retries.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -1,5 +1,5 @@
-//! What the pager wants read and written: buffers for it, its way to the queue, and what its end means.
-#![allow(unsafe_code, reason = "looks into buffers")]
+//! The pager's reads and writes: allocates their buffers, queues them and reports their ends.
+#![allow(unsafe_code, reason = "reads buffers")]
 
 use std::collections::{HashMap, VecDeque};
 use std::ptr;
@@ -12,15 +12,15 @@ use bowwave_core::{PageCount, PageIndex, PageRange, Urgency};
 use super::buffers::{Lease, RUN_MAX};
 use super::memory::Pages;
 use super::queue::{Ends, Transfer, now};
-use super::swap::{Shared, State, insist};
+use super::swap::{Shared, State, retry_forever};
 use crate::uffd::SYSTEM_PAGE;
 
-/// What is under way, or waits for buffers.
+/// Transfers in flight or waiting for buffers.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     reads: HashMap<u64, SwapIn>,
     writes: HashMap<u64, Writing>,
-    /// Without buffers so far: what someone waits for, and the rest.
+    /// Transfers without buffers: demand, and others.
     starved: [VecDeque<Starved>; 2],
 }
 
@@ -30,15 +30,15 @@ enum Starved {
     Write(u64),
 }
 
-/// A write of the pager's, in as many transfers as pages of zeroes cut it into.
+/// A write of the pager, split into transfers at pages of zeros.
 #[derive(Debug)]
 struct Writing {
     write: SwapOut,
-    /// Pages that are loaded, and their buffers sent.
+    /// Pages loaded and sent.
     loaded: usize,
-    /// Positions of pages of zeroes.
+    /// Indices of pages of zeros.
     zeroes: Vec<usize>,
-    /// Transfers on their way.
+    /// Transfers in flight.
     pending: usize,
     error: Option<WriteError>,
 }
@@ -46,24 +46,24 @@ struct Writing {
 /// Pages of a write, in buffers.
 pub(super) struct Loaded {
     pages: usize,
-    /// Those that are not all zeroes, each part with where it begins among them.
+    /// Parts that are not all zeros, with their index.
     parts: Vec<(usize, Lease)>,
-    /// Where the others are.
+    /// Indices of pages of zeros.
     zeroes: Vec<usize>,
 }
 
-/// Pages that lie in buffers and are not in memory yet.
+/// Pages in buffers that are not resident yet.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
-    /// In order of pages; null once they are in memory, or of no use any more.
+    /// Sorted by page; null once resident or no longer needed.
     pages: Vec<(u64, *const u8)>,
 }
 
-// SAFETY: addresses in buffers; whoever uses one says why it may.
+// SAFETY: addresses in buffers; each use justifies its own safety.
 unsafe impl Send for Staged {}
 
 impl Staged {
-    /// The first of these pages that are alike, in buffers side by side or in none: how many, and where.
+    /// The first of these pages that lie in adjacent buffers, or in none: their number and address.
     pub(super) fn take(&mut self, range: &Pages) -> (u64, Option<*const u8>) {
         let at = self.pages.partition_point(|&(page, _)| page < range.start);
         let from = &mut self.pages[at..];
@@ -86,7 +86,7 @@ impl Staged {
         (count, Some(source))
     }
 
-    /// These pages are of no use any more.
+    /// These pages are no longer needed.
     pub(super) fn forget(&mut self, range: &Pages) {
         for (page, address) in &mut self.pages {
             if range.contains(page) {
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Sends a read, if there are buffers for it.
+    /// Sends a read, if buffers are available.
     fn send_read(&mut self, shared: &Shared, name: u64) -> bool {
         let Some(read) = self.transfers.reads.get(&name) else { return true };
         let (mut missing, mut buffers) = (read.pages.len(), Vec::new());
@@ -121,7 +121,7 @@ impl State {
         true
     }
 
-    /// Someone waits for a read now, wherever it is.
+    /// Raises a read to demand priority, wherever it is.
     pub(super) fn promote(&mut self, shared: &Shared, name: u64) {
         if let Some(read) = self.transfers.reads.get_mut(&name) {
             read.urgency = Urgency::Demand;
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// Sends a write; `loaded` are its first pages.
+    /// Starts a write; `loaded` are its first pages.
     pub(super) fn start_write(&mut self, shared: &Shared, write: SwapOut, loaded: Option<Loaded>) {
         let (WriteId(name), demand) = (write.id, write.urgency == Urgency::Demand);
         let writing = Writing { write, loaded: 0, zeroes: Vec::new(), pending: 0, error: None };
@@ -148,7 +148,7 @@ impl State {
         self.finish_write(name);
     }
 
-    /// Copies pages of a write out and sends them, as far as there are buffers; whether that is all of them.
+    /// Loads pages of a write into buffers and sends them. Returns whether all are sent.
     fn send_write(&mut self, shared: &Shared, name: u64) -> bool {
         loop {
             let Some(writing) = self.transfers.writes.get(&name) else { return true };
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// Tells the pager of a write that has ended, if it has.
+    /// Reports a write to the pager if it has ended.
     fn finish_write(&mut self, name: u64) {
         let Some(writing) = self.transfers.writes.get(&name) else { return };
         let all = writing.loaded == writing.write.pages.len() || writing.error.is_some();
@@ -188,7 +188,7 @@ impl State {
         self.pager.written(now(), write.id, result, &zeroes, &mut self.out);
     }
 
-    /// Sends what waited for buffers, as far as there are some.
+    /// Sends waiting transfers while buffers are available.
     pub(super) fn start_starved(&mut self, shared: &Shared) {
         for class in 0..self.transfers.starved.len() {
             while let Some(job) = self.transfers.starved[class].pop_front() {
@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Maps pages out of buffers or where they are already, protected if the store has what they hold.
+    /// Maps pages from buffers or already resident ones, write-protected if they equal the store.
     pub(super) fn map(&mut self, shared: &Shared, region: RegionId, pages: PageRange) {
         let (mut at, end) = (pages.start, pages.end);
         while at < end {
@@ -222,9 +222,9 @@ impl State {
                 let (count, source) = self.staged.take(&range);
                 let part = range.start..range.start + count;
                 match source {
-                    // SAFETY: in the buffers of the read that is being answered, which hold it until then.
-                    Some(source) => insist(|| unsafe { shared.memory.fill(&part, source, protected) }),
-                    None => insist(|| shared.memory.map(&part, protected)),
+                    // SAFETY: in the buffers of the completed read, which holds them until then.
+                    Some(source) => retry_forever(|| unsafe { shared.memory.fill(&part, source, protected) }),
+                    None => retry_forever(|| shared.memory.map(&part, protected)),
                 }
                 range.start += count;
             }
@@ -238,11 +238,11 @@ impl State {
 
     fn read_ended(&mut self, shared: &Shared, transfer: Transfer, result: Result<()>) {
         let Some(read) = self.transfers.reads.remove(&transfer.name) else { return };
-        // What was said before these pages came.
+        // Actions from before these pages arrived.
         self.take_in(shared);
         for &id in &read.pages {
             let page = self.place(id);
-            self.make_way(shared, &(page..page + 1));
+            self.free_frames_for(shared, &(page..page + 1));
         }
         match &result {
             Ok(()) => {
@@ -265,7 +265,7 @@ impl State {
             if !source.is_null() {
                 // SAFETY: in a buffer of the transfer, which is alive.
                 let bytes = unsafe { std::slice::from_raw_parts(source, SYSTEM_PAGE) };
-                insist(|| shared.memory.store(page, bytes));
+                retry_forever(|| shared.memory.store(page, bytes));
             }
         }
     }
@@ -283,15 +283,15 @@ impl State {
 }
 
 impl Shared {
-    /// Copies pages to be written, which lie at `places`, into a buffer, as many as it has room for; none if there is no buffer.
-    /// Needs no lock: they do not go before they are written.
+    /// Copies pages at `places` into a buffer for a write, as many as fit; `None` without a free
+    /// buffer. Needs no lock: the pages are not evicted before they are written.
     pub(super) fn load(&self, write: &SwapOut, places: &[u64]) -> Option<Loaded> {
         let mut lease = self.buffers.lend(places.len(), write.urgency == Urgency::Demand)?;
         let pages = lease.pages();
         let mut bytes = lease.bytes_mut();
         for run in places[..pages].chunk_by(|one, next| one + 1 == *next) {
             let (these, rest) = bytes.split_at_mut(run.len() * SYSTEM_PAGE);
-            insist(|| self.memory.load(run[0], these));
+            retry_forever(|| self.memory.load(run[0], these));
             bytes = rest;
         }
         let mut zeroes = Vec::new();
@@ -309,13 +309,15 @@ impl Ends for Shared {
     }
 
     fn paused(&self) {
-        // Under the lock, so that the thread that makes room either waits already or has yet to ask for the patience.
+        // Under the lock, so that the reclaim thread either waits already or reads its patience
+        // later.
         let _state = self.lock();
-        self.bell.notify_all();
+        self.wakeup.notify_all();
     }
 }
 
-/// Cuts a buffer at its pages of zeroes, whose positions are noted: the rest, with where they begin in it.
+/// Splits a buffer at its pages of zeros and records their indices. Returns the parts with their
+/// indices.
 fn split_at_zeroes(lease: Lease, zeroes: &mut Vec<usize>) -> Vec<(usize, Lease)> {
     let is_zero: Vec<bool> = lease.bytes().chunks_exact(SYSTEM_PAGE).map(is_zero).collect();
     zeroes.extend(is_zero.iter().enumerate().filter(|(_, zero)| **zero).map(|(at, _)| at));

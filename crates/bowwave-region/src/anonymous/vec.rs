@@ -1,5 +1,5 @@
 //! A vector larger than memory.
-#![allow(unsafe_code, reason = "sees bytes as items")]
+#![allow(unsafe_code, reason = "casts bytes to items")]
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use super::region::{Swap, SwapRegion};
 use crate::error::{Error, Result};
 use bowwave_core::swap::pager::RegionAdvice;
 
-/// Items of plain data in a region: used like a slice, grows like a vector.
+/// Plain data in a region: used like a slice, grows like a vector.
 ///
 /// ```
 /// use bowwave_region::{Spill, Swap, SwapOptions, SwapVec};
@@ -28,7 +28,7 @@ use bowwave_core::swap::pager::RegionAdvice;
 /// ```
 pub struct SwapVec<T: Pod> {
     swap: Swap,
-    /// None if there is no capacity.
+    /// `None` without capacity.
     region: Option<SwapRegion>,
     len: usize,
     items: PhantomData<T>,
@@ -41,7 +41,7 @@ impl<T: Pod> SwapVec<T> {
         Self { swap: swap.clone(), region: None, len: 0, items: PhantomData }
     }
 
-    /// An empty vector with address space for `capacity` items, which cost nothing until they are written to.
+    /// An empty vector with address space for `capacity` items, which use no memory until written.
     ///
     /// # Errors
     /// As [`Swap::region`].
@@ -61,7 +61,7 @@ impl<T: Pod> SwapVec<T> {
         Ok(vec)
     }
 
-    /// Items that there is address space for.
+    /// Items that fit into the address space.
     #[must_use]
     pub fn capacity(&self) -> usize {
         match (&self.region, size_of::<T>()) {
@@ -70,7 +70,8 @@ impl<T: Pod> SwapVec<T> {
         }
     }
 
-    /// Has address space for so many items in all. If there is too little, all items move, through memory: say it early.
+    /// Reserves address space for `capacity` items in total. Growing moves all items through
+    /// memory, so reserve early.
     ///
     /// # Errors
     /// As [`Swap::region`].
@@ -93,7 +94,7 @@ impl<T: Pod> SwapVec<T> {
         Ok(())
     }
 
-    /// Adds an item; without capacity, doubles it.
+    /// Appends an item; doubles the capacity if it is full.
     ///
     /// # Errors
     /// As [`Swap::region`].
@@ -107,14 +108,14 @@ impl<T: Pod> SwapVec<T> {
         Ok(())
     }
 
-    /// Takes the last item away.
+    /// Removes the last item.
     pub fn pop(&mut self) -> Option<T> {
         let item = *self.last()?;
         self.len -= 1;
         Some(item)
     }
 
-    /// Keeps the first `len` items. The memory of the others is given back.
+    /// Keeps the first `len` items and frees the memory of the others.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len {
             self.len = len;
@@ -126,7 +127,7 @@ impl<T: Pod> SwapVec<T> {
         }
     }
 
-    /// Adds or takes away items until there are `len`; added ones are zero bytes.
+    /// Appends or removes items until there are `len`; new ones are zero bytes.
     ///
     /// # Errors
     /// As [`Swap::region`].
@@ -136,7 +137,7 @@ impl<T: Pod> SwapVec<T> {
         self.truncate(len);
         self.len = len;
         if before < len {
-            // What was there before it was shorter may still be there in the last page.
+            // The last page may still have old items from before it was truncated.
             let page_end = (before * size_of::<T>()).next_multiple_of(crate::uffd::SYSTEM_PAGE);
             let in_page = page_end.div_ceil(size_of::<T>().max(1)).min(len);
             self[before..in_page.max(before)].fill(T::zeroed());
@@ -144,10 +145,11 @@ impl<T: Pod> SwapVec<T> {
         Ok(())
     }
 
-    /// Says how items will be used.
+    /// Advises how items will be used.
     ///
     /// # Errors
-    /// [`Error::Range`] beyond the end; [`RegionAdvice::DontNeed`], for which there is [`truncate`](Self::truncate).
+    /// [`Error::Range`] beyond the end, and for [`RegionAdvice::DontNeed`]; use
+    /// [`truncate`](Self::truncate) instead.
     pub fn advise(&mut self, items: Range<usize>, advice: RegionAdvice) -> Result<()> {
         if advice == RegionAdvice::DontNeed {
             return Err(Error::Range("items of a vector cannot be given up: truncate it".to_owned()));
@@ -163,7 +165,7 @@ impl<T: Pod> SwapVec<T> {
         }
     }
 
-    /// The region that it is in; none without capacity.
+    /// The underlying region; `None` without capacity.
     #[must_use]
     pub fn region(&self) -> Option<&SwapRegion> {
         self.region.as_ref()
@@ -175,7 +177,8 @@ impl<T: Pod> Deref for SwapVec<T> {
 
     fn deref(&self) -> &[T] {
         match &self.region {
-            // SAFETY: the region begins at a page, which is aligned enough, has `len` items, and any bytes are one.
+            // SAFETY: the region is page-aligned, which suffices, has `len` items, and any bytes
+            // are valid.
             Some(region) => unsafe { std::slice::from_raw_parts(region.as_ptr().cast(), self.len) },
             None => &[],
         }
@@ -198,5 +201,5 @@ impl<T: Pod> fmt::Debug for SwapVec<T> {
     }
 }
 
-/// Items of a vector that grows for the first time.
+/// Capacity of a vector that grows for the first time, in items.
 const CAPACITY_MIN: usize = 1024;

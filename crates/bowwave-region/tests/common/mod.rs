@@ -1,6 +1,6 @@
-//! Regions under test, and looks at them from outside.
-#![allow(unsafe_code, reason = "asks the kernel about memory")]
-#![allow(dead_code, reason = "each test program uses its part of this")]
+//! Regions under test, and views of them from outside.
+#![allow(unsafe_code, reason = "queries the kernel about memory")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::fs;
 use std::path::Path;
@@ -25,8 +25,8 @@ pub(crate) fn map(store: &Store, options: &MapOptions) -> Region {
     Region::map(store, Path::new(""), options).expect("userfaultfd works on this machine")
 }
 
-/// Whether a region can serve such touches here; says why not.
-#[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
+/// Whether a region can serve this scope here; prints the reason otherwise.
+#[expect(clippy::print_stdout, reason = "reports skipped tests")]
 pub(crate) fn can_serve(scope: Scope) -> bool {
     match Uffd::open(scope, Delivery::Message) {
         Ok(_) => true,
@@ -37,37 +37,37 @@ pub(crate) fn can_serve(scope: Scope) -> bool {
     }
 }
 
-/// The byte that `pattern:/SIZE` has at an offset.
+/// The byte of `pattern:/SIZE` at an offset.
 pub(crate) fn expected(size: &str, offset: u64) -> u8 {
     let mut byte = [0];
     pattern::fill(pattern::seed(Path::new(size)), offset, &mut byte);
     byte[0]
 }
 
-/// A number that the environment may set: how long a test is, or its seed.
+/// A number from the environment: a test's length or seed.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// The next number of a generator that is good enough to jump about.
+/// A linear congruential generator, good enough for random offsets.
 pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 20
 }
 
-/// The byte at an address, as a system call reads it: an error where a touch would be a signal.
+/// The byte at an address, read by a system call: an error where an access would raise a signal.
 pub(crate) fn peek(address: usize) -> Result<u8, i32> {
     let mut byte = 0u8;
     let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: 1 };
-    // SAFETY: the kernel writes the one byte, and looks itself whether the address is mapped.
+    // SAFETY: the kernel writes one byte and checks itself whether the address is mapped.
     match unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) } {
         1 => Ok(byte),
         _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
     }
 }
 
-/// Bytes of a region that are in memory, whoever has them mapped.
+/// Resident bytes of a region, mapped in any process.
 pub(crate) fn resident_bytes(region: &Region) -> u64 {
     let len = region.len().next_multiple_of(PAGE as usize);
     let mut pages = vec![0u8; len / PAGE as usize];
@@ -77,7 +77,7 @@ pub(crate) fn resident_bytes(region: &Region) -> u64 {
     pages.iter().filter(|&&page| page & 1 == 1).count() as u64 * PAGE
 }
 
-/// Bytes that this process has mapped at the region's addresses, as `/proc/self/smaps` tells.
+/// Bytes mapped by this process at the region's addresses, from `/proc/self/smaps`.
 pub(crate) fn mapped_bytes(region: &Region) -> u64 {
     let maps = fs::read_to_string("/proc/self/smaps").expect("it is there");
     let start = format!("{:x}-", region.as_ptr() as usize);
@@ -86,12 +86,12 @@ pub(crate) fn mapped_bytes(region: &Region) -> u64 {
     rss.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// Ends the process if `progress` stands still for two minutes: what waits for ever should be seen, not waited for.
+/// Aborts the process if `progress` stalls for two minutes: a hang must be visible.
 #[derive(Debug)]
 pub(crate) struct Watchdog(Arc<AtomicU64>);
 
 impl Watchdog {
-    #[expect(clippy::print_stderr, reason = "the last words of the process")]
+    #[expect(clippy::print_stderr, reason = "reports before the process ends")]
     pub(crate) fn new(name: &'static str, progress: &Arc<AtomicU64>) -> Self {
         let stop = Arc::new(AtomicU64::new(0));
         let (watched, stopped) = (Arc::clone(progress), Arc::clone(&stop));

@@ -1,10 +1,11 @@
-//! Random writes and reads by several threads over far more than the memory, against a model.
+//! Random writes and reads by several threads over far more than the memory, checked against a
+//! model.
 //!
-//! The model is a seed: each thread has pages of its own, and each eight bytes it writes are a function of the seed, the place and
-//! how often that place was written, which the thread counts.
-#![allow(dead_code, reason = "each test program uses its part of this")]
-#![allow(unsafe_code, reason = "threads write to one region side by side")]
-#![allow(clippy::print_stderr, reason = "says how to reproduce a failure")]
+//! The model is a seed. Each thread has its own pages. Each eight bytes written are a function of
+//! the seed, the cell and the cell's version, which the thread counts.
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(unsafe_code, reason = "threads write to one region concurrently")]
+#![allow(clippy::print_stderr, reason = "reports how to reproduce a failure")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -14,7 +15,7 @@ use bowwave_region::uffd::Delivery;
 use bowwave_region::{Error, Spill, Swap, SwapOptions, SwapRegion};
 
 const THREADS: u64 = 4;
-/// A number that the environment may set: how long a test is, or its seed.
+/// A number from the environment: a test's length or seed.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
@@ -28,12 +29,12 @@ impl Random {
     }
 }
 
-/// Where the swap can be had; else why not.
+/// A swap, if possible here; prints the reason otherwise.
 pub(crate) fn swap(spill: &Spill, memory: u64) -> Option<Swap> {
     swap_told(Delivery::Message, spill, memory)
 }
 
-/// The same, with touches told in this way.
+/// As `swap`, with this delivery of page faults.
 pub(crate) fn swap_told(delivery: Delivery, spill: &Spill, memory: u64) -> Option<Swap> {
     let options = SwapOptions { memory_bytes: Some(memory), delivery, ..SwapOptions::default() };
     match Swap::new(spill, &options) {
@@ -51,10 +52,10 @@ fn value(seed: u64, cell: u64, version: u32) -> u64 {
     if version == FIRST { 0 } else { mix(seed ^ cell.wrapping_mul(0x1_0000_0001) ^ u64::from(version) << 40) }
 }
 
-/// Writes and reads of one region at random.
+/// Random writes and reads of one region.
 pub(crate) struct Run<'a> {
     pub(crate) region: &'a SwapRegion,
-    /// Operations in all.
+    /// Total operations.
     pub(crate) ops: u64,
     pub(crate) seed: u64,
     /// Operations so far.
@@ -62,7 +63,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Checks each read, and in the end everything. The region begins with zeros.
+    /// Checks every read, and finally all cells. The region starts with zeros.
     pub(crate) fn check(&self, model: &mut Model) {
         thread::scope(|scope| {
             for (thread, versions) in (0..THREADS).zip(&mut model.shares) {
@@ -77,14 +78,14 @@ impl Run<'_> {
         versions.fill(FIRST);
         for turn in 0..self.ops / THREADS {
             let draw = random.next();
-            // Half of the touches go to a tenth of the pages.
+            // Half of the accesses go to a tenth of the pages.
             let range = if draw & 4 == 0 { share / 10 } else { share };
             let index = random.next() % range;
             let version = &mut versions[index as usize];
             if draw & 1 == 0 {
                 *version += 1;
                 let value = value(self.seed, cell_of(thread, index), *version);
-                // SAFETY: inside the region, and no other thread's.
+                // SAFETY: inside the region, in this thread's share.
                 unsafe { std::ptr::write_volatile(self.address(thread, index), value) };
             } else {
                 self.check_cell(thread, index, *version);
@@ -115,13 +116,13 @@ impl Run<'_> {
     }
 }
 
-/// Cells of a region that are used: some of each page.
+/// Cells in use: some of each page.
 fn cells(region: &SwapRegion) -> u64 {
     region.len() as u64 / PAGE * CELLS_OF_PAGE
 }
 
-/// How often each place of a region was written, by thread. Made once for all runs of a region: allocators keep what threads
-/// that end give back, and it would count as the swap's.
+/// Version of each cell of a region, by thread. Allocated once for all runs: allocators keep what
+/// ended threads free, and it would count as the swap's.
 pub(crate) struct Model {
     shares: Vec<Vec<u32>>,
 }
@@ -132,14 +133,14 @@ impl Model {
         Self { shares: (0..THREADS).map(|_| vec![FIRST; share as usize]).collect() }
     }
 
-    /// Bytes of memory that it takes.
+    /// Size of the model in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.shares.iter().map(|share| (share.len() * size_of::<u32>()) as u64).sum()
     }
 }
 
-/// Which eight bytes of the region. Shares alternate page by page, so that each page's neighbours are another thread's; cells are
-/// scattered over their page.
+/// Index of a cell. Shares alternate page by page, so that neighbouring pages belong to different
+/// threads; cells are scattered over their page.
 fn cell_of(thread: u64, index: u64) -> u64 {
     let (page, within) = (index / CELLS_OF_PAGE, index % CELLS_OF_PAGE);
     let page = page * THREADS + thread;
@@ -147,7 +148,8 @@ fn cell_of(thread: u64, index: u64) -> u64 {
 }
 
 const PAGE: u64 = 4096;
-/// Cells of a page that are used; 37 times the position scatters them, each to its own place.
+/// Cells in use per page. Multiplying the index by 37 scatters them without collisions.
 const CELLS_OF_PAGE: u64 = 16;
-/// The version of a cell that was never written to. Not 0, so that the model's own memory is there from the beginning.
+/// Version of a cell that was never written. Not 0, so that the model's memory is resident from the
+/// start.
 const FIRST: u32 = 1;

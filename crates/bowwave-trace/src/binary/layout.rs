@@ -1,10 +1,10 @@
-//! Where things are in the file: header and trailer, to and from bytes.
+//! Layout of the file: encodes and decodes header and trailer.
 
 use crate::bytes::{u32_at, u64_at};
 
-/// First and last bytes of the file. The high bit keeps it from being taken for text.
+/// First and last bytes of the file. The high bit prevents tools from treating it as text.
 pub(super) const MAGIC: [u8; 8] = *b"\x89BWTRACE";
-/// The layout's number; readers refuse others.
+/// Version of the layout; readers reject others.
 pub(super) const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const ROW_BYTES: usize = 24;
@@ -12,12 +12,12 @@ pub(super) const FILE_BYTES: usize = 16;
 pub(super) const STREAM_BYTES: usize = 16;
 pub(super) const LONG_BYTES: usize = 8;
 pub(super) const TRAILER_BYTES: usize = 80;
-/// Set in a row's length if that is an index into the long lengths.
+/// Flag in a row's length: the other bits are an index into the long lengths.
 pub(super) const LONG: u32 = 1 << 31;
-/// Streams that a row can name.
+/// Maximum number of streams.
 pub(super) const STREAMS_MAX: u32 = 1 << 28;
 
-/// What the trailer says.
+/// Content of the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trailer {
     pub(super) rows: u64,
@@ -37,7 +37,7 @@ pub(super) fn header() -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// Checks a header; what is wrong with it.
+/// Checks a header.
 pub(super) fn check_header(bytes: &[u8]) -> Result<(), String> {
     if !bytes.starts_with(&MAGIC) {
         return Err("this is not a binary trace".to_owned());
@@ -69,7 +69,7 @@ impl Trailer {
         bytes
     }
 
-    /// The trailer of a file whose header was checked; what is wrong with it.
+    /// Parses the trailer of a file whose header was checked.
     pub(super) fn of_file(file: &[u8]) -> Result<Self, String> {
         const CUT: &str = "the end is missing: the file was cut, or its writer was stopped (write it again)";
         let start =
@@ -102,7 +102,7 @@ impl Trailer {
         ))
     }
 
-    /// Bytes of the whole file; none if no file is that large.
+    /// Size of the whole file in bytes; `None` on overflow.
     fn size(&self) -> Option<u64> {
         let fixed = (HEADER_BYTES + TRAILER_BYTES) as u64;
         [

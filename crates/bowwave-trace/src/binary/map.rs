@@ -1,4 +1,4 @@
-//! A file's bytes without a copy: the one place with `unsafe` in this crate.
+//! A file's bytes without a copy: the only `unsafe` code in this crate.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-/// The bytes of a file: mapped if it is a regular one, else read into memory.
+/// The bytes of a file: mapped if it is a regular file, otherwise read into memory.
 #[derive(Debug)]
 pub struct Bytes(Inner);
 
@@ -19,13 +19,14 @@ enum Inner {
 impl Bytes {
     /// Opens the file at `path`.
     ///
-    /// While it is mapped, the file must not be changed by others: a file that becomes shorter ends this process with
-    /// SIGBUS when the missing part is touched (never with wrong memory), and one whose bytes change gives rows of old and
-    /// new, which are checked as they are read. Replacing the file (write another, rename it) is safe. A shared lock
-    /// (`flock`) is held while it is mapped, for writers that ask; where the file system has none, it goes without.
+    /// Other programs must not change the file while it is mapped. If it is truncated, accessing
+    /// the missing part ends this process with SIGBUS; it never reads wrong memory. If its bytes
+    /// change, rows may be old or new; each is checked when it is read. Replacing the file (write
+    /// another, rename it) is safe. A shared lock (`flock`) is held while it is mapped, if the file
+    /// system supports locks.
     ///
     /// # Errors
-    /// As the system says, and if the file is too large for this machine's addresses.
+    /// The system's error, and if the file is too large for this machine's address space.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -37,22 +38,22 @@ impl Bytes {
             file.read_to_end(&mut bytes)?;
             return Ok(Self(Inner::Read(bytes)));
         }
-        // Advice to other programs, not a condition: not every file system has locks.
+        // Advisory only: not every file system has locks.
         let _only_advice = file.try_lock_shared();
-        // SAFETY: a map is sound as long as no process changes the file. Nothing of Rust can hold another process to that, so
-        // we lean on what is left if someone does. Shrinking the file raises SIGBUS at the touch, which ends the process
-        // before any byte is returned. Changing bytes can only give other bytes: they are plain `u8`s, every value is
-        // valid, and readers copy each number out once (a row is loaded whole and then checked; tables are copied to the
-        // heap before they are checked), so that no check is undone by a later change.
-        #[expect(unsafe_code, reason = "a memory map cannot be made without; see SAFETY")]
+        // SAFETY: a map is sound while no process changes the file, which Rust cannot enforce. The
+        // possible violations are harmless. Truncation raises SIGBUS on access, which ends the
+        // process before a byte is returned. Changed bytes are plain `u8`s, for which every value
+        // is valid. Readers copy each number once before they check it: rows are loaded whole,
+        // tables are copied to the heap. So a later change cannot invalidate a check.
+        #[expect(unsafe_code, reason = "a memory map has no safe interface; see SAFETY")]
         let map = unsafe { Mmap::map(&file)? };
-        // Rows are mostly streamed; without the advice it works as well, only slower from a cold disk.
+        // Rows are mostly streamed; without the advice, reads from a cold disk are slower.
         #[cfg(unix)]
         let _only_advice = map.advise(memmap2::Advice::Sequential);
         Ok(Self(Inner::Mapped { map, _locked: file }))
     }
 
-    /// Whether the bytes are mapped, not read.
+    /// Whether the bytes are mapped instead of read.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         matches!(self.0, Inner::Mapped { .. })
@@ -68,7 +69,7 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// Bytes that are in memory already, such as those a [`Writer`](super::Writer) has made.
+/// Bytes already in memory, such as the output of a [`Writer`](super::Writer).
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self(Inner::Read(bytes))

@@ -1,4 +1,5 @@
-//! The compact form of a trace: fixed rows to stream from a memory map, tables of names behind them.
+//! The compact form of a trace: fixed-size rows to stream from a memory map, followed by name
+//! tables.
 //!
 //! ```text
 //!   0                64                    64 + 24·rows                                  size − 80    size
@@ -15,7 +16,7 @@
 //!            length: bit 31 clear, the bytes; set, bits 0…30 are an index into the long lengths
 //!            what:   bits 0…3 the operation (index into Op::ALL), bits 4…31 the stream
 //!
-//!   file     0 end u64: the highest offset + length of its accesses   8 end of its name among the names u64
+//!   file     0 end u64: the highest offset + length of its accesses   8 end of its name in names u64
 //!   stream   0 pid u64   8 file u64: index of a file
 //!   long     0 length u64
 //!
@@ -24,12 +25,13 @@
 //!            48…67 zero   68 CRC-32 of bytes 0…67 of the trailer u32   72 magic again
 //! ```
 //!
-//! All numbers are little-endian. What is not known until the end stands at the end, so a [`Writer`] needs no seek and
-//! no more memory than the tables. The counts must add up to the size of the file, so a cut file is found out when it is
-//! opened; so is one whose writer was stopped, which has no trailer. The CRC of the tables is checked then, that of the
-//! rows by [`Trace::verify`]. Rows are checked one by one as they are read: no bytes make a reader panic.
+//! All numbers are little-endian. The tables and counts come last, so a [`Writer`] needs no seek
+//! and no memory beyond the tables. The counts must add up to the file's size, so opening detects a
+//! truncated file; a file whose writer was stopped has no trailer. Opening also checks the CRC of
+//! the tables, and [`Trace::verify`] that of the rows. Each row is checked when it is read: no
+//! input makes a reader panic.
 //!
-//! A row costs 24 bytes whatever its names: a hundred million are 2.4 GB.
+//! A row takes 24 bytes whatever its names: a hundred million rows are 2.4 GB.
 //!
 //! ```
 //! use bowwave_trace::{Op, binary};
@@ -53,10 +55,10 @@ pub use map::Bytes;
 pub use trace::{BadRow, Records, Row, Rows, Stream, Trace};
 pub use writer::Writer;
 
-/// Extension of files of this form.
+/// File name extension of this format.
 pub const EXTENSION: &str = "bwt";
 
-/// Whether a file that begins with `head` is meant to be of this form; 8 bytes are enough to tell.
+/// Whether a file that starts with `head` has this format; 8 bytes suffice.
 #[must_use]
 pub fn is_binary(head: &[u8]) -> bool {
     head.starts_with(&layout::MAGIC)

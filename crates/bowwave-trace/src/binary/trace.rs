@@ -11,14 +11,14 @@ use crate::bytes::{u32_at, u64_at};
 use crate::error::Place;
 use crate::{Error, ErrorKind, Op, Record, Result};
 
-/// A trace in memory or in a memory map: rows at any place, in any order.
+/// A trace in memory or in a memory map, with random access to rows.
 ///
-/// The tables are checked and copied when it is opened; rows are checked as they are read.
+/// The tables are checked and copied at open; rows are checked when they are read.
 #[derive(Debug)]
 pub struct Trace<B = Bytes> {
     bytes: B,
     name: String,
-    /// Bytes of the rows, header not counted.
+    /// Bytes of the rows, without the header.
     row_bytes: usize,
     rows_crc: u32,
     files: Vec<File>,
@@ -33,18 +33,18 @@ struct File {
     name_end: usize,
 }
 
-/// One access, its names replaced by the number of its stream.
+/// One access, with the number of its stream instead of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// When it happened, in nanoseconds of the tracer's clock.
+    /// Time in nanoseconds of the tracer's clock.
     pub time_ns: u64,
-    /// What was done.
+    /// Operation.
     pub op: Op,
-    /// Which process did it to which file: see [`Trace::stream`].
+    /// The stream, which is a process and a file: see [`Trace::stream`].
     pub stream: u32,
-    /// First byte touched.
+    /// First byte accessed.
     pub offset: u64,
-    /// Number of bytes touched; `offset + length` never passes [`u64::MAX`].
+    /// Number of bytes accessed; `offset + length` never passes [`u64::MAX`].
     pub length: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct Stream {
     pub file: u32,
 }
 
-/// A row that no writer wrote.
+/// An invalid row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRow {
     /// Its index.
@@ -74,12 +74,12 @@ enum Why {
 }
 
 impl Trace<Bytes> {
-    /// Maps the file at `path`, or reads it into memory if it is no regular file.
+    /// Maps the file at `path`, or reads it into memory if it is not a regular file.
     ///
-    /// See [`Bytes::open`] on what must not happen to the file meanwhile.
+    /// See [`Bytes::open`] for the requirements on the file.
     ///
     /// # Errors
-    /// If the file cannot be read or is not a whole binary trace.
+    /// If the file cannot be read or is not a complete binary trace.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let bytes = Bytes::open(path).map_err(|error| Error::from_io(&name, Place::Whole, error))?;
@@ -88,17 +88,17 @@ impl Trace<Bytes> {
 }
 
 impl<B: AsRef<[u8]>> Trace<B> {
-    /// The trace in `bytes`; `name` is what errors call it, such as its path.
+    /// The trace in `bytes`; errors name it `name`, such as its path.
     ///
     /// # Errors
-    /// If the bytes are not a whole binary trace. Rows are not looked at yet.
+    /// If the bytes are not a complete binary trace. Rows are not checked yet.
     pub fn new(bytes: B, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let wrong = |message: String| Error::at(ErrorKind::Header, &name, Place::Whole, message);
         let file = bytes.as_ref();
         check_header(file).map_err(wrong)?;
         let trailer = Trailer::of_file(file).map_err(wrong)?;
-        // The trailer's counts add up to the size of the file, so that all of this stays inside.
+        // The trailer's counts add up to the file's size, so no index is out of bounds.
         let row_bytes = trailer.rows as usize * ROW_BYTES;
         let tables = &file[HEADER_BYTES + row_bytes..file.len() - super::layout::TRAILER_BYTES];
         let (files_part, rest) = tables.split_at(trailer.files as usize * FILE_BYTES);
@@ -116,7 +116,7 @@ impl<B: AsRef<[u8]>> Trace<B> {
         Ok(Self { row_bytes, rows_crc: trailer.rows_crc, files, names, streams, longs, bytes, name })
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -128,13 +128,13 @@ impl<B: AsRef<[u8]>> Trace<B> {
         (self.row_bytes / ROW_BYTES) as u64
     }
 
-    /// Whether it has no row.
+    /// Whether it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.row_bytes == 0
     }
 
-    /// The rows in order, from either end.
+    /// The rows in order; double-ended.
     #[must_use]
     pub fn rows(&self) -> Rows<'_> {
         Rows { bytes: self.row_slice(), streams: self.streams.len() as u32, longs: &self.longs, first: 0 }
@@ -156,7 +156,7 @@ impl<B: AsRef<[u8]>> Trace<B> {
     /// Number of files.
     #[must_use]
     pub fn file_count(&self) -> u32 {
-        // Checked when it was opened.
+        // Checked at open.
         self.files.len() as u32
     }
 
@@ -171,8 +171,8 @@ impl<B: AsRef<[u8]>> Trace<B> {
         &self.names[start..self.files[file].name_end]
     }
 
-    /// One past the last byte of a file that a row reads, writes, loads or stores, as its writer found. Advice and
-    /// evictions may well name bytes past the end of a file.
+    /// One past the last byte of a file that a row reads, writes, loads or stores, as recorded by
+    /// the writer. Advice and evictions may refer to bytes beyond it.
     ///
     /// # Panics
     /// If there is no such file.
@@ -187,16 +187,16 @@ impl<B: AsRef<[u8]>> Trace<B> {
         &self.streams
     }
 
-    /// The process and file of a row's stream.
+    /// The process and file of a stream.
     ///
     /// # Panics
-    /// If there is no such stream; rows name none such.
+    /// If there is no such stream; rows refer only to existing ones.
     #[must_use]
     pub fn stream(&self, stream: u32) -> Stream {
         self.streams[stream as usize]
     }
 
-    /// Puts a row of this trace into `record`, whose memory is used again.
+    /// Copies a row of this trace into `record` and reuses its memory.
     pub fn fill(&self, row: Row, record: &mut Record) {
         let Stream { pid, file } = self.stream(row.stream);
         (record.time_ns, record.pid, record.op) = (row.time_ns, pid, row.op);
@@ -211,12 +211,12 @@ impl<B: AsRef<[u8]>> Trace<B> {
         Error::at(ErrorKind::Value, &self.name, Place::Row(bad.row), bad.why.to_string())
     }
 
-    /// Reads everything once: each row, and the checksum of all.
+    /// Reads and checks every row and the checksum.
     ///
     /// # Errors
-    /// The first bad row, or that bytes have changed since they were written.
+    /// The first invalid row, or a checksum mismatch.
     pub fn verify(&self) -> Result<()> {
-        // In blocks that stay in the processor's cache between the two looks.
+        // In blocks that stay in the CPU cache between the two passes.
         const BLOCK_ROWS: usize = 16 << 10;
         let mut crc = crc32fast::Hasher::new();
         for (block, bytes) in self.row_slice().chunks(BLOCK_ROWS * ROW_BYTES).enumerate() {
@@ -272,19 +272,19 @@ fn streams(bytes: &[u8], files: usize) -> std::result::Result<Vec<Stream>, Strin
     Ok(streams)
 }
 
-/// The rows of a [`Trace`], from either end.
+/// The rows of a [`Trace`]; double-ended.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     bytes: &'a [u8],
-    /// How many there are.
+    /// Number of streams.
     streams: u32,
     longs: &'a [u64],
-    /// Index of the first row left.
+    /// Index of the first remaining row.
     first: u64,
 }
 
 impl Rows<'_> {
-    /// The row in `bytes`, whose index matters for errors only.
+    /// Parses the row in `bytes`; its index is only for errors.
     #[inline]
     fn parse(&self, row: u64, bytes: &[u8; ROW_BYTES]) -> std::result::Result<Row, BadRow> {
         let (time_ns, offset) = (u64_at(bytes, 0), u64_at(bytes, 8));
@@ -344,10 +344,10 @@ pub struct Records<'a, B = Bytes> {
 }
 
 impl<B: AsRef<[u8]>> Records<'_, B> {
-    /// Reads the next row into `record`, whose memory is used again; false at the end.
+    /// Reads the next row into `record` and reuses its memory; false at the end.
     ///
     /// # Errors
-    /// If the row is none that a writer wrote.
+    /// If the row is invalid.
     pub fn read(&mut self, record: &mut Record) -> Result<bool> {
         match self.rows.next() {
             Some(Ok(row)) => self.trace.fill(row, record),

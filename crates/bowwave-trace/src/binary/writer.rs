@@ -7,13 +7,13 @@ use super::Row;
 use super::layout::{LONG, ROW_BYTES, STREAMS_MAX, Trailer, header};
 use crate::{Op, ROW_BYTES_MAX, Record};
 
-/// Rows kept back, to be summed and written together.
+/// Rows buffered for checksumming and writing.
 const BUFFERED_ROWS: usize = 8192;
 
-/// Writes rows as they come; memory grows with the number of files and streams only.
+/// Writes rows as they come. Memory grows only with the number of files and streams.
 ///
-/// Without [`finish`](Self::finish) the file has no end, and readers say so. Writes go to `output` in pieces of 192 KiB: no
-/// other buffer is needed.
+/// Without [`finish`](Self::finish) the file is incomplete, and readers reject it. The writer needs
+/// no buffer: writes are 192 KiB each.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
@@ -27,7 +27,7 @@ pub struct Writer<W> {
     stream_numbers: HashMap<(u64, u32), u32>,
     longs: Vec<u64>,
     long_numbers: HashMap<u64, u32>,
-    /// The file and stream of the last [`write`](Self::write), which is often that of the next.
+    /// File and stream of the last [`write`](Self::write), often repeated by the next.
     last: Option<(String, u64, u32)>,
 }
 
@@ -41,7 +41,7 @@ impl<W: Write> Writer<W> {
     /// Writes the header and returns the writer.
     ///
     /// # Errors
-    /// As the output says.
+    /// The output's error.
     pub fn new(mut output: W) -> io::Result<Self> {
         output.write_all(&header())?;
         Ok(Self {
@@ -60,10 +60,10 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// The number of the file of this name, the same each time.
+    /// The number of the file with this name; the same for every call.
     ///
     /// # Errors
-    /// `InvalidInput` for a name longer than a row of CSV may be, or one file more than there are numbers.
+    /// `InvalidInput` for a name longer than a CSV row may be, or if the numbers are exhausted.
     pub fn file(&mut self, name: &str) -> io::Result<u32> {
         if let Some(&file) = self.file_numbers.get(name) {
             return Ok(file);
@@ -81,10 +81,10 @@ impl<W: Write> Writer<W> {
         Ok(file)
     }
 
-    /// The number of the stream of a process's accesses to a file, the same each time.
+    /// The number of a stream: one process's accesses to one file. The same for every call.
     ///
     /// # Errors
-    /// `InvalidInput` for a file that [`file`](Self::file) did not give, or one stream more than 2^28.
+    /// `InvalidInput` for a file that is not from [`file`](Self::file), or beyond 2^28 streams.
     pub fn stream(&mut self, pid: u64, file: u32) -> io::Result<u32> {
         if let Some(&stream) = self.stream_numbers.get(&(pid, file)) {
             return Ok(stream);
@@ -101,8 +101,8 @@ impl<W: Write> Writer<W> {
     /// Writes one row.
     ///
     /// # Errors
-    /// As the output says; `InvalidInput`, with nothing written, for a stream that [`stream`](Self::stream) did not give
-    /// or an `offset + length` past [`u64::MAX`].
+    /// The output's error. `InvalidInput`, with nothing written, for a stream that is not from
+    /// [`stream`](Self::stream) or an `offset + length` past [`u64::MAX`].
     pub fn row(&mut self, row: Row) -> io::Result<()> {
         let Row { time_ns, op, stream, offset, length } = row;
         let end = offset.checked_add(length).ok_or_else(|| {
@@ -128,7 +128,7 @@ impl<W: Write> Writer<W> {
         if self.buffer.len() == BUFFERED_ROWS * ROW_BYTES { self.flush_rows() } else { Ok(()) }
     }
 
-    /// Writes one row, entering its file and process into the tables.
+    /// Writes one row and adds its file and process to the tables.
     ///
     /// # Errors
     /// As [`file`](Self::file), [`stream`](Self::stream) and [`row`](Self::row).
@@ -152,10 +152,10 @@ impl<W: Write> Writer<W> {
         self.rows
     }
 
-    /// Writes the tables and the end, flushes, and gives the output back.
+    /// Writes the tables and the trailer, flushes, and returns the output.
     ///
     /// # Errors
-    /// As the output says.
+    /// The output's error.
     pub fn finish(mut self) -> io::Result<W> {
         self.flush_rows()?;
         let mut tables_crc = crc32fast::Hasher::new();
@@ -164,19 +164,19 @@ impl<W: Write> Writer<W> {
             tables_crc.update(bytes);
             output.write_all(bytes)
         };
-        // Pieces of a few KiB, not entries, so that an unbuffered file serves as output.
-        for piece in self.files.chunks(512) {
+        // In chunks of a few KiB, so that the output needs no buffer.
+        for chunk in self.files.chunks(512) {
             let bytes: Vec<u8> =
-                piece.iter().flat_map(|file| [file.end, file.name_end]).flat_map(u64::to_le_bytes).collect();
+                chunk.iter().flat_map(|file| [file.end, file.name_end]).flat_map(u64::to_le_bytes).collect();
             put(&bytes)?;
         }
-        for piece in self.streams.chunks(512) {
+        for chunk in self.streams.chunks(512) {
             let bytes: Vec<u8> =
-                piece.iter().flat_map(|&(pid, file)| [pid, file.into()]).flat_map(u64::to_le_bytes).collect();
+                chunk.iter().flat_map(|&(pid, file)| [pid, file.into()]).flat_map(u64::to_le_bytes).collect();
             put(&bytes)?;
         }
-        for piece in self.longs.chunks(512) {
-            let bytes: Vec<u8> = piece.iter().copied().flat_map(u64::to_le_bytes).collect();
+        for chunk in self.longs.chunks(512) {
+            let bytes: Vec<u8> = chunk.iter().copied().flat_map(u64::to_le_bytes).collect();
             put(&bytes)?;
         }
         put(&self.names)?;
@@ -194,7 +194,7 @@ impl<W: Write> Writer<W> {
         Ok(self.output)
     }
 
-    /// The index of a length that does not fit a row.
+    /// The index of a length that does not fit into a row.
     fn long(&mut self, length: u64) -> io::Result<u32> {
         if let Some(&index) = self.long_numbers.get(&length) {
             return Ok(index);
@@ -213,7 +213,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The number of the next entry of a table with `len` entries, which must be below `bound`.
+/// The number of the next entry of a table with `len` entries; must be below `bound`.
 fn number(len: usize, bound: u32, what: &str) -> io::Result<u32> {
     u32::try_from(len)
         .ok()
@@ -225,7 +225,7 @@ fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// The code of an operation in a row: its place in [`Op::ALL`].
+/// The code of an operation in a row is its index in [`Op::ALL`].
 const _: () = {
     let mut code = 0;
     while code < Op::ALL.len() {

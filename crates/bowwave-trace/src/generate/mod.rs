@@ -1,4 +1,4 @@
-//! Traces made up: the access patterns that readahead and caches are judged by, from a seed.
+//! Synthetic traces: the access patterns for comparing readahead and caches, from a seed.
 //!
 //! ```text
 //!   blocks read of a file of 8
@@ -10,9 +10,10 @@
 //!   random, zipf, oltp                      see Pattern
 //! ```
 //!
-//! One process reads one file, block by block, at even steps of time. The same [`Spec`] gives the same trace on every
-//! run; those with a power or a logarithm in them ([`Pattern::Zipf`], [`Pattern::Oltp`]) on every machine whose
-//! mathematical library rounds alike. Blocks are whole: what is left of the file behind the last one is never read.
+//! One process reads one file, block by block, at constant intervals. The same [`Spec`] gives the
+//! same trace on every run. [`Pattern::Zipf`] and [`Pattern::Oltp`] use powers and logarithms:
+//! their traces are equal on machines whose mathematical libraries round alike. A partial last
+//! block is never read.
 //!
 //! ```
 //! use bowwave_trace::generate::{Pattern, Spec};
@@ -40,19 +41,19 @@ pub const PID: u64 = 1;
 /// The name of the file of every generated row.
 pub const FILE: &str = "data";
 
-/// Most blocks of a file: below what `f64` counts exactly, with room for sums.
+/// Maximum blocks of a file: `f64` must represent them and their sums exactly.
 const BLOCKS_MAX: u64 = 1 << 48;
 
-/// What to generate.
+/// Parameters of a generated trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// The order of reads.
     pub pattern: Pattern,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of the file.
+    /// File size in bytes.
     pub file_bytes: u64,
-    /// Bytes of a read; offsets are multiples of it.
+    /// Bytes per read; offsets are multiples of it.
     pub block_bytes: u64,
     /// Nanoseconds from one read to the next; the first is at 0.
     pub gap_ns: u64,
@@ -67,51 +68,55 @@ pub enum Pattern {
     Sequential,
     /// Each block as likely as any other, with replacement.
     Random,
-    /// Sequential readers of equal parts of the file, one block of each in turn, all through one descriptor.
+    /// Sequential readers of equal parts of the file, one block of each in turn, all through one
+    /// descriptor.
     Interleaved {
         /// Readers, from 1.
         streams: u32,
     },
-    /// A block, then the one `stride_bytes` on; past the end, from the start again one block further in.
+    /// A block, then the one `stride_bytes` on; past the end, from the start again one block
+    /// further in.
     Strided {
-        /// Rounded up to whole blocks.
+        /// Stride in bytes, rounded up to whole blocks.
         stride_bytes: u64,
     },
     /// Block before block, from the end again at the start.
     Backward,
-    /// Runs of neighbouring blocks at random places: each length from a quarter of `cluster_bytes` to all of it is as
-    /// likely as any other, and so is each place where the run fits.
+    /// Runs of adjacent blocks at random places. The length is uniform from a quarter of
+    /// `cluster_bytes` to all of it; the place is uniform.
     Clustered {
         /// Longest run, rounded up to whole blocks.
         cluster_bytes: u64,
     },
-    /// Block of rank k with a probability proportional to k^-exponent, exactly; ranks are scattered over the file.
+    /// The block of rank k has a probability proportional to k^-exponent; ranks are scattered over
+    /// the file.
     Zipf {
-        /// 0 (uniform) to 10; around 1 in what is measured of caches.
+        /// 0 (uniform) to 10; around 1 in measured caches.
         exponent: f64,
     },
-    /// A database under many small queries, as document 000 describes InnoDB: random reads of a database page (use blocks
-    /// of 16 KiB, 4 pages), some parts of the file far more often than others, and now and then two reads in a row.
+    /// A database under many small queries, as document 000 describes InnoDB. It reads database
+    /// pages at random (use blocks of 16 KiB, 4 pages), prefers some parts of the file, and
+    /// sometimes reads two adjacent pages.
     ///
-    /// The file is cut into 64 regions (fewer if it has fewer blocks). A region is drawn by Zipf's law with `exponent`
-    /// over regions in random order, then a block of it, each as likely as any other; after 1 of 8 such reads, the next
-    /// block is read too.
+    /// The file is divided into 64 regions, or fewer if it has fewer blocks. A region is drawn by
+    /// Zipf's law with `exponent` over regions in random order, then a uniform block of it. After
+    /// one in 8 such reads, the next block is read too.
     Oltp {
-        /// 0 (no region hotter than others) to 10.
+        /// 0 (all regions equal) to 10.
         exponent: f64,
     },
     /// One pattern after the other, each for an equal share of the rows.
     Phases(Vec<Self>),
 }
 
-/// What is wrong with a [`Spec`].
+/// An invalid field of a [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     /// The field.
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What it must be.
+    /// Its valid range.
     pub bound: String,
 }
 
@@ -162,11 +167,11 @@ impl Spec {
     }
 }
 
-/// The rows of a [`Spec`]; the stream of each is 0, which stands for [`PID`] and [`FILE`].
+/// The rows of a [`Spec`]; each has stream 0, which stands for [`PID`] and [`FILE`].
 #[derive(Clone, Debug)]
 pub struct Generator {
     spec: Spec,
-    /// One for each phase.
+    /// One state per phase.
     states: Vec<State>,
     random: Random,
     row: u64,
@@ -183,7 +188,7 @@ impl Iterator for Generator {
         let phase = if self.states.len() == 1 {
             0
         } else {
-            // Below their number, as row is below rows.
+            // Less than their number, because row is less than rows.
             (u128::from(self.row) * self.states.len() as u128 / u128::from(rows)) as usize
         };
         let block = self.states[phase].next(&mut self.random);

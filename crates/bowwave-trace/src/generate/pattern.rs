@@ -1,4 +1,4 @@
-//! Where each pattern is: from one block to the next.
+//! State of each pattern: computes the next block.
 
 use super::{Pattern, Random, Scatter, SpecError, Zipf};
 
@@ -7,7 +7,7 @@ const REGIONS: u64 = 64;
 /// After one in this many reads of [`Pattern::Oltp`], the next block is read too.
 const ONE_IN: u64 = 8;
 
-/// A pattern under way.
+/// State of a pattern.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     blocks: u64,
@@ -127,7 +127,7 @@ impl State {
                     return block;
                 }
                 let region = scatter.of(law.draw(random));
-                // Regions differ by a block at most, and cover the file.
+                // Regions differ by at most one block, and cover the file.
                 let at =
                     |region: u64| (u128::from(region) * u128::from(blocks) / u128::from(*regions)) as u64;
                 let (start, end) = (at(region), at(region + 1));

@@ -1,4 +1,4 @@
-//! Zipf's law, drawn exactly and without tables, and a permutation to scatter its ranks.
+//! Zipf's law, sampled exactly and without tables, and a permutation to scatter its ranks.
 
 use bowwave_core::mix;
 
@@ -6,19 +6,19 @@ use bowwave_core::Random;
 
 /// Draws ranks from 0 with probabilities proportional to `(rank + 1)^-exponent`.
 ///
-/// Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
-/// distributions", 1996): inverts the integral of the density, which is a hat over the steps of the distribution, and
-/// throws away what lies between hat and step. Exact up to the rounding of `f64`, and no set-up or memory that grows with the
-/// number of ranks.
+/// Uses rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
+/// monotone discrete distributions", 1996). It inverts the integral of the density, which envelops
+/// the steps of the distribution, and rejects samples between envelope and step. Exact up to `f64`
+/// rounding; setup and memory do not depend on the number of ranks.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     ranks: f64,
     exponent: f64,
-    /// The integral of the density at 1.5, less the first step: the lower end of what is inverted.
+    /// The integral of the density at 1.5, minus the first step: lower end of the inverted range.
     low: f64,
-    /// The integral at the upper end.
+    /// The integral at the upper end of the range.
     high: f64,
-    /// A draw this close below its rank is accepted without another look.
+    /// A sample this close below its rank is accepted without evaluating the integral.
     sure: f64,
 }
 
@@ -55,7 +55,8 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// The integral of the density from 1 to x: (x^(1-exponent) - 1) / (1-exponent), and ln x where that is 0/0.
+    /// The integral of the density from 1 to x: (x^(1-exponent) - 1) / (1-exponent), or ln x for
+    /// exponent 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let power = (1.0 - self.exponent) * log;
@@ -64,16 +65,17 @@ impl Zipf {
 
     /// The inverse of [`integral`](Self::integral).
     fn inverse(&self, area: f64) -> f64 {
-        // Rounding may pass the pole by a little.
+        // Rounding may slightly pass the pole.
         let power = (area * (1.0 - self.exponent)).max(-1.0);
         let log = if power.abs() > 1e-8 { power.ln_1p() / power * area } else { area * (1.0 - power / 2.0) };
         log.exp()
     }
 }
 
-/// A permutation of the numbers below a bound: neighbours are torn apart.
+/// A permutation of the numbers below a bound that separates neighbours.
 ///
-/// Four rounds of a Feistel network over the next even power of two, repeated until the number is below the bound.
+/// Four rounds of a Feistel network over the next even power of two, repeated until the result is
+/// below the bound.
 #[derive(Clone, Debug)]
 pub struct Scatter {
     bound: u64,
@@ -93,7 +95,7 @@ impl Scatter {
         Self { bound, half_bits: bits.div_ceil(2).max(1), keys: std::array::from_fn(|_| random.bits()) }
     }
 
-    /// Where `number` goes.
+    /// The image of `number`.
     ///
     /// # Panics
     /// If `number` is not below the bound.
@@ -108,7 +110,8 @@ impl Scatter {
                 (left, right) = (right, left ^ (mix(right ^ key) & mask));
             }
             moved = left << self.half_bits | right;
-            // The network permutes at most four times as many numbers; the cycle leads back below the bound.
+            // The network permutes at most four times as many numbers; the cycle returns below the
+            // bound.
             if moved < self.bound {
                 return moved;
             }
@@ -135,7 +138,7 @@ mod tests {
                     *count += 1.0;
                 }
             }
-            // The sum of the weights; for very many ranks, the rest by its integral.
+            // The sum of the weights; beyond 2^20 ranks, approximated by the integral.
             let summed = ranks.min(1 << 20);
             let mut total: f64 = (1..=summed).map(|rank| (rank as f64).powf(-exponent)).sum();
             if ranks > summed {
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn scattering_is_one_to_one() {
+    fn scatter_is_a_permutation() {
         for bound in [1, 2, 3, 100, 4096, 5000] {
             let scatter = Scatter::new(bound, &mut Random::new(bound));
             let mut seen: Vec<u64> = (0..bound).map(|number| scatter.of(number)).collect();

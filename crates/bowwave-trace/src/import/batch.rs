@@ -1,9 +1,9 @@
-//! The records that one line of a foreign log gave, their times brought into order.
+//! The records of one line of a foreign log, with monotonic times.
 
 use super::{Repair, Repairs};
 use crate::{Op, Record};
 
-/// What is wrong with a line; the reader of lines adds the place.
+/// Error in a line; the line reader adds the place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) column: Option<&'static str>,
@@ -11,18 +11,18 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// The line as a whole is wrong.
+    /// An error of the whole line.
     pub(super) fn line(message: impl Into<String>) -> Self {
         Self { column: None, message: message.into() }
     }
 
-    /// The value in `column` is wrong.
+    /// An error of the value in `column`.
     pub(super) fn column(column: &'static str, message: impl Into<String>) -> Self {
         Self { column: Some(column), message: message.into() }
     }
 }
 
-/// An access as an importer sees it: its name as bytes, its time on the log's own clock.
+/// An access as parsed: its name as bytes, its time on the log's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access<'a> {
     pub(super) time_ns: u64,
@@ -33,26 +33,26 @@ pub(super) struct Access<'a> {
     pub(super) length: u64,
 }
 
-/// Records waiting to be taken, in order. Their memory is used again and again.
+/// Parsed records in order; their memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     records: Vec<Record>,
-    /// How many of `records` are in use.
+    /// Number of `records` in use.
     filled: usize,
-    /// How many of those have been taken.
+    /// Number of those already taken.
     taken: usize,
     clock: Clock,
     pub(super) repairs: Repairs,
 }
 
 impl Batch {
-    /// With `keep_times`, times stay those of the log; else the first one becomes 0.
+    /// With `keep_times`, times are the log's; otherwise the first one becomes 0.
     pub(super) fn new(keep_times: bool) -> Self {
         let base = keep_times.then_some(0);
         Self { clock: Clock { base, last: 0 }, ..Self::default() }
     }
 
-    /// Takes an access in.
+    /// Adds an access.
     pub(super) fn push(&mut self, access: Access<'_>) -> Result<(), Fault> {
         let Access { time_ns, pid, op, file, offset, length } = access;
         if offset.checked_add(length).is_none() {
@@ -78,7 +78,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Exchanges the next record for the caller's; false if there is none.
+    /// Swaps the next record with the caller's; false if there is none.
     pub(super) fn take(&mut self, record: &mut Record) -> bool {
         if self.taken == self.filled {
             (self.taken, self.filled) = (0, 0);
@@ -89,13 +89,13 @@ impl Batch {
         true
     }
 
-    /// Forgets what was pushed and not taken.
+    /// Discards records that were not taken.
     pub(super) fn clear(&mut self) {
         (self.taken, self.filled) = (0, 0);
     }
 }
 
-/// Times since the first one, never running back.
+/// Times relative to the first one, monotonic.
 #[derive(Debug, Default)]
 struct Clock {
     base: Option<u64>,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn times_begin_at_zero_and_never_run_back() {
+    fn times_begin_at_zero_and_are_monotonic() {
         let mut batch = Batch::new(false);
         for time in [100, 130, 90, 120, 140] {
             batch.push(access(time, b"a")).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_times_are_those_of_the_log() {
+    fn keep_times_preserves_the_logs_times() {
         let mut batch = Batch::new(true);
         batch.push(access(100, b"a")).unwrap();
         let mut record = Record::default();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_text_are_mended_and_counted() {
+    fn invalid_utf8_names_are_repaired_and_counted() {
         let mut batch = Batch::new(false);
         batch.push(access(0, b"a\xff")).unwrap();
         let mut record = Record::default();

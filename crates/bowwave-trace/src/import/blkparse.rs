@@ -1,4 +1,4 @@
-//! What `blkparse` prints of a recording of `blktrace`, in its default format.
+//! Output of `blkparse` for a `blktrace` recording, in its default format.
 
 use super::batch::{Access, Batch, Fault};
 use super::repairs::Repair;
@@ -7,14 +7,14 @@ use super::{BlockAction, Parse};
 use crate::Op;
 use crate::error::quoted;
 
-/// Words of an event up to the process: `8,0 3 1 0.000000000 697 Q WS 223490 + 8 [kjournald]`.
+/// Words of an event including the process: `8,0 3 1 0.000000000 697 Q WS 223490 + 8 [kjournald]`.
 const WORDS: usize = 10;
 
-/// Takes the events of one action out of the lines.
+/// Parses the events of one action.
 #[derive(Debug)]
 pub(super) struct Blkparse {
     action: BlockAction,
-    /// Whether the summary has begun, which ends the events.
+    /// Whether the summary has started, which ends the events.
     summary: bool,
 }
 
@@ -30,13 +30,13 @@ impl Parse for Blkparse {
         if self.summary {
             return Ok(());
         }
-        let (kept, count) = fields::<WORDS>(words(line));
-        if count < 7 || !is_device(kept[0]) {
+        let (values, count) = fields::<WORDS>(words(line));
+        if count < 7 || !is_device(values[0]) {
             let message =
                 format!("{} is not an event of blkparse's (print them in its default format)", quoted(line));
             return Err(Fault::line(message));
         }
-        let [device, _, _, time, pid, action, kind, start, plus, sectors] = kept;
+        let [device, _, _, time, pid, action, kind, start, plus, sectors] = values;
         if action != [self.action.letter()] {
             return Ok(());
         }
@@ -70,15 +70,15 @@ impl Parse for Blkparse {
 
 /// Whether `line` could be an event.
 pub(super) fn fits(line: &[u8]) -> bool {
-    let (kept, count) = fields::<7>(words(line));
+    let (values, count) = fields::<7>(words(line));
     count >= 7
-        && is_device(kept[0])
-        && kept[1..3].iter().all(|word| decimal(word).is_some())
-        && kept[3].contains(&b'.')
-        && seconds("time", kept[3]).is_ok()
+        && is_device(values[0])
+        && values[1..3].iter().all(|word| decimal(word).is_some())
+        && values[3].contains(&b'.')
+        && seconds("time", values[3]).is_ok()
 }
 
-/// Whether `word` names a device by its numbers: `8,0`.
+/// Whether `word` is a device number: `8,0`.
 fn is_device(word: &[u8]) -> bool {
     let mut parts = word.split(|&byte| byte == b',');
     let is_number = |part: Option<&[u8]>| part.is_some_and(|part| decimal(part).is_some());

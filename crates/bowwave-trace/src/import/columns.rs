@@ -1,4 +1,4 @@
-//! Logs of one request a line in fixed columns: the published block traces.
+//! Logs with one request per line in fixed columns: the published block traces.
 
 use std::num::NonZeroU64;
 
@@ -9,35 +9,35 @@ use super::{Options, Parse};
 use crate::Op;
 use crate::error::quoted;
 
-/// Most columns of any of these formats that are looked at.
+/// Maximum columns parsed in any of these formats.
 const WIDTH: usize = 7;
 
-/// Bytes of a block in traces that number blocks and do not say how large they are; as large as a page.
+/// Default block size in bytes of traces with block numbers of unspecified size: one page.
 const PAGE_BLOCK: u64 = 4096;
 
-/// Makes an access of a line.
+/// Converts a line to an access.
 type Take = fn(&Request<'_>, &mut Batch) -> Result<(), Fault>;
 
-/// How one format lays out its line.
+/// Line layout of a format.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// The names of the columns, as errors and headers have them.
+    /// Column names, for errors and headers.
     names: &'static [&'static str],
-    /// Columns past the named ones that the format allows.
+    /// Whether the format allows more columns than the named ones.
     more: bool,
-    /// Whether commas part the columns, else blanks.
+    /// Whether columns are separated by commas instead of blanks.
     commas: bool,
-    /// Bytes of a block, where the format counts in blocks.
+    /// Block size in bytes, if the format counts blocks.
     block: u64,
     take: Take,
 }
 
-/// A layout with commas between its columns.
+/// A layout with comma-separated columns.
 const fn commas(names: &'static [&'static str], block: u64, take: Take) -> Layout {
     Layout { names, more: false, commas: true, block, take }
 }
 
-/// A layout with blanks between its columns.
+/// A layout with blank-separated columns.
 const fn blanks(names: &'static [&'static str], block: u64, take: Take) -> Layout {
     Layout { commas: false, ..commas(names, block, take) }
 }
@@ -50,7 +50,8 @@ pub(super) const MSR: Layout =
 pub(super) const ALIBABA: Layout =
     commas(&["device_id", "opcode", "offset", "length", "timestamp"], 1, alibaba);
 
-/// Tencent Cloud block storage: `1538323200,12910952,128,0,1063`; seconds, sectors, 0 read and 1 write.
+/// Tencent Cloud block storage: `1538323200,12910952,128,0,1063`; seconds, sectors, 0 read and 1
+/// write.
 pub(super) const TENCENT: Layout =
     commas(&["timestamp", "offset", "size", "iotype", "volumeid"], SECTOR, tencent);
 
@@ -58,10 +59,11 @@ pub(super) const TENCENT: Layout =
 pub(super) const SPC: Layout =
     Layout { more: true, ..commas(&["asu", "lba", "size", "opcode", "timestamp"], SECTOR, spc) };
 
-/// vscsi traces as CSV: `1,5633898,2a,512,42932745`; seconds, a SCSI command in hexadecimal, bytes, sectors.
+/// vscsi traces as CSV: `1,5633898,2a,512,42932745`; seconds, a SCSI command in hexadecimal, bytes,
+/// sectors.
 pub(super) const VSCSI_CSV: Layout = commas(&["version", "time", "op", "size", "lbn"], SECTOR, vscsi);
 
-/// ARC: `110765 64 0 0`; the first block, how many, something to ignore, the request's number.
+/// ARC: `110765 64 0 0`; first block, number of blocks, ignored, request number.
 pub(super) const ARC: Layout = blanks(&["start", "blocks", "ignored", "request"], PAGE_BLOCK, arc);
 
 /// LIRS: a block's number.
@@ -70,37 +72,37 @@ pub(super) const LIRS: Layout = blanks(&["block"], PAGE_BLOCK, lirs);
 /// MQSim: `11413000 0 657728 16 1`; nanoseconds, device, sector, sectors, 1 read and 0 write.
 pub(super) const MQSIM: Layout = blanks(&["time", "device", "start", "sectors", "type"], SECTOR, mqsim);
 
-/// A line's columns, and the memory to make a file's name in.
+/// A line's columns, and a buffer for a file name.
 struct Request<'a> {
     names: &'static [&'static str],
-    kept: [&'a [u8]; WIDTH],
+    values: [&'a [u8]; WIDTH],
     block: u64,
 }
 
-/// Takes requests out of lines of one [`Layout`].
+/// Parses requests of one [`Layout`].
 #[derive(Debug)]
 pub(super) struct Columns {
     layout: &'static Layout,
     block: u64,
-    /// Whether a line was seen; only the first can be a header.
-    begun: bool,
+    /// Whether a line was parsed; only the first can be a header.
+    started: bool,
 }
 
 impl Columns {
     pub(super) fn new(layout: &'static Layout, options: &Options) -> Self {
         let block =
             if layout.block == 1 { 1 } else { options.block_bytes.map_or(layout.block, NonZeroU64::get) };
-        Self { layout, block, begun: false }
+        Self { layout, block, started: false }
     }
 }
 
 impl Parse for Columns {
     fn line(&mut self, line: &[u8], batch: &mut Batch) -> Result<(), Fault> {
         let layout = self.layout;
-        let (kept, count) =
+        let (values, count) =
             if layout.commas { fields::<WIDTH>(columns(line)) } else { fields::<WIDTH>(words(line)) };
-        let first = !std::mem::replace(&mut self.begun, true);
-        if first && layout.commas && layout.is_header(&kept, count) {
+        let first = !std::mem::replace(&mut self.started, true);
+        if first && layout.commas && layout.is_header(&values, count) {
             return Ok(());
         }
         if count < layout.names.len() || (count > layout.names.len() && !layout.more) {
@@ -110,36 +112,36 @@ impl Parse for Columns {
             let message = format!("{count} column{plural}, expected the {} of '{names}'", layout.names.len());
             return Err(Fault::line(message));
         }
-        (layout.take)(&Request { names: layout.names, kept, block: self.block }, batch)
+        (layout.take)(&Request { names: layout.names, values, block: self.block }, batch)
     }
 }
 
 impl Layout {
-    /// Whether a line names its columns as the format's publishers do.
-    fn is_header(&self, kept: &[&[u8]], count: usize) -> bool {
+    /// Whether a line has the column names of the format's publishers.
+    fn is_header(&self, values: &[&[u8]], count: usize) -> bool {
         count == self.names.len()
-            && kept.iter().zip(self.names).all(|(found, name)| found.eq_ignore_ascii_case(name.as_bytes()))
+            && values.iter().zip(self.names).all(|(found, name)| found.eq_ignore_ascii_case(name.as_bytes()))
     }
 
     /// Whether a line could be a request of this format.
     pub(super) fn fits(&'static self, line: &[u8]) -> bool {
-        let mut parser = Columns { layout: self, block: self.block, begun: false };
+        let mut parser = Columns { layout: self, block: self.block, started: false };
         parser.line(line, &mut Batch::default()).is_ok()
     }
 }
 
 impl Request<'_> {
     fn number(&self, column: usize, unit: &str) -> Result<u64, Fault> {
-        number(self.names[column], self.kept[column], unit)
+        number(self.names[column], self.values[column], unit)
     }
 
     fn scaled(&self, column: usize, unit: &str, size: u64) -> Result<u64, Fault> {
-        scaled(self.names[column], self.kept[column], unit, size)
+        scaled(self.names[column], self.values[column], unit, size)
     }
 
     /// The operation in `column`, as one of these words.
     fn op(&self, column: usize, read: &str, write: &str) -> Result<Op, Fault> {
-        let word = self.kept[column];
+        let word = self.values[column];
         if word.eq_ignore_ascii_case(read.as_bytes()) {
             return Ok(Op::Read);
         }
@@ -151,7 +153,7 @@ impl Request<'_> {
     }
 }
 
-/// `prefix` and a number, such as `volume-12`, in memory of the stack: a name for each row must cost no allocation.
+/// `prefix` and a number, such as `volume-12`, on the stack: naming a row must not allocate.
 struct Numbered {
     text: [u8; Self::BYTES_MAX],
     length: usize,
@@ -159,7 +161,7 @@ struct Numbered {
 
 impl Numbered {
     const BYTES_MAX: usize = 128;
-    /// What is left of them for the prefix by the largest number.
+    /// Space for the prefix, next to the largest number.
     const PREFIX_BYTES_MAX: usize = Self::BYTES_MAX - 20;
 
     /// `prefix` has at most [`Self::PREFIX_BYTES_MAX`] bytes.
@@ -191,7 +193,7 @@ fn msr(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     const UNIT_NS: u64 = 100;
     let disk = request.number(2, "")?;
     let mut prefix = [0; Numbered::PREFIX_BYTES_MAX];
-    let host = request.kept[1];
+    let host = request.values[1];
     let Some(place) = prefix.get_mut(..=host.len()) else {
         return Err(Fault::column(request.names[1], format!("a name of {} bytes", host.len())));
     };
@@ -231,7 +233,7 @@ fn tencent(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
 
 fn spc(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     batch.push(Access {
-        time_ns: seconds(request.names[4], request.kept[4])?,
+        time_ns: seconds(request.names[4], request.values[4])?,
         pid: 0,
         op: request.op(3, "r", "w")?,
         file: Numbered::new(b"asu-", request.number(0, "")?).bytes(),
@@ -244,11 +246,12 @@ fn vscsi(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     if !matches!(request.number(0, "")?, 1 | 2) {
         return Err(Fault::column(
             request.names[0],
-            format!("{} is neither 1 nor 2", quoted(request.kept[0])),
+            format!("{} is neither 1 nor 2", quoted(request.values[0])),
         ));
     }
-    let command = hexadecimal(request.kept[2]).ok_or_else(|| {
-        let message = format!("{} is not a SCSI command in hexadecimal, such as 28", quoted(request.kept[2]));
+    let command = hexadecimal(request.values[2]).ok_or_else(|| {
+        let message =
+            format!("{} is not a SCSI command in hexadecimal, such as 28", quoted(request.values[2]));
         Fault::column(request.names[2], message)
     })?;
     let time_ns = request.scaled(1, "seconds", 1_000_000_000)?;
@@ -257,7 +260,7 @@ fn vscsi(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
     scsi(command, batch, Access { time_ns, pid: 0, op: Op::Read, file: b"disk", offset, length })
 }
 
-/// Takes in what a SCSI `command` did.
+/// Adds the access of a SCSI `command`.
 pub(super) fn scsi(command: u64, batch: &mut Batch, access: Access<'_>) -> Result<(), Fault> {
     let op = match command {
         // READ of 6, 10, 12 and 16 bytes.
@@ -287,8 +290,8 @@ fn arc(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
 }
 
 fn lirs(request: &Request<'_>, batch: &mut Batch) -> Result<(), Fault> {
-    // Some of these traces end with a star.
-    if request.kept[0] == b"*" {
+    // Some of these traces end with an asterisk.
+    if request.values[0] == b"*" {
         return Ok(());
     }
     let offset = request.scaled(0, "blocks", request.block)?;
@@ -311,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_make_names_up_to_the_largest() {
+    fn numbered_names_work_up_to_the_largest() {
         for number in [0, 7, 10, 1063, u64::MAX] {
             let name = format!("volume-{number}");
             assert_eq!(Numbered::new(b"volume-", number).bytes(), name.as_bytes());

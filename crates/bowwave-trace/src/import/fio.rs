@@ -7,10 +7,10 @@ use super::text::{fields, number, scaled, words};
 use crate::Op;
 use crate::error::quoted;
 
-/// Bytes with which each version's log begins; the rest of the line is the version's number.
+/// First bytes of each version's log; the line contains only the version.
 const HEADS: [&[u8]; 2] = [b"fio version 2 iolog", b"fio version 3 iolog"];
 
-/// Version of the log's form.
+/// Version of the log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Two,
@@ -22,11 +22,12 @@ pub(super) fn is_log(head: &[u8]) -> bool {
     HEADS.iter().any(|known| head.starts_with(known))
 }
 
-/// `FILE ACTION [OFFSET LENGTH]`; version 3 puts microseconds since the start of the job before it, version 2 has waits.
+/// `FILE ACTION [OFFSET LENGTH]`. Version 3 starts with microseconds since the start of the job;
+/// version 2 has waits instead.
 #[derive(Debug, Default)]
 pub(super) struct Fio {
     version: Option<Version>,
-    /// Microseconds that the waits of version 2 add up to.
+    /// Sum of the waits of version 2, in microseconds.
     waited_us: u64,
 }
 
@@ -36,14 +37,14 @@ impl Parse for Fio {
             self.version = Some(version(line)?);
             return Ok(());
         };
-        let (mut kept, mut count) = fields::<5>(words(line));
+        let (mut values, mut count) = fields::<5>(words(line));
         let mut time_ns = 0;
         if version == Version::Three {
-            time_ns = scaled("timestamp", kept[0], "microseconds", 1000)?;
-            kept.rotate_left(1);
+            time_ns = scaled("timestamp", values[0], "microseconds", 1000)?;
+            values.rotate_left(1);
             count -= 1;
         }
-        let [file, action, offset, length, _] = kept;
+        let [file, action, offset, length, _] = values;
         let op = match (action, count) {
             (b"add" | b"open" | b"close", 2) => return Ok(()),
             (b"read", 4) => Op::Read,
@@ -54,7 +55,7 @@ impl Parse for Fio {
                 return Ok(());
             }
             (b"wait", 4) if version == Version::Two => {
-                // The offset is the time; what stands in the length means nothing.
+                // The offset is the time; the length is meaningless.
                 let wait = number("wait", offset, "microseconds")?;
                 self.waited_us = self.waited_us.checked_add(wait).ok_or_else(too_long)?;
                 return Ok(());
@@ -75,7 +76,7 @@ impl Parse for Fio {
         let flush = op == Op::Fsync;
         let offset = number("offset", offset, "bytes")?;
         let length = number("length", length, "bytes")?;
-        // fio writes whatever the request held for a flush; it concerns the file as a whole.
+        // For a flush, fio writes arbitrary values; it concerns the whole file.
         let (offset, length) = if flush { (0, 0) } else { (offset, length) };
         batch.push(Access { time_ns, pid: 0, op, file, offset, length })
     }

@@ -1,4 +1,4 @@
-//! The formats, their names, and how they are told apart.
+//! The formats, their names, and their detection.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::words::{texts, words};
 use crate::{HEADER, binary, oracle_general};
 
 texts! {
-    /// What a trace can be written in.
+    /// A trace format.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Format,
     /// Its name on the command line.
@@ -18,11 +18,11 @@ texts! {
         Binary = "bwt",
         /// fio's `write_iolog`, versions 2 and 3.
         Fio = "fio",
-        /// A log of `strace`, with `-f`, `-t`, `-tt`, `-ttt`, `-r`, `-y`, `-T` or without.
+        /// A log of `strace`, with or without `-f`, `-t`, `-tt`, `-ttt`, `-r`, `-y`, `-T`.
         Strace = "strace",
-        /// What `blkparse` prints by default.
+        /// The default output of `blkparse`.
         Blkparse = "blkparse",
-        /// The kernel's page-cache events, as tracefs prints them.
+        /// The kernel's page cache events in the format of tracefs.
         Tracefs = "tracefs",
         /// Block traces of MSR Cambridge.
         Msr = "msr",
@@ -42,16 +42,17 @@ texts! {
         Vscsi = "vscsi",
         /// vscsi traces as CSV.
         VscsiCsv = "vscsi-csv",
-        /// libCacheSim's oracleGeneral, which only its name can tell.
+        /// libCacheSim's oracleGeneral, detected only by name.
         OracleGeneral = "oracle-general",
     }
 }
 
 impl Format {
-    /// The format of a trace that begins with the (unpacked) bytes `head` and is called `name`; `None` if it is none of
-    /// these, or could be several.
+    /// Detects the format of a trace from its first (unpacked) bytes `head` and its `name`; `None`
+    /// if unknown or ambiguous.
     ///
-    /// Each line of `head` but the last, which may be cut, is looked at, so a few kilobytes tell more than a few bytes.
+    /// Every line of `head` counts except the last, which may be truncated, so a few kilobytes are
+    /// more reliable than a few bytes.
     #[must_use]
     pub fn detect(head: &[u8], name: &Path) -> Option<Self> {
         let text = head.strip_prefix("\u{feff}".as_bytes()).unwrap_or(head);
@@ -76,7 +77,7 @@ impl Format {
         Self::of_lines(text).or_else(|| Self::of_name(name))
     }
 
-    /// The format that the lines of `text` fit.
+    /// The format of the lines of `text`.
     fn of_lines(text: &[u8]) -> Option<Self> {
         let mut lines: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
         if lines.len() > 1 {
@@ -95,8 +96,9 @@ impl Format {
         if blkparse::fits(first) {
             return Some(Self::Blkparse);
         }
-        // The format that most lines fit, so that a bad line among good ones is an error with its number, not a trace of
-        // unknown format. The stricter come first: what is only digits to one may be words to another.
+        // The format that most lines match, so that one bad line is an error with its number and
+        // not an unknown format. Stricter formats come first: one format's digits may be another's
+        // words.
         let mut best = (None, 0);
         for (format, layout) in [
             (Self::VscsiCsv, &columns::VSCSI_CSV),
@@ -116,7 +118,7 @@ impl Format {
         best.0.filter(|_| best.1 * 2 >= lines.len())
     }
 
-    /// The format that the ending of a file's name stands for, with or without one for packing.
+    /// The format for a file name extension, with or without a compression suffix.
     fn of_name(name: &Path) -> Option<Self> {
         let packed = name.extension().is_some_and(|ending| ending == "gz" || ending == "zst");
         let plain = if packed { Path::new(name.file_stem()?) } else { name };
@@ -133,13 +135,13 @@ impl Format {
     }
 }
 
-/// Whether a file is called as libCacheSim's traces are: `w01.oracleGeneral`, `w01.oracleGeneral.bin.zst`.
+/// Whether a name is in libCacheSim's style: `w01.oracleGeneral`, `w01.oracleGeneral.bin.zst`.
 fn is_oracle_general(name: &Path) -> bool {
     let name = name.file_name().unwrap_or_default().to_string_lossy();
     name.split('.').skip(1).any(|part| part.eq_ignore_ascii_case(oracle_general::EXTENSION))
 }
 
-/// Lines that a format is told from: enough to pass what a traced program prints first.
+/// Lines used for detection: enough to skip initial output of a traced program.
 const LINES_MAX: usize = 100;
 
 words!(

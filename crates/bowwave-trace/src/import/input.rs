@@ -1,4 +1,4 @@
-//! Opening a trace: where its bytes come from, and what packs them.
+//! Opening a trace: the source of its bytes, and decompression.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek};
@@ -14,13 +14,13 @@ use crate::binary;
 use crate::error::Place;
 use crate::{Error, Result};
 
-/// Bytes read at once, and bytes of a trace that its format is told from.
+/// Read size in bytes, and the bytes used for format detection.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
-/// The bytes of a trace, unpacked, of any origin.
+/// The uncompressed bytes of a trace from any source.
 pub(super) type Bytes = Box<dyn BufRead + Send>;
 
-/// How many bytes of the packed input have been read.
+/// Bytes of the compressed input read so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Position(Arc<AtomicU64>);
 
@@ -34,7 +34,7 @@ impl Position {
     }
 }
 
-/// The file at `path`, if it can be one trace.
+/// Opens the file at `path`, if it can be a trace.
 pub(super) fn open(path: &Path, name: &str) -> Result<File> {
     let refused = |error| Error::from_io(name, Place::Whole, error);
     let file = File::open(path).map_err(refused)?;
@@ -44,7 +44,7 @@ pub(super) fn open(path: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Whether a regular file begins as our binary form does; it stays at its beginning.
+/// Whether a regular file starts like the binary form; restores its offset.
 pub(super) fn is_binary(file: &mut File) -> io::Result<bool> {
     const MAGIC_BYTES: u64 = 8;
     if !file.metadata()?.is_file() {
@@ -56,7 +56,7 @@ pub(super) fn is_binary(file: &mut File) -> io::Result<bool> {
     Ok(binary::is_binary(&head))
 }
 
-/// `input` unpacked, if it is packed by gzip or zstd, with its first bytes to look at.
+/// Decompresses `input` if it is gzip or zstd, and returns its first bytes for detection.
 pub(super) fn unpack(
     input: impl Read + Send + 'static,
     name: &str,
@@ -76,7 +76,7 @@ pub(super) fn unpack(
     Ok((Box::new(bytes), head))
 }
 
-/// The first `count` bytes of `input`, fewer if it ends, and the rest of it.
+/// The first `count` bytes of `input`, fewer if it ends, and the remaining input.
 fn peek<R: Read>(mut input: R, count: usize) -> io::Result<(Vec<u8>, R)> {
     let mut head = Vec::with_capacity(count);
     input.by_ref().take(count as u64).read_to_end(&mut head)?;
@@ -96,11 +96,11 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A file of zstd frames, one after the other.
+/// A sequence of zstd frames.
 struct Zstd<R> {
     packed: R,
     decoder: FrameDecoder,
-    /// Whether a frame has begun and not ended.
+    /// Whether the current frame is incomplete.
     in_frame: bool,
 }
 
@@ -109,7 +109,7 @@ impl<R: BufRead> Zstd<R> {
         Self { packed, decoder: FrameDecoder::new(), in_frame: false }
     }
 
-    /// Begins the next frame that holds data; false at the end of the input.
+    /// Starts the next frame with data; false at the end of the input.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.packed.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.packed) {
@@ -129,11 +129,11 @@ impl<R: BufRead> Zstd<R> {
         Ok(false)
     }
 
-    /// Ends the frame, whose checksum must be that of its data.
+    /// Ends the frame and checks its checksum.
     fn end(&mut self) -> io::Result<()> {
         self.in_frame = false;
-        let told = self.decoder.get_checksum_from_data();
-        if told.is_some() && told != self.decoder.get_calculated_checksum() {
+        let stored = self.decoder.get_checksum_from_data();
+        if stored.is_some() && stored != self.decoder.get_calculated_checksum() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "damaged zstd data: wrong checksum"));
         }
         Ok(())
@@ -165,7 +165,7 @@ fn damaged(error: &FrameDecoderError) -> io::Error {
 mod tests {
     use super::*;
 
-    /// `hello\n` as `zstd` packs it, with its checksum.
+    /// `hello\n` compressed by `zstd`, with its checksum.
     const PACKED: &[u8] = &[
         0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x31, 0x00, 0x00, b'h', b'e', b'l', b'l', b'o', b'\n', 0x53,
         0x88, 0xbd, 0x91,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_data_that_is_cut_short_or_damaged_is_one_error() {
+    fn truncated_or_damaged_compressed_data_is_one_error() {
         for length in 5..PACKED.len() {
             let error = unpacked(&PACKED[..length]).expect_err("cut short");
             assert!(error.to_string().starts_with("x.zst: damaged zstd data"), "{length}: {error}");

@@ -1,22 +1,23 @@
-//! Lines of foreign logs: bytes, bounded in size, numbered.
+//! Numbered lines of foreign logs, bounded in size.
 
 use std::io::{self, BufRead};
 
-/// Most bytes of a line of a foreign log: `strace -s` may show much of a buffer, a binary file has no line ends at all.
+/// Maximum bytes of a line in a foreign log: `strace -s` may print large buffers, and a binary file
+/// has no line ends.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Reads lines of at most [`LINE_BYTES_MAX`] bytes, one at a time, into the same memory.
+/// Reads lines of at most [`LINE_BYTES_MAX`] bytes, one at a time, and reuses their memory.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     input: R,
     line: Vec<u8>,
-    /// Lines taken from the input so far.
+    /// Lines read so far.
     count: u64,
-    /// Whether the line read last had an end.
+    /// Whether the last line read had a line end.
     ended: bool,
 }
 
-/// Why there is no line.
+/// An invalid line.
 #[derive(Debug)]
 pub(super) enum LineError {
     Io(io::Error),
@@ -28,12 +29,12 @@ impl<R: BufRead> Lines<R> {
         Self { input, line: Vec::with_capacity(256), count: 0, ended: true }
     }
 
-    /// The number of the line that was read last, from 1.
+    /// The number of the last line read, from 1.
     pub(super) fn number(&self) -> u64 {
         self.count
     }
 
-    /// Whether the line that was read last had a line end, as all but a file's last must.
+    /// Whether the last line read had a line end; only a file's last line may lack it.
     pub(super) fn ended(&self) -> bool {
         self.ended
     }
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_ends_of_both_kinds_and_a_missing_one_are_taken_off() {
+    fn both_line_ends_and_a_missing_one_are_accepted() {
         let mut lines = Lines::new("\u{feff}a\r\n\nb".as_bytes());
         assert_eq!(lines.next_line().unwrap(), Some(&b"a"[..]));
         assert_eq!(lines.next_line().unwrap(), Some(&b""[..]));
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_refused_at_the_bound() {
+    fn an_endless_line_is_rejected_at_the_limit() {
         let mut lines = Lines::new(io::BufReader::new(io::repeat(0)));
         assert!(matches!(lines.next_line(), Err(LineError::TooLong)));
         assert_eq!(lines.number(), 1);

@@ -1,15 +1,15 @@
-//! Traces of other tools, read as ours.
+//! Imports traces of other tools.
 //!
 //! ```text
-//!   file ─► unpack (gzip, zstd) ─► lines or records ─► one parser a format ─► times in order ─► Record
+//!   file ─► unpack (gzip, zstd) ─► lines or records ─► one parser per format ─► monotonic times ─► Record
 //! ```
 //!
-//! [`open`] tells the format from a file's first bytes, or takes the one it is told, and gives an [`Import`]: a stream of
-//! [`Record`]s in the order of the file. It holds one line at a time, whatever the size of the trace; for strace also the
-//! open descriptors of the traced processes.
+//! [`open`] detects the format from a file's first bytes, unless it is given, and returns an
+//! [`Import`]: a stream of [`Record`]s in file order. It holds one line at a time, whatever the
+//! size of the trace; for strace also the open descriptors of the traced processes.
 //!
-//! What is wrong with an input is one error with its line, or its record in binary formats. What can be repaired without
-//! guessing is repaired and counted: see [`Repair`].
+//! An invalid input is one error with its line, or its record in binary formats. Problems that can
+//! be repaired without guessing are repaired and counted: see [`Repair`].
 //!
 //! ```
 //! use std::io::Cursor;
@@ -53,19 +53,19 @@ use input::{Bytes, Position};
 use lines::{LineError, Lines};
 use vscsi::{RecordError, Records};
 
-/// What to take out of a trace where there is a choice.
+/// Import options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Keep the times of the log's own clock; else the first record is at 0.
+    /// Whether times are the log's; otherwise the first record is at 0.
     pub keep_times: bool,
-    /// Bytes of a block in formats that count in blocks; `None` for what the format's publishers say, or 4096 where they
-    /// say nothing.
+    /// Block size in bytes of formats that count blocks. `None`: the format's own size, or 4096 if
+    /// it does not define one.
     pub block_bytes: Option<NonZeroU64>,
-    /// What the objects of oracleGeneral stand for.
+    /// Meaning of oracleGeneral objects.
     pub objects: Objects,
-    /// Which step of a request counts in blkparse's output.
+    /// The step of a request to import from blkparse output.
     pub block_action: BlockAction,
-    /// Which events of the kernel's page cache count.
+    /// The page cache events to import.
     pub tracefs_events: TracefsEvents,
 }
 
@@ -74,7 +74,7 @@ impl Default for Options {
         Self {
             keep_times: false,
             block_bytes: None,
-            // The published traces of disks number sectors.
+            // Published disk traces number sectors.
             objects: Objects::Blocks(text::SECTOR),
             block_action: BlockAction::default(),
             tracefs_events: TracefsEvents::default(),
@@ -82,15 +82,15 @@ impl Default for Options {
     }
 }
 
-/// A step in the life of a request, as blktrace records it.
+/// A step in the life of a request, as recorded by blktrace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BlockAction {
-    /// `Q`: the file system asks for it.
+    /// `Q`: queued by the file system.
     #[default]
     Queued,
-    /// `D`: it goes to the device, merged with its neighbours and in the scheduler's order.
+    /// `D`: dispatched to the device, after merging and reordering by the scheduler.
     Dispatched,
-    /// `C`: the device has done it.
+    /// `C`: completed by the device.
     Completed,
 }
 
@@ -104,34 +104,34 @@ impl BlockAction {
     }
 }
 
-/// Which of the kernel's page-cache events are taken as rows.
+/// Page cache events that become rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TracefsEvents {
-    /// What programs read and touch: `mm_filemap_get_pages`, `mm_filemap_fault` (Linux 6.10 and later).
+    /// Accesses of programs: `mm_filemap_get_pages`, `mm_filemap_fault` (Linux 6.10 and later).
     #[default]
     Accesses,
-    /// What the kernel brings in, demanded and read ahead alike: `mm_filemap_add_to_page_cache`.
+    /// Pages that the kernel reads, on demand or ahead: `mm_filemap_add_to_page_cache`.
     Fills,
 }
 
-/// Bytes of a row in the binary form.
+/// Size of a row in the binary form.
 const BINARY_ROW_BYTES: u64 = 24;
 
-/// Makes records of lines.
+/// Converts lines to records.
 trait Parse {
-    /// Takes one line in, which is not blank.
+    /// Parses one line, which is not blank.
     fn line(&mut self, line: &[u8], batch: &mut Batch) -> std::result::Result<(), Fault>;
 
-    /// The input has ended.
+    /// Handles the end of the input.
     fn end(&mut self, _batch: &mut Batch) -> std::result::Result<(), Fault> {
         Ok(())
     }
 }
 
-/// Opens the trace at `path`, unpacking gzip and zstd, in `format` or else in the one that it seems to be in.
+/// Opens the trace at `path`, decompressing gzip and zstd. Without a `format`, detects it.
 ///
 /// # Errors
-/// If it cannot be opened, or is in no format that is known.
+/// If it cannot be opened, or its format is unknown.
 pub fn open(path: &Path, format: Option<Format>, options: &Options) -> Result<Import> {
     let name = path.display().to_string();
     let mut file = input::open(path, &name)?;
@@ -144,10 +144,10 @@ pub fn open(path: &Path, format: Option<Format>, options: &Options) -> Result<Im
     from_reader(file, &name, format, options)
 }
 
-/// As [`open`] for an input that is not a file; `name` is what errors call it.
+/// As [`open`], for an input that is not a file; errors name it `name`.
 ///
 /// # Errors
-/// If it cannot be read, or is in no format that is known.
+/// If it cannot be read, or its format is unknown.
 pub fn from_reader(
     input: impl Read + Send + 'static,
     name: &str,
@@ -167,9 +167,10 @@ pub fn from_reader(
     Ok(Import::new(source, format, name, position, options))
 }
 
-/// A stream of records out of a trace of any format.
+/// A stream of records from a trace of any format.
 ///
-/// It is an iterator; [`Import::read`] does the same without an allocation a row. The first error ends it.
+/// It is an iterator; [`Import::read`] does the same without an allocation per row. The first error
+/// ends it.
 pub struct Import {
     source: Source,
     batch: Batch,
@@ -181,7 +182,7 @@ pub struct Import {
     ended: bool,
 }
 
-/// How the records are found in the bytes.
+/// Parser of the input.
 enum Source {
     Ours(Reader<Bytes>),
     Text(Lines<Bytes>, Box<dyn Parse + Send>),
@@ -229,12 +230,12 @@ impl Import {
         Self { source, batch, name: name.to_owned(), format, position, any: false, ended: false }
     }
 
-    /// Reads the next record; false at the end of the trace, and again on each call after it.
+    /// Reads the next record; false at the end of the trace and from then on.
     ///
-    /// The memory of `record.file` is used again, so a loop over one record allocates nothing.
+    /// Reuses the memory of `record.file`, so a loop over one record does not allocate.
     ///
     /// # Errors
-    /// What is wrong and where; the trace ends there, and `record` is of no use.
+    /// The error and its place; the trace ends there, and `record` is unspecified.
     pub fn read(&mut self, record: &mut Record) -> Result<bool> {
         loop {
             if self.batch.take(record) {
@@ -264,7 +265,7 @@ impl Import {
                 Source::Binary(trace, row) => {
                     let outcome = next_row(trace, *row, record);
                     *row += 1;
-                    // Nearly all of the file is rows.
+                    // Rows make up nearly all of the file.
                     self.position.set(*row * BINARY_ROW_BYTES);
                     self.ended = !matches!(outcome, Ok(true));
                     return outcome;
@@ -289,24 +290,24 @@ impl Import {
         }
     }
 
-    /// The format to doubt, as long as nothing was found that shows that it is the right one.
+    /// The detected format, if no record has confirmed it yet.
     fn hint(&self) -> Option<Format> {
         (!self.any).then_some(self.format)
     }
 
-    /// The format that the trace is read in.
+    /// The trace's format.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// What was repaired or left out so far; all of it once the trace has ended.
+    /// Repairs and omissions so far; complete once the trace has ended.
     #[must_use]
     pub fn repairs(&self) -> &Repairs {
         &self.batch.repairs
     }
 
-    /// Bytes of the input that have been read, packed as they are; for progress bars.
+    /// Bytes of the (compressed) input read so far; for progress bars.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.position.bytes()
@@ -329,14 +330,14 @@ impl std::fmt::Debug for Import {
     }
 }
 
-/// Why there is no next line or record.
+/// Error of the next line or record.
 enum Wrong {
     Io(std::io::Error),
     Fault(Fault),
 }
 
 impl Wrong {
-    /// The same with its place, and with a hint that follows what is wrong with a value or row.
+    /// Adds the place, and a hint about the format to errors of values and rows.
     fn error(self, name: &str, place: Place, hint: Option<Format>) -> Error {
         let Fault { column, mut message } = match self {
             Self::Io(error) => return Error::from_io(name, place, error),
@@ -354,8 +355,8 @@ impl Wrong {
     }
 }
 
-/// Parses the next line; false at the end of the input. With `any` record found before, a last line that is cut off is
-/// left out.
+/// Parses the next line; false at the end of the input. A truncated last line is skipped if `any`
+/// record came before.
 fn next_line(
     lines: &mut Lines<Bytes>,
     parser: &mut dyn Parse,
@@ -381,7 +382,8 @@ fn next_line(
     outcome.map_err(Wrong::Fault)
 }
 
-/// Takes the next record in; false at the end of the input. A truncated last record is left out, if others came before.
+/// Parses the next record; false at the end of the input. A truncated last record is skipped if
+/// others came before.
 fn next_record(records: &mut Records<Bytes>, batch: &mut Batch) -> std::result::Result<bool, Wrong> {
     match records.next_record(batch) {
         Err(RecordError::CutShort) if records.count > 0 => {
@@ -406,7 +408,7 @@ fn next_row(trace: &Trace, row: u64, record: &mut Record) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes the next request in, through `record`'s memory.
+/// Parses the next request, using `record`'s memory.
 fn next_request(
     reader: &mut oracle_general::Reader<Bytes>,
     record: &mut Record,

@@ -1,64 +1,65 @@
-//! What an importer repaired or left out, counted.
+//! Counts repairs and omissions of an importer.
 
 use std::fmt;
 
 use crate::words::texts;
 
 texts! {
-    /// Something in a foreign trace that an importer repairs or leaves out instead of failing.
+    /// A problem of a foreign trace that an importer repairs or skips instead of failing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Repair,
-    /// What was done, for people; a count follows.
+    /// Description for users; a count follows.
     description {
-        /// A time before the one of the row before it, raised to that.
+        /// A time earlier than the previous row's, raised to it.
         TimeRaised = "times that ran back, raised to the time of the row before",
-        /// A last line or record that was cut off, left out.
+        /// A truncated last line or record, skipped.
         CutShort = "lines or records cut off at the end, left out",
-        /// A line of something else in between, such as a traced program's own output, left out.
+        /// A line of another kind, such as a traced program's output, skipped.
         ForeignLine = "lines that are not of this format, left out",
-        /// A name that is not UTF-8; the bytes that are not were replaced.
+        /// A name that is not UTF-8; its invalid bytes were replaced.
         NameNotText = "names that are not UTF-8, mended",
-        /// A request that neither reads nor writes nor flushes, left out.
+        /// A request that is neither a read, a write nor a flush, skipped.
         OtherRequest = "requests that neither read, write nor flush, left out",
-        /// A call on a descriptor that was opened before the log began and has no path in it, left out.
+        /// A call on a descriptor that was opened before the log began and has no path, skipped.
         UnknownDescriptor =
             "calls on descriptors opened before the log began, left out (strace -y names their files)",
-        /// A call at the position of a descriptor that was opened before the log began; it was taken to stand at 0.
+        /// A call at the offset of a descriptor that was opened before the log began; offset 0 is
+        /// assumed.
         UnknownPosition =
             "calls on descriptors opened before the log began, taken to stand at byte 0",
-        /// An appended write to a file whose size the log does not tell; it was taken to be what the log shows of it.
+        /// An append to a file of unknown size; the size seen in the log is assumed.
         UnknownSize = "writes appended to files of unknown size, taken to be what the log shows",
-        /// A call that the log begins and does not end, left out.
+        /// A call without an end in the log, skipped.
         UnfinishedCall = "calls that do not end in the log, left out",
-        /// A process that could be the child of several others; it was taken to be that of the one that forked first.
+        /// A process with several possible parents; the one that forked first is assumed.
         UnknownParent = "processes that several others could have forked, taken for the first's",
-        /// A file mapped into memory: what was touched through the mapping is not in such a log.
+        /// A memory-mapped file, whose accesses are not in such a log.
         MappedFile = "mappings of files, whose touches are not in such a log",
-        /// A submission to io_uring or Linux AIO: what was read through it is not in such a log.
+        /// A submission to io_uring or Linux AIO, whose reads are not in such a log.
         UnseenSubmission =
             "submissions to io_uring or AIO, whose reads are not in such a log (blktrace and tracefs see them)",
-        /// An event that is not an access, such as a decision of the kernel's, left out.
+        /// An event that is not an access, such as a kernel decision, skipped.
         OtherEvent = "events that are not accesses, left out",
-        /// A place where the log itself says that events were lost.
+        /// A place where the log reports lost events.
         LostEvents =
             "places where the recorder lost events, so that accesses are missing (give it a larger buffer)",
     }
 }
 
-/// How often each [`Repair`] was made.
+/// Counts of each [`Repair`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     counts: [u64; Repair::ALL.len()],
 }
 
 impl Repairs {
-    /// How often `repair` was made.
+    /// Count of `repair`.
     #[must_use]
     pub fn count(&self, repair: Repair) -> u64 {
         self.counts[repair as usize]
     }
 
-    /// Those that were made, with how often, in the order of [`Repair::ALL`].
+    /// The nonzero counts, in the order of [`Repair::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (Repair, u64)> + '_ {
         Repair::ALL.into_iter().map(|repair| (repair, self.count(repair))).filter(|&(_, count)| count > 0)
     }

@@ -1,41 +1,42 @@
-//! Numbers and fields of foreign logs.
+//! Parses numbers and fields of foreign logs.
 
 use super::batch::Fault;
 use crate::error::quoted;
 use crate::reader::whole_number;
 
-/// Bytes of a sector: the unit in which block layers and SCSI count addresses.
+/// Sector size in bytes: the address unit of block layers and SCSI.
 pub(super) const SECTOR: u64 = 512;
 
-/// The fields of a line, as many as there are up to `N`, and how many there are in truth.
+/// The first `N` fields of a line, and the total number of fields.
 pub(super) fn fields<'a, const N: usize>(parts: impl Iterator<Item = &'a [u8]>) -> ([&'a [u8]; N], usize) {
-    let mut kept: [&[u8]; N] = [&[]; N];
+    let mut values: [&[u8]; N] = [&[]; N];
     let mut count = 0;
     for part in parts {
-        if let Some(place) = kept.get_mut(count) {
+        if let Some(place) = values.get_mut(count) {
             *place = part;
         }
         count += 1;
     }
-    (kept, count)
+    (values, count)
 }
 
-/// The parts of a line between blanks and tabs.
+/// The parts of a line, separated by blanks and tabs.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty())
 }
 
-/// The parts of a line between commas, blanks around them taken off.
+/// The parts of a line, separated by commas, without surrounding blanks.
 pub(super) fn columns(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// The whole number in `text`, found in `column`, which counts `unit`s.
+/// Parses a whole number in `column`; errors name its `unit`.
 pub(super) fn number(column: &'static str, text: &[u8], unit: &str) -> Result<u64, Fault> {
     whole_number(text, unit).map_err(|message| Fault::column(column, message))
 }
 
-/// A whole number of things of `size` bytes (or nanoseconds) each, in bytes (or nanoseconds).
+/// Parses a whole number of units of `size` bytes (or nanoseconds), and returns bytes (or
+/// nanoseconds).
 pub(super) fn scaled(column: &'static str, text: &[u8], unit: &str, size: u64) -> Result<u64, Fault> {
     let count = number(column, text, unit)?;
     count.checked_mul(size).ok_or_else(|| {
@@ -44,7 +45,7 @@ pub(super) fn scaled(column: &'static str, text: &[u8], unit: &str, size: u64) -
     })
 }
 
-/// Seconds with or without a fraction, as nanoseconds; digits past the ninth are dropped.
+/// Parses seconds, with an optional fraction, as nanoseconds; digits after the ninth are dropped.
 pub(super) fn seconds(column: &'static str, text: &[u8]) -> Result<u64, Fault> {
     seconds_ns(text).ok_or_else(|| {
         let message = match text {
@@ -55,7 +56,7 @@ pub(super) fn seconds(column: &'static str, text: &[u8]) -> Result<u64, Fault> {
     })
 }
 
-/// As [`seconds`]; `None` for what is not a time, or is one past 584 years.
+/// As [`seconds`]; `None` for an invalid time or more than 584 years.
 pub(super) fn seconds_ns(text: &[u8]) -> Option<u64> {
     let point = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());
     let whole = decimal(&text[..point])?;
@@ -71,12 +72,12 @@ pub(super) fn seconds_ns(text: &[u8]) -> Option<u64> {
     whole.checked_mul(1_000_000_000)?.checked_add(fraction)
 }
 
-/// A whole number of decimal digits and nothing else.
+/// Parses decimal digits.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     based(text, 10)
 }
 
-/// A whole number of hexadecimal digits, with or without `0x`.
+/// Parses hexadecimal digits, with or without `0x`.
 pub(super) fn hexadecimal(text: &[u8]) -> Option<u64> {
     based(text.strip_prefix(b"0x").unwrap_or(text), 16)
 }
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_digits_of_their_base_only() {
+    fn numbers_accept_only_digits_of_their_base() {
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(decimal(b"18446744073709551616"), None);
         assert_eq!(hexadecimal(b"0x9b4172"), Some(0x9b_4172));
@@ -120,9 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn fields_past_those_kept_are_counted() {
-        let (kept, count) = fields::<2>(words(b"  a \t b c "));
-        assert_eq!((kept, count), ([&b"a"[..], b"b"], 3));
+    fn fields_beyond_the_limit_are_counted() {
+        let (values, count) = fields::<2>(words(b"  a \t b c "));
+        assert_eq!((values, count), ([&b"a"[..], b"b"], 3));
         assert_eq!(fields::<3>(columns(b"a, b,")).1, 3);
     }
 }

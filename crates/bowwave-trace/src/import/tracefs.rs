@@ -1,13 +1,13 @@
-//! The kernel's own trace of its page cache: text of tracefs' `trace` or `trace_pipe`.
+//! The kernel's page cache events: the text of tracefs' `trace` or `trace_pipe`.
 //!
-//! | event | what it tells | taken as |
+//! | event | meaning | imported as |
 //! |---|---|---|
 //! | `mm_filemap_get_pages` | a read looks up these pages | `read`, among accesses |
-//! | `mm_filemap_fault` | a mapped page was touched and not mapped | `load`, among accesses |
-//! | `mm_filemap_add_to_page_cache` | pages are brought in, demanded or read ahead | `read`, among fills |
-//! | `mm_filemap_delete_from_page_cache` | pages leave | `evict` |
-//! | `mm_filemap_map_pages` | pages around a touched one are mapped; which was touched is not said | left out |
-//! | `readahead:*` | what the kernel decided, not what was accessed | left out |
+//! | `mm_filemap_fault` | page fault on an unmapped page of a mapping | `load`, among accesses |
+//! | `mm_filemap_add_to_page_cache` | pages are read, on demand or ahead | `read`, among fills |
+//! | `mm_filemap_delete_from_page_cache` | pages are evicted | `evict` |
+//! | `mm_filemap_map_pages` | pages around a fault are mapped; the faulting page is unknown | skipped |
+//! | `readahead:*` | a kernel decision, not an access | skipped |
 
 use super::batch::{Access, Batch, Fault};
 use super::repairs::Repair;
@@ -16,17 +16,17 @@ use super::{Parse, TracefsEvents};
 use crate::Op;
 use crate::error::quoted;
 
-/// Bytes of the pages in which the kernel counts; offsets are in bytes, lengths in orders of pages.
+/// The kernel's page size in bytes. Offsets are in bytes, lengths in page orders.
 const PAGE: u64 = 4096;
 
-/// Largest order that a folio can have, and then some; a larger one is a mistake.
+/// Upper bound of a folio's order; a larger one is an error.
 const ORDER_MAX: u64 = 30;
 
-/// Takes accesses or fills out of the lines.
+/// Parses accesses or fills.
 #[derive(Debug)]
 pub(super) struct Tracefs {
     events: TracefsEvents,
-    /// Whether anything was taken, and whether there was something that the other choice would have taken.
+    /// Whether any event was imported, and whether the other choice would have imported one.
     taken: bool,
     other: bool,
 }
@@ -36,7 +36,7 @@ impl Tracefs {
         Self { events, taken: false, other: false }
     }
 
-    /// What an event is taken as; `None` to leave it out.
+    /// The operation of an event; `None` to skip it.
     fn op(&mut self, event: &[u8]) -> Option<Op> {
         let (op, events) = match event {
             b"mm_filemap_delete_from_page_cache" => return Some(Op::Evict),
@@ -80,13 +80,13 @@ impl Parse for Tracefs {
     }
 
     fn end(&mut self, _batch: &mut Batch) -> Result<(), Fault> {
-        let (wanted, other) = match self.events {
+        let (requested, other) = match self.events {
             TracefsEvents::Accesses => ("accesses (mm_filemap_get_pages, mm_filemap_fault)", "fills"),
             TracefsEvents::Fills => ("fills (mm_filemap_add_to_page_cache)", "accesses"),
         };
         if self.other && !self.taken {
             return Err(Fault::line(format!(
-                "the log has no {wanted}, but it has {other}: take those instead"
+                "the log has no {requested}, but it has {other}: take those instead"
             )));
         }
         Ok(())
@@ -97,21 +97,21 @@ struct Event<'a> {
     pid: u64,
     time: &'a [u8],
     name: &'a [u8],
-    /// What the event says of itself.
+    /// The event's own fields.
     rest: &'a [u8],
 }
 
-/// Whether `line` is an event of the page cache.
+/// Whether `line` is a page cache event.
 pub(super) fn fits(line: &[u8]) -> bool {
     event(line)
         .is_some_and(|event| event.name.starts_with(b"mm_filemap_") || event.name.starts_with(b"page_cache_"))
 }
 
-/// Takes ` python3-24170 [000] ..... 11474.950385: mm_filemap_get_pages: dev=254:0 …` apart.
+/// Parses ` python3-24170 [000] ..... 11474.950385: mm_filemap_get_pages: dev=254:0 …`.
 fn event(line: &[u8]) -> Option<Event<'_>> {
     let (open, close) = cpu(line)?;
     let task = line[..open].trim_ascii();
-    // With the option `record-tgid` the thread's process follows in parentheses; it is the one that counts.
+    // With the option `record-tgid` the process ID follows in parentheses; use it.
     let (task, group) = match task.strip_suffix(b")") {
         Some(task) => {
             let at = task.iter().rposition(|&byte| byte == b'(')?;
@@ -124,14 +124,14 @@ fn event(line: &[u8]) -> Option<Event<'_>> {
     let mut rest = line[close + 1..].trim_ascii_start();
     let mut time = next_word(&mut rest);
     if !time.ends_with(b":") {
-        // Flags of the context come before the time.
+        // Context flags precede the time.
         time = next_word(&mut rest);
     }
     let name = next_word(&mut rest).strip_suffix(b":")?;
     Some(Event { pid: group.unwrap_or(thread), time: time.strip_suffix(b":")?, name, rest })
 }
 
-/// Where the processor stands in a line: the brackets of the first `[001]`.
+/// The CPU number in a line: the brackets of the first `[001]`.
 fn cpu(line: &[u8]) -> Option<(usize, usize)> {
     let mut from = 0;
     loop {
@@ -151,7 +151,7 @@ fn next_word<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     word
 }
 
-/// The value of `key`, written `key=value` by some events and `key value` by others.
+/// The value of `key`, in the form `key=value` or `key value`.
 fn value<'a>(rest: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let mut words = words(rest);
     while let Some(word) = words.next() {
@@ -164,7 +164,7 @@ fn value<'a>(rest: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     None
 }
 
-/// The bytes that an event is about: `ofs=4096`, with `order=2` or without, or `ofs=4096-12287`.
+/// The byte range of an event: `ofs=4096`, with or without `order=2`, or `ofs=4096-12287`.
 fn range(rest: &[u8]) -> Option<(u64, u64)> {
     let offset = value(rest, b"ofs")?;
     if let Some(dash) = offset.iter().position(|&byte| byte == b'-') {

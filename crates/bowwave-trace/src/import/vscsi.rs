@@ -1,4 +1,4 @@
-//! vscsi traces in their two binary forms: fixed little-endian records without a header.
+//! vscsi traces in two binary forms: fixed-size little-endian records without a header.
 
 use std::io::{self, BufRead};
 
@@ -8,10 +8,10 @@ use super::text::SECTOR;
 use crate::Op;
 use crate::bytes::{fill, u16_at, u32_at, u64_at};
 
-/// Bytes of the largest record.
+/// Size of the largest record.
 const RECORD_BYTES_MAX: usize = 40;
 
-/// Which of the two forms.
+/// The two binary forms.
 ///
 /// ```text
 ///   bytes     version 1                  version 2
@@ -30,7 +30,7 @@ enum Form {
 }
 
 impl Form {
-    /// The form of a trace that begins with `head`.
+    /// Detects the form of a trace that starts with `head`.
     fn detect(head: &[u8]) -> Option<Self> {
         let is = |form: Self| {
             let records = head.chunks_exact(form.bytes()).take(4);
@@ -52,7 +52,7 @@ impl Form {
     }
 }
 
-/// Whether a file that begins with `head` is a binary vscsi trace.
+/// Whether a file that starts with `head` is a binary vscsi trace.
 pub(super) fn is_trace(head: &[u8]) -> bool {
     Form::detect(head).is_some()
 }
@@ -66,7 +66,7 @@ pub(super) struct Records<R> {
     pub(super) count: u64,
 }
 
-/// Why there is no record.
+/// An invalid record.
 #[derive(Debug)]
 pub(super) enum RecordError {
     Io(io::Error),
@@ -76,12 +76,12 @@ pub(super) enum RecordError {
 }
 
 impl<R: BufRead> Records<R> {
-    /// The records of `input`, which begins with `head`.
+    /// The records of `input`, which starts with `head`.
     pub(super) fn new(input: R, head: &[u8]) -> Self {
         Self { input, form: Form::detect(head), count: 0 }
     }
 
-    /// Takes the next record in; false at the end of the input.
+    /// Parses the next record; false at the end of the input.
     pub(super) fn next_record(&mut self, batch: &mut Batch) -> Result<bool, RecordError> {
         let mut record = [0; RECORD_BYTES_MAX];
         let Some(form) = self.form else {

@@ -1,4 +1,4 @@
-//! Retries and short requests of a store that completes inline.
+//! Retries and partial requests of a store that completes inline.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ use super::*;
 #[derive(Debug)]
 struct Inline {
     identity: Identity,
-    /// How many bytes a request transfers, or how the request fails.
+    /// Bytes transferred by a request, or its error.
     outcome: fn() -> Result<usize>,
     requests: AtomicU64,
 }
@@ -65,7 +65,7 @@ impl WriteObject for Inline {
     }
 }
 
-/// The ends of transfers.
+/// Results of transfers.
 #[derive(Debug, Default)]
 struct Ended {
     results: Mutex<Vec<Result<()>>>,
@@ -88,12 +88,12 @@ impl Ended {
     }
 }
 
-/// A queue to the store, with one transfer of `pages` pages, and its owner.
+/// A queue to the store with one transfer of `pages` pages, and its owner.
 fn queue(store: Arc<dyn WriteObject>, direction: Direction, pages: usize) -> (Arc<Queue>, Arc<Ended>) {
     let queue = Queue::new(store, &Profile::read_only("inline"));
     let ended = Arc::new(Ended::default());
     let owner: Arc<dyn Ends> = Arc::clone(&ended) as _;
-    queue.tell(Arc::downgrade(&owner));
+    queue.set_ends(Arc::downgrade(&owner));
     let buffers = Buffers::new(pages, 0).expect("memory");
     let (mut lent, mut missing) = (Vec::new(), pages);
     while missing > 0 {
@@ -127,7 +127,7 @@ fn a_completion_leaves_a_second_retry_to_its_due_time() {
         let store = Inline::new(|| Err(Error::new(ErrorKind::Io, "the drive is gone")));
         let (queue, ended) = queue(Arc::clone(&store) as _, direction, 1);
         queue.pump();
-        // The request, and the retry that does not pause.
+        // The request and the retry without a pause.
         assert_eq!(store.requests(), 2, "the completion waited for the pause");
         assert!(ended.results().is_empty());
         assert_eq!(ended.pauses.load(Ordering::Relaxed), 1, "the owner has to know");

@@ -1,37 +1,37 @@
-//! Arguments and results of calls, as strace prints them.
+//! Arguments and results of calls in strace's format.
 
 use crate::import::text::{decimal, hexadecimal};
 
-/// Arguments of a call that are kept; no call that matters has one past them.
-const KEPT: usize = 8;
+/// Maximum arguments stored; no relevant call has more.
+const VALUES_MAX: usize = 8;
 
-/// A call that came back: its arguments, and what it returned.
+/// A completed call: its arguments and result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Args<'a> {
-    kept: [&'a [u8]; KEPT],
-    /// What it returned; `None` if it failed, or never came back.
+    values: [&'a [u8]; VALUES_MAX],
+    /// The result; `None` if it failed or did not return.
     pub(super) outcome: Option<Outcome<'a>>,
 }
 
-/// What a call that succeeded returned.
+/// The result of a successful call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outcome<'a> {
     pub(super) value: u64,
-    /// The path of the descriptor that it returned, with `-y`.
+    /// The path of the returned descriptor, with `-y`.
     pub(super) path: Option<&'a [u8]>,
 }
 
-/// A descriptor among the arguments.
+/// A descriptor argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor<'a> {
-    /// `None` is the working directory.
+    /// `None` for the working directory.
     pub(super) number: Option<u32>,
     /// Its path, with `-y`.
     pub(super) path: Option<&'a [u8]>,
 }
 
 impl<'a> Args<'a> {
-    /// Takes `ARGUMENTS) = RESULT` apart; `None` if it is something else.
+    /// Parses `ARGUMENTS) = RESULT`.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let mut args = Self::default();
         let end = args.split(text)?;
@@ -40,24 +40,24 @@ impl<'a> Args<'a> {
         Some(args)
     }
 
-    /// As [`Args::parse`] for a call that has only begun.
-    pub(super) fn begun(text: &'a [u8]) -> Self {
+    /// As [`Args::parse`], for an unfinished call.
+    pub(super) fn unfinished(text: &'a [u8]) -> Self {
         let mut args = Self::default();
-        // The end is missing: that is what "begun" means.
+        // An unfinished call has no closing parenthesis.
         let _no_end = args.split(text);
         args
     }
 
-    /// The same with `first` in the place of the first argument.
+    /// Replaces the first argument.
     pub(super) fn with_first(&self, first: &'a [u8]) -> Self {
         let mut moved = Self { ..*self };
-        moved.kept[0] = first;
+        moved.values[0] = first;
         moved
     }
 
-    /// The argument at `index`, empty if there is none.
+    /// The argument at `index`; empty if missing.
     pub(super) fn text(&self, index: usize) -> &'a [u8] {
-        self.kept.get(index).copied().unwrap_or_default()
+        self.values.get(index).copied().unwrap_or_default()
     }
 
     /// The whole number at `index`.
@@ -65,19 +65,19 @@ impl<'a> Args<'a> {
         number(self.text(index))
     }
 
-    /// The number in brackets at `index`, as in `[1000] => [3000]`: an offset that the call reads and changes.
+    /// The number in brackets at `index`, as in `[1000] => [3000]`: an in-out offset.
     pub(super) fn pointed(&self, index: usize) -> Option<u64> {
         let inner = self.text(index).strip_prefix(b"[")?;
         number(&inner[..inner.iter().position(|&byte| byte == b']')?])
     }
 
-    /// Whether the flags at `index` have `flag` among them.
+    /// Whether the flags at `index` contain `flag`.
     pub(super) fn has(&self, index: usize, flag: &str) -> bool {
         let name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         self.text(index).split(|byte| !name(byte)).any(|word| word == flag.as_bytes())
     }
 
-    /// The member `name=` of the structure at `index`, up to its end.
+    /// The member `name=` of the structure at `index`.
     pub(super) fn member(&self, index: usize, name: &str) -> Option<u64> {
         let text = self.text(index);
         let at = text.windows(name.len()).position(|window| window == name.as_bytes())?;
@@ -99,16 +99,17 @@ impl<'a> Args<'a> {
         Some(Descriptor { number, path: annotation(rest) })
     }
 
-    /// The two descriptors in brackets at `index`, as in `[3, 4]` or `[3<pipe:[17]>, 4<pipe:[17]>]`.
+    /// The two descriptors in brackets at `index`, as in `[3, 4]` or
+    /// `[3<pipe:[17]>, 4<pipe:[17]>]`.
     pub(super) fn descriptors(&self, index: usize) -> [Option<u32>; 2] {
         let Some(inner) = self.text(index).strip_prefix(b"[") else { return [None; 2] };
         let mut inside = Self::default();
-        // It ends with a bracket and not a parenthesis, which is no end of a call.
+        // Ends with a bracket, not a parenthesis.
         let _no_end = inside.split(inner);
         [0, 1].map(|index| inside.descriptor(index)?.number)
     }
 
-    /// The path at `index`, its escapes undone, appended to `path`; false if there is none.
+    /// Appends the unescaped path at `index` to `path`; false if there is none.
     pub(super) fn path(&self, index: usize, path: &mut Vec<u8>) -> bool {
         let Some(text) = self.text(index).strip_prefix(b"\"") else { return false };
         let Some(end) = string_end(text) else { return false };
@@ -116,11 +117,11 @@ impl<'a> Args<'a> {
         true
     }
 
-    /// Finds the arguments; where the closing parenthesis is.
+    /// Splits the arguments; returns the position of the closing parenthesis.
     fn split(&mut self, text: &'a [u8]) -> Option<usize> {
         let (mut start, mut count, mut depth, mut at) = (0, 0, 0_usize, 0);
-        let mut keep = |kept: &mut [&'a [u8]; KEPT], start: usize, end: usize| {
-            if let Some(place) = kept.get_mut(count) {
+        let mut store = |values: &mut [&'a [u8]; VALUES_MAX], start: usize, end: usize| {
+            if let Some(place) = values.get_mut(count) {
                 *place = text[start..end].trim_ascii();
             }
             count += 1;
@@ -133,24 +134,24 @@ impl<'a> Args<'a> {
                 }
                 b'(' | b'[' | b'{' => depth += 1,
                 b')' if depth == 0 => {
-                    keep(&mut self.kept, start, at);
+                    store(&mut self.values, start, at);
                     return Some(at);
                 }
                 b')' | b']' | b'}' => depth = depth.saturating_sub(1),
                 b',' if depth == 0 => {
-                    keep(&mut self.kept, start, at);
+                    store(&mut self.values, start, at);
                     start = at + 1;
                 }
                 _ => {}
             }
             at += 1;
         }
-        keep(&mut self.kept, start, text.len());
+        store(&mut self.values, start, text.len());
         None
     }
 }
 
-/// The result `3</path>`, `0x7f00`, `-1 ENOENT (…)` or `?`.
+/// Parses the result `3</path>`, `0x7f00`, `-1 ENOENT (…)` or `?`.
 fn outcome(result: &[u8]) -> Option<Outcome<'_>> {
     let end = result.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(result.len());
     Some(Outcome { value: number(&result[..end])?, path: annotation(&result[end..]) })
@@ -160,14 +161,14 @@ fn number(text: &[u8]) -> Option<u64> {
     if text.starts_with(b"0x") { hexadecimal(text) } else { decimal(text) }
 }
 
-/// What `-y` puts in angle brackets behind a descriptor.
+/// The annotation of `-y` in angle brackets after a descriptor.
 fn annotation(text: &[u8]) -> Option<&[u8]> {
     let path = &text.strip_prefix(b"<")?[..annotation_end(text)? - 1];
     Some(path.strip_suffix(b" (deleted)").unwrap_or(path))
 }
 
-/// Where the bracket that `text` begins with is closed. Names have theirs escaped, but `-yy` nests them:
-/// `</dev/null<char 1:3>>`, and writes arrows: `<TCP:[127.0.0.1:1->127.0.0.1:2]>`.
+/// The end of the angle bracket at the start of `text`. Names escape theirs, but `-yy` nests them,
+/// `</dev/null<char 1:3>>`, and prints arrows: `<TCP:[127.0.0.1:1->127.0.0.1:2]>`.
 fn annotation_end(text: &[u8]) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, &byte) in text.iter().enumerate() {
@@ -186,7 +187,7 @@ fn is_after_annotation(next: Option<&u8>) -> bool {
     next.is_none_or(|next| matches!(next, b',' | b')' | b' ' | b']' | b'}' | b'>' | b'('))
 }
 
-/// Where the string whose opening quote was before `text` is closed.
+/// The end of the string whose opening quote precedes `text`.
 fn string_end(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -198,7 +199,7 @@ fn string_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Appends `text` to `path` with its escapes undone: `\n`, `\"`, `\303`, `\xc3`.
+/// Appends the unescaped `text` to `path`: `\n`, `\"`, `\303`, `\xc3`.
 pub(super) fn unescape(text: &[u8], path: &mut Vec<u8>) {
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
@@ -223,14 +224,14 @@ pub(super) fn unescape(text: &[u8], path: &mut Vec<u8>) {
     }
 }
 
-/// How many digits of `base` come first, `most` at most.
-fn digit_count(text: &[u8], base: u32, most: usize) -> usize {
-    text.iter().take(most).take_while(|&&byte| char::from(byte).is_digit(base)).count()
+/// Number of leading digits of `base`, at most `max`.
+fn digit_count(text: &[u8], base: u32, max: usize) -> usize {
+    text.iter().take(max).take_while(|&&byte| char::from(byte).is_digit(base)).count()
 }
 
-/// Their value; what does not fit in a byte wraps, as in C.
-fn digits(text: &[u8], base: u32, most: usize) -> u8 {
-    let digits = text[..digit_count(text, base, most)].iter();
+/// The value of the leading digits; wraps at a byte, as in C.
+fn digits(text: &[u8], base: u32, max: usize) -> u8 {
+    let digits = text[..digit_count(text, base, max)].iter();
     let value = digits.fold(0, |value, &byte| value * base + char::from(byte).to_digit(base).unwrap_or(0));
     (value % 256) as u8
 }
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_parted_at_commas_of_the_outermost_level_only() {
+    fn arguments_are_split_at_top_level_commas() {
         let args = parse(r#"3, [{iov_base="a,)\"", iov_len=2}, {iov_base="", iov_len=9}], 2, 4096) = 11"#);
         assert_eq!((args.number(0), args.number(2), args.number(3)), (Some(3), Some(2), Some(4096)));
         assert_eq!(args.outcome, Some(Outcome { value: 11, path: None }));
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_descriptors_are_read_with_all_that_may_stand_in_them() {
+    fn descriptor_paths_may_contain_special_characters() {
         let args = parse(r#"3</a, b) = 1>, "x", 1) = 4</c>(deleted) <0.000010>"#);
         assert_eq!(args.descriptor(0), Some(Descriptor { number: Some(3), path: Some(b"/a, b) = 1") }));
         assert_eq!(args.outcome, Some(Outcome { value: 4, path: Some(b"/c") }));
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_in_names_are_undone() {
+    fn escapes_in_names_are_decoded() {
         let mut path = Vec::new();
         assert!(parse(r#""/a\n\"\\\303\244\x41\0\76"..., 5) = 0"#).path(0, &mut path));
         assert_eq!(path, b"/a\n\"\\\xc3\xa4A\0>");
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_members_and_pointed_numbers_are_found() {
+    fn flags_members_and_in_out_numbers_are_parsed() {
         let args = parse("O_RDONLY|O_CLOEXEC, {st_mode=S_IFREG|0644, st_size=300000, ...}, [7] => [9]) = 0");
         assert!(args.has(0, "O_CLOEXEC") && !args.has(0, "O_CLO"));
         assert_eq!((args.member(1, "st_size"), args.member(1, "st_ino")), (Some(300_000), None));

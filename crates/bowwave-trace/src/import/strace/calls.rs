@@ -1,4 +1,4 @@
-//! What each system call does to descriptors, and what it touches.
+//! Effects of each system call on descriptors, and its accesses.
 
 use super::args::{Args, Outcome};
 use super::files::{self, Place};
@@ -7,27 +7,27 @@ use crate::Op;
 use crate::import::batch::{Batch, Fault};
 use crate::import::repairs::Repair;
 
-/// A call that came back.
+/// A completed call.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     pub(super) pid: u64,
-    /// When it began.
+    /// Time of its start.
     pub(super) time_ns: u64,
     pub(super) name: &'a [u8],
     pub(super) args: &'a Args<'a>,
 }
 
-/// Whether a call of this name starts a process.
+/// Whether a call of this name creates a process.
 pub(super) fn forks(name: &[u8]) -> bool {
     matches!(name, b"fork" | b"vfork" | b"clone" | b"clone2" | b"clone3")
 }
 
-/// Whether a call that starts a process lets it have the same descriptors, not copies.
+/// Whether the new process shares descriptors instead of copying them.
 pub(super) fn shares_descriptors(args: &Args<'_>) -> bool {
     (0..3).any(|index| args.has(index, "CLONE_FILES"))
 }
 
-/// Whether a call of this name reads or writes, so that it is a pity if its end is not in the log.
+/// Whether a call of this name reads or writes, so that a missing end must be reported.
 pub(super) fn touches_files(name: &[u8]) -> bool {
     transfer(name).is_some()
         || matches!(
@@ -36,7 +36,7 @@ pub(super) fn touches_files(name: &[u8]) -> bool {
         )
 }
 
-/// Takes a call in. `child` is the process that was taken to be its child before it came back.
+/// Applies a call. `child` is the process that was assumed to be its child before it returned.
 pub(super) fn apply(
     tables: &mut Tables,
     call: &Call<'_>,
@@ -44,7 +44,7 @@ pub(super) fn apply(
     batch: &mut Batch,
 ) -> Result<(), Fault> {
     let Call { pid, name, args, .. } = *call;
-    // What failed did nothing, but a closed number is free whatever close says.
+    // A failed call has no effect, except that close always frees its number.
     if name == b"close" {
         if let Some(number) = number(args, 0) {
             tables.close(pid, number);
@@ -85,7 +85,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Reads and writes: what they do, and which argument says where, if one does.
+/// Reads and writes: the operation, and the index of the offset argument, if any.
 fn transfer(name: &[u8]) -> Option<(Op, Option<usize>)> {
     Some(match name {
         b"read" | b"readv" => (Op::Read, None),
@@ -97,19 +97,19 @@ fn transfer(name: &[u8]) -> Option<(Op, Option<usize>)> {
 }
 
 fn fork(tables: &mut Tables, call: &Call<'_>, value: u64, child: Option<u64>) {
-    // In the child, too, the call comes back, with 0.
+    // The call also returns in the child, with 0.
     if value == 0 || child == Some(value) || tables.knows(value) {
         return;
     }
     tables.fork(call.pid, value, shares_descriptors(call.args));
 }
 
-/// Calls that only change which descriptor is what.
+/// Calls that only change descriptors.
 fn descriptors(tables: &mut Tables, call: &Call<'_>, outcome: Outcome<'_>) {
     let Call { pid, name, args, .. } = *call;
     let value = u32::try_from(outcome.value).ok();
     if matches!(name, b"dup" | b"dup2" | b"dup3" | b"fcntl" | b"fcntl64") {
-        // What was open before the log began, too, shares its position with its duplicates.
+        // Also files opened before the log began share their position with duplicates.
         files::known(tables, call, 0);
     }
     match name {
@@ -156,7 +156,7 @@ fn descriptors(tables: &mut Tables, call: &Call<'_>, outcome: Outcome<'_>) {
     }
 }
 
-/// Two descriptors in brackets at `index` that are no files.
+/// Two descriptors in brackets at `index` that are not files.
 fn pair(tables: &mut Tables, call: &Call<'_>, index: usize) {
     let close_on_exec = call.args.has(1, "O_CLOEXEC") || call.args.has(1, "SOCK_CLOEXEC");
     for number in call.args.descriptors(index).into_iter().flatten() {
@@ -164,7 +164,7 @@ fn pair(tables: &mut Tables, call: &Call<'_>, index: usize) {
     }
 }
 
-/// The descriptor at `index`, if it is one and not the working directory.
+/// The descriptor at `index`, unless it is the working directory.
 pub(super) fn number(args: &Args<'_>, index: usize) -> Option<u32> {
     args.descriptor(index)?.number
 }

@@ -1,4 +1,4 @@
-//! Calls on open files: where they read and write.
+//! Calls on open files: their positions.
 
 use super::args::{Args, Outcome, unescape};
 use super::calls::{Call, number};
@@ -7,23 +7,24 @@ use crate::Op;
 use crate::import::batch::{Access, Batch, Fault};
 use crate::import::repairs::Repair;
 
-/// Where a call reads or writes.
+/// Position of a read or write.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// Where the open file stands, which moves on.
+    /// At the file position, which advances.
     Position,
-    /// Here; the file stays where it stands.
+    /// At this offset; the file position stays.
     At(u64),
 }
 
 impl Place {
-    /// The place of a call whose argument says `offset`; what is no offset, such as -1, is the position.
+    /// The position of a call with this offset argument; an invalid offset, such as -1, means the
+    /// file position.
     pub(super) fn of(offset: Option<u64>) -> Self {
         offset.map_or(Self::Position, Self::At)
     }
 }
 
-/// Paths that are no storage: what is read there costs no page of a cache.
+/// Paths that are not storage: reading them uses no page cache.
 const NO_STORAGE: &[&[u8]] = &[
     b"/proc/",
     b"/sys/",
@@ -38,12 +39,12 @@ const NO_STORAGE: &[&[u8]] = &[
     b"/dev/console",
 ];
 
-/// Whether a path is that of a file or disk.
+/// Whether a path is a file or disk.
 fn is_storage(path: &[u8]) -> bool {
     !path.is_empty() && !NO_STORAGE.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// Opens what a call of the open family opened.
+/// Opens the file of an open call.
 pub(super) fn open(tables: &mut Tables, call: &Call<'_>, outcome: Outcome<'_>) {
     let Call { pid, name, args, .. } = *call;
     let Ok(new) = u32::try_from(outcome.value) else { return };
@@ -69,7 +70,8 @@ pub(super) fn open(tables: &mut Tables, call: &Call<'_>, outcome: Outcome<'_>) {
     tables.open(pid, new, description, args.has(flags, "O_CLOEXEC"));
 }
 
-/// The path at `index` of the arguments, put behind the directory that it is relative to, if the log tells that.
+/// The path at `index` of the arguments, resolved relative to its directory if the log contains
+/// that.
 fn resolve(
     tables: &mut Tables,
     pid: u64,
@@ -84,7 +86,7 @@ fn resolve(
     }
     if !name.starts_with(b"/") {
         match base {
-            Some((_, Some(told))) => unescape(told, path),
+            Some((_, Some(annotation))) => unescape(annotation, path),
             Some((Some(number), None)) => {
                 if let Some(directory) = tables.description(pid, number) {
                     path.extend_from_slice(&directory.path);
@@ -103,14 +105,14 @@ fn resolve(
     true
 }
 
-/// A path as `-y` and `-yy` print it, without what `-yy` adds about devices.
-fn plain_path(told: &[u8], path: &mut Vec<u8>) {
-    let end = told.iter().position(|&byte| byte == b'<').unwrap_or(told.len());
-    unescape(&told[..end], path);
+/// A path as printed by `-y` and `-yy`, without the device information of `-yy`.
+fn plain_path(annotation: &[u8], path: &mut Vec<u8>) {
+    let end = annotation.iter().position(|&byte| byte == b'<').unwrap_or(annotation.len());
+    unescape(&annotation[..end], path);
 }
 
-/// The open file at the descriptor `index` of a call. A file that was open before the log began is known by its path,
-/// if the log has it.
+/// The open file at descriptor argument `index`. A file opened before the log began is identified
+/// by its path, if the log has it.
 fn file<'a>(
     tables: &'a mut Tables,
     call: &Call<'_>,
@@ -125,15 +127,17 @@ fn file<'a>(
     if known { tables.description(call.pid, descriptor.number?) } else { None }
 }
 
-/// Whether the descriptor `index` of a call is a file that we know or, from now on, do: by its path, if the log has it.
+/// Whether descriptor argument `index` is a known file, or becomes one by its path in the log.
 pub(super) fn known(tables: &mut Tables, call: &Call<'_>, index: usize) -> bool {
     let Some(descriptor) = call.args.descriptor(index) else { return false };
     let Some(number) = descriptor.number else { return false };
-    let Some(told) = descriptor.path else { return tables.description(call.pid, number).is_some() };
+    let Some(annotation) = descriptor.path else { return tables.description(call.pid, number).is_some() };
     let mut path = Vec::new();
-    plain_path(told, &mut path);
-    // Sockets, pipes and the like have a name that is no path.
-    if !path.starts_with(b"/") || told.ends_with(b">") && told.windows(6).any(|part| part == b"<char ") {
+    plain_path(annotation, &mut path);
+    // Sockets, pipes and the like have names that are not paths.
+    if !path.starts_with(b"/")
+        || annotation.ends_with(b">") && annotation.windows(6).any(|part| part == b"<char ")
+    {
         return false;
     }
     if tables.description(call.pid, number).is_none_or(|file| file.path != path) {
@@ -143,10 +147,10 @@ pub(super) fn known(tables: &mut Tables, call: &Call<'_>, index: usize) -> bool 
     true
 }
 
-/// Descriptors up to this number are mostly terminals and pipes, and are not reported as unknown.
+/// Descriptors up to this number are mostly terminals and pipes; not reported as unknown.
 const LAST_STANDARD: u32 = 2;
 
-/// Takes in that `length` bytes of the descriptor at `index` were read or written at `place`.
+/// Adds a read or write of `length` bytes at `place` of the descriptor at `index`.
 pub(super) fn touch(
     tables: &mut Tables,
     call: &Call<'_>,
@@ -196,7 +200,7 @@ pub(super) fn seek(tables: &mut Tables, call: &Call<'_>, outcome: Outcome<'_>) {
     let Some(number) = number(args, 0) else { return };
     let llseek = name == b"_llseek";
     let position = if llseek { args.pointed(2) } else { Some(outcome.value) };
-    // It may have been open before the log began.
+    // It may have been opened before the log began.
     known(tables, call, 0);
     let whence = args.text(if llseek { 3 } else { 2 });
     let (Some(file), Some(position)) = (tables.description(pid, number), position) else { return };
@@ -210,7 +214,7 @@ pub(super) fn flush(tables: &mut Tables, call: &Call<'_>, batch: &mut Batch) -> 
     push(tables, call, Op::Fsync, 0, 0, batch)
 }
 
-/// Advice; with the length 0 it is for the file up to its end, where the log tells that.
+/// Advice; a length of 0 extends to the end of the file, if known.
 pub(super) fn advise(tables: &mut Tables, call: &Call<'_>, batch: &mut Batch) -> Result<(), Fault> {
     let args = call.args;
     let op = match args.text(3) {
@@ -233,7 +237,7 @@ pub(super) fn read_ahead(tables: &mut Tables, call: &Call<'_>, batch: &mut Batch
     push(tables, call, Op::WillNeed, offset, length, batch)
 }
 
-/// A mapping: its touches are not in the log, so nothing is made of it, but what `MAP_POPULATE` asks for at once.
+/// A mapping: its accesses are not in the log, except that `MAP_POPULATE` reads it immediately.
 pub(super) fn map(tables: &mut Tables, call: &Call<'_>, batch: &mut Batch) -> Result<(), Fault> {
     let args = call.args;
     if args.has(3, "MAP_ANONYMOUS") {
@@ -254,7 +258,7 @@ pub(super) fn map(tables: &mut Tables, call: &Call<'_>, batch: &mut Batch) -> Re
     }
 }
 
-/// Takes in an access that is neither read nor write, of the descriptor that is the first argument.
+/// Adds an access that is neither a read nor a write, of the descriptor in the first argument.
 fn push(
     tables: &mut Tables,
     call: &Call<'_>,
@@ -271,7 +275,7 @@ fn push(
     batch.push(Access { time_ns: call.time_ns, pid: owner, op, file: &file.path, offset, length })
 }
 
-/// Learns the size of an open file from a call that asks for it.
+/// Records the size of an open file from a call that returns it.
 pub(super) fn learn_size(tables: &mut Tables, call: &Call<'_>) {
     let Call { pid, name, args, .. } = *call;
     let (at, member) = match name {
@@ -299,8 +303,8 @@ pub(super) fn change_directory(tables: &mut Tables, call: &Call<'_>) {
     let known = match name {
         b"fchdir" => match args.descriptor(0) {
             Some(descriptor) => {
-                let told = descriptor.path.map(|told| unescape(told, &mut path));
-                told.is_some()
+                let annotation = descriptor.path.map(|annotation| unescape(annotation, &mut path));
+                annotation.is_some()
                     || descriptor.number.and_then(|number| tables.description(pid, number)).is_some_and(
                         |directory| {
                             path.extend_from_slice(&directory.path);

@@ -1,20 +1,21 @@
-//! One line of a log: who, when, and what.
+//! Parses one line of a log: process, time, call.
 
 use crate::import::text::{decimal, seconds_ns};
 
-/// Seconds from which on a time is one since 1970 (`-ttt`); below, it is one since the line before (`-r`).
+/// Times from here on, in seconds, are since 1970 (`-ttt`); smaller ones are since the previous
+/// line (`-r`).
 const ABSOLUTE_FROM_S: u64 = 1_000_000_000;
 
-/// A line taken apart.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
-    /// `None` in the log of one process.
+    /// `None` in the log of a single process.
     pub(super) pid: Option<u64>,
     pub(super) stamp: Stamp,
     pub(super) body: Body<'a>,
 }
 
-/// When, as the options of strace have it.
+/// Time stamp, by strace option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stamp {
     /// No option: unknown.
@@ -24,28 +25,28 @@ pub(super) enum Stamp {
     OfDay(u64),
     /// `-ttt`: nanoseconds since 1970.
     Absolute(u64),
-    /// `-r`: nanoseconds since the line before.
+    /// `-r`: nanoseconds since the previous line.
     Since(u64),
 }
 
-/// What a line tells.
+/// Content of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Body<'a> {
     /// `NAME(ARGUMENTS) = RESULT`; the text after the opening parenthesis.
     Call { name: &'a [u8], text: &'a [u8] },
-    /// `NAME(ARGUMENTS <unfinished ...>`; the text between.
+    /// `NAME(ARGUMENTS <unfinished ...>`; the text between the parenthesis and the marker.
     Unfinished { name: &'a [u8], text: &'a [u8] },
     /// `<... NAME resumed>ARGUMENTS) = RESULT`; the text after the bracket.
     Resumed { text: &'a [u8] },
     /// The process has ended.
     Ended,
-    /// A thread ran another program, and goes on under this line's number; the one it had.
+    /// A thread ran another program and continues under this line's ID; `by` is its previous ID.
     Superseded { by: u64 },
-    /// A signal, or a word of strace's own.
+    /// A signal, or a message of strace itself.
     Other,
 }
 
-/// Takes `line` apart; `None` if it is no line of a log.
+/// Parses `line`; `None` if it is not part of a log.
 pub(super) fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut rest = line.trim_ascii();
     if rest.starts_with(b"strace: ") {
@@ -54,12 +55,12 @@ pub(super) fn parse(line: &[u8]) -> Option<Line<'_>> {
     let pid = take_pid(&mut rest);
     let mut stamp = Stamp::None;
     while let Some(next) = take_stamp(&mut rest) {
-        // With both -r and one of -t, the absolute one counts.
+        // With `-r` and one of `-t`, use the absolute time.
         if !matches!((stamp, next), (Stamp::OfDay(_) | Stamp::Absolute(_), Stamp::Since(_))) {
             stamp = next;
         }
     }
-    // The number of the call (-n) and the instruction pointer (-i).
+    // Skip the call number (-n) and the instruction pointer (-i).
     while rest.first() == Some(&b'[') {
         let end = rest.iter().position(|&byte| byte == b']')?;
         rest = rest[end + 1..].trim_ascii_start();
@@ -94,7 +95,7 @@ fn body(rest: &[u8]) -> Option<Body<'_>> {
     }
 }
 
-/// Takes `[pid  1234] ` or `1234 ` off, with or without `<comm>` after the number.
+/// Parses `[pid 1234] ` or `1234 `, with or without `<comm>` after the number.
 fn take_pid(rest: &mut &[u8]) -> Option<u64> {
     if let Some(bracket) = rest.strip_prefix(b"[pid ") {
         let text = bracket.trim_ascii_start();
@@ -117,7 +118,8 @@ fn take_pid(rest: &mut &[u8]) -> Option<u64> {
     Some(pid)
 }
 
-/// Takes a time off: `12:34:56`, `12:34:56.789012`, `1700000000.123456`, `0.000123`, or `(+ 0.000123)` after another.
+/// Parses a time: `12:34:56`, `12:34:56.789012`, `1700000000.123456`, `0.000123`, or `(+ 0.000123)`
+/// after another.
 fn take_stamp(rest: &mut &[u8]) -> Option<Stamp> {
     if let Some(bracket) = rest.strip_prefix(b"(+") {
         let end = bracket.iter().position(|&byte| byte == b')')?;
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn leaders_of_every_option_are_understood() {
+    fn line_prefixes_of_every_option_are_parsed() {
         let close = || Some(Body::Call { name: b"close", text: b"3) = 0" });
         for (line, pid, stamp) in [
             ("close(3) = 0", None, Stamp::None),
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_every_kind_are_understood() {
+    fn bodies_of_every_kind_are_parsed() {
         for (line, body) in [
             ("5 read(3,  <unfinished ...>", Some(Body::Unfinished { name: b"read", text: b"3,  " })),
             ("5 <... read resumed>\"\", 1) = 0", Some(Body::Resumed { text: b"\"\", 1) = 0" })),

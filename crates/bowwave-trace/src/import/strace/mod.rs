@@ -1,12 +1,12 @@
-//! Logs of `strace`: system calls, made into the accesses that they were.
+//! Imports `strace` logs: converts system calls to accesses.
 //!
-//! A log names descriptors, and positions only where a call has one among its arguments. So the reader keeps, for each
-//! process in the log, which descriptor is which open file and where that stands, as the kernel does: descriptors are
-//! inherited, shared between threads, duplicated and closed by `execve`; open files share their position with their
-//! duplicates.
+//! A log has descriptors, but positions only as arguments of some calls. So the importer tracks,
+//! for each process, the open file of each descriptor and its position, like the kernel.
+//! Descriptors are inherited, shared between threads, duplicated, and closed by `execve`;
+//! duplicates share the position of their open file.
 //!
-//! A call that is split in two lines counts with the time at which it began and with what it returned. A call that
-//! failed, and a read at the end of a file, touched nothing and gives no record.
+//! A call that is split over two lines has the time of its start and the result of its end. A
+//! failed call, and a read at the end of a file, give no record.
 
 mod args;
 mod calls;
@@ -22,24 +22,24 @@ use calls::Call;
 use line::{Line, Stamp};
 use table::{Pending, Tables};
 
-/// Nanoseconds of a day, and how far a time of day must fall for a new day to have begun.
+/// Nanoseconds of a day, and the decrease of a time of day that means a new day.
 const DAY_NS: u64 = 86_400_000_000_000;
 const NEW_DAY_NS: u64 = DAY_NS / 2;
 
-/// Makes accesses of calls.
+/// Converts calls to accesses.
 #[derive(Debug, Default)]
 pub(super) struct Strace {
     tables: Tables,
-    /// Processes whose call to fork has begun, and no child been found for; the earliest first.
+    /// Processes with a fork in progress and no child yet, oldest first.
     forking: Vec<u64>,
-    /// The latest time, and the day that a time of day belongs to.
+    /// The latest time, and the start of the current day.
     now_ns: u64,
     day_ns: u64,
     /// Whether a call was seen.
     any: bool,
 }
 
-/// Whether `line` could be of such a log: a call with its result.
+/// Whether `line` is a call with its result.
 pub(super) fn fits(line: &[u8]) -> bool {
     let whole = |text| Args::parse(text).is_some() || text.ends_with(b"= ?");
     matches!(line::parse(line), Some(Line { body: Body::Call { text, .. }, .. }) if whole(text))
@@ -52,7 +52,7 @@ impl Parse for Strace {
             return Ok(());
         };
         self.tick(stamp);
-        // The log of one process does not number it.
+        // The log of a single process has no process IDs.
         let pid = pid.unwrap_or(0);
         match body {
             Body::Call { name, text } => {
@@ -98,7 +98,7 @@ impl Parse for Strace {
 }
 
 impl Strace {
-    /// Moves time on to that of a line.
+    /// Advances the time to that of a line.
     fn tick(&mut self, stamp: Stamp) {
         match stamp {
             Stamp::None => {}
@@ -115,7 +115,7 @@ impl Strace {
         }
     }
 
-    /// Makes sure that `pid` is known: a new process is the child of a process that forks, or began before the log.
+    /// Adds `pid` if it is new: as the child of a forking process, or as started before the log.
     fn arrive(&mut self, pid: u64, batch: &mut Batch) {
         self.any = true;
         if self.tables.knows(pid) {
@@ -134,7 +134,7 @@ impl Strace {
             return;
         };
         pending.child = Some(pid);
-        let shared = calls::shares_descriptors(&Args::begun(&pending.text));
+        let shared = calls::shares_descriptors(&Args::unfinished(&pending.text));
         self.tables.fork(parent, pid, shared);
     }
 
@@ -143,8 +143,10 @@ impl Strace {
             self.forking.push(pid);
         }
         if name == b"close" {
-            // Its number may be taken again before the log says that it came back.
-            if let Some(number) = Args::begun(text).descriptor(0).and_then(|descriptor| descriptor.number) {
+            // Its number may be reused before the log shows that the close returned.
+            if let Some(number) =
+                Args::unfinished(text).descriptor(0).and_then(|descriptor| descriptor.number)
+            {
                 self.tables.close(pid, number);
             }
             return;
@@ -157,7 +159,7 @@ impl Strace {
 
     fn resume(&mut self, pid: u64, text: &[u8], batch: &mut Batch) -> Result<(), Fault> {
         let Some(Pending { name, text: mut whole, time_ns, child }) = self.tables.resume_call(pid) else {
-            // It began before the log, or is a close that has been dealt with.
+            // Started before the log, or a close that has been handled.
             return Ok(());
         };
         self.forking.retain(|&parent| parent != pid);

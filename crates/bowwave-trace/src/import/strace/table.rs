@@ -1,60 +1,60 @@
-//! Which descriptor of which process is which file, and where it stands.
+//! Open files and positions by process and descriptor.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// An open file, shared by duplicated and inherited descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Description {
-    /// Empty if it is no file, but a pipe, a socket or the like.
+    /// Empty for pipes, sockets and the like.
     pub(super) path: Vec<u8>,
-    /// Where the next read or write goes; `None` if the file was open before the log began.
+    /// The file position; `None` if the file was opened before the log began.
     pub(super) position: Option<u64>,
-    /// Bytes of the file, as far as the log tells.
+    /// File size in bytes, as far as known.
     pub(super) size: Option<u64>,
-    /// Whether writes go to the end.
+    /// Whether writes append.
     pub(super) append: bool,
 }
 
 impl Description {
-    /// Something open that is no file.
+    /// An open pipe, socket or the like.
     pub(super) fn no_file() -> Self {
         Self { path: Vec::new(), position: None, size: None, append: false }
     }
 }
 
-/// The number of a description in [`Tables`].
+/// Index of a description in [`Tables`].
 type DescriptionId = usize;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     description: DescriptionId,
-    /// Whether running another program closes it.
+    /// Whether `execve` closes it.
     close_on_exec: bool,
 }
 
-/// The descriptors of a process, or of several threads.
+/// The descriptors of a process, or of threads that share them.
 #[derive(Debug, Default)]
 struct Table {
     slots: BTreeMap<u32, Slot>,
     users: u32,
-    /// The first that had it: its number stands for all of them.
+    /// The first process with this table: its ID stands for all threads.
     owner: u64,
 }
 
-/// A call that has begun and not come back.
+/// A call in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) name: Vec<u8>,
     pub(super) text: Vec<u8>,
     pub(super) time_ns: u64,
-    /// The child that was taken to be of this call, before it came back.
+    /// The assumed child of this call, before it returned.
     pub(super) child: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Process {
     table: usize,
-    /// The working directory, once the log has told it.
+    /// The working directory, once known.
     directory: Option<Vec<u8>>,
     pending: Option<Pending>,
 }
@@ -72,13 +72,13 @@ impl Tables {
         self.processes.contains_key(&pid)
     }
 
-    /// Begins a process that has no parent in the log.
+    /// Adds a process without a parent in the log.
     pub(super) fn begin(&mut self, pid: u64) {
         let table = self.tables.add(Table { users: 1, owner: pid, ..Table::default() });
         self.processes.insert(pid, Process { table, directory: None, pending: None });
     }
 
-    /// Begins `child` with the descriptors of `parent`: the same ones if `shared`, else copies.
+    /// Adds `child` with the descriptors of `parent`: shared if `shared`, otherwise copied.
     pub(super) fn fork(&mut self, parent: u64, child: u64, shared: bool) {
         let Some(Process { table, directory, .. }) = self.processes.get(&parent) else { return };
         let (mut table, directory) = (*table, directory.clone());
@@ -90,7 +90,7 @@ impl Tables {
         self.processes.insert(child, Process { table, directory, pending: None });
     }
 
-    /// Ends a process and closes what only it had open.
+    /// Ends a process and closes descriptors that only it had open.
     pub(super) fn end(&mut self, pid: u64) -> Option<Pending> {
         let process = self.processes.remove(&pid)?;
         let table = self.tables.at(process.table);
@@ -104,7 +104,7 @@ impl Tables {
         process.pending
     }
 
-    /// `pid` runs another program: its descriptors are its own from now on, those marked so are closed.
+    /// `pid` runs another program: unshares its descriptors and closes those marked close-on-exec.
     pub(super) fn exec(&mut self, pid: u64) {
         self.unshare(pid);
         let Some(process) = self.processes.get(&pid) else { return };
@@ -116,7 +116,7 @@ impl Tables {
         }
     }
 
-    /// `pid` no longer shares its descriptors.
+    /// Unshares the descriptors of `pid`.
     pub(super) fn unshare(&mut self, pid: u64) {
         let Some(process) = self.processes.get(&pid) else { return };
         let old = process.table;
@@ -130,7 +130,7 @@ impl Tables {
         }
     }
 
-    /// The thread `from` goes on as `to`.
+    /// The thread `from` continues as `to`.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
         if from == to {
             return;
@@ -148,7 +148,7 @@ impl Tables {
         self.set(pid, number, Slot { description, close_on_exec });
     }
 
-    /// Makes `new` the same open file as `old`; both may be the same number.
+    /// Duplicates `old` to `new`; both may be the same number.
     pub(super) fn duplicate(&mut self, pid: u64, old: u32, new: u32, close_on_exec: bool) {
         if old == new {
             return;
@@ -166,7 +166,7 @@ impl Tables {
         }
     }
 
-    /// The open descriptors from `first` to `last`, both included.
+    /// The open descriptors from `first` to `last`, inclusive.
     pub(super) fn between(&mut self, pid: u64, first: u32, last: u32) -> Vec<u32> {
         let Some(process) = self.processes.get(&pid) else { return Vec::new() };
         if first > last {
@@ -188,7 +188,7 @@ impl Tables {
         Some(&mut self.descriptions.at(slot.description).0)
     }
 
-    /// The process that `pid` is a thread of, or itself.
+    /// The process of the thread `pid`, or itself.
     pub(super) fn owner(&mut self, pid: u64) -> u64 {
         self.processes.get(&pid).map_or(pid, |process| self.tables.at(process.table).owner)
     }
@@ -203,22 +203,22 @@ impl Tables {
         }
     }
 
-    /// Notes a call that has begun; the one before it that never came back, if any.
+    /// Records a call in progress; returns the previous one that never returned, if any.
     pub(super) fn begin_call(&mut self, pid: u64, pending: Pending) -> Option<Pending> {
         self.processes.get_mut(&pid)?.pending.replace(pending)
     }
 
-    /// The call that has begun.
+    /// The call in progress.
     pub(super) fn pending(&mut self, pid: u64) -> Option<&mut Pending> {
         self.processes.get_mut(&pid)?.pending.as_mut()
     }
 
-    /// The call that has begun, to go on with.
+    /// Removes the call in progress, to complete it.
     pub(super) fn resume_call(&mut self, pid: u64) -> Option<Pending> {
         self.processes.get_mut(&pid)?.pending.take()
     }
 
-    /// The calls that have begun and not come back, in no order that matters.
+    /// The calls in progress, in arbitrary order.
     pub(super) fn pending_names(&self) -> Vec<&[u8]> {
         let mut pids: Vec<&u64> = self.processes.keys().collect();
         pids.sort_unstable();
@@ -256,7 +256,7 @@ impl Tables {
     }
 }
 
-/// Things with numbers that stay theirs until they are removed.
+/// A slab: items with stable indices.
 #[derive(Debug)]
 struct Slab<T> {
     places: Vec<Option<T>>,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_table_part_but_share_the_open_files_in_it() {
+    fn copied_tables_diverge_but_share_open_files() {
         let mut tables = Tables::default();
         tables.begin(1);
         tables.open(1, 3, file("a"), false);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_open_is_forgotten() {
+    fn unreferenced_open_files_are_dropped() {
         let mut tables = Tables::default();
         for round in 0..1000 {
             tables.begin(round);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_takes_over_its_process_keeps_what_it_was_doing() {
+    fn a_thread_that_replaces_its_process_keeps_its_pending_call() {
         let mut tables = Tables::default();
         tables.begin(1);
         tables.fork(1, 2, true);

@@ -1,9 +1,9 @@
-//! What processes do with descriptors, one habit a test.
+//! Descriptor handling, one case per test.
 
 use super::*;
 use crate::{Op, Record};
 
-/// The records of a log and its repairs.
+/// The records and repairs of a log.
 fn import(log: &str) -> (Vec<Record>, Vec<(Repair, u64)>) {
     let (mut strace, mut batch, mut records) = (Strace::default(), Batch::new(false), Vec::new());
     let mut record = Record::default();
@@ -17,7 +17,7 @@ fn import(log: &str) -> (Vec<Record>, Vec<(Repair, u64)>) {
     (records, batch.repairs.iter().collect())
 }
 
-/// Process, operation, file, offset and length of each record of a log in which nothing needs mending.
+/// Process, operation, file, offset and length of each record of a log without repairs.
 fn clean(log: &str) -> Vec<(u64, Op, String, u64, u64)> {
     let (records, repairs) = import(log);
     assert_eq!(repairs, [], "{log}");
@@ -66,7 +66,7 @@ fn a_thread_shares_descriptors_and_counts_as_its_process() {
 }
 
 #[test]
-fn a_child_that_shows_up_before_its_fork_comes_back_has_its_parents_files() {
+fn a_child_seen_before_its_fork_returns_has_its_parents_files() {
     let log = r#"
 1 open("a", O_RDONLY) = 3
 1 vfork( <unfinished ...>
@@ -77,7 +77,7 @@ fn a_child_that_shows_up_before_its_fork_comes_back_has_its_parents_files() {
 }
 
 #[test]
-fn a_child_of_one_of_two_is_taken_for_the_first_and_counted() {
+fn an_ambiguous_child_goes_to_the_first_fork_and_is_counted() {
     let log = r#"
 1 open("a", O_RDONLY) = 3
 7 open("b", O_RDONLY) = 3
@@ -93,7 +93,7 @@ fn a_child_of_one_of_two_is_taken_for_the_first_and_counted() {
 }
 
 #[test]
-fn another_program_keeps_what_is_not_marked_to_be_closed() {
+fn execve_closes_only_close_on_exec_descriptors() {
     let log = r#"
 1 open("a", O_RDONLY|O_CLOEXEC) = 3
 1 open("b", O_RDONLY) = 4
@@ -125,7 +125,7 @@ fn a_thread_that_runs_another_program_becomes_its_process() {
 }
 
 #[test]
-fn a_number_taken_again_while_close_is_on_its_way_is_the_new_file() {
+fn a_number_reused_while_close_is_in_flight_is_the_new_file() {
     let log = r#"
 1 open("a", O_RDONLY) = 3
 1 clone(flags=CLONE_VM|CLONE_FILES) = 2
@@ -137,7 +137,7 @@ fn a_number_taken_again_while_close_is_on_its_way_is_the_new_file() {
 }
 
 #[test]
-fn duplicates_move_together_and_live_on() {
+fn duplicates_share_their_position_and_survive_a_close() {
     let log = r#"
 open("a", O_RDONLY) = 3
 dup(3) = 4
@@ -155,7 +155,7 @@ read(4, "", 5) = 5"#;
 }
 
 #[test]
-fn seeks_and_calls_with_an_offset_are_told_apart() {
+fn seeks_move_the_position_and_offset_calls_do_not() {
     let log = r#"
 open("a", O_RDWR) = 3
 lseek(3, 100, SEEK_SET) = 100
@@ -182,7 +182,7 @@ read(3, "", 1) = -1 EIO (Input/output error)"#;
 }
 
 #[test]
-fn appended_writes_go_to_the_end_as_far_as_the_log_tells_it() {
+fn appended_writes_go_to_the_end_known_from_the_log() {
     let log = r#"
 open("new", O_WRONLY|O_CREAT|O_TRUNC|O_APPEND, 0644) = 3
 write(3, "", 10) = 10
@@ -237,7 +237,7 @@ read(6, "", 8) = 8"#;
 }
 
 #[test]
-fn advice_and_flushes_are_taken_and_mappings_counted() {
+fn advice_and_flushes_are_imported_and_mappings_counted() {
     let log = r#"
 open("a", O_RDWR) = 3
 fadvise64(3, 0, 0, POSIX_FADV_RANDOM) = 0
@@ -267,7 +267,7 @@ mmap(NULL, 8192, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f0000000000"#
 }
 
 #[test]
-fn paths_come_from_the_log_as_well_as_it_tells_them() {
+fn paths_are_resolved_as_far_as_the_log_allows() {
     let log = r#"
 chdir("/srv") = 0
 open("./a", O_RDONLY) = 3
@@ -289,7 +289,7 @@ read(9, "", 1) = 1"#;
 }
 
 #[test]
-fn what_is_no_storage_gives_no_record() {
+fn non_storage_paths_give_no_record() {
     let log = r#"
 open("/proc/self/maps", O_RDONLY) = 3
 read(3, "", 10) = 10
@@ -301,7 +301,7 @@ write(2, "", 10) = 10"#;
 }
 
 #[test]
-fn files_opened_before_the_log_are_known_by_their_paths_only() {
+fn files_opened_before_the_log_need_a_path() {
     let (records, repairs) =
         import("read(5, \"\", 10) = 10\nread(6</a>, \"\", 10) = 10\nread(6</a>, \"\", 10) = 10");
     assert_eq!(accesses(records), [read(0, "/a", 0, 10), read(0, "/a", 10, 10)]);
@@ -309,7 +309,7 @@ fn files_opened_before_the_log_are_known_by_their_paths_only() {
 }
 
 #[test]
-fn a_call_counts_from_its_beginning_and_days_go_on() {
+fn a_call_has_its_start_time_and_days_advance() {
     let log = r#"
 1 23:59:58.000000 open("a", O_RDONLY) = 3
 1 23:59:59.000000 read(3, "", 10) = 10
@@ -319,13 +319,13 @@ fn a_call_counts_from_its_beginning_and_days_go_on() {
 1 00:00:01.000000 <... read resumed>"", 10) = 10"#;
     let (records, repairs) = import(log);
     let times: Vec<_> = records.iter().map(|record| (record.file.as_str(), record.time_ns)).collect();
-    // The read of a began earlier and is told later, so its time is raised.
+    // The read of a began earlier but is logged later, so its time is raised.
     assert_eq!(times, [("a", 0), ("b", 1_250_000_000), ("a", 1_250_000_000)]);
     assert_eq!(repairs, [(Repair::TimeRaised, 1)]);
 }
 
 #[test]
-fn relative_times_add_up_over_lines_of_every_kind() {
+fn relative_times_add_up_over_all_lines() {
     let log = r#"
 1      0.000000 open("a", O_RDONLY) = 3
 1      0.000100 read(3, "", 10) = 10
@@ -351,7 +351,7 @@ broken(3"#;
 }
 
 #[test]
-fn a_seek_tells_where_a_file_stands_that_was_open_before_the_log_began() {
+fn a_seek_reveals_the_position_of_a_file_opened_before_the_log() {
     let log = r#"
 7 lseek(3</x>, 40960, SEEK_SET) = 40960
 7 read(3</x>, "", 10) = 10
@@ -361,7 +361,7 @@ fn a_seek_tells_where_a_file_stands_that_was_open_before_the_log_began() {
 }
 
 #[test]
-fn duplicates_of_a_file_that_was_open_before_the_log_began_share_its_position() {
+fn duplicates_of_a_file_opened_before_the_log_share_its_position() {
     let log = r#"
 7 dup(3</x>) = 4</x>
 7 fcntl(3</x>, F_DUPFD, 5) = 5</x>

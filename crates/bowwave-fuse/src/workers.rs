@@ -1,13 +1,14 @@
-//! Who runs a request: the thread that received it, or a worker when receivers run short.
+//! Runs each request on the thread that received it, or on a worker when receivers run short.
 //!
 //! ```text
 //!   /dev/fuse --> receiver --a receiver is left to read the next request--> runs it here
 //!                          \-no other receiver is free--------------------> worker runs it, receiver reads on
 //! ```
 //!
-//! Warm reads end in microseconds and never leave their receiver: no hand-over, no second wake-up. On a slow
-//! store requests wait for milliseconds, many at once; they overflow to workers, which are made on demand.
-//! (Receivers for all would cost 16 MiB of receive buffer each, of which huge pages make 2 MiB resident.)
+//! Warm reads end in microseconds and stay on their receiver: no hand-over, no second wake-up. On a
+//! slow store many requests block for milliseconds; these overflow to workers, created on demand.
+//! Receivers instead of workers would cost a receive buffer of 16 MiB each, of which huge pages
+//! make 2 MiB resident.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
@@ -18,14 +19,14 @@ use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs; see the module's head.
+/// Runs jobs on receivers and workers; see the module documentation.
 #[derive(Clone)]
-pub(crate) struct Lanes {
+pub(crate) struct Workers {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Receivers that run a job right now.
+    /// Receivers that are running a job.
     running: AtomicUsize,
     receivers: usize,
     workers_max: usize,
@@ -33,17 +34,18 @@ struct Shared {
     wake: Condvar,
 }
 
-/// `queue.len() <= jobs <= workers`: each job in the queue has a worker that is free, or about to be.
+/// Invariant: `queue.len() <= jobs <= workers`. Each queued job has a worker that is or will soon
+/// be free.
 #[derive(Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// Jobs that wait in the queue or run.
+    /// Queued and running jobs.
     jobs: usize,
     workers: usize,
 }
 
-impl Lanes {
-    /// Lanes for `receivers` receiving threads, with at most `workers_max` workers besides.
+impl Workers {
+    /// Workers for `receivers` receiving threads; at most `workers_max` threads are created.
     pub(crate) fn new(receivers: usize, workers_max: usize) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -56,8 +58,8 @@ impl Lanes {
         }
     }
 
-    /// Runs `job`, here or on a worker. Blocks for as long as the job if all workers are taken: then the kernel
-    /// is the queue.
+    /// Runs `job` here or on a worker. If all workers are busy, runs it here, and further requests
+    /// queue in the kernel.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let running = self.shared.running.fetch_add(1, Ordering::Relaxed) + 1;
         if running < self.shared.receivers {
@@ -68,7 +70,8 @@ impl Lanes {
         self.shared.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// As [`run`](Self::run), for a job on bytes of the receiver's buffer: they are copied only if a worker is to have them.
+    /// As [`run`](Self::run), for a job on bytes of the receiver's buffer. They are copied only for
+    /// a worker.
     pub(crate) fn run_on(&self, bytes: &[u8], job: impl FnOnce(&[u8]) + Send + 'static) {
         let running = self.shared.running.fetch_add(1, Ordering::Relaxed) + 1;
         if running < self.shared.receivers || !self.has_worker() {
@@ -82,7 +85,7 @@ impl Lanes {
         self.shared.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether a worker is free, or can be made.
+    /// Whether a worker is free or can be created.
     fn has_worker(&self) -> bool {
         self.shared.lock().jobs < self.shared.workers_max
     }
@@ -129,18 +132,19 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Jobs run outside the lock, so that a panic in one cannot leave the state half changed.
+        // Jobs run outside the lock, so a panicking job cannot leave the state inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs a job. A panic in it is our bug: the request gets EIO (fuser answers for a reply that is dropped), the
-/// panic's message is on stderr, and the mount lives on.
+/// Runs a job and catches its panic, which is a bug of ours. The request gets EIO, because fuser
+/// responds for a dropped reply; the message goes to stderr; the mount continues.
 fn guard(job: impl FnOnce()) {
     let _ = panic::catch_unwind(AssertUnwindSafe(job));
 }
 
-/// How long a worker without work stays: longer than the pauses of a program that computes between reads.
+/// How long an idle worker stays. Shorter than a program's pauses between reads, and threads are
+/// created again and again.
 const IDLE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -149,27 +153,27 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     #[test]
-    fn bytes_reach_their_job_wherever_it_runs() {
-        let lanes = Lanes::new(1, 1);
-        let (tell, told) = sync_channel(1);
+    fn jobs_get_their_bytes_on_receivers_and_workers() {
+        let workers = Workers::new(1, 1);
+        let (tell, received) = sync_channel(1);
         for _ in 0..2 {
             let tell = tell.clone();
-            // With a single receiver every job goes to the worker.
-            lanes.run_on(b"some bytes", move |bytes| tell.send(bytes.to_vec()).expect("the test waits"));
-            assert_eq!(told.recv().expect("it ran"), b"some bytes");
+            // With a single receiver, every job goes to the worker.
+            workers.run_on(b"some bytes", move |bytes| tell.send(bytes.to_vec()).expect("the test waits"));
+            assert_eq!(received.recv().expect("it ran"), b"some bytes");
         }
     }
 
     #[test]
-    fn one_receiver_stays_free_while_workers_last_and_the_rest_run_in_place() {
-        let lanes = Lanes::new(2, 3);
+    fn one_receiver_stays_free_until_all_workers_are_busy() {
+        let workers = Workers::new(2, 3);
         let (started, starts) = sync_channel(16);
         let gates: Vec<_> = (0..4)
             .map(|_| {
                 let (open, gate) = sync_channel::<()>(1);
-                let (lanes, started) = (lanes.clone(), started.clone());
+                let (workers, started) = (workers.clone(), started.clone());
                 let receiver = thread::spawn(move || {
-                    lanes.run(move || {
+                    workers.run(move || {
                         started.send(thread::current().name() == Some("bowwave-fuse-w")).expect("test waits");
                         gate.recv().expect("opened below");
                     });
@@ -178,11 +182,12 @@ mod tests {
                 (open, receiver, on_worker)
             })
             .collect();
-        // The first runs in its receiver; the next three find no second free receiver.
+        // The first job runs on its receiver; the next three find no second free receiver.
         assert_eq!(gates.iter().map(|gate| gate.2).collect::<Vec<_>>(), [false, true, true, true]);
-        // Workers are taken: the next runs in place.
-        let (lanes2, started2) = (lanes.clone(), started.clone());
-        lanes2.run(move || started2.send(thread::current().name() == Some("bowwave-fuse-w")).expect("test"));
+        // All workers are busy, so the next job runs in place.
+        let (workers2, started2) = (workers.clone(), started.clone());
+        workers2
+            .run(move || started2.send(thread::current().name() == Some("bowwave-fuse-w")).expect("test"));
         assert!(!starts.recv().expect("ran"));
         for (open, receiver, _) in gates {
             open.send(()).expect("the job waits");
