@@ -6,10 +6,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod deadline;
 mod legacy;
 mod linux;
 mod patch;
 
+pub use deadline::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW, algorithm, scheduler};
 pub use legacy::Legacy;
 pub use linux::{Linux, LinuxConfig, linux};
 pub use patch::OnDemandPatch;

@@ -120,7 +120,7 @@ impl Settings {
             "scheduler" => {
                 let (name, knobs) =
                     value.split_once(':').map_or((value, None), |(name, knobs)| (name, Some(knobs)));
-                options.scheduler = name.parse().map_err(|_| wrong("a scheduler"))?;
+                options.scheduler = bowwave_baselines::algorithm(name).ok_or_else(|| wrong("a scheduler"))?;
                 options.scheduler_knobs = knobs.map(str::to_owned);
             }
             "device_depth" => options.device_depth = Some(count()?),
