@@ -6,11 +6,13 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod cluster;
 mod deadline;
 mod legacy;
 mod linux;
 mod patch;
 
+pub use cluster::{CLUSTER, SWAP, swap_for_store};
 pub use deadline::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW, algorithm, scheduler};
 pub use legacy::Legacy;
 pub use linux::{Linux, LinuxConfig, linux};

@@ -111,7 +111,7 @@ pub(crate) enum Explained {
 
 /// A readahead policy of files or of swap, by name.
 pub(crate) fn explained() -> impl TypedValueParser<Value = Explained> {
-    let swap = SwapPolicy::ALL.into_iter().filter(|&policy| policy != SwapPolicy::None);
+    let swap = bowwave_baselines::SWAP.into_iter().filter(|&policy| policy != SwapPolicy::None);
     let files = bowwave_baselines::ALL.into_iter().map(|policy| (policy.name(), Explained::Files(policy)));
     one_of(files.chain(swap.map(|policy| (policy.name(), Explained::Swap(policy)))))
 }

@@ -35,7 +35,7 @@ pub(crate) fn cases() {
         });
     }
     case("request merged, deadline", merged);
-    for policy in [SwapPolicy::Cluster, SwapPolicy::Vma, SwapPolicy::Adaptive] {
+    for policy in [bowwave_baselines::CLUSTER, SwapPolicy::Vma, SwapPolicy::Adaptive] {
         let name = policy.name();
         case(&format!("fault in order, {name}"), |calls| faults(calls, policy, true));
         case(&format!("fault in no order, {name}"), |calls| faults(calls, policy, false));
