@@ -42,6 +42,10 @@ pub trait Readahead: CloneState + fmt::Debug + Send {
     /// is asked.
     fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans);
 
+    /// A page of the file was evicted for space; `used` says whether a reader had used it. Only policies
+    /// with [`Asked::evictions`] are told.
+    fn on_evict(&mut self, _page: PageIndex, _used: bool) {}
+
     /// A fill of the file has succeeded. Only policies with [`Asked::per_file`] are told.
     fn on_fill(&mut self, _report: &FillReport) {}
 }
@@ -93,6 +97,8 @@ pub struct Asked {
     pub mapped: bool,
     /// When a fault finds its page ([`Trigger::Found`]).
     pub found: bool,
+    /// When a page is evicted ([`Readahead::on_evict`]); only with `per_file`.
+    pub evictions: bool,
 }
 
 /// What the cache keeps of a file for its policy, as long as the file is open.

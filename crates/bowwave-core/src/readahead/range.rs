@@ -96,8 +96,14 @@ impl Readahead for Range {
 
 impl Range {
     /// What this policy is asked about.
-    pub const ASKED: Asked =
-        Asked { per_file: false, every_access: true, advice: false, mapped: true, found: false };
+    pub const ASKED: Asked = Asked {
+        per_file: false,
+        every_access: true,
+        advice: false,
+        mapped: true,
+        found: false,
+        evictions: false,
+    };
 
     /// The names of [`RangeEvent`].
     pub const COUNTERS: &'static [&'static str] = &RangeEvent::NAMES;
