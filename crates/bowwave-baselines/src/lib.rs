@@ -6,10 +6,16 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod cluster;
+mod clusters;
+mod deadline;
 mod legacy;
 mod linux;
 mod patch;
 
+pub use cluster::{CLUSTER, SWAP, swap_for_store};
+pub use clusters::{CLUSTERS, CLUSTERS_BEFORE, CLUSTERS_LITERAL};
+pub use deadline::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW, algorithm, scheduler};
 pub use legacy::Legacy;
 pub use linux::{Linux, LinuxConfig, linux};
 pub use patch::OnDemandPatch;
@@ -17,7 +23,7 @@ pub use patch::OnDemandPatch;
 use alloc::boxed::Box;
 
 use bowwave_core::readahead::Range;
-use bowwave_core::{Asked, Clusters, Config, FileMemory, Policy, PolicyKind, RangeConfig, Readahead};
+use bowwave_core::{Asked, Config, FileMemory, Policy, PolicyKind, RangeConfig, Readahead};
 
 /// Linux 2.6.20.
 pub const LEGACY: Policy = Policy::Other(&Published::Legacy);
@@ -89,7 +95,7 @@ impl PolicyKind for Published {
             Self::Legacy => Box::new(Legacy::new()),
             Self::OnDemandPatch => Box::new(OnDemandPatch::default()),
             Self::RangeLiteral => {
-                let range = RangeConfig { clusters: Clusters::Literal, ..config.range };
+                let range = RangeConfig { clusters: CLUSTERS_LITERAL, ..config.range };
                 Box::new(Range::new(&Config { range, ..config.clone() }, file))
             }
         }

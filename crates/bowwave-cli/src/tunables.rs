@@ -136,13 +136,7 @@ impl SetArgs {
 
 /// What the policy range does about clusters of page faults.
 fn clusters() -> impl TypedValueParser<Value = Clusters> {
-    values::one_of([
-        ("suited", Clusters::Suited),
-        ("mended", Clusters::Mended),
-        ("learned", Clusters::Learned),
-        ("literal", Clusters::Literal),
-        ("before", Clusters::Before),
-    ])
+    values::one_of(bowwave_baselines::CLUSTERS)
 }
 
 /// What the kernel's page cache does.

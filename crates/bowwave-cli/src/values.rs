@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowwave_core::Policy;
-use bowwave_core::schedule::{Algorithm, KnobError, SchedulerConfig};
+use bowwave_core::schedule::Algorithm;
 use bowwave_core::swap::SwapPolicy;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
@@ -111,7 +111,7 @@ pub(crate) enum Explained {
 
 /// A readahead policy of files or of swap, by name.
 pub(crate) fn explained() -> impl TypedValueParser<Value = Explained> {
-    let swap = SwapPolicy::ALL.into_iter().filter(|&policy| policy != SwapPolicy::None);
+    let swap = bowwave_baselines::SWAP.into_iter().filter(|&policy| policy != SwapPolicy::None);
     let files = bowwave_baselines::ALL.into_iter().map(|policy| (policy.name(), Explained::Files(policy)));
     one_of(files.chain(swap.map(|policy| (policy.name(), Explained::Swap(policy)))))
 }
@@ -127,7 +127,7 @@ pub(crate) struct Scheduler {
 
 /// A scheduler, by name, and its knobs.
 pub(crate) fn scheduler(text: &str) -> Result<Scheduler, String> {
-    let config: SchedulerConfig = text.parse().map_err(|error: KnobError| error.to_string())?;
+    let config = bowwave_baselines::scheduler(text).map_err(|error| error.to_string())?;
     let knobs = text.split_once(':').map(|(_, knobs)| knobs.to_owned());
     Ok(Scheduler { algorithm: config.algorithm, knobs })
 }

@@ -67,8 +67,8 @@ pub use mix::{MIX_STEP, mix};
 pub use page::{PageCount, PageIndex, PageRange, PageSize};
 pub use random::Random;
 pub use readahead::{
-    Access, Account, Asked, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans, Policy,
-    PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
+    Access, Account, Asked, ClusterRules, Clusters, Detector, FileMemory, FillReport, Hint, Plan, Plans,
+    Policy, PolicyKind, Pressure, RangeConfig, Readahead, Reason, Scores, StreamConfig, Stride, View, Window,
 };
 #[cfg(feature = "ablation")]
 pub use readahead::{Tuning, set_tuning};

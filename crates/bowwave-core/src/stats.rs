@@ -95,11 +95,11 @@ impl Stats {
         self.decisions[reason as usize]
     }
 
-    /// Page-cache look-ups that Linux would have made for the same reads and decisions, with the same policy:
+    /// Page-cache lookups that Linux would have made for the same reads and decisions, with the same policy:
     ///
     /// - one for each page of a read, in the reader's loop;
-    /// - one more for each page that was absent, after on-demand readahead has been asked: it looks for the page again.
-    ///   2.6.20 is asked before the look-up, and has no second one;
+    /// - one more for each page that was absent, after the policy has planned: the page is looked up again. A policy with
+    ///   [`Asked::every_access`](crate::Asked::every_access) plans before the lookup, and has no second one;
     /// - one for each page of a window that exists in the file, cached or not, when it is submitted
     ///   (`do_page_cache_readahead`). None for a page read singly (reason `demand`): that is entered without looking.
     ///

@@ -97,7 +97,8 @@ impl Run {
                 // Else every file here would be small.
                 whole_bytes: if rng.chance(25) { 1 << 20 } else { 0 },
                 file_bytes_max: 1 << (20 + rng.below(8)),
-                clusters: [Clusters::Suited, Clusters::Learned, Clusters::Before][rng.below(3) as usize],
+                clusters: [Clusters::Suited, Clusters::Learned, bowwave_baselines::CLUSTERS_BEFORE]
+                    [rng.below(3) as usize],
                 fault_bytes: if rng.chance(30) { 16 << 10 } else { 0 },
             },
             ..Config::default()

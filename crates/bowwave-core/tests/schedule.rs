@@ -5,6 +5,7 @@
 //! block 5, `x5` cancels it; `.` dispatches one request and completes it, and the end of the script dispatches all. What
 //! comes out is each request with its reason.
 
+use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::schedule::{
     Algorithm, Direction, Priority, Request, RequestId, Scheduler, SchedulerConfig,
 };
@@ -111,10 +112,10 @@ fn neighbours_merge_behind_before_and_between_up_to_the_limit() {
         ("r5 r6 r7 x5", "6-8:oldest"),
         ("r5 r6 r7 x7", "5-7:oldest"),
     ];
-    stories(Algorithm::DeadlineRw, &lines);
-    let back = SchedulerConfig { merge_front: false, ..of(Algorithm::DeadlineRw) };
+    stories(DEADLINE_RW, &lines);
+    let back = SchedulerConfig { merge_front: false, ..of(DEADLINE_RW) };
     story(back, "r7 r6 r8", "7-9:oldest 6:oldest");
-    let front = SchedulerConfig { merge_back: false, ..of(Algorithm::DeadlineRw) };
+    let front = SchedulerConfig { merge_back: false, ..of(DEADLINE_RW) };
     story(front, "r7 r6 r8", "6-8:oldest 8:batch");
 }
 
@@ -122,33 +123,33 @@ fn neighbours_merge_behind_before_and_between_up_to_the_limit() {
 fn a_merged_request_keeps_the_earlier_deadline_and_its_place() {
     // 30 is older than 9, and what closes the gap between 9 and 11 takes the place of 11, which is the oldest of all.
     let line = ("r11 +10ms r30 +10ms r9 +10ms r10 +490ms", "9-12:expired 30:batch");
-    stories(Algorithm::DeadlineRw, &[line]);
+    stories(DEADLINE_RW, &[line]);
     stories(Algorithm::Deadline, &[line]);
 }
 
 #[test]
 fn deadline_rw_serves_reads_first_and_writes_after_two_batches_of_them() {
-    let one = SchedulerConfig { batch_requests: 1, ..of(Algorithm::DeadlineRw) };
+    let one = SchedulerConfig { batch_requests: 1, ..of(DEADLINE_RW) };
     story(one.clone(), "w1 w3 r5 r7 r9 r11", "5:oldest 7:onward 1:floor 9:oldest 11:onward 3:oldest");
     story(one, "s1 r5 r7 r9", "5:oldest 7:onward 1:floor 9:oldest");
 }
 
 #[test]
 fn deadline_rw_goes_upwards_in_batches_and_back_to_what_has_expired() {
-    let three = SchedulerConfig { batch_requests: 3, ..of(Algorithm::DeadlineRw) };
+    let three = SchedulerConfig { batch_requests: 3, ..of(DEADLINE_RW) };
     story(three.clone(), "r9 r1 r11 r13 r15", "9:oldest 11:batch 13:batch 15:onward 1:oldest");
     story(three, "r9 r1 r11 r13 r15 . +1s", "9:oldest 11:batch 13:batch 1:expired 15:batch");
 }
 
 #[test]
 fn the_contiguous_rule_ends_a_batch_at_a_gap() {
-    let old = SchedulerConfig { batch_contiguous: true, request_bytes_max: 1, ..of(Algorithm::DeadlineRw) };
+    let old = SchedulerConfig { batch_contiguous: true, request_bytes_max: 1, ..of(DEADLINE_RW) };
     story(old, "r9 r1 r10 r12", "9:oldest 10:batch 12:onward 1:oldest");
 }
 
 #[test]
 fn sync_writes_wait_behind_reads_in_one_and_before_write_back_in_the_other() {
-    stories(Algorithm::DeadlineRw, &[("w1 w3 s50 r9", "9:oldest 1:oldest 3:batch 50:batch")]);
+    stories(DEADLINE_RW, &[("w1 w3 s50 r9", "9:oldest 1:oldest 3:batch 50:batch")]);
     stories(Algorithm::Deadline, &[("w1 w3 s50 r9", "50:oldest 9:oldest 1:oldest 3:batch")]);
 }
 
@@ -156,13 +157,13 @@ fn sync_writes_wait_behind_reads_in_one_and_before_write_back_in_the_other() {
 fn readahead_is_async_but_for_the_letter_of_the_patch() {
     let line = "a1 a9 r5";
     stories(Algorithm::Deadline, &[(line, "5:oldest 9:demoted 1:oldest")]);
-    stories(Algorithm::Literal, &[(line, "1:oldest 5:batch 9:batch")]);
+    stories(DEADLINE_LITERAL, &[(line, "1:oldest 5:batch 9:batch")]);
 }
 
 #[test]
 fn classes_do_not_merge_so_that_a_tail_does_not_make_demand_longer() {
     stories(Algorithm::Deadline, &[("r5 a6", "5:oldest 6:demoted")]);
-    stories(Algorithm::Literal, &[("r5 a6", "5-7:oldest")]);
+    stories(DEADLINE_LITERAL, &[("r5 a6", "5-7:oldest")]);
 }
 
 #[test]
@@ -171,11 +172,11 @@ fn t7_a_request_found_by_the_last_step_goes_on_with_the_batch_but_for_the_letter
     // Behind 10, the fourth step finds 18 sync.
     let script = "s10 w12 w14 w16 s18";
     story(four(Algorithm::Deadline), script, "10:oldest 18:batch 12:oldest 14:batch 16:batch");
-    story(four(Algorithm::Literal), script, "10:oldest 12:demoted 14:batch 16:batch 18:oldest");
+    story(four(DEADLINE_LITERAL), script, "10:oldest 12:demoted 14:batch 16:batch 18:oldest");
     // The third step: no difference.
     let script = "s10 w12 w14 s16";
     story(four(Algorithm::Deadline), script, "10:oldest 16:batch 12:oldest 14:batch");
-    story(four(Algorithm::Literal), script, "10:oldest 16:batch 12:oldest 14:batch");
+    story(four(DEADLINE_LITERAL), script, "10:oldest 16:batch 12:oldest 14:batch");
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn t7_a_batch_without_any_of_its_class_is_demoted_and_goes_on_with_the_nearest_b
     story(four(Algorithm::Deadline), script, intent);
     // It skips three, and says nothing of a demotion.
     let letter = "10:oldest 18:batch 20:demoted 12:oldest 14:batch 16:batch";
-    story(four(Algorithm::Literal), script, letter);
+    story(four(DEADLINE_LITERAL), script, letter);
 }
 
 #[test]
@@ -196,11 +197,11 @@ fn t8_async_is_served_at_its_turn_but_for_the_letter_where_a_sync_batch_goes_on(
     let intent = "10:oldest 12:batch 14:onward 16:batch 90:floor 18:oldest 20:batch 22:onward 24:batch";
     story(two(Algorithm::Deadline), script, intent);
     let letter = "10:oldest 12:batch 14:onward 16:batch 18:onward 20:batch 22:oldest 24:batch 90:onward";
-    story(two(Algorithm::Literal), script, letter);
+    story(two(DEADLINE_LITERAL), script, letter);
     // Its deadline is honoured even by the letter.
     let late = "w90 s10 s12 s14 s16 s18 s20 s22 s24 . . . . +6s";
     let expired = "10:oldest 12:batch 14:onward 16:batch 90:expired 18:expired 20:batch 22:expired 24:batch";
-    story(two(Algorithm::Literal), late, expired);
+    story(two(DEADLINE_LITERAL), late, expired);
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn async_requests_at_the_device_are_fewer_while_sync_ones_take_long_there() {
 
 #[test]
 fn a_long_run_is_dealt_out_from_its_front_and_keeps_its_place() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in ALGORITHMS {
         let mut bench = Bench::new(SchedulerConfig { seeks: false, ..of(algorithm) });
         bench.play("r1 r2-4 r4 r5 +1ms r9");
         let mut ends = Vec::new();
@@ -357,10 +358,11 @@ fn impossible_knobs_and_names_are_refused_with_their_bounds() {
     let none = SchedulerConfig { batch_requests: 0, ..SchedulerConfig::default() };
     let error = Scheduler::new(none).unwrap_err();
     assert_eq!(error.to_string(), "batch_requests is 0, but must be at least 1");
-    for algorithm in Algorithm::ALL {
-        assert_eq!(algorithm.name().parse(), Ok(algorithm));
+    for algorithm in ALGORITHMS {
+        assert_eq!(bowwave_baselines::algorithm(algorithm.name()), Some(algorithm));
     }
-    assert!("cfq".parse::<Algorithm>().unwrap_err().contains("deadline-rw"));
+    let error = bowwave_baselines::scheduler("cfq").unwrap_err();
+    assert!(error.to_string().contains("deadline-rw"));
 }
 
 #[test]

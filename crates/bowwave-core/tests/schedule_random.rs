@@ -8,6 +8,7 @@ mod schedule_model;
 
 use std::collections::BTreeMap;
 
+use bowwave_baselines::{ALGORITHMS, DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::schedule::{
     Algorithm, Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId, Scheduler,
     SchedulerConfig,
@@ -80,7 +81,7 @@ struct Rules {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = Rng(seed);
-        let algorithm = Algorithm::ALL[rng.below(4) as usize];
+        let algorithm = ALGORITHMS[rng.below(4) as usize];
         let plain = algorithm != Algorithm::Deadline || rng.chance(50);
         let config = SchedulerConfig {
             favoured_expire_ns: rng.below(50) * MS,
@@ -250,11 +251,11 @@ impl Run {
         if self.rules.batch > self.config.batch_requests {
             return Err(format!("{} requests in a batch", self.rules.batch));
         }
-        if batch || matches!(self.config.algorithm, Algorithm::Noop | Algorithm::Literal) {
+        if batch || [Algorithm::Noop, DEADLINE_LITERAL].contains(&self.config.algorithm) {
             return Ok(());
         }
         let group = match self.config.algorithm {
-            Algorithm::DeadlineRw => dispatch.request.direction as usize,
+            algorithm if algorithm == DEADLINE_RW => dispatch.request.direction as usize,
             _ => usize::from(dispatch.class == Class::Async),
         };
         // A batch begins with what has expired of its group, so that a deadline is missed by no more than the batches

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bowwave_baselines::{DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::schedule::{Algorithm, CONGESTED_REQUESTS, KnobError, QUEUE_REQUESTS, SchedulerConfig};
 
 /// Knobs of the queue before a device.
@@ -48,11 +49,11 @@ pub enum Elevator {
     ///
     /// An owner whose requests came later than that on average (decaying over some eight requests) is not waited for.
     Anticipatory,
-    /// The scheduler of the core: Linux 2.6.29's deadline.
+    /// Linux 2.6.29's deadline ([`DEADLINE_RW`]).
     DeadlineRw,
     /// The scheduler of the core: sync before async.
     Deadline,
-    /// The scheduler of the core: the patch that sync before async comes from, to the letter.
+    /// The patch that sync before async comes from, to the letter ([`DEADLINE_LITERAL`]).
     DeadlineLiteral,
 }
 
@@ -159,14 +160,14 @@ impl Elevator {
         Self::DeadlineLiteral,
     ];
 
-    /// The algorithm of the core's scheduler, if it is that which decides.
+    /// The algorithm of the core's scheduler, if that decides.
     #[must_use]
     pub const fn algorithm(self) -> Option<Algorithm> {
         match self {
             Self::Noop | Self::Clook | Self::Anticipatory => None,
-            Self::DeadlineRw => Some(Algorithm::DeadlineRw),
+            Self::DeadlineRw => Some(DEADLINE_RW),
             Self::Deadline => Some(Algorithm::Deadline),
-            Self::DeadlineLiteral => Some(Algorithm::Literal),
+            Self::DeadlineLiteral => Some(DEADLINE_LITERAL),
         }
     }
 
@@ -177,9 +178,9 @@ impl Elevator {
             Self::Noop => "noop",
             Self::Clook => "clook",
             Self::Anticipatory => "anticipatory",
-            Self::DeadlineRw => Algorithm::DeadlineRw.name(),
+            Self::DeadlineRw => DEADLINE_RW.name(),
             Self::Deadline => Algorithm::Deadline.name(),
-            Self::DeadlineLiteral => Algorithm::Literal.name(),
+            Self::DeadlineLiteral => DEADLINE_LITERAL.name(),
         }
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowwave_backend::{Backend, Profile, open_url, parse_duration, parse_size};
-use bowwave_core::{Clusters, Policy, StreamConfig};
+use bowwave_baselines::CLUSTERS;
+use bowwave_core::{Policy, StreamConfig};
 
 use crate::ahead::AheadBudget;
 use crate::engine::Engine;
@@ -120,7 +121,7 @@ impl Settings {
             "scheduler" => {
                 let (name, knobs) =
                     value.split_once(':').map_or((value, None), |(name, knobs)| (name, Some(knobs)));
-                options.scheduler = name.parse().map_err(|_| wrong("a scheduler"))?;
+                options.scheduler = bowwave_baselines::algorithm(name).ok_or_else(|| wrong("a scheduler"))?;
                 options.scheduler_knobs = knobs.map(str::to_owned);
             }
             "device_depth" => options.device_depth = Some(count()?),
@@ -218,14 +219,6 @@ fn suitable_slow_window(profile: &Profile, page_bytes: u64) -> u64 {
 
 const KEYS: &str = "cache, page_size, ra_pages, ahead_max, policy, range_bytes, range_whole, range_max, range_clusters, shards, \
                     scheduler, device_depth, retries, hedge, connections, timeout, endpoint, region, allow_http, anonymous";
-/// What `range` makes of clusters, by name.
-const CLUSTERS: [(&str, Clusters); 5] = [
-    ("suited", Clusters::Suited),
-    ("mended", Clusters::Mended),
-    ("learned", Clusters::Learned),
-    ("literal", Clusters::Literal),
-    ("before", Clusters::Before),
-];
 /// First bytes that come later than this are those of a store that serves many at once.
 const DISTANT: Duration = Duration::from_millis(5);
 /// First bytes that come sooner than this are those of a local disk.

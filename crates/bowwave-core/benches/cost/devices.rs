@@ -20,7 +20,7 @@ const FRAMES: u64 = 1024;
 const PAGES: u64 = 4096;
 
 pub(crate) fn cases() {
-    for algorithm in [Algorithm::Noop, Algorithm::DeadlineRw, Algorithm::Deadline] {
+    for algorithm in [Algorithm::Noop, bowwave_baselines::DEADLINE_RW, Algorithm::Deadline] {
         case(&format!("request added, {algorithm}"), |calls| {
             requests(algorithm, |scheduler, now, request| {
                 assert!(!calls.count(|| scheduler.add(now, black_box(request))).merged, "it stands alone");
@@ -35,7 +35,7 @@ pub(crate) fn cases() {
         });
     }
     case("request merged, deadline", merged);
-    for policy in [SwapPolicy::Cluster, SwapPolicy::Vma, SwapPolicy::Adaptive] {
+    for policy in [bowwave_baselines::CLUSTER, SwapPolicy::Vma, SwapPolicy::Adaptive] {
         let name = policy.name();
         case(&format!("fault in order, {name}"), |calls| faults(calls, policy, true));
         case(&format!("fault in no order, {name}"), |calls| faults(calls, policy, false));

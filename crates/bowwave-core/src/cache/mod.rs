@@ -66,6 +66,8 @@ use crate::write::WriteBackConfig;
 #[derive(Debug)]
 pub struct Cache {
     config: Config,
+    /// [`Asked::evictions`] of the policy.
+    reports_evictions: bool,
     now: Instant,
     /// Frames that may be used now.
     limit: u32,
@@ -181,8 +183,10 @@ impl Cache {
     /// The first field of `config` that is out of bounds.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
+        let asked = config.policy.asked();
         Ok(Self {
             limit: config.frames,
+            reports_evictions: asked.per_file && asked.evictions,
             config,
             now: Instant(0),
             congested: false,

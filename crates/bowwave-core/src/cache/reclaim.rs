@@ -287,6 +287,12 @@ impl Cache {
         self.frames.list_del(id);
         self.frames.free(id);
         self.stats_mut(file).pages_evicted += 1;
+        if self.reports_evictions
+            && let Some(Some(file)) = self.files.get_mut(file.0 as usize)
+            && let Some(policy) = &mut file.policy
+        {
+            policy.on_evict(index, !unused);
+        }
         if self.config.eviction == Eviction::Lru && !unused {
             self.table.set(file, index, Slot::EMPTY);
             return;

@@ -12,7 +12,7 @@ mod stride;
 
 pub use none::NoReadahead;
 pub use on_demand::{OnDemand, follows};
-pub use range::{Clusters, Range, RangeConfig, RangeEvent};
+pub use range::{ClusterRules, Clusters, Range, RangeConfig, RangeEvent};
 pub use stream::{Detector, Scores, Stream, StreamConfig};
 #[cfg(feature = "ablation")]
 pub use stream::{Tuning, set_tuning};
@@ -41,6 +41,10 @@ pub trait Readahead: CloneState + fmt::Debug + Send {
     /// Pushes the I/O for an access to `plans`, which is empty; [`Access::trigger`] says why the policy
     /// is asked.
     fn on_access(&mut self, access: Access, view: View<'_>, plans: &mut Plans);
+
+    /// A page of the file was evicted for space; `used` says whether a reader had used it. Only policies
+    /// with [`Asked::evictions`] are told.
+    fn on_evict(&mut self, _page: PageIndex, _used: bool) {}
 
     /// A fill of the file has succeeded. Only policies with [`Asked::per_file`] are told.
     fn on_fill(&mut self, _report: &FillReport) {}
@@ -93,6 +97,8 @@ pub struct Asked {
     pub mapped: bool,
     /// When a fault finds its page ([`Trigger::Found`]).
     pub found: bool,
+    /// When a page is evicted ([`Readahead::on_evict`]); only with `per_file`.
+    pub evictions: bool,
 }
 
 /// What the cache keeps of a file for its policy, as long as the file is open.
@@ -301,11 +307,11 @@ named_enum! {
         Deferred = "deferred",
         /// The user asked for exactly this.
         Forced = "forced",
-        /// Reads at an even distance: the pages at that distance that come next (Lustre).
+        /// Strided reads: the pages of the stride that come next.
         Stride = "stride",
         /// A mapped page missed among touches close to each other: as many pages around it as they lay apart (003).
         Range = "range",
-        /// The second read of a small file: all of it (Lustre).
+        /// The second read of a small file: all of it.
         WholeFile = "whole_file",
         /// Reads that come nearer to the file's start: the pages before them.
         Backward = "backward",
@@ -327,7 +333,7 @@ pub enum Policy {
     None,
     /// On-demand readahead as in the OLS'07 paper (002): figure 4, tables 2 and 3.
     OnDemand,
-    /// Readahead of Lustre's client with ranges of mapped faults (003), set up by [`Config::range`].
+    /// Strides, small files, and ranges of mapped faults (003), set up by [`Config::range`].
     Range,
     /// bowwave's own: a table of streams for each file, and pattern detectors, set up by
     /// [`Config::stream`].

@@ -29,15 +29,13 @@
 //!   fault count as touched in order if that is among them or just behind.
 //! - The window that Lustre hands over to a worker is asked for at once: nobody waits for it either.
 //!
-//! [`Clusters`] tells in what the published patch is mended.
+//! [`Clusters`] says where the published patch is corrected. Another crate changes that with [`ClusterRules`].
 
 mod config;
 mod state;
-#[cfg(test)]
-mod tests;
 mod widths;
 
-pub use config::{Clusters, RangeConfig, RangeEvent};
+pub use config::{ClusterRules, Clusters, RangeConfig, RangeEvent};
 
 use alloc::sync::Arc;
 
@@ -49,7 +47,7 @@ use crate::event::Trigger;
 use crate::page::{PageCount, PageIndex, PageRange};
 use crate::request::Pattern;
 
-/// Lustre's readahead with ranges of mapped faults: the state of one handle.
+/// Readahead with strides and ranges of mapped faults: the state of one handle.
 #[derive(Clone, Debug)]
 pub struct Range {
     state: State,
@@ -98,8 +96,14 @@ impl Readahead for Range {
 
 impl Range {
     /// What this policy is asked about.
-    pub const ASKED: Asked =
-        Asked { per_file: false, every_access: true, advice: false, mapped: true, found: false };
+    pub const ASKED: Asked = Asked {
+        per_file: false,
+        every_access: true,
+        advice: false,
+        mapped: true,
+        found: false,
+        evictions: false,
+    };
 
     /// The names of [`RangeEvent`].
     pub const COUNTERS: &'static [&'static str] = &RangeEvent::NAMES;

@@ -1,9 +1,9 @@
 //! Which request goes next: the rules of the algorithms.
 //!
-//! All but `noop` are one algorithm with different eyes: a batch goes on in disk order as long as it may; then a group is
-//! chosen, favoured first; then a batch begins, where the last one ended or at the group's earliest deadline.
+//! All but `noop` share one algorithm. A batch continues in disk order as long as it may. Then a group is chosen, favoured
+//! first, and its batch begins where the last one ended, or at the group's earliest deadline.
 
-use super::config::Algorithm;
+use super::config::{Algorithm, Group};
 use super::items::{Item, NONE};
 use super::request::{Class, Direction, Priority, Reason, Request};
 use super::{AtDevice, Dispatch, DispatchId, Scheduler, State};
@@ -15,24 +15,23 @@ pub(super) struct Choice {
     pub(super) item: u32,
     reason: Reason,
     /// None if the batch goes on.
-    batch: Option<usize>,
+    batch: Option<Group>,
 }
 
 impl Scheduler {
-    /// What the algorithm tells apart: 0 is favoured, 1 is not.
-    pub(super) fn group(&self, request: &Request) -> usize {
-        match self.config.algorithm {
-            Algorithm::Noop => 0,
-            Algorithm::DeadlineRw => request.direction as usize,
-            Algorithm::Deadline | Algorithm::Literal => self.class(request) as usize,
+    pub(super) fn group(&self, request: &Request) -> Group {
+        match (self.config.algorithm, request.class()) {
+            (Algorithm::Noop, _) | (Algorithm::Deadline, Class::Sync) => Group::Favoured,
+            (Algorithm::Deadline, Class::Async) => Group::Other,
+            (Algorithm::Other(kind), _) => kind.group(request),
         }
     }
 
-    /// The class as the algorithm sees it. Linux 2.6.30 took every read as sync, readahead, too.
-    pub(super) fn class(&self, request: &Request) -> Class {
-        match (self.config.algorithm, request.direction) {
-            (Algorithm::Literal, Direction::Read) => Class::Sync,
-            _ => request.class(),
+    /// The class as the algorithm sees it.
+    fn class(&self, request: &Request) -> Class {
+        match self.config.algorithm {
+            Algorithm::Noop | Algorithm::Deadline => request.class(),
+            Algorithm::Other(kind) => kind.class(request),
         }
     }
 
@@ -40,7 +39,7 @@ impl Scheduler {
     /// waited too long.
     pub(super) fn choose(&mut self, now: Instant) -> Option<Choice> {
         let may_async = self.depth.may_dispatch(now, self.async_at_device);
-        if !may_async && self.lanes.iter().any(|lane| lane.head(1).is_some()) {
+        if !may_async && self.lanes.iter().any(|lane| lane.head(Group::Other).is_some()) {
             self.depth.refused();
         }
         if let Some(choice) = self.aged(now, may_async) {
@@ -50,7 +49,7 @@ impl Scheduler {
             if !self.lanes[lane].is_empty() {
                 return self.choose_in(lane, now, may_async);
             }
-            if self.config.algorithm == Algorithm::Deadline && self.at_device[lane] > 0 {
+            if self.config.algorithm.is_deadline() && self.at_device[lane] > 0 {
                 return None;
             }
         }
@@ -60,11 +59,11 @@ impl Scheduler {
     fn aged(&self, now: Instant, may_async: bool) -> Option<Choice> {
         // Alone, a priority is never behind another.
         let busy = |lane: &usize| !self.lanes[*lane].is_empty() || self.at_device[*lane] > 0;
-        if self.config.algorithm != Algorithm::Deadline || (0..Priority::ALL.len()).filter(busy).count() < 2 {
+        if !self.config.algorithm.is_deadline() || (0..Priority::ALL.len()).filter(busy).count() < 2 {
             return None;
         }
         for lane in 1..Priority::ALL.len() {
-            for group in if may_async { 0..2 } else { 0..1 } {
+            for &group in &Group::ALL[..if may_async { 2 } else { 1 }] {
                 if let Some(item) = self.lanes[lane].head(group)
                     && now.0.saturating_sub(self.items[item].added.0) >= self.config.aging_ns
                 {
@@ -78,14 +77,14 @@ impl Scheduler {
     fn choose_in(&mut self, index: usize, now: Instant, may_async: bool) -> Option<Choice> {
         let algorithm = self.config.algorithm;
         let lane = &self.lanes[index];
-        let head = |group: usize| lane.head(group).filter(|_| group == 0 || may_async);
-        if algorithm == Algorithm::Noop {
-            let item = lane.head(0)?;
-            return Some(Choice { lane: index, item, reason: Reason::Arrival, batch: Some(0) });
+        let head = |group| lane.head(group).filter(|_| group == Group::Favoured || may_async);
+        if matches!(algorithm, Algorithm::Noop) {
+            let item = lane.head(Group::Favoured)?;
+            return Some(Choice { lane: index, item, reason: Reason::Arrival, batch: Some(Group::Favoured) });
         }
         let next = lane.next.filter(|&(item, _)| {
             let request = &self.items[item].request;
-            (may_async && !self.is_crowded(request)) || self.group(request) == 0
+            (may_async && !self.is_crowded(request)) || self.group(request) == Group::Favoured
         });
         if let Some((item, reason)) = next
             && lane.batched < self.config.batch_requests
@@ -93,27 +92,30 @@ impl Scheduler {
         {
             return Some(Choice { lane: index, item, reason, batch: None });
         }
-        let both = head(0).is_some() && head(1).is_some();
+        let favoured = head(Group::Favoured);
+        let both = favoured.is_some() && head(Group::Other).is_some();
         let floor = both && lane.starved >= self.config.starved_max;
-        let group = usize::from(head(0).is_none() || floor);
+        let group = if favoured.is_none() || floor { Group::Other } else { Group::Favoured };
         let first = head(group)?;
-        let crowded = group == 1 && self.is_crowded(&self.items[first].request);
+        let crowded = group == Group::Other && self.is_crowded(&self.items[first].request);
         if crowded && !floor && self.items[first].deadline >= now {
             return None;
         }
         let expired = self.items[first].deadline < now;
         let goes_on = next.filter(|&(item, _)| {
-            let of_group = match algorithm {
-                // The letter: unless the batch was of a lower class than is wanted now, whatever the next one is.
-                Algorithm::Literal => lane.batch_group <= group,
-                _ => self.group(&self.items[item].request) == group,
+            let next = self.group(&self.items[item].request);
+            let onward = match algorithm {
+                Algorithm::Noop | Algorithm::Deadline => next == group,
+                Algorithm::Other(kind) => kind.begins_onward(group, next, lane.batch_group),
             };
-            of_group && !expired
+            onward && !expired
         });
-        let starved = if group == 1 { 0 } else { lane.starved + u32::from(both) };
+        let starved = if group == Group::Other { 0 } else { lane.starved + u32::from(both) };
         self.lanes[index].starved = starved;
         let (item, reason) = match goes_on {
-            Some((item, _)) if floor && self.group(&self.items[item].request) == 1 => (item, Reason::Floor),
+            Some((item, _)) if floor && self.group(&self.items[item].request) == Group::Other => {
+                (item, Reason::Floor)
+            }
             Some((item, _)) => (item, Reason::Onward),
             None if expired => (first, Reason::Expired),
             None if floor => (first, Reason::Floor),
@@ -125,7 +127,7 @@ impl Scheduler {
     /// Whether the device has so much that an async request is to wait.
     fn is_crowded(&self, request: &Request) -> bool {
         let config = &self.config;
-        if config.algorithm != Algorithm::Deadline {
+        if !config.algorithm.is_deadline() {
             return false;
         }
         let waits = config.write_back_waits
@@ -155,7 +157,7 @@ impl Scheduler {
             self.waiting -= 1;
         }
         lane.next = next;
-        let counts_async = self.config.algorithm == Algorithm::Deadline && class == Class::Async;
+        let counts_async = self.config.algorithm.is_deadline() && class == Class::Async;
         self.at_device[index] += 1;
         // Where one async request is enough to be slow beside, nearly alone is not alone.
         let alone = if self.config.async_bytes_min == u64::MAX {
@@ -171,7 +173,7 @@ impl Scheduler {
         }
         let taken = &mut self.items[item];
         taken.state = State::AtDevice(AtDevice { since: now, counts_async, alone });
-        let deadline = (self.config.algorithm != Algorithm::Noop).then_some(taken.deadline);
+        let deadline = (!matches!(self.config.algorithm, Algorithm::Noop)).then_some(taken.deadline);
         let added = taken.added;
         self.stats.dispatched[reason as usize] += 1;
         self.stats.late += u64::from(deadline.is_some_and(|deadline| deadline < now));
@@ -213,25 +215,18 @@ impl Scheduler {
         let behind = || lane.behind(&self.items, item, true);
         let nearest = behind().next()?;
         let search = self.config.batch_requests as usize;
-        let found = behind()
-            .take(search)
-            .enumerate()
-            .find(|&(_, item)| self.group(&self.items[item].request) <= lane.batch_group);
-        let next = match (self.config.algorithm, found) {
-            (Algorithm::Noop, _) => return None,
-            (Algorithm::DeadlineRw, _) => Some(nearest),
-            // Intended: the batch is demoted if, and only if, none of its class is found within the search.
-            (Algorithm::Deadline, found) => found.map(|(_, item)| item),
-            // The letter: one found by the very last step is thrown away, and if all steps find lower ones, the last of
-            // those is taken without a demotion.
-            (Algorithm::Literal, Some((step, item))) => (step + 1 < search).then_some(item),
-            (Algorithm::Literal, None) => behind().nth(search - 1),
+        let group = |item: u32| self.group(&self.items[item].request);
+        let next = match self.config.algorithm {
+            Algorithm::Noop => return None,
+            Algorithm::Deadline => behind().take(search).find(|&item| group(item) <= lane.batch_group),
+            Algorithm::Other(kind) => kind
+                .next(lane.batch_group, search, &mut behind().map(group))
+                .and_then(|step| behind().nth(step)),
         };
         if let Some(next) = next {
             return Some((next, Reason::Batch));
         }
-        let group = self.group(&self.items[nearest].request);
-        self.lanes[index].batch_group = group;
+        self.lanes[index].batch_group = group(nearest);
         Some((nearest, Reason::Demoted))
     }
 }

@@ -1,21 +1,64 @@
 //! How a scheduler is set up, checked once.
 
 use core::fmt;
-use core::str::FromStr;
 
+use super::request::{Class, Request};
 use crate::config::ConfigError;
 
-/// In which order requests go to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// In which order requests go to the device. Algorithms of one name are equal.
+#[derive(Clone, Copy, Debug)]
 pub enum Algorithm {
     /// In order of arrival, merged.
     Noop,
-    /// Linux 2.6.29's deadline: reads before writes.
-    DeadlineRw,
     /// Sync before async, as the patch of 2009 intended, with a floor for async.
     Deadline,
-    /// The same patch to the letter.
-    Literal,
+    /// An algorithm of another crate.
+    Other(&'static dyn AlgorithmKind),
+}
+
+/// A deadline scheduler of another crate: what it favours, and how its batches continue.
+///
+/// A static of any type with this trait is an algorithm: [`Algorithm::Other`]. The scheduler does
+/// the rest: merging, deadlines, and the choice between the next request in disk order and the
+/// oldest one. Priorities and limits on async requests belong to [`Algorithm::Deadline`] alone.
+pub trait AlgorithmKind: fmt::Debug + Send + Sync {
+    /// The name in reports and on command lines.
+    fn name(&self) -> &'static str;
+
+    /// The group of a request. Each group has a deadline and a FIFO.
+    fn group(&self, request: &Request) -> Group;
+
+    /// The class of a request in [`Dispatch::class`](super::Dispatch::class).
+    fn class(&self, request: &Request) -> Class {
+        request.class()
+    }
+
+    /// Whether one sync part makes a merged request sync; otherwise its first part decides.
+    fn merges_to_sync(&self) -> bool {
+        true
+    }
+
+    /// Whether a batch of `group` may begin with the next request in disk order, which is of `next`,
+    /// instead of the oldest request of `group`. `last` is the group of the last batch.
+    fn begins_onward(&self, group: Group, next: Group, last: Group) -> bool {
+        let _ = last;
+        next == group
+    }
+
+    /// Which request of `behind` continues a batch of `batch`, counted from 0. `behind` has the
+    /// groups of the requests behind the batch in disk order; `search` is
+    /// [`batch_requests`](SchedulerConfig::batch_requests). If there is no such request, the batch is
+    /// demoted: it continues with the first of `behind`, and is of that request's group.
+    fn next(&self, batch: Group, search: usize, behind: &mut dyn Iterator<Item = Group>) -> Option<usize>;
+}
+
+/// What an algorithm tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// Served first, and with the earlier deadline: sync requests, or reads.
+    Favoured,
+    /// The others.
+    Other,
 }
 
 /// Knobs of a [`Scheduler`](super::Scheduler). Times in nanoseconds.
@@ -148,34 +191,40 @@ impl Default for SchedulerConfig {
 }
 
 impl Algorithm {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Noop, Self::DeadlineRw, Self::Deadline, Self::Literal];
+    /// The algorithms of this crate.
+    pub const ALL: [Self; 2] = [Self::Noop, Self::Deadline];
 
     /// Its name on the command line.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Noop => "noop",
-            Self::DeadlineRw => "deadline-rw",
             Self::Deadline => "deadline",
-            Self::Literal => "deadline-literal",
+            Self::Other(kind) => kind.name(),
         }
     }
+
+    /// Whether it is [`Algorithm::Deadline`], which alone has priorities and limits.
+    pub(super) const fn is_deadline(self) -> bool {
+        matches!(self, Self::Deadline)
+    }
+}
+
+impl PartialEq for Algorithm {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Algorithm {}
+
+impl Group {
+    /// Both, favoured first.
+    pub(super) const ALL: [Self; 2] = [Self::Favoured, Self::Other];
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Parses the name on the command line; the error lists the names there are.
-impl FromStr for Algorithm {
-    type Err = &'static str;
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.name() == name)
-            .ok_or("no such scheduler; there are noop, deadline-rw, deadline, deadline-literal")
     }
 }

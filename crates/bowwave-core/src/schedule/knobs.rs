@@ -1,9 +1,9 @@
 //! Knobs of a scheduler by name, as device files, plans and command lines have them: `deadline:starved=4,aging_ms=2000`.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
-use core::str::FromStr;
 
 use super::config::{Algorithm, SchedulerConfig};
 
@@ -186,22 +186,24 @@ impl Knob {
     }
 }
 
-/// Parses a name of [`Algorithm`] and, behind a colon, knobs: `deadline:starved=4,batch=8`.
-impl FromStr for SchedulerConfig {
-    type Err = KnobError;
-
-    fn from_str(text: &str) -> Result<Self, KnobError> {
+impl SchedulerConfig {
+    /// Parses the name of one of `known` and, behind a colon, knobs: `deadline:starved=4,batch=8`.
+    ///
+    /// # Errors
+    /// A name that is not among `known`, which the error lists; otherwise as [`turn`](Self::turn).
+    pub fn parse(text: &str, known: &[Algorithm]) -> Result<Self, KnobError> {
         let (name, knobs) = text.split_once(':').map_or((text, None), |(name, knobs)| (name, Some(knobs)));
-        let algorithm: Algorithm = name.parse().map_err(|error: &str| KnobError(error.to_string()))?;
-        let mut config = Self::of(algorithm);
+        let algorithm = known.iter().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|algorithm| algorithm.name()).collect();
+            KnobError(format!("no such scheduler; there are {}", names.join(", ")))
+        })?;
+        let mut config = Self::of(*algorithm);
         if let Some(knobs) = knobs {
             config.turn(knobs)?;
         }
         Ok(config)
     }
-}
 
-impl SchedulerConfig {
     /// Sets knobs that a text names: `starved=4,batch=8`.
     ///
     /// # Errors
@@ -232,6 +234,8 @@ impl core::error::Error for KnobError {}
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     #[test]
@@ -254,8 +258,8 @@ mod tests {
 
     #[test]
     fn a_scheduler_is_a_name_and_knobs() {
-        let config: SchedulerConfig =
-            "deadline:starved=4, sync_expire_ms=0.5,sync_slowdown=0".parse().unwrap();
+        let parse = |text| SchedulerConfig::parse(text, &Algorithm::ALL);
+        let config = parse("deadline:starved=4, sync_expire_ms=0.5,sync_slowdown=0").unwrap();
         let expected = SchedulerConfig {
             starved_max: 4,
             favoured_expire_ns: 500_000,
@@ -263,7 +267,7 @@ mod tests {
             ..SchedulerConfig::default()
         };
         assert_eq!(config, expected);
-        assert_eq!("noop".parse(), Ok(SchedulerConfig::of(Algorithm::Noop)));
+        assert_eq!(parse("noop"), Ok(SchedulerConfig::of(Algorithm::Noop)));
     }
 
     #[test]
@@ -280,7 +284,7 @@ mod tests {
             ("deadline:async_expire_ms=1e300", "must be a number from 0 to 3600000"),
             ("deadline:fifo=3", "there is no knob `fifo`; there are sync_expire_ms, async_expire_ms"),
         ] {
-            let error = text.parse::<SchedulerConfig>().unwrap_err().to_string();
+            let error = SchedulerConfig::parse(text, &Algorithm::ALL).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

@@ -3,10 +3,11 @@
 use alloc::collections::BTreeSet;
 use core::ops::Bound;
 
+use super::config::Group;
 use super::items::{Item, NONE, Slab};
 use super::request::Reason;
 
-/// Requests of one priority. Groups are what an algorithm tells apart: 0 is favoured, 1 is not.
+/// Requests of one priority.
 #[derive(Debug)]
 pub(super) struct Lane {
     /// By direction: object (0 if places matter, so that order is the disk's), first byte, item.
@@ -16,10 +17,10 @@ pub(super) struct Lane {
     /// What the batch goes on with, and how that was found.
     pub(super) next: Option<(u32, Reason)>,
     /// The group whose batch it is.
-    pub(super) batch_group: usize,
+    pub(super) batch_group: Group,
     /// Requests dispatched of the batch.
     pub(super) batched: u32,
-    /// How often group 0 was chosen while group 1 waited.
+    /// How often the favoured group was chosen while the other waited.
     pub(super) starved: u32,
     /// One past the last byte that was dispatched.
     pub(super) position: u64,
@@ -48,7 +49,7 @@ impl Lane {
             trees: [BTreeSet::new(), BTreeSet::new()],
             fifos: [empty; 2],
             next: None,
-            batch_group: 1,
+            batch_group: Group::Other,
             batched: 0,
             starved: 0,
             position: 0,
@@ -56,8 +57,8 @@ impl Lane {
     }
 
     /// The item of a group whose deadline comes first.
-    pub(super) fn head(&self, group: usize) -> Option<u32> {
-        let oldest = self.fifos[group].oldest;
+    pub(super) fn head(&self, group: Group) -> Option<u32> {
+        let oldest = self.fifos[group as usize].oldest;
         (oldest != NONE).then_some(oldest)
     }
 
@@ -66,13 +67,13 @@ impl Lane {
     }
 
     /// Sorts a waiting item in.
-    pub(super) fn insert(&mut self, items: &mut Slab<Item>, item: u32, group: usize, seeks: bool) {
+    pub(super) fn insert(&mut self, items: &mut Slab<Item>, item: u32, group: Group, seeks: bool) {
         self.trees[items[item].request.direction as usize].insert(key(items, item, seeks));
         self.line_up(items, item, group);
     }
 
     /// Takes an item out; a batch that was to go on with it goes on with the one behind it.
-    pub(super) fn remove(&mut self, items: &mut Slab<Item>, item: u32, group: usize, seeks: bool) {
+    pub(super) fn remove(&mut self, items: &mut Slab<Item>, item: u32, group: Group, seeks: bool) {
         if let Some((next, reason)) = self.next
             && next == item
         {
@@ -96,12 +97,12 @@ impl Lane {
     }
 
     /// Appends an item to a group's FIFO, or puts it before those whose deadlines are later.
-    pub(super) fn line_up(&mut self, items: &mut Slab<Item>, item: u32, group: usize) {
-        let mut older = self.fifos[group].newest;
+    pub(super) fn line_up(&mut self, items: &mut Slab<Item>, item: u32, group: Group) {
+        let mut older = self.fifos[group as usize].newest;
         while older != NONE && items[older].deadline > items[item].deadline {
             older = items[older].older;
         }
-        let fifo = &mut self.fifos[group];
+        let fifo = &mut self.fifos[group as usize];
         let newer = if older == NONE { fifo.oldest } else { items[older].newer };
         (items[item].older, items[item].newer) = (older, newer);
         *(if older == NONE { &mut fifo.oldest } else { &mut items[older].newer }) = item;
@@ -109,9 +110,9 @@ impl Lane {
     }
 
     /// Takes an item out of a group's FIFO.
-    pub(super) fn step_out(&mut self, items: &mut Slab<Item>, item: u32, group: usize) {
+    pub(super) fn step_out(&mut self, items: &mut Slab<Item>, item: u32, group: Group) {
         let Item { older, newer, .. } = items[item];
-        let fifo = &mut self.fifos[group];
+        let fifo = &mut self.fifos[group as usize];
         *(if older == NONE { &mut fifo.oldest } else { &mut items[older].newer }) = newer;
         *(if newer == NONE { &mut fifo.newest } else { &mut items[newer].older }) = older;
     }

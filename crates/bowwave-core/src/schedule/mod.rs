@@ -11,16 +11,14 @@
 //! | algorithm | what it follows |
 //! |---|---|
 //! | `noop` | order of arrival |
-//! | `deadline-rw` | Linux 2.6.29's deadline: a batch of up to 16 requests in disk order, of reads or of writes; reads first, but after two batches of reads a waiting write; a batch begins where the last one ended, or, if a deadline has passed (0.5 s for reads, 5 s for writes), with the request whose deadline it is |
-//! | `deadline` | the patch "Reduce latencies for synchronous writes", posted to linux-kernel on 24 April 2009, as its text means it: the same with sync and async in place of reads and writes, so that an fsync is not behind write-back |
-//! | `deadline-literal` | that patch as its code has it |
+//! | `deadline` | the patch "Reduce latencies for synchronous writes", posted to linux-kernel on 24 April 2009, as its text means it |
 //!
-//! The patch's code does less than its text in two places. **Demotion**: a batch looks for its next request of the same
-//! class over at most 16 requests; one found by the sixteenth step is thrown away, and if all sixteen are of the lower
-//! class, the batch goes on with the sixteenth as if it were of its class. `deadline` demotes the batch if, and only if,
-//! there is none. **The floor**: when async has waited for two sync batches and is chosen, a sync batch that can go on in
-//! disk order still does, and async must wait for two batches again, and in the end for its deadline of 5 s (the patch's own
-//! figures show it: random writes that took 1.2 s take 5.4 s). In `deadline` an async request begins that batch.
+//! `deadline` serves batches of up to 16 requests in disk order, sync or async. Sync batches go first, but after two of
+//! them a waiting async request begins a batch. A batch begins where the last one ended. If a deadline has passed
+//! (0.5 s for sync, 5 s for async), it begins with the request whose deadline that is. A batch continues with the next
+//! request of its class within 16 requests. If there is none, the batch is demoted to the other class.
+//!
+//! Another crate adds an algorithm with [`AlgorithmKind`]. `bowwave-baselines` has Linux 2.6.29's, and the patch's code.
 //!
 //! Beyond the patch, `deadline` alone: readahead is async and only demand is sync (Linux took every read as sync);
 //! requests of different classes do not merge, for a tail behind a demand read must not make it longer; priorities and
@@ -40,7 +38,7 @@ mod lane;
 mod request;
 mod stats;
 
-pub use config::{Algorithm, SchedulerConfig};
+pub use config::{Algorithm, AlgorithmKind, Group, SchedulerConfig};
 pub use dispatcher::{CONGESTED_REQUESTS, Dispatcher, QUEUE_REQUESTS, RETRIES_MAX, retry_at};
 pub use knobs::{KNOBS, Knob, KnobError};
 pub use request::{Class, Direction, Dispatch, DispatchId, Priority, Reason, Request, RequestId};
@@ -101,7 +99,7 @@ impl Scheduler {
     /// A knob that is out of bounds.
     pub fn new(config: SchedulerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        let limited = config.algorithm == Algorithm::Deadline;
+        let limited = config.algorithm.is_deadline();
         let (fast_ns, start) = (config.sync_fast_ns, config.async_depth_start);
         let bytes_min = config.async_bytes_min;
         let bytes_max = if limited && bytes_min < u64::MAX { config.request_bytes_max } else { u64::MAX };
@@ -135,7 +133,7 @@ impl Scheduler {
         let group = self.group(&request);
         let after = match self.config.algorithm {
             Algorithm::Noop => 0,
-            _ if group == 0 => self.config.favoured_expire_ns,
+            _ if group == Group::Favoured => self.config.favoured_expire_ns,
             _ => self.config.other_expire_ns,
         };
         let deadline = Instant(now.0.saturating_add(after));
@@ -175,9 +173,11 @@ impl Scheduler {
         }
         let (start, end) = (start.min(item_start), end.max(item_end));
         self.lanes[lane].resize(&mut self.items, item, start, end, self.config.seeks);
-        // The published algorithms class a merged request by its first part; for `noop` and `deadline-rw` it makes no
-        // difference.
-        if self.config.algorithm != Algorithm::Literal && request.urgency == Urgency::Demand {
+        let merges_to_sync = match self.config.algorithm {
+            Algorithm::Noop | Algorithm::Deadline => true,
+            Algorithm::Other(kind) => kind.merges_to_sync(),
+        };
+        if merges_to_sync && request.urgency == Urgency::Demand {
             self.items[item].request.urgency = Urgency::Demand;
         }
         let closed = below.is_some() && above.is_some_and(|above| self.close(lane, item, above));
@@ -334,17 +334,15 @@ impl Scheduler {
     }
 
     fn lane(&self, request: &Request) -> usize {
-        match self.config.algorithm {
-            Algorithm::Deadline => request.priority as usize,
-            _ => Priority::default() as usize,
-        }
+        let deadline = self.config.algorithm.is_deadline();
+        (if deadline { request.priority } else { Priority::default() }) as usize
     }
 
     /// Whether a request may become part of a waiting one that it touches.
     fn fits(&self, item: u32, request: &Request) -> bool {
         let other = &self.items[item].request;
         (other.direction, other.object) == (request.direction, request.object)
-            && (self.config.algorithm != Algorithm::Deadline || other.class() == request.class())
+            && (!self.config.algorithm.is_deadline() || other.class() == request.class())
             && other.bytes().saturating_add(request.bytes()) <= self.config.request_bytes_max
     }
 

@@ -74,7 +74,7 @@ pub struct Dispatch {
     pub id: DispatchId,
     /// All bytes of the requests that were merged; the urgency and priority are those it is scheduled with.
     pub request: Request,
-    /// Its class as the algorithm sees it: [`Algorithm::Literal`](super::Algorithm::Literal) takes every read as sync.
+    /// Its class as the algorithm sees it ([`AlgorithmKind::class`](super::AlgorithmKind::class)).
     pub class: Class,
     /// When its oldest part was added.
     pub added: Instant,

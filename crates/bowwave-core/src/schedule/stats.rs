@@ -16,8 +16,8 @@ pub struct SchedulerStats {
     pub promoted: u64,
     /// Requests that were dropped before the device had them.
     pub cancelled: u64,
-    /// Dispatches by reason, in the order of [`Reason::ALL`].
-    pub dispatched: [u64; Reason::ALL.len()],
+    /// By reason, in the order of [`Reason::ALL`].
+    pub(super) dispatched: [u64; Reason::ALL.len()],
     /// Dispatches past their deadlines.
     pub late: u64,
 }

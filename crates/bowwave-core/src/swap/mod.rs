@@ -2,50 +2,112 @@
 //!
 //! | policy | what it follows |
 //! |---|---|
-//! | [`Cluster`] | Linux before 4.14, and today on rotating disks: the slots around the touched page's slot, an aligned block, sized by hits counted over all regions |
 //! | [`Vma`] | VMA-based swap readahead (patch of 2017, document 001, in Linux since 4.14): the pages around the touched page in its own region, in the direction of the last step, sized by the region's own hits |
 //! | [`Adaptive`] | bowwave's own: several streams a region, forwards, backwards or at a stride, each read ahead by as many pages as its reader gets through while the store answers |
 //!
-//! The first two share the arithmetic of sizes ([`window_size`]). None of them does anything: a window is a plan, and whoever pages
-//! clips it to what is really out.
+//! Another crate adds a policy with [`SwapPolicyKind`]; [`window_size`] has Linux's arithmetic of sizes. A policy plans and does
+//! nothing: the pager clips a window to the pages that are on the store.
 
 mod adaptive;
-mod cluster;
 mod odds;
 pub mod pager;
 mod size;
 mod vma;
 
 pub use adaptive::{Adaptive, AheadPlan, Pace};
-pub use cluster::{Cluster, SlotIndex, SlotRange};
 pub use size::{SwapConfig, window_size};
 pub use vma::{Vma, VmaPlan};
 
-use crate::config::ConfigError;
+use alloc::boxed::Box;
+use core::fmt;
 
-named_enum! {
-    /// Which swap readahead.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum SwapPolicy {
-        /// None: the touched page alone.
-        None = "none",
-        /// By slots.
-        Cluster = "cluster",
-        /// By addresses.
-        Vma = "vma",
-        /// By streams of addresses, each as far ahead as the store is slow.
-        Adaptive = "adaptive",
-    }
+use crate::config::ConfigError;
+use pager::{PageId, SwapWindow};
+
+/// Which swap readahead. Policies of one name are equal.
+#[derive(Clone, Copy, Debug)]
+pub enum SwapPolicy {
+    /// None: the touched page alone.
+    None,
+    /// By addresses.
+    Vma,
+    /// By streams of addresses, each as far ahead as the store is slow.
+    Adaptive,
+    /// A policy of another crate.
+    Other(&'static dyn SwapPolicyKind),
 }
+
+/// A kind of swap readahead: its name, and how a state is built.
+///
+/// A static of any type with this trait, in any crate, is a policy: [`SwapPolicy::Other`].
+pub trait SwapPolicyKind: fmt::Debug + Send + Sync {
+    /// The name in reports and on command lines.
+    fn name(&self) -> &'static str;
+
+    /// The state of a pager that has seen no touch.
+    fn build(&self) -> Box<dyn SwapReadahead>;
+}
+
+/// Swap readahead of another crate: one state for all regions of a pager.
+pub trait SwapReadahead: fmt::Debug + Send {
+    /// A touch found its page on the store: plans what to read with it.
+    fn on_fault(&mut self, fault: SwapFault) -> SwapPlan;
+
+    /// A touch found a page in memory that readahead had read, or was reading.
+    fn on_hit(&mut self, _page: PageId) {}
+}
+
+/// A touch of a page that is on the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapFault {
+    /// The page.
+    pub page: PageId,
+    /// Its slot.
+    pub slot: SlotIndex,
+    /// Slots of the store, with slot 0.
+    pub slots: u64,
+    /// The limits of windows.
+    pub config: SwapConfig,
+}
+
+/// A window of swap readahead, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwapPlan {
+    /// Slots or pages to read, as far as they are in use; the touched page is read anyway.
+    pub window: SwapWindow,
+    /// Pages of the window before it was clipped.
+    pub size: u64,
+    /// Why.
+    pub reason: SwapReason,
+}
+
+/// Position of a page on the spill store. Slot 0 holds the store's header and is no page's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotIndex(pub u64);
 
 impl SwapPolicy {
-    /// As Linux chooses: by addresses, unless the store has a head to move; then by slots, since pages that went out
-    /// together lie together.
+    /// The policies of this crate.
+    pub const ALL: [Self; 3] = [Self::None, Self::Vma, Self::Adaptive];
+
+    /// The name in reports and on command lines.
     #[must_use]
-    pub const fn for_store(rotating: bool) -> Self {
-        if rotating { Self::Cluster } else { Self::Vma }
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Vma => "vma",
+            Self::Adaptive => "adaptive",
+            Self::Other(kind) => kind.name(),
+        }
     }
 }
+
+impl PartialEq for SwapPolicy {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for SwapPolicy {}
 
 named_enum! {
     /// Why a window is what it is.

@@ -46,7 +46,8 @@ impl SwapConfig {
     }
 
     /// Most pages of a window by slots.
-    pub(super) fn block_max(&self) -> u64 {
+    #[must_use]
+    pub fn block_max(&self) -> u64 {
         1 << self.page_cluster.min(PAGE_CLUSTER_MAX)
     }
 

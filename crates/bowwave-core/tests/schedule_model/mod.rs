@@ -1,5 +1,6 @@
 //! Schedulers once more, from their descriptions alone, slow and plain: everything that waits is one list.
 
+use bowwave_baselines::DEADLINE_LITERAL;
 use bowwave_core::schedule::{Algorithm, Direction, Priority, Reason, Request, RequestId, SchedulerConfig};
 use bowwave_core::{Instant, Urgency};
 
@@ -46,11 +47,11 @@ impl Model {
 
     pub(crate) fn group(&self, request: &Request) -> usize {
         let waits = request.urgency == Urgency::Demand;
-        match self.config.algorithm {
-            Algorithm::Noop => 0,
-            Algorithm::DeadlineRw => usize::from(request.direction == Direction::Write),
-            Algorithm::Deadline => usize::from(!waits),
-            Algorithm::Literal => usize::from(!waits && request.direction == Direction::Write),
+        match self.config.algorithm.name() {
+            "noop" => 0,
+            "deadline-rw" => usize::from(request.direction == Direction::Write),
+            "deadline" => usize::from(!waits),
+            _ => usize::from(!waits && request.direction == Direction::Write),
         }
     }
 
@@ -99,7 +100,7 @@ impl Model {
         item.parts.sort_by_key(|part| part.1);
         item.request.start = item.request.start.min(request.start);
         item.request.end = item.request.end.max(request.end);
-        if self.config.algorithm != Algorithm::Literal && request.urgency == Urgency::Demand {
+        if self.config.algorithm != DEADLINE_LITERAL && request.urgency == Urgency::Demand {
             item.request.urgency = Urgency::Demand;
         }
         if let (Some(below), Some(above)) = (below, above) {
@@ -286,7 +287,7 @@ impl Model {
         let onward = next.filter(|&next| {
             !expired
                 && match self.config.algorithm {
-                    Algorithm::Literal => state.batch_group <= group,
+                    algorithm if algorithm == DEADLINE_LITERAL => state.batch_group <= group,
                     _ => group_of(next) == group,
                 }
         });
@@ -334,11 +335,11 @@ impl Model {
         let suits = |name: &&u64| self.group(&self.item(**name).request) <= batch;
         let seen = &behind[..behind.len().min(search)];
         let found = seen.iter().find(suits).copied();
-        let mut next = match self.config.algorithm {
-            Algorithm::Noop => None,
-            Algorithm::DeadlineRw => behind.first().copied(),
-            Algorithm::Deadline => found,
-            Algorithm::Literal => match found {
+        let mut next = match self.config.algorithm.name() {
+            "noop" => None,
+            "deadline-rw" => behind.first().copied(),
+            "deadline" => found,
+            _ => match found {
                 Some(name) if seen.len() == search && seen[search - 1] == name => None,
                 Some(name) => Some(name),
                 None if seen.len() == search => Some(seen[search - 1]),

@@ -5,6 +5,7 @@
 //! [0.5M data] [hole] [0.7M data] [1M data]`, and what must not become worse: reading in order, and at an even distance.
 //! `Before` is Lustre's engine without the ranges, on the same cache and device.
 
+use bowwave_baselines::{CLUSTERS_BEFORE, CLUSTERS_LITERAL};
 use bowwave_core::{Clusters, Config, FileId, Instant, Policy, RangeConfig, readahead::RangeEvent};
 
 use super::{Bar, Experiment, Figure, Options, Outcome, Pair, ReproduceError};
@@ -73,7 +74,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     let cases: Vec<(Workload, Clusters)> = workloads
         .into_iter()
         .flat_map(|workload| {
-            [Clusters::Before, Clusters::Literal, Clusters::Mended].map(|clusters| (workload, clusters))
+            [CLUSTERS_BEFORE, CLUSTERS_LITERAL, Clusters::Mended].map(|clusters| (workload, clusters))
         })
         .collect();
     let runs = parallel::try_map(&cases, parallel::workers(), |&(workload, clusters)| {
@@ -101,7 +102,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
 fn others() -> Result<Vec<String>, ReproduceError> {
     let cases: Vec<(&Client, Clusters)> = OTHERS
         .iter()
-        .flat_map(|client| [Clusters::Before, Clusters::Mended].map(|clusters| (client, clusters)))
+        .flat_map(|client| [CLUSTERS_BEFORE, Clusters::Mended].map(|clusters| (client, clusters)))
         .collect();
     let runs = parallel::try_map(&cases, parallel::workers(), |&(client, clusters)| {
         faults(Workload::Random, clusters, client, Workload::Random.seconds())
@@ -290,7 +291,7 @@ mod tests {
     #[test]
     fn ranges_make_clustered_faults_faster_and_fetch_less() {
         for workload in [Workload::Random, Workload::ShuffledHoles] {
-            let [before, after] = [Clusters::Before, Clusters::Mended]
+            let [before, after] = [CLUSTERS_BEFORE, Clusters::Mended]
                 .map(|clusters| faults(workload, clusters, &MACHINE, 1).unwrap());
             assert!(after.average_us * 5.0 < before.average_us, "{workload:?} {before:?} {after:?}");
             assert!(after.amplification < before.amplification, "{workload:?} {before:?} {after:?}");

@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::DeviceSpec;
 use crate::queue::Elevator;
+use bowwave_baselines::CLUSTER;
 use bowwave_core::schedule::SchedulerConfig;
 use bowwave_core::swap::SwapPolicy;
 
@@ -30,7 +31,7 @@ fn combined(config: PagerConfig) -> Machine {
 
 #[test]
 fn the_same_run_gives_the_same_digits_and_the_pager_counts_what_the_machine_sees() {
-    for policy in [SwapPolicy::Cluster, SwapPolicy::Vma] {
+    for policy in [CLUSTER, SwapPolicy::Vma] {
         let config = PagerConfig::linux(4000, 20_000, policy);
         let [one, other] = [combined(config), combined(config)];
         assert_eq!(one.stats(), other.stats());
@@ -46,7 +47,7 @@ fn the_same_run_gives_the_same_digits_and_the_pager_counts_what_the_machine_sees
 #[test]
 fn readahead_by_addresses_is_right_where_slots_mislead() {
     let ratio = |policy| combined(PagerConfig::linux(4000, 20_000, policy)).hit_ratio().expect("readahead");
-    let (cluster, vma) = (ratio(SwapPolicy::Cluster), ratio(SwapPolicy::Vma));
+    let (cluster, vma) = (ratio(CLUSTER), ratio(SwapPolicy::Vma));
     assert!(vma > 0.95 && cluster < 0.8, "{cluster} {vma}");
 }
 

@@ -190,3 +190,37 @@ impl Explainer {
 fn next_number(count: usize) -> u32 {
     u32::try_from(count).expect("a table of 2^32 names does not fit in memory")
 }
+
+/// A policy as another crate has it.
+#[cfg(test)]
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../../../bowwave-core/examples/policy.rs"]
+mod policy;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_of_another_crate_is_explained() {
+        let mut explainer = Explainer::new(policy::DOUBLING, 32, None).expect("a valid configuration");
+        let mut windows = Vec::new();
+        for page in 0..20 {
+            let record = Record {
+                op: Op::Read,
+                file: "a".to_owned(),
+                offset: page * 4096,
+                length: 4096,
+                ..Record::default()
+            };
+            explainer.access(&record).expect("a page of an endless file");
+            windows.extend(explainer.decisions().iter().map(|explained| {
+                let plan = explained.decision.plan;
+                (plan.reason.name(), plan.window.start.0, plan.window.size.0)
+            }));
+        }
+        let sizes = [("miss", 0, 2), ("lookahead", 2, 4), ("lookahead", 6, 8), ("lookahead", 14, 16)];
+        assert_eq!(windows[..4], sizes);
+        assert_eq!(windows[4..], [("lookahead", 30, 32)], "the largest window");
+    }
+}

@@ -41,7 +41,7 @@ pub(super) struct Served {
 }
 
 fn known(text: &str) -> Result<String, String> {
-    text.parse::<SchedulerConfig>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+    bowwave_baselines::scheduler(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn device(text: &str) -> Result<String, String> {
@@ -72,7 +72,7 @@ impl Served {
             scheduler.split_once(':').map_or((scheduler, None), |(name, knobs)| (name, Some(knobs)));
         let queue = spec.queue();
         let mut config = SchedulerConfig {
-            algorithm: name.parse().map_err(|error: &str| Failure::usage(error))?,
+            algorithm: bowwave_baselines::scheduler(name).map_err(Failure::usage)?.algorithm,
             request_bytes_max: spec.build(0).request_bytes_max(),
             merge_back: queue.merge,
             ..queue.scheduler.clone()

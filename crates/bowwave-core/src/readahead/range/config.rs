@@ -6,13 +6,11 @@ use crate::stats::Stats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeConfig {
     /// Mapped faults at most so many bytes apart belong together, and a window around one of them is no larger. 0 or at
-    /// least 64 KiB; 0 for no such windows. Lustre's `read_ahead_range_kb`, 1 MiB by default.
+    /// least 64 KiB; 0 for no such windows. 1 MiB by default.
     pub range_bytes: u64,
-    /// A file of at most so many bytes is read whole at the second read. Lustre's `max_read_ahead_whole_mb`, 4 MiB by
-    /// default; 0 for never.
+    /// A file of at most so many bytes is read whole at the second read. 4 MiB by default; 0 for never.
     pub whole_bytes: u64,
-    /// Most bytes of a window, and of the pages of a stride in it. Lustre's `max_read_ahead_per_file_mb`, at most
-    /// 256 MiB by default. 64 KiB to 1 TiB.
+    /// Most bytes of a window, and of the pages of a stride in it. 256 MiB by default. 64 KiB to 1 TiB.
     pub file_bytes_max: u64,
     /// What is done about clusters of mapped faults.
     pub clusters: Clusters,
@@ -33,8 +31,6 @@ pub enum Clusters {
     /// window before the page and then begins a page later), and a cluster may consist of page 0 (003 takes its index for
     /// "none so far").
     Mended,
-    /// Document 003 to the letter.
-    Literal,
     /// As mended, for drivers that map more than the page touched, and stores where each wait counts: who has touched clusters
     /// from front to back will do so again. The first fault of the next one is answered with as much ahead of it as the
     /// widest of the file's last 32 had, through whichever handle, or of this handle's last eight, but not twice the mean of the file's last
@@ -42,13 +38,33 @@ pub enum Clusters {
     /// file, the second touch in a row gets half a range, and what goes on as much as it already has. Elsewhere, and where touches are in
     /// no order, nothing changes.
     Learned,
-    /// Lustre before document 003: no ranges, and mapped faults in order make the window grow with each 4 pages.
-    Before,
+    /// As another crate has it.
+    Other(&'static ClusterRules),
+}
+
+/// What another crate does about clusters of mapped faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterRules {
+    /// Whether there are windows around faults.
+    pub ranges: bool,
+    /// Pages of a window around a fault, from its first page on, that are not read.
+    pub skipped_pages: u64,
+    /// The index of page 0 stands for "no cluster so far".
+    pub page_0_is_none: bool,
+    /// Mapped faults in order after which the window grows. None for the pages of
+    /// [`RangeConfig::range_bytes`].
+    pub growth_faults: Option<u64>,
+}
+
+impl ClusterRules {
+    /// The rules of [`Clusters::Mended`].
+    pub const MENDED: Self =
+        Self { ranges: true, skipped_pages: 0, page_0_is_none: false, growth_faults: None };
 }
 
 named_enum! {
-    /// What Lustre counts in `llite.*.read_ahead_stats`, where this cache can. Of the others, `read but discarded` is
-    /// `pages_wasted + pages_thrashed` of [`Stats`](crate::Stats), and `readahead pages` its `pages_readahead`.
+    /// What `range` counts besides [`Stats`](crate::Stats), by the names of the original's `read_ahead_stats`. Of its other
+    /// counters, `read but discarded` is `pages_wasted + pages_thrashed`, and `readahead pages` is `pages_readahead`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum RangeEvent {
         /// Pages that were read ahead when first used.

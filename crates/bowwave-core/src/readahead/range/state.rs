@@ -1,6 +1,6 @@
 //! What a handle remembers: the last access, the window, the stride, the cluster of faults. Pages throughout.
 
-use super::config::{Clusters, RangeEvent};
+use super::config::{ClusterRules, Clusters, RangeEvent};
 use super::widths::{FileWidths, OwnWidths};
 use crate::config::Config;
 use crate::page::{PageCount, PageIndex, PageRange};
@@ -13,8 +13,6 @@ const LOOSE_PAGES: u64 = 8;
 const RANGE_BYTES_MIN: u64 = 64 << 10;
 /// A reader with so many bytes of window still to read looks for readahead.
 const FAST_BYTES: u64 = 16 << 20;
-/// Faults in order after which the window grows, before document 003.
-const STEP_BEFORE: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
@@ -25,7 +23,13 @@ pub(super) struct State {
     range_min: u64,
     whole: u64,
     fast: u64,
-    clusters: Clusters,
+    /// Faults in order after which the window grows.
+    growth: u64,
+    /// As in [`ClusterRules`].
+    skipped: u64,
+    page_0_is_none: bool,
+    /// [`Clusters::Learned`].
+    learned: bool,
     fault_pages: u64,
     // The reader.
     requests: u64,
@@ -73,22 +77,25 @@ impl State {
         let shift = config.page_size.shift();
         let pages = |bytes: u64| (bytes >> shift).max(u64::from(bytes > 0));
         let range = &config.range;
-        let clusters = match range.clusters {
-            Clusters::Suited if placed => Clusters::Learned,
-            clusters => clusters,
+        let (learned, rules) = match range.clusters {
+            Clusters::Suited => (placed, ClusterRules::MENDED),
+            Clusters::Mended => (false, ClusterRules::MENDED),
+            Clusters::Learned => (true, ClusterRules::MENDED),
+            Clusters::Other(rules) => (false, *rules),
         };
-        let range_pages = match clusters {
-            Clusters::Before => 0,
-            _ => pages(range.range_bytes),
-        };
+        let range_pages = if rules.ranges { pages(range.range_bytes) } else { 0 };
+        let range_min = pages(RANGE_BYTES_MIN);
         Self {
             rpc: config.ra_pages.into(),
             file_max: pages(range.file_bytes_max),
             range: range_pages,
-            range_min: pages(RANGE_BYTES_MIN),
+            range_min,
             whole: pages(range.whole_bytes),
             fast: pages(FAST_BYTES),
-            clusters,
+            growth: rules.growth_faults.map_or_else(|| range_pages.max(range_min), |faults| faults.max(1)),
+            skipped: rules.skipped_pages,
+            page_0_is_none: rules.page_0_is_none,
+            learned,
             fault_pages: pages(range.fault_bytes),
             requests: 0,
             last_end: 0,
@@ -212,13 +219,12 @@ impl State {
         self.around = true;
         self.window = self.last_cluster.max(self.range_min);
         let start = page.saturating_sub(self.window / 2);
-        let next = if self.clusters == Clusters::Literal { start + 1 } else { start };
-        self.set(start, true, next);
+        self.set(start, true, start.saturating_add(self.skipped));
     }
 
     /// How much to read ahead from a fault on, if that can be told from the clusters before, this handle's and the file's.
     fn learned_window(&self, page: u64, of_file: &FileWidths) -> Option<u64> {
-        let (first, last) = self.cluster.filter(|_| self.clusters == Clusters::Learned)?;
+        let (first, last) = self.cluster.filter(|_| self.learned)?;
         if self.stride_mode() || self.entered != first || page < first {
             return None;
         }
@@ -275,13 +281,9 @@ impl State {
         let before = self.in_order_pages;
         self.infer(page);
         let stride_found = self.detect(page, count, plans);
-        let step = match self.clusters {
-            Clusters::Before => STEP_BEFORE,
-            _ => self.range.max(self.range_min),
-        };
         // A cache in front reads half a window before the first page, and is up to two windows ahead of its reader: the one
         // that the reader has come to, and the next.
-        let step = if self.reads_are_faults { step + 5 * self.fault_pages / 2 } else { step };
+        let step = self.growth + if self.reads_are_faults { 5 * self.fault_pages / 2 } else { 0 };
         self.grows |= self.in_order_pages / step > before / step || stride_found;
     }
 
@@ -361,7 +363,7 @@ impl State {
     /// Follows the clusters of faults.
     fn touch(&mut self, page: u64, count: u64) {
         let end = page.saturating_add(count.max(1) - 1);
-        let known = self.cluster.filter(|&(_, last)| last > 0 || self.clusters != Clusters::Literal);
+        let known = self.cluster.filter(|&(_, last)| last > 0 || !self.page_0_is_none);
         let (first, last) = known.unwrap_or_default();
         if known.is_some() && self.is_near(page, self.range) {
             self.cluster_requests = self.cluster_requests.saturating_add(1);

@@ -7,7 +7,7 @@ use super::table::{Kind, flag};
 use super::{Lists, Pager, Reading};
 use crate::event::Urgency;
 use crate::page::{PageIndex, PageRange};
-use crate::swap::{AheadPlan, Pace, SlotIndex, SwapPolicy, SwapReason};
+use crate::swap::{AheadPlan, Pace, SlotIndex, SwapFault, SwapPolicy, SwapReason};
 use crate::time::Instant;
 
 /// Most pages of a read, if its window is not Linux's: who waits for one of them waits for all, and so do others behind that
@@ -33,11 +33,6 @@ impl Pager {
         }
         match self.config.policy {
             SwapPolicy::None => self.decided_single(id, out),
-            SwapPolicy::Cluster => {
-                let plan = self.cluster.on_fault(slot, self.slots.count(), &self.config.window);
-                wanted.extend(plan.slots.clone().filter_map(|slot| self.slots.owner(slot)));
-                self.decided(id, SwapWindow::Slots(plan.slots), plan.size, plan.reason, out);
-            }
             SwapPolicy::Vma => {
                 let config = self.config.window;
                 let region = self.table.region_mut(id.region);
@@ -61,8 +56,39 @@ impl Pager {
                 }
                 wanted = plan.map_or_else(Vec::new, |plan| self.follow(id, &plan, out));
             }
+            SwapPolicy::Other(_) => {
+                let fault =
+                    SwapFault { page: id, slot, slots: self.slots.count(), config: self.config.window };
+                if let Some(plan) = self.other.as_mut().map(|other| other.on_fault(fault)) {
+                    wanted = self.pages_of(id, &plan.window);
+                    self.decided(id, plan.window, plan.size, plan.reason, out);
+                }
+            }
         }
         self.submit(now, Some(id), wanted, out);
+    }
+
+    /// The pages of a window that a policy of another crate has planned.
+    fn pages_of(&self, id: PageId, window: &SwapWindow) -> Vec<PageId> {
+        match *window {
+            SwapWindow::Slots(ref slots) => (slots.start..slots.end.min(self.slots.count()))
+                .filter_map(|slot| self.slots.owner(slot))
+                .collect(),
+            SwapWindow::Pages { start, count, stride } => {
+                let pages = self.table.region(id.region).map_or(0, |region| region.pages);
+                // Each page once.
+                let count = if stride == 0 { count.min(1) } else { count };
+                let mut at = Some(start.0);
+                (0..count)
+                    .map_while(|_| {
+                        let page = at.filter(|&page| page < pages)?;
+                        at = page.checked_add_signed(stride);
+                        Some(PageId { page: PageIndex(page), ..id })
+                    })
+                    .take(self.config.frames as usize)
+                    .collect()
+            }
+        }
     }
 
     /// A reader got to a mark: the next window.
@@ -166,7 +192,7 @@ impl Pager {
         pages.sort_unstable();
         let follows = |(slot, _): &(u32, PageId), (next, _): &(u32, PageId)| slot + 1 == *next;
         let mut runs: Vec<&[(u32, PageId)]> = Vec::new();
-        let own = self.config.policy == SwapPolicy::Adaptive;
+        let own = matches!(self.config.policy, SwapPolicy::Adaptive);
         for run in pages.chunk_by(follows) {
             match demand.and_then(|id| run.iter().position(|&(_, other)| other == id)) {
                 Some(at) if own && run.len() > RIDE_PAGES => {

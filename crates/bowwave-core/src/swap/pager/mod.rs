@@ -75,10 +75,9 @@ mod reclaim;
 mod slots;
 mod stats;
 mod table;
-#[cfg(test)]
-mod tests;
 mod touch;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -94,7 +93,7 @@ use crate::config::ConfigError;
 use crate::event::Urgency;
 use crate::id::Waiter;
 use crate::page::{PageCount, PageIndex, PageRange};
-use crate::swap::{Adaptive, Cluster, SlotIndex, SwapPolicy};
+use crate::swap::{Adaptive, SlotIndex, SwapPolicy, SwapReadahead};
 use crate::time::Instant;
 use slots::{Head, Slots};
 use table::{Kind, PAGES_MAX, REGIONS_MAX, Region, Table, flag};
@@ -125,7 +124,8 @@ pub struct Pager {
     making_room: bool,
     /// Whether any region ever had a limit.
     limited: bool,
-    cluster: Cluster,
+    /// The policy of another crate.
+    other: Option<Box<dyn SwapReadahead>>,
     /// No writes before this time, after one failed.
     pause: Option<Instant>,
     pause_ns: u64,
@@ -163,11 +163,15 @@ impl Pager {
     /// A field of the configuration that is out of bounds.
     pub fn new(config: PagerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        let other = match config.policy {
+            SwapPolicy::Other(kind) => Some(kind.build()),
+            _ => None,
+        };
         Ok(Self {
             begun_with: (config.frames, config.low, config.high),
             config,
             table: Table::default(),
-            slots: Slots::new(config.slots, config.policy == SwapPolicy::Cluster),
+            slots: Slots::new(config.slots, other.is_some()),
             shared: Head::default(),
             used: 0,
             freeing: 0,
@@ -179,7 +183,7 @@ impl Pager {
             unmapping: 0,
             making_room: false,
             limited: false,
-            cluster: Cluster::default(),
+            other,
             pause: None,
             pause_ns: 0,
             turn: 0,

@@ -42,7 +42,7 @@ pub(super) struct Slots {
     freed: VecDeque<u32>,
     /// Where to look for single slots when no cluster is free.
     hand: u64,
-    /// Whose each slot is, if anyone asks.
+    /// The page of each slot, for policies of other crates, which may plan by slots.
     owners: Option<Vec<u64>>,
 }
 

@@ -185,8 +185,11 @@ impl Pager {
         let region = self.table.region_mut(id.region);
         match self.config.policy {
             SwapPolicy::None => {}
-            SwapPolicy::Cluster if ahead => self.cluster.on_hit(),
-            SwapPolicy::Cluster => {}
+            SwapPolicy::Other(_) => {
+                if let Some(other) = self.other.as_mut().filter(|_| ahead) {
+                    other.on_hit(id);
+                }
+            }
             // Linux asks its swap cache only for pages with a slot that are not mapped.
             SwapPolicy::Vma if page.is(flag::MAPPED) || page.slot == 0 => {}
             SwapPolicy::Vma => {

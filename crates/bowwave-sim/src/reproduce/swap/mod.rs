@@ -95,7 +95,7 @@ impl Way {
             ..PagerConfig::linux(FRAMES, SLOTS, policy)
         };
         match self {
-            Self::Slots => linux(SwapPolicy::Cluster),
+            Self::Slots => linux(bowwave_baselines::CLUSTER),
             Self::Addresses => linux(SwapPolicy::Vma),
             Self::Own => PagerConfig::own(FRAMES, SLOTS),
         }

@@ -2,10 +2,13 @@
 //! what was written to them, at every touch.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::vec::Vec;
 
-use super::*;
-use crate::swap::SwapPolicy;
+use bowwave_core::swap::SwapPolicy;
+use bowwave_core::swap::pager::{
+    PageId, Pager, PagerAction, PagerConfig, RegionAdvice, RegionId, SwapIn, SwapOut, Touch, TouchOutcome,
+    Tracking, WriteError,
+};
+use bowwave_core::{Instant, PageCount, PageIndex, PageRange, Waiter};
 
 /// Pages of each region of the random tests.
 const PAGES: u64 = 300;
@@ -37,6 +40,7 @@ enum Job {
 /// A driver.
 struct World {
     pager: Pager,
+    tracking: Tracking,
     chance: Chance,
     now: u64,
     /// What each page must hold; pages that are not there hold 0.
@@ -58,6 +62,7 @@ struct World {
 impl World {
     fn new(config: PagerConfig, seed: u64) -> Self {
         let mut world = Self {
+            tracking: config.tracking,
             pager: Pager::new(config).expect("bounds are kept"),
             chance: Chance(seed | 1),
             now: 0,
@@ -89,7 +94,7 @@ impl World {
         let reach = self.mapped.get(&id).copied();
         let lifted = self.tells_written;
         let reached = reach.is_some_and(|(writable, _)| writable || lifted || touch == Touch::Load);
-        if reached && self.pager.config.tracking == Tracking::Unmap {
+        if reached && self.tracking == Tracking::Unmap {
             return self.access(id, touch);
         }
         self.next += 1;
@@ -360,7 +365,7 @@ fn random_events(policy: SwapPolicy) {
 #[test]
 fn a_million_random_events_lose_no_page_and_keep_the_budget() {
     std::thread::scope(|scope| {
-        for policy in SwapPolicy::ALL {
+        for policy in bowwave_baselines::SWAP {
             scope.spawn(move || random_events(policy));
         }
     });

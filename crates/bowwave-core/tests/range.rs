@@ -1,14 +1,11 @@
 //! Decisions of `range` that the golden vectors do not show: under a budget, advised, congested, and what is counted.
 
-use std::vec::Vec;
-
-use super::*;
-use crate::cache::Cache;
-use crate::event::{Action, Advice};
-use crate::id::{FileId, HandleId, Waiter};
-use crate::page::PageRange;
-use crate::request::Fault;
-use crate::time::Instant;
+use bowwave_baselines::{CLUSTERS_BEFORE, CLUSTERS_LITERAL};
+use bowwave_core::readahead::RangeEvent;
+use bowwave_core::{
+    Action, Advice, Cache, Clusters, Config, Fault, FileId, HandleId, Instant, PageCount, PageIndex,
+    PageRange, Pattern, Policy, RangeConfig, ReadOutcome, Reason, Trigger, Waiter,
+};
 
 const HANDLE: HandleId = HandleId(0);
 
@@ -29,12 +26,12 @@ impl Bench {
     }
 
     fn with(range: RangeConfig) -> Self {
-        Self::new(Config { policy: crate::Policy::Range, ra_pages: 32, range, ..Config::default() }, 1 << 20)
+        Self::new(Config { policy: Policy::Range, ra_pages: 32, range, ..Config::default() }, 1 << 20)
     }
 
     fn settle(&mut self, out: &mut Vec<Action>) {
         while !out.is_empty() {
-            for action in core::mem::take(out) {
+            for action in std::mem::take(out) {
                 match action {
                     Action::Decided(decision) => {
                         let window = decision.plan.window;
@@ -55,11 +52,11 @@ impl Bench {
         let (mut frames, mut out) = (Vec::new(), Vec::new());
         let range = PageRange::new(start, start + count);
         let outcome = self.cache.read(Instant(0), Waiter(0), HANDLE, range, &mut frames, &mut out);
-        if outcome == crate::ReadOutcome::Hit {
+        if outcome == ReadOutcome::Hit {
             self.cache.unpin(Instant(0), &frames, &mut out);
         }
         self.settle(&mut out);
-        core::mem::take(&mut self.decisions)
+        std::mem::take(&mut self.decisions)
     }
 
     fn touch(&mut self, page: u64, pattern: Pattern) -> Vec<(Reason, u64, u64)> {
@@ -74,7 +71,7 @@ impl Bench {
         let mut out = Vec::new();
         self.cache.fault(Instant(0), Waiter(0), handle, fault, &mut out);
         self.settle(&mut out);
-        core::mem::take(&mut self.decisions)
+        std::mem::take(&mut self.decisions)
     }
 
     fn counted(&self, stat: RangeEvent) -> u64 {
@@ -88,7 +85,7 @@ fn clusters(clusters: Clusters) -> RangeConfig {
 
 #[test]
 fn the_third_touch_of_a_cluster_reads_around_itself_from_its_first_page_on() {
-    for (variant, first) in [(Clusters::Mended, 1012), (Clusters::Literal, 1013)] {
+    for (variant, first) in [(Clusters::Mended, 1012), (CLUSTERS_LITERAL, 1013)] {
         let mut bench = Bench::with(clusters(variant));
         for page in [1000, 1010] {
             assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
@@ -206,10 +203,7 @@ fn touches_in_no_order_teach_nothing() {
 fn reads_of_a_cache_in_front_tell_clusters_of_faults_from_streams() {
     let with = |fault_bytes| {
         let range = RangeConfig { fault_bytes, whole_bytes: 0, ..clusters(Clusters::Learned) };
-        Bench::new(
-            Config { policy: crate::Policy::Range, ra_pages: 4096, range, ..Config::default() },
-            1 << 20,
-        )
+        Bench::new(Config { policy: Policy::Range, ra_pages: 4096, range, ..Config::default() }, 1 << 20)
     };
     // What the kernel reads for a fault and what follows it: 64 pages around, and 64 more in order, twice.
     let cluster = |bench: &mut Bench, start: u64| -> u64 {
@@ -252,7 +246,7 @@ fn what_a_cache_in_front_reads_late_makes_no_stream_of_clusters() {
         [&clusters_alone[..], &every_other_one_first, &in_their_own_cluster, in_the_one_before.as_flattened()]
     {
         let range = RangeConfig { fault_bytes: 64 << 12, whole_bytes: 0, ..clusters(Clusters::Learned) };
-        let config = Config { policy: crate::Policy::Range, ra_pages: 8192, range, ..Config::default() };
+        let config = Config { policy: Policy::Range, ra_pages: 8192, range, ..Config::default() };
         let mut bench = Bench::new(config, 1 << 20);
         let most =
             reads.iter().flat_map(|&(start, count)| bench.read(start, count)).map(|decided| decided.2).max();
@@ -262,7 +256,7 @@ fn what_a_cache_in_front_reads_late_makes_no_stream_of_clusters() {
 
 #[test]
 fn before_document_003_each_fault_was_single_until_four_came_in_order() {
-    let mut bench = Bench::with(clusters(Clusters::Before));
+    let mut bench = Bench::with(clusters(CLUSTERS_BEFORE));
     for page in [1000, 1010, 1025, 1060] {
         assert_eq!(bench.touch(page, Pattern::Normal), [(Reason::Random, page, 1)]);
     }
@@ -294,13 +288,8 @@ fn a_handle_advised_to_be_read_at_random_reads_what_is_asked_for() {
 
 #[test]
 fn a_full_budget_leaves_readers_what_they_ask_for_and_nothing_in_small_pieces() {
-    let config = Config {
-        policy: crate::Policy::Range,
-        ra_pages: 32,
-        frames: 200,
-        reserve_frames: 190,
-        ..Config::default()
-    };
+    let config =
+        Config { policy: Policy::Range, ra_pages: 32, frames: 200, reserve_frames: 190, ..Config::default() };
     let mut bench = Bench::new(config, 1 << 20);
     for start in (0..200).step_by(4) {
         let decided = bench.read(start, 4);
