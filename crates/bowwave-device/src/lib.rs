@@ -94,6 +94,7 @@ pub enum Direction {
 /// A completed request, or a part of one ([`Device::submit_parts`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
+    /// Its identifier.
     pub id: RequestId,
     /// When the device started it.
     pub started: Instant,

@@ -65,6 +65,7 @@ pub enum Elevator {
 pub struct QueueConfigError {
     /// Name of the setting.
     pub field: &'static str,
+    /// Its value.
     pub value: usize,
     /// Its bound.
     pub bound: &'static str,

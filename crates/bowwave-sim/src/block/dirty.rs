@@ -31,6 +31,7 @@ pub struct Files {
 /// Adjacent pages of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// The file.
     pub file: usize,
     /// The first page.
     pub page: u64,
@@ -50,6 +51,7 @@ impl Files {
     }
 
     #[must_use]
+    /// Borrows a file.
     pub fn file(&self, file: usize) -> &File {
         &self.files[file]
     }

@@ -55,6 +55,7 @@ pub struct Setup {
     /// The cache and its policy. `fill_pages_max` is lowered to the limits of the device and the
     /// queue.
     pub config: Config,
+    /// The host.
     pub host: Host,
     /// The device and its queue.
     pub queue: Queue,

@@ -57,6 +57,7 @@ pub struct Queue {
 /// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
+    /// Its identifier.
     pub id: RequestId,
     /// When it was submitted.
     pub queued: Instant,

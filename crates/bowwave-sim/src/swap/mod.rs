@@ -34,6 +34,7 @@ pub const PAGE: u64 = 4096;
 /// A page touch by a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
+    /// The page.
     pub page: PageId,
     /// Load or store.
     pub touch: Touch,
