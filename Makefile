@@ -15,19 +15,19 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: demo test lint soak bench install uninstall doc clean
 
-# rustup puts cargo here, and only login shells know.
+# rustup installs cargo here; only login shells have it in PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# What tools/setup.sh installs for one check alone.
+# Where tools/setup.sh installs cargo-deny.
 export PATH := $(PATH):$(abspath $(TARGET))/tools/deny/bin
-# Where `make install` puts things.
+# Destination of `make install`.
 PREFIX := /usr/local
-# What it puts there: the release build or the debug build.
+# What to install: the release or the debug build.
 BUILD := release
-# Random traces that `make test` compares with the models, for each policy and each scheduler.
+# Random traces per policy and scheduler that `make test` compares with the models.
 TRACES := 300
-# Seconds that `make test` fuzzes each target, two at a time; CI gives 12, three minutes for all.
+# Seconds per fuzz target in `make test`, two at a time; CI uses 12, three minutes for all.
 FUZZ_SECONDS := 2
 
 demo:
@@ -86,7 +86,7 @@ bench:
 	python3 -B tools/bench.py --bowwave $(TARGET)/release/bowwave
 	python3 -B tools/bench_maps.py --bowwave $(TARGET)/release/bowwave
 
-# What `make test` runs for seconds each, for as long as docs/INTEGRITY.md says.
+# The checks that `make test` runs for seconds, for the durations in docs/INTEGRITY.md.
 soak:
 	@tools/setup.sh build fuse python verify power databases
 	$(CARGO) build --locked --package bowwave-cli

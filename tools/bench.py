@@ -75,7 +75,7 @@ class Bench:
 
     def s3(self):
         cases = [("emulate:s3", 64, 1024), ("emulate:s3", 64, 4096), ("emulate:s3,slots=8", 8, 4096)]
-        # A short file is mostly the first round trips, so there the bar says nothing.
+        # A short file is mostly the first round trips, so the bar does not apply.
         bar = None if self.quick else 0.85
         for url, connections, size_mib in cases:
             limit = min(TOTAL, connections * CONNECTION)
@@ -119,7 +119,8 @@ class Bench:
     def md5sum(self):
         whole = (64 if self.quick else 256) * MIB
         short = whole if self.whole else (4 if self.quick else 16) * MIB
-        # (readahead, kernel's cache, bytes). With neither, each of md5sum's reads of 32 KiB waits for a first byte.
+        # (readahead, kernel's cache, bytes). Without both, each of md5sum's 32 KiB reads waits for
+        # a first byte.
         cases = [("ondemand", "on", whole), ("ondemand", "off", whole), ("none", "on", whole), ("none", "off", short)]
         figures = {case: [] for case in cases}
         for _ in range(self.rounds):

@@ -45,16 +45,16 @@ import urllib.request
 from compare_workloads import KIB, LETTERS, MAPPED, MIB, PAGE, PLAYER_PERIOD, SIZES, Folder, accesses, pages_of, run
 from mounts import can_mount, end_mounts_when_stopped, undisturbed
 
-# Bars in seconds and times the bytes, as the project set them itself.
+# The project's own bars: seconds, and bytes relative to the requested ones.
 BARS = {"a": (1.5, 1.01), "b": (2.5, 1.01), "c": (15.8, 1.05), "d": (9.8, 1.05), "e": (0.8, 1.5), "f": (0.8, 1.5),
         "g": (4.2, 2.0), "h": (1.6, 1.5), "i": (0.6, 2.0), "j": (1.2, 1.05), "k": (None, 1.5), "l": (3.2, 1.05)}
-# Of the link that workload k has.
+# Link rate of workload k.
 LINK_MB_S = 60
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
-# How the engine asks an object store: fills of 256 KiB, joined as far as all connections have something to do.
+# The engine's requests to an object store: fills of 256 KiB, merged while all connections are busy.
 ENGINE = ("queue_elevator=deadline,queue_merge=1,queue_fill_kb=256,queue_spread_kb=512,request_kb_max=16384,"
           "queue_async_depth=62,queue_async_depth_start=15,queue_sync_fast_ms=60,queue_sync_sample_kb=512")
-# A reader's call, its waking and its copy cost what `bowwave reproduce beyond` has for them, too.
+# Costs of a reader's call, wake-up and copy, as in `bowwave reproduce beyond`.
 PLAN = """[sweep]
 policies = ["stream"]
 ra_pages = [{ra_pages}]
@@ -69,7 +69,7 @@ trace = "trace.csv"
 pace = "{pace}"
 file_bytes = {file_bytes}
 """
-# Bundles of certificates and proxies have no part in this, and rclone refuses the former.
+# Certificate bundles and proxies are not needed, and rclone rejects the former.
 OURS = {name: value for name, value in os.environ.items()
         if name != "AWS_CA_BUNDLE" and not name.lower().endswith("_proxy")}
 
@@ -230,7 +230,7 @@ def simulated(letter, who, options, lab, folder):
         rows += [(int(at * period), process, op, key, *read) for at, read in enumerate(reads)]
     with open(trace, "w") as file:
         file.write("time_ns,pid,op,file,offset,length\n")
-        # In order of time; of readers without times, by turns.
+        # In order of time; without times, alternating between readers.
         order = sorted(range(len(rows)), key=lambda at: rows[at][0])
         file.writelines(",".join(map(str, rows[at])) + "\n" for at in order)
     plan = os.path.join(folder, "plan.toml")
@@ -250,7 +250,7 @@ def simulated(letter, who, options, lab, folder):
         with open(saved) as file:
             took = json.load(file)["runs"][0]["reads"]["latency_ns"]
         late = 100 * sum(ns > PLAYER_PERIOD * 1e9 for ns in took) / len(took)
-    # Players open while the first of them plays already.
+    # Players open their files while the first one is already playing.
     opened = 0 if letter == "k" else lab.first_byte_ms / 1e3
     return {"seconds": row["seconds"] + opened, "done": True, "late": late, "amplification": row["bytes_fetched"] / wanted,
             "requests": row["requests"] + len(accesses(letter)), "rss": 0.0, "cpu": 0.0}

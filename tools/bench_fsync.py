@@ -30,7 +30,7 @@ from bench import MIB, begin, end
 from mounts import can_mount, mounted
 
 BLOCK = 8 * MIB
-# Of the reader, and what it waits for: not the kernel's cache, nor its readahead.
+# Read size and pause of the reader, which bypasses the kernel's cache and readahead.
 READ, PAUSE = 64 << 10, 0.02
 FAST_READERS = 2
 READ_FILE = 512 * MIB
@@ -147,7 +147,7 @@ class Bench:
         files = [f"read{number}" for number in range(FAST_READERS + 1)]
 
         def what(at):
-            # Files of holes are read like any others, and are made in no time.
+            # Sparse files are read like others and are created instantly.
             for name in files:
                 with open(f"{at}/{name}", "wb") as file:
                     file.truncate(READ_FILE)

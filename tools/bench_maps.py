@@ -34,7 +34,8 @@ import tempfile
 
 from mounts import can_mount, end_mounts_when_stopped, mounted
 
-# Store, file, threads, bytes touched in a round, and of those without readahead, which takes the longest.
+# Store, file, threads, bytes touched per round, and bytes without readahead, which is the slowest
+# case.
 CASES = {
     "lustre": ("emulate:lustre", "4GiB", 32, "256MiB", "64MiB"),
     "s3": ("emulate:s3", "4GiB", 1, "64MiB", "2MiB"),
@@ -43,7 +44,7 @@ QUICK = {
     "lustre": ("emulate:lustre", "1GiB", 32, "64MiB", "32MiB"),
     "s3": ("emulate:s3", "1GiB", 1, "8MiB", "512KiB"),
 }
-# Who maps, and with what.
+# The mapper and its options.
 WAYS = {
     "region none": ("region", ["--policy", "none"]),
     "region range": ("region", ["--policy", "range", "--set", "range_clusters=mended"]),
@@ -60,7 +61,8 @@ WAYS = {
 }
 
 
-# Of the stores, as bowwave_backend's `Device` has them: what a request takes, what a page takes (us), requests at once.
+# Stores as bowwave_backend's `Device` defines them: cost of a request, cost of a page (us),
+# requests at once.
 DEVICES = {
     "emulate:lustre": {"latency": 450.0, "page": 16.0, "slots": 8},
     "emulate:s3": {"latency": 30e3, "page": 4096 / 90, "slots": 64},

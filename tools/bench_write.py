@@ -26,11 +26,11 @@ import time
 from bench import CONNECTION, MIB, TOTAL, Table, begin, end
 from mounts import can_mount, mounted
 
-# What is written: bytes that nobody can leave out or make smaller, a different MiB each time.
+# Written data: incompressible, a different MiB each time.
 PIECES = [os.urandom(MIB) for _ in range(16)]
-# Of the kernel's own rate, and in bytes a second.
+# Bars: a share of the kernel's own rate, and bytes per second.
 SHARE, RATE = 0.8, 500e6
-# Of the mounts of folders. So many files of half of it use all of its memory.
+# Cache of directory mounts. This many files of half its size use all of its memory.
 CACHE_MIB, USES = 1024, 4
 
 
@@ -105,7 +105,8 @@ class Bench:
         store = os.path.join(folder, "store")
         os.mkdir(store)
         with self.mount(store) as (at, counters):
-            # A file is of one shard, and new ones take turns: each shard's memory is used before the rounds begin.
+            # Each file belongs to one shard, in rotation: fill every shard's memory before the
+            # rounds.
             for number in range(USES):
                 Written(f"{at}/before-{number}", CACHE_MIB // 2)
             ours, own = self.by_turns(lambda: Written(f"{at}/new", mib, counters["process"]), f"{store}/new", mib)
@@ -162,7 +163,7 @@ class Bench:
                         shares.append(write_object(f"{at}/new", mib) / limit)
                 finally:
                     shutil.rmtree(store)
-            # A short object is mostly its first and last round trip, so there the bar says nothing.
+            # A short object is mostly its first and last round trip, so the bar does not apply.
             bar = None if self.options.quick else 0.85
             self.table.add(f"{url}, {mib} MiB written to close, of {limit / 1e6:.0f} MB/s", "share", shares, bar)
 

@@ -28,8 +28,8 @@ MOUNT = {
     "ext4": ("-t", "ext4", "-o", "nodiscard"),
     "xfs": ("-t", "xfs", "-o", "nodiscard,nouuid"),
 }
-# Bytes that the disk writes whole. XFS decides by the LSN in a block's first sector whether to replay the block, so it
-# needs whole blocks.
+# Bytes that the disk writes atomically. XFS decides by the LSN in a block's first sector whether to
+# replay the block, so it needs atomic blocks.
 ATOMIC = {"ext4": SECTOR, "xfs": 4096}
 
 # Which of the writes since the last flush reach the disk.

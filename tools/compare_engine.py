@@ -24,9 +24,9 @@ FUNCTIONS = {
     "region_address": (POINTER, [POINTER]), "region_size": (ctypes.c_size_t, [POINTER])}
 
 
-# BOWWAVE_IN_THREAD: whoever touches serves itself.
+# BOWWAVE_IN_THREAD: the touching thread serves its own fault.
 IN_THREAD = {"g": 2, "j": 2}
-# Bytes of the longest read of any workload, and more.
+# Larger than the longest read of any workload, in bytes.
 LONGEST = 4 * MIB
 
 
@@ -87,7 +87,7 @@ def main():
     result = run(letter, store, pattern, float(limit))
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    # Not getrusage's: that begins with what the program had that started this one.
+    # Not getrusage's value, which includes the parent program's peak.
     with open("/proc/self/status") as status:
         most = next((int(line.split()[1]) * KIB for line in status if line.startswith("VmHWM")), 0)
     print(json.dumps({**result, "rss": most / MIB, "cpu": cpu}), flush=True)

@@ -19,7 +19,7 @@ import models
 import random_traces
 from model_ondemand import HEADER
 
-# Traces in one call of explain.
+# Traces per call of explain.
 BATCH = 100
 RA_PAGES = (8, 16, 32, 32, 33, 64, 100, 128, 256, 500, 1024, 4096)
 

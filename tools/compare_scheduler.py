@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from model_ondemand import HEADER
 from model_scheduler import ALGORITHMS, MS, PAGE, PRIORITIES, Model, Scheduler
 
-# Least and greatest page counts of a row: most are small, some longer than a request or a fill.
+# Page counts of a row: most are small, some longer than a request or a fill.
 LENGTHS = (1, 1, 1, 2, 3, 8, 20, 70, 150)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from swapping import Group, Undo, check, end, loop_device, remember, run, unmount, vmstat, write
 
-# Touches served by threads of their own, as programs under `bowwave run` have it; the others by the threads that touch.
+# Faults served by handler threads, as under `bowwave run`; otherwise by the faulting threads.
 HANDLERS = "bowwave by handlers"
 CASES = ("beside", "iops", "isolated")
 DEFAULT = "kernel, VMA"
@@ -40,7 +40,7 @@ def counters(loop):
 class Comparison:
     def __init__(self, args, undo, loop):
         self.args, self.undo, self.loop = args, undo, loop
-        # By case and way, a result for each round.
+        # Results per round, by case and method.
         self.results = {}
 
     def measure(self, case, name, memory, extra):

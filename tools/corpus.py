@@ -50,15 +50,16 @@ SHIPPED_PLANS = "crates/bowwave-sim/plans/*.toml"
 # Window and file lengths, in pages, of each shipped trace.
 SHIPPED_WINDOWS = ((32, None), (8, 100), (256, None), (33, 1000))
 RA_PAGES = (8, 16, 32, 33, 64, 100, 128, 256, 500, 1024, 4096)
-# Random traces of an item: enough to keep the record small, few enough to find the one that differs.
+# Random traces per item: large enough for a small record, small enough to find the differing one.
 BLOCK = 50
-# Sets of random options of each item of `explain`, and of each device of `replay`.
+# Sets of random options per item of `explain`, and per device of `replay`.
 VARIANTS = 3
 REPLAYS = 20
-# A run takes seconds. One that takes longer than this has a deadlock.
+# A run takes seconds; after this time it is deadlocked.
 TIMEOUT_SECONDS = 600
 FORMAT = "# bowwave corpus 1"
-# Exit statuses of an input that bowwave refuses with a message. Other failures are crashes, which no record may hold.
+# Exit statuses of input that bowwave rejects with a message. Other failures are crashes, which a
+# record must not contain.
 REFUSALS = (1, 2)
 # Exit status and stderr of the runs that failed, by their arguments.
 FAILED = {}

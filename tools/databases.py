@@ -173,7 +173,7 @@ class Cluster:
         """Kills the server and its child processes, each of which has its own session."""
         if self.server is None or self.server.poll() is not None:
             return
-        # A stopped server starts no further process meanwhile.
+        # A stopped server starts no more processes.
         self.server.send_signal(signal.SIGSTOP)
         own = children(self.server.pid)
         for child in own:

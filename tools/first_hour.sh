@@ -34,7 +34,7 @@ finish() {
 trap finish EXIT
 fail() { printf 'first hour: FAILED: %s\n' "$*" >&2; tail -n 20 "$root/out" "$root/err" >&2 || true; exit 1; }
 
-# What the user has, and what is on the servers.
+# The user's files, and the servers' contents.
 home=$root/user
 mkdir -p "$home"/{photos,results} "$root"/{tmp,run,buckets/bucket/models,iam,web/data/images,nginx}
 chmod 700 "$root/run"
@@ -75,7 +75,7 @@ nginx -p "$root/nginx" -c "$root/nginx/conf" >"$root/nginx.log" 2>&1 &
 servers+=($!)
 listens "$web" nginx
 
-# An environment with nothing of ours but the credentials. Commands run in the home.
+# An environment with only the credentials. Commands run in the home directory.
 user_runs() {
     (cd "$home" && env -i HOME="$home" PATH="$home/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin" TMPDIR="$root/tmp" \
         XDG_RUNTIME_DIR="$root/run" LANG=C.UTF-8 AWS_ACCESS_KEY_ID=user AWS_SECRET_ACCESS_KEY=secret \
@@ -83,11 +83,11 @@ user_runs() {
         bash -euo pipefail -c "$1") >"$root/out" 2>"$root/err" </dev/null
 }
 
-# says TEXT...: the last command printed each, on standard output or error.
+# says TEXT...: the last command printed each text, on standard output or error.
 says() { local text; for text in "$@"; do grep -qF -- "$text" "$root/out" "$root/err" || fail "'$line' does not say '$text'"; done; }
-# holds COMMAND...: what the last command left is so.
+# holds COMMAND...: COMMAND succeeds after the last command.
 holds() { "$@" >"$root/out" 2>"$root/err" || fail "after '$line': not so: $*"; }
-# prints: the last command printed the block of text that follows it in README.md.
+# prints: the last command printed the block that follows it in README.md.
 prints() { diff <(block_after "$line") "$root/out" >&2 || fail "'$line' prints something else than README.md says"; }
 
 block_after() { awk -v line="$1" 'index($0, line) == 1 { seen = 1 } seen && /^```text/ { inside = 1; next } inside && /^```/ { exit } inside' README.md; }
@@ -131,7 +131,7 @@ commands=$(awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside && N
 while IFS= read -r line; do
     line=${line%%+( )#*}
     case $line in
-        # The installation here is that of `make install`; the demo and the tests are run by themselves.
+        # This run uses its own `make install`; the demo and the tests run separately.
         'make '* | 'cargo install'*) continue ;;
     esac
     printf 'first hour: %s\n' "$line"
@@ -144,7 +144,7 @@ done <<<"$commands"
 printf 'first hour: make uninstall\n'
 make --no-print-directory uninstall PREFIX="$home/.local" >"$root/out" 2>"$root/err" || fail 'make uninstall'
 line='make uninstall'
-# Directories of the prefix may hold programs of others, and stay.
+# Directories of the prefix may hold other programs, and stay.
 find "$home" "$root/tmp" "$root/run" -mindepth 1 ! -path "$home/photos*" ! -path "$home/results*" \
     ! \( -path "$home/.local*" -type d \) | sort >"$root/left"
 printf '%s\n' "$home"/{app.bwt,app.html,data,mnt,model.safetensors,run.html,run.json,trace.csv,web} | sort >"$root/expected"

@@ -33,7 +33,7 @@ build() {
     else
         echo "fuzz: without the address sanitizer, which needs a nightly compiler (try: rustup toolchain install nightly)" >&2
     fi
-    # What cargo-fuzz passes.
+    # The flags of cargo-fuzz.
     RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing $sanitizer" \
@@ -41,7 +41,7 @@ build() {
         --target "$host"
 }
 
-# program TARGET: the program that the target is in.
+# program TARGET: the program that contains the target.
 program() {
     case " ${boundaries[*]} " in
     *" $1 "*) echo "$programs/boundaries" ;;
@@ -49,7 +49,7 @@ program() {
     esac
 }
 
-# seeds TARGET: its first inputs, separated by commas. Samples of other formats would be refused.
+# seeds TARGET: its seed inputs, separated by commas. Samples of other formats would be rejected.
 seeds() {
     local found
     case $1 in
@@ -70,10 +70,10 @@ seeds() {
     echo "${found[*]}"
 }
 
-# fuzz TARGET: runs one; on a failure prints its end and how to repeat it.
+# fuzz TARGET: runs one target; on failure prints the end of its log and how to reproduce it.
 fuzz() {
     local target=$1 log=$artifacts/$1.log len_max=8192 leaks=1
-    # The head of a segment alone is two pages.
+    # The header of a segment alone is two pages.
     [ "$target" != segment ] || len_max=24576
     # A thread that starts or ends during the check for leaks looks like one.
     case $target in

@@ -25,7 +25,7 @@ import tempfile
 import time
 
 MB = 1_000_000
-# Dirty bytes that the file system may have, as 10 % of 1 GiB.
+# Dirty limit of the file system, in bytes: 10 % of 1 GiB.
 DIRTY_BYTES = 100 << 20
 
 
@@ -152,7 +152,7 @@ def prepare(stack, options):
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     image, mount = f"{folder}/image", f"{folder}/mount"
     os.mkdir(mount)
-    # Blocks first: a hole in the file would be filled while the schedulers are measured.
+    # Allocate blocks first: otherwise holes would be filled during the measurement.
     run("fallocate", "--length", str(options.count * 2 * (8 << 20) + (256 << 20)), image)
     slow = loop(stack, image)
     device = loop(stack, slow)

@@ -9,9 +9,9 @@ from model_ondemand import PAGE, initial_size, report
 
 POLICIES = ("legacy",)
 
-# Pages of fully cached windows, one after the other, that make the algorithm stop trying.
+# Consecutive cached pages after which the algorithm stops trying.
 MAX_CACHE_HIT = 256
-# 16 KiB: what a window shrinks to at least.
+# 16 KiB: minimum window.
 MIN_READAHEAD = 4
 
 
@@ -83,7 +83,7 @@ class Call:
         self.ra = state
         self.pages = pages
         self.decisions = []
-        # Of the page at which the algorithm is called now.
+        # The page for which the algorithm runs now.
         self.page = self.request = self.trigger = None
 
     def read(self, first, end):

@@ -61,7 +61,7 @@ class Everything:
 class File:
     def __init__(self):
         self.pages = set()
-        # Read ahead, and nobody came to them so far.
+        # Pages read ahead and not used yet.
         self.ahead = set()
 
 
@@ -198,7 +198,7 @@ class Handle:
             unit = min(self.window, self.rpc) or 1
             self.window = wanted if wanted < self.rpc else wanted // unit * unit
             return
-        # The end of the next `rpc` pages of data: whole turns first, then page by page.
+        # The end of the next `rpc` pages of data: whole strides first, then page by page.
         end = self.start + self.window
         left = self.rpc
         turns = max(left // self.stride.data - 1, 0)
@@ -302,7 +302,7 @@ class Model:
         end = last + 1 if self.file_pages is None else min(last + 1, self.file_pages)
         decisions = []
         if op == "read":
-            # A read that lies past the end asks nothing.
+            # A read past the end requests nothing.
             if first < end:
                 handle.read_begins(first, last + 1 - first)
             slow = False

@@ -107,7 +107,7 @@ class Scheduler:
         return int(self.is_async(item))
 
     def is_async(self, item):
-        # The patch's kernel took every read as sync.
+        # The patch's kernel classed every read as sync.
         return not item.sync and (item.write or self.algorithm != "deadline-literal")
 
     def lane(self, item):
@@ -266,10 +266,10 @@ class Scheduler:
         elif self.algorithm == "deadline":
             lane.next = found
         elif found:
-            # The letter: what the very last step finds is thrown away.
+            # To the letter: the result of the last step is discarded.
             lane.next = found if seen.index(found) + 1 < search else None
         elif len(seen) == search:
-            # And if all steps find lower ones, the last of those is taken.
+            # If all steps find lower addresses, the last of those is taken.
             lane.next = seen[-1]
         if lane.next is None:
             lane.next, lane.demoted = behind[0], True
@@ -288,7 +288,7 @@ class Model:
     def __init__(self, scheduler, device):
         self.scheduler = scheduler
         self.request_ns, self.page_ns, self.depth = device
-        # Of each file: its first page on the device, its pages; pages that are there; fills of those on their way.
+        # Per file: its first page on the device, its pages, cached pages, and fills in flight.
         self.base, self.ends, self.there, self.flying = {}, {}, {}, {}
         self.writes = []
         self.sent = 0

@@ -9,7 +9,7 @@ POLICIES = ("cluster", "vma")
 TABLE = 512
 VMA_ORDER_MAX = 5
 HITS_MAX = 63
-# Of a region without end, and of the store, whose slot 0 is its header.
+# Pages of an unbounded region, and slots of the store, whose slot 0 is its header.
 ENDLESS = 1 << 32
 
 
@@ -36,7 +36,7 @@ class Page:
 class Region:
     def __init__(self):
         self.pages = {}
-        # The word that Linux packs: where, how large, how many hits.
+        # Linux's packed word: address, window, hits.
         self.last, self.size, self.hits = 0, 0, 4
 
 

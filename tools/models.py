@@ -18,7 +18,7 @@ import model_range
 MODELS = {policy: module.Model
           for module in (model_ondemand, model_legacy, model_range) for policy in module.POLICIES}
 POLICIES = tuple(MODELS)
-# Those that know mapped faults.
+# Policies that handle mapped faults.
 MAPPED = model_range.POLICIES
 
 

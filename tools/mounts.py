@@ -29,14 +29,14 @@ def mounted(bowwave, url, parent, *options):
     the counters afterwards."""
     at = tempfile.mkdtemp(dir=parent)
     command = [bowwave, "mount", url, at, "--stats-on-exit", "--json", *options]
-    # In a session of its own, so that Ctrl-C reaches it through us, when nobody uses the mount any more.
+    # A session of its own: Ctrl-C reaches the mount through this script, once nothing uses it.
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     counters, talk = {"process": child.pid}, []
     try:
         line = child.stderr.readline()
         if " is mounted at " not in line:
             raise SystemExit(f"{' '.join(command)}: {line.strip() or 'ended without a word'}")
-        # Read as it comes, or a mount with much to say would stop at a full pipe.
+        # Drained continuously, so that the mount never blocks on a full pipe.
         reader = threading.Thread(target=lambda: talk.extend(child.stderr), daemon=True)
         reader.start()
         yield at, counters

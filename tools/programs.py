@@ -34,7 +34,7 @@ from mounts import can_mount, end_mounts_when_stopped, mounted
 
 MIB = 1 << 20
 
-# What makes the files, in the folder given: made from a seed, so that nothing but the program differs.
+# Creates the files in the given directory from a seed: the same for every program.
 MAKE = """
 import sqlite3, sys
 import numpy, pyarrow, safetensors.numpy
@@ -174,7 +174,7 @@ bow.bowwave_unmap(region)
 bow.bowwave_close(store)
 """
 
-# What those programs read that can be handed memory.
+# Inputs of the programs that can read from memory.
 MAPPED = {"safetensors": "tensors", "numpy": "array", "pyarrow": "arrow"}
 
 
@@ -212,7 +212,7 @@ class Trial:
         return printed, json.loads(last) if last.startswith("{") else {}, seconds
 
     def mount(self, command, policy, _name):
-        # Without readahead of the kernel, either, where there is to be none.
+        # Without the kernel's readahead, too, where there must be none.
         kernel = ["--set", "kernel_cache=on"] + (["--set", "kernel_readahead=0"] if policy == "none" else [])
         with mounted(self.options.bowwave, self.url, self.folder, "--policy", policy, *kernel,
                      "--cache", self.cache()) as (at, counters):

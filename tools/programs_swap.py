@@ -183,7 +183,7 @@ class Trial:
         with tempfile.TemporaryFile() as said:
             env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C"}
             enter = group.enter if group else None
-            # What it prints goes through a pipe: the pages of a file would be its memory, too.
+            # Output goes through a pipe: page cache of a file would count as the program's memory.
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, preexec_fn=enter, env=env)
             self.undo.add(child.kill)
             try:

@@ -169,7 +169,7 @@ def cached_run(rng, pages):
     at, stretch = start(rng, pages), rng.randint(200, 900) * PAGE
     yield at, stretch
     length = rng.choice((PAGE, 3 * PAGE, 10000, 16 * PAGE, 40 * PAGE))
-    # Not more than a few hundred reads a trace.
+    # At most a few hundred reads per trace.
     skip = max(stretch - rng.randint(20, 100) * length, 0) if rng.random() < 0.5 else 0
     end, at = at + stretch + rng.randint(-3, 40) * length, at + skip
     for _ in range(200):

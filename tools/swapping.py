@@ -11,7 +11,7 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 PAGE = 4096
-# Memory by which a group's limit goes up and down again to wake who waits for some.
+# Bytes by which a group's limit moves up and down to wake waiters.
 NUDGE = 64 * PAGE
 
 
@@ -100,7 +100,7 @@ def loop_device(undo, folder, size):
     about = Path("/sys/block") / Path(loop).name
     if (about / "loop" / "dio").read_text(encoding="ascii").strip() != "1":
         sys.exit(f"{folder} has no direct I/O: the page cache would be measured")
-    # A loop device says that it rotates, for which the kernel turns VMA readahead off.
+    # A loop device claims to be rotational, for which the kernel disables VMA readahead.
     write(about / "queue" / "rotational", 0)
     return loop
 
@@ -147,7 +147,7 @@ class Group:
             self.nudger = threading.Thread(target=self.nudge, daemon=True)
             self.nudger.start()
         else:
-            # Above the first the kernel has who allocates wait; the second is never reached then.
+            # Above memory.high the kernel throttles allocations; memory.max is then never reached.
             write(first / "memory.high", memory)
             write(first / "memory.max", memory + memory // 4)
 
@@ -184,7 +184,8 @@ class Group:
         if not is_v1():
             write(self.folders[0] / "io.max", f"{number} riops={requests or 'max'} wiops={requests or 'max'}")
             return
-        # What reclaim writes counts for the group at the top there, whoever has to wait for it; that sends nothing else to this device.
+        # The kernel charges reclaim's writes to the top-level group, whichever group waits; it
+        # writes nothing else to this device.
         for folder in (self.folders[1], CGROUPS / "blkio"):
             for way in ("read", "write"):
                 write(folder / f"blkio.throttle.{way}_iops_device", f"{number} {requests}")

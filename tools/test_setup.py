@@ -49,7 +49,7 @@ chmod +x "{self.bin}/{command}"
     def run_setup(self, *parts):
         environment = {"PATH": str(self.bin), "FUSE_DEVICE": str(self.device),
                        "POSTGRES_DIRECTORY": str(self.folder / "postgresql"),
-                       # What this checkout has installed is no part of the test.
+                       # The checkout's own installed tools are not part of the test.
                        "CARGO_TARGET_DIR": str(self.folder / "target")}
         done = subprocess.run([str(self.bin / "bash"), str(SETUP), *parts], env=environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30, check=False)

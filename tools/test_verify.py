@@ -96,7 +96,7 @@ class Faults(unittest.TestCase):
         self.lying()
         outcome = self.verify.pjdfstest(self.store, False)
         self.assertEqual(outcome.cases, {"chmod::first": "ok", "open::second": "FAILED", "link::third": "skipped"})
-        # The folder itself fails it, too: not the mount's fault.
+        # The directory itself fails it, too: not the mount's fault.
         self.assertIn("1 of 3 pass", self.verify.posix_on(self.sound, outcome))
         own = verify.Outcome("chmod::first ok\nopen::second ok\nlink::third ok\n")
         with self.assertRaises(verify.Different) as caught:

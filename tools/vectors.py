@@ -43,7 +43,7 @@ def interleave(*streams):
     return [row for rows in zip(*streams) for row in rows]
 
 
-# name: (what it is about, ra_pages, file_pages, rows)
+# name: (description, ra_pages, file_pages, rows)
 VECTORS = {
     "sequential-2-pages": (
         "the ramp of a reader from the start of the file, two pages at a time",
@@ -120,7 +120,7 @@ VECTORS = {
         4096, None, [read(step * 64, 64) for step in range(120)]),
 }
 
-# For those policies only that know mapped faults, or follow strides.
+# For policies that handle mapped faults or strides only.
 MAPPED_VECTORS = {
     "mapped-blocks": (
         "the pattern of document 003: [1M data][hole][0.5M data][hole][0.7M data][1M data], touched page by page",

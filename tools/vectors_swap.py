@@ -23,7 +23,7 @@ def out(count, name="a", pid=1):
     return [fill(0, count, name, pid), evict(0, count, name, pid)]
 
 
-# name: (what it is about, page_cluster, file_pages, rows)
+# name: (description, page_cluster, file_pages, rows)
 VECTORS = {
     "in-order": (
         "touches in order: the first window is around the page, the next ones begin at it",

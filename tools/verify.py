@@ -29,9 +29,10 @@ import time
 
 from mounts import can_mount, end_mounts_when_stopped, mounted
 
-# Of all that fsx can do, more of what changes sizes and makes holes. Its maps are not always written out at once, so that
-# what a map changed meets truncation, holes and reads through other ways while only the kernel knows of it. Of no bytes
-# nothing is done: posix_fallocate must fail then, which fsx takes for a fault (once in 400,000 operations).
+# Weights of fsx operations: more size changes and holes than by default. Maps are not always synced
+# at once, so that truncation, holes and other reads meet changes that only the kernel has. No
+# operation has zero bytes: posix_fallocate must fail then, which fsx reports as a fault (once in
+# 400,000 operations).
 FSX = """
 flen = 1048576
 nomsyncafterwrite = {no_msync}
@@ -55,7 +56,7 @@ posix_fadvise = 1
 copy_file_range = 3
 """
 
-# Users that every Debian has, two of them, each in a group of its own.
+# Two users of every Debian, each in its own group.
 PJDFSTEST = """
 [features]
 posix_fallocate = {{}}
@@ -69,13 +70,15 @@ allow_remount = {remount}
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 """
 
-# Cases of pjdfstest that the mount does not pass, each with its reason; an entry that passes is an error, too.
+# Cases of pjdfstest that the mount fails, each with its reason; an entry that passes is an error,
+# too.
 EXCLUDED = {
     "link::link_count_max": "the C library knows the largest link count of no file system in user space, so that the "
                             "case is skipped",
 }
 
-# Its tests of EROFS mount the file system read-only through mount(8), which would start a program of the type's name.
+# Its EROFS tests mount the file system read-only through mount(8), which would start a program
+# named like the type.
 MOUNT = """#!/bin/sh
 exec {mount} --internal-only "$@"
 """
@@ -87,14 +90,14 @@ MOUNTS = {
     "no kernel cache": ("--set", "kernel_cache=off"),
     "no kernel cache, small cache": ("--set", "kernel_cache=off", "--cache", "2MiB"),
 }
-# Those that a short run has for each part.
+# Options of a short run, by part.
 SHORT = {
     "fsx": tuple(MOUNTS),
     "posix": ("default",),
     "fio": ("small cache",),
 }
 
-# Ways of fio: name, options, and whether a later pass can tell from the folder what must be there.
+# Modes of fio: name, options, and whether a later pass can verify the directory.
 FIO = (
     ("random writes", ("--rw=randwrite", "--bssplit=4k/40:16k/30:64k/30", "--ioengine=psync"), True),
     ("mixed with reads", ("--rw=randrw", "--bs=8k", "--ioengine=psync"), False),
@@ -188,7 +191,7 @@ class Verify:
                    "--fallocate=none", *settings]
         with make() as at:
             run([*command, f"--directory={at}"])
-        # Nothing of a mapping or of the kernel's cache is between us and the folder now.
+        # Now no mapping and no kernel cache hides the directory.
         if again:
             run([*command, f"--directory={store}", "--verify_only"])
         for name in os.listdir(store):
@@ -209,7 +212,7 @@ class Verify:
 
     def posix_on(self, make, own):
         with make() as at:
-            # Its tests of EROFS mount the file system read-only for a while. Never the machine's own.
+            # Its EROFS tests remount the file system read-only; never do that to the machine's own.
             got = self.pjdfstest(at, True)
         passing = [name for name in EXCLUDED if got.cases.get(name) == "ok"]
         bad = [name for name in got.failed if name not in own.failed and name not in EXCLUDED]
@@ -227,7 +230,8 @@ class Verify:
     def pjdfstest(self, at, remount):
         """What became of each case at `at`."""
         outcome = self.pjdfstest_run(at, False)
-        # Cases before them leave files open, and then nothing can be mounted read-only: in a process of their own.
+        # Earlier cases leave files open, which prevents read-only mounts: run these in a separate
+        # process.
         if remount and os.path.ismount(at) and os.geteuid() == 0:
             outcome.update(self.pjdfstest_run(at, True, "erofs"))
         return outcome

@@ -1,8 +1,8 @@
-//! Changes of text field by field: most bytes of a line of a trace cannot be changed alone without the line being refused.
+//! Field-wise mutation of text: changing a single byte of a trace line usually makes it invalid.
 
 use std::ops::Range;
 
-/// Numbers at which readers change their mind.
+/// Boundary values of the parsers.
 const NUMBERS: [&str; 12] = [
     "0",
     "1",
@@ -18,8 +18,8 @@ const NUMBERS: [&str; 12] = [
     "-1",
 ];
 
-/// Changes the first `size` bytes of `data` in place, in at most `max_size` bytes, and returns how many there are then; `None`
-/// if they are not text or the change does not fit. `seed` chooses the change.
+/// Mutates the first `size` bytes of `data` in place, within `max_size` bytes, and returns the new
+/// size. `None` if they are not text or the change does not fit. `seed` selects the change.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> Option<usize> {
     let text = std::str::from_utf8(&data[..size]).ok()?;
     let draw = |salt: u32, bound: usize| {
@@ -42,13 +42,13 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> Optio
             let number: u64 = text[field.clone()].parse().ok()?;
             (field, number.wrapping_add_signed([1, -1, 512, 4096, -4096][draw(4, 5)]).to_string())
         }
-        // A field of another place of the line.
+        // A field from another position in the line.
         2 => (field(3)?, text[field(4)?].to_owned()),
-        // A line again, moved, or left out.
+        // Duplicates, moves or deletes a line.
         3 => (chosen.end..chosen.end, format!("\n{}", &text[line(3)])),
         4 => (chosen, text[line(3)].to_owned()),
         5 => (chosen.start..(chosen.end + 1).min(size), String::new()),
-        // The same field as in another line.
+        // The same field of another line.
         _ => {
             let index = draw(3, fields.len());
             let other = line(4);

@@ -22,9 +22,9 @@ use bowwave_trace::oracle_general::Objects;
 use bowwave_trace::{Reader, Record, Writer};
 use libfuzzer_sys::{Corpus, fuzz_mutator, fuzz_target, fuzzer_mutate};
 
-/// What the bytes are taken for.
+/// What the bytes are parsed as.
 enum Target {
-    /// A trace in a format; `None` to tell it from the bytes.
+    /// A trace in a format; `None` to detect it.
     Trace(Option<Format>),
     Plan,
     Device,
@@ -49,7 +49,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         Target::Plan => return plan(bytes),
         Target::Device => return device(bytes),
     };
-    // The last byte chooses the options; lines and records are read from the front.
+    // The last byte selects the options; lines and records are read from the front.
     let choice = bytes.last().copied().unwrap_or(0);
     let options = Options {
         keep_times: choice & 1 != 0,
@@ -69,16 +69,16 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-// Half of all changes are of fields and lines, the others of bytes.
+// Half of the mutations are field-wise, the others byte-wise.
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     let changed = if seed % 2 == 0 { fields::mutate(data, size, max_size, seed / 2) } else { None };
     changed.unwrap_or_else(|| fuzzer_mutate(data, size, max_size))
 });
 
-/// A plan is refused in one line with its place, or its machines can be made.
+/// An experiment is rejected in one line with its place, or its machines can be built.
 fn plan(bytes: &[u8]) -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
-    // Files of this machine are no input.
+    // Local files are no input.
     if text.contains("trace") || text.contains(['/', '\\']) {
         return Corpus::Reject;
     }
@@ -96,7 +96,8 @@ fn plan(bytes: &[u8]) -> Corpus {
     Corpus::Keep
 }
 
-/// A device's file, and overrides of a known device: refused in one line, or a device with limits that can be built.
+/// A device file, or overrides of a built-in device: rejected in one line, or a device with limits
+/// that can be built.
 fn device(bytes: &[u8]) -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
     tally::count(DeviceSpec::parse("fuzz", text).is_ok());
@@ -116,8 +117,9 @@ fn device(bytes: &[u8]) -> Corpus {
     Corpus::Keep
 }
 
-/// What any bytes must give: records within bounds, times that do not run back, at most one error, at the end, in one
-/// line with the input's name; and records that our own form holds unchanged. Returns whether there was a record.
+/// Invariants for any bytes: records are within bounds; times never run back; at most one error, at
+/// the end, in one line with the input's name; and our own format preserves records. Returns
+/// whether there was a record.
 fn check(bytes: &[u8], format: Option<Format>, options: &Options) -> bool {
     let input = Cursor::new(bytes.to_vec());
     let mut import = match import::from_reader(input, "fuzz", format, options) {
@@ -144,7 +146,7 @@ fn check(bytes: &[u8], format: Option<Format>, options: &Options) -> bool {
         assert!(record.offset.checked_add(record.length).is_some(), "{record:?}");
         assert!(ours || record.time_ns >= time_ns, "time runs back: {record:?}");
         time_ns = record.time_ns;
-        // Rows longer than the format allows are refused by the writer, and only those.
+        // The writer rejects only rows longer than the format allows.
         if text.write(&record).is_ok() {
             kept.push(record.clone());
         } else {

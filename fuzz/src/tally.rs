@@ -1,4 +1,4 @@
-//! Counts the inputs that pass the first parse: the share says whether a target tests more than refusals.
+//! Counts accepted inputs: the share shows whether a target tests more than rejections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,8 +6,8 @@ static ALL: AtomicU64 = AtomicU64::new(0);
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Notes an input, and prints the count to standard error whenever it has grown by a sixteenth: libFuzzer ends the process
-/// without running destructors.
+/// Counts an input, and prints the counters whenever they have grown by a sixteenth: libFuzzer
+/// exits without running destructors.
 pub fn count(accepted: bool) {
     let passed = ACCEPTED.fetch_add(u64::from(accepted), Ordering::Relaxed) + u64::from(accepted);
     let all = ALL.fetch_add(1, Ordering::Relaxed) + 1;

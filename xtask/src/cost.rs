@@ -1,7 +1,9 @@
-//! `cargo xtask cost`: how many instructions decisions take, against what is recorded beside the benchmark.
+//! `cargo xtask cost`: compares the instruction counts of decisions with the record next to the
+//! benchmark.
 //!
-//! Times depend on the machine and on who else is at work there; instructions do not. The benchmark `cost` of the core runs
-//! in callgrind, which writes a profile at the end of each case; the sums of these profiles are compared.
+//! Times depend on the machine and its load; instruction counts do not. The benchmark `cost` of the
+//! core runs in callgrind, which writes a profile at the end of each case; the sums of these
+//! profiles are compared.
 
 mod counts;
 
@@ -14,10 +16,11 @@ use counts::Counts;
 /// Where counts are recorded.
 const RECORD: &str = "crates/bowwave-core/benches/cost/counts.txt";
 
-/// The C library chooses how it copies by processor; let it copy everywhere as it must on the least of them.
+/// glibc selects memcpy by processor; force the baseline version everywhere.
 const SAME_COPIES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-FSRM,-SSSE3");
 
-/// Counts, and compares with the record, or makes it (`accept`). What to say, and whether all is well.
+/// Counts, and compares with the record or writes it (`accept`). Returns the messages, and whether
+/// everything is fine.
 pub(crate) fn run(root: &Path, accept: bool) -> io::Result<(Vec<String>, bool)> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         let missing =
@@ -48,18 +51,18 @@ pub(crate) fn run(root: &Path, accept: bool) -> io::Result<(Vec<String>, bool)> 
     Ok((lines, differ == 0))
 }
 
-/// What decides about instructions beside our own code: the compiler, and the C library, which gives memory.
+/// What else affects the counts: the compiler, and the C library with its allocator.
 fn made_by() -> io::Result<String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let verbose = text(Command::new(rustc).arg("-vV"))?;
     let field = |name: &str| verbose.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
-    // Without it (another C library, another system) the compiler's host says enough.
+    // Without it (another C library or system) the compiler's host suffices.
     let library = text(Command::new("getconf").arg("GNU_LIBC_VERSION")).unwrap_or_default();
     let made_by = format!("rustc {} {} {}", field("release:"), field("host:"), library.trim());
     Ok(made_by.trim_end().to_owned())
 }
 
-/// Builds the benchmark, and nothing else; where it is.
+/// Builds the benchmark only; returns its path.
 fn build(root: &Path) -> io::Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -77,7 +80,7 @@ fn build(root: &Path) -> io::Result<PathBuf> {
     path.map(|(path, _)| PathBuf::from(path)).ok_or_else(|| failed("cargo names no program".to_owned()))
 }
 
-/// Runs the benchmark in callgrind: each case, with instructions a call.
+/// Runs the benchmark in callgrind: each case, with instructions per call.
 fn count(program: &Path) -> io::Result<Vec<(String, f64)>> {
     let folder = program.with_extension("profiles");
     let _from_a_run_before = fs::remove_dir_all(&folder);
@@ -101,7 +104,7 @@ fn count(program: &Path) -> io::Result<Vec<(String, f64)>> {
     Ok(cases)
 }
 
-/// What a command that must succeed prints.
+/// The output of a command that must succeed.
 fn text(command: &mut Command) -> io::Result<String> {
     let Output { status, stdout, stderr } = command.output()?;
     if !status.success() {

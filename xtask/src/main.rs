@@ -1,8 +1,8 @@
 //! Chores of this repository, run as `cargo xtask TASK`.
 //!
-//! `tidy` checks what compilers and linters do not: the size of files, the direction of dependencies between
-//! crates, links and commands in the documents. `cost` counts the instructions of decisions, and compares with those
-//! recorded. They use the standard library alone, so that they build in a second.
+//! `tidy` checks what compilers and linters do not: file sizes, the direction of dependencies
+//! between crates, links and commands in documents. `cost` compares the instruction counts of
+//! decisions with the record. Both use the standard library only, so they build in a second.
 
 mod cost;
 mod tidy;
@@ -67,7 +67,7 @@ fn run_cost(root: &Path, accept: bool) -> ExitCode {
     }
 }
 
-/// Writes a line to standard error; if nobody listens there, the exit code still tells.
+/// Writes a line to standard error; if that is closed, the exit code remains.
 fn say(line: &str) {
     let _nobody_listens = writeln!(io::stderr(), "{line}");
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs, io};
 
-/// Something to mend.
+/// A violation to fix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -34,7 +34,7 @@ impl fmt::Display for Finding {
 /// The text files of the repository by path relative to its root, `/`-separated.
 type Tree = BTreeMap<String, String>;
 
-/// Checks the repository at `root`: how many files were read, and what is to mend, sorted.
+/// Checks the repository at `root`; returns the number of files read and the sorted findings.
 pub(crate) fn check_tree(root: &Path) -> io::Result<(usize, Vec<Finding>)> {
     let mut tree = Tree::new();
     collect(root, "", &mut tree)?;
@@ -60,14 +60,15 @@ fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Reads the text files below `root/folder` into `tree`; files that are not UTF-8 are data and none of our business.
+/// Reads the text files below `root/folder` into `tree`; files that are not UTF-8 are data and
+/// skipped.
 fn collect(root: &Path, folder: &str, tree: &mut Tree) -> io::Result<()> {
     for entry in fs::read_dir(root.join(folder))? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
         let kind = entry.file_type()?;
-        // Also files: in a second working tree, .git is one, with a path of the machine.
+        // Also files: in a linked worktree, .git is a file with a path of the machine.
         if policy::is_built(&name) {
             continue;
         }

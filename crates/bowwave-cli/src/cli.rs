@@ -14,7 +14,7 @@ use crate::{Failure, commands, secrets};
     max_term_width = 110
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The subcommand
     #[command(subcommand)]
     pub(crate) command: Command,
 
@@ -25,7 +25,7 @@ pub(crate) struct Cli {
     help_all: Option<bool>,
 }
 
-/// What `--version` prints behind the name, followed by the parts of the kernel.
+/// Output of `--version` after the name, followed by the kernel's parts.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit ",
@@ -33,7 +33,7 @@ const LONG_VERSION: &str = concat!(
     "\nfeatures mount, run, swap, s3, gs, az, http"
 );
 
-/// The subcommands, in the order in which help shows them.
+/// The subcommands, in the order of the help.
 #[derive(Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
 pub(crate) enum Command {
@@ -106,7 +106,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it opens stores of the user's, and so holds their credentials.
+    /// Whether it opens the user's stores, and so holds their credentials.
     fn opens_stores(&self) -> bool {
         matches!(
             self,
@@ -114,7 +114,7 @@ impl Command {
         )
     }
 
-    /// Carries the command out.
+    /// Runs the command.
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.opens_stores() {
             secrets::protect();

@@ -1,4 +1,4 @@
-//! The subcommands, one file each: `Args`, what clap reads, and `run`, which carries it out.
+//! The subcommands, one file each: `Args`, which clap parses, and `run`.
 
 pub(crate) mod completions;
 pub(crate) mod conformance;

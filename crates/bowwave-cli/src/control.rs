@@ -1,12 +1,12 @@
-//! The control channel: a socket for each mount, by which `bowwave status`, `ctl` and `umount` ask its process.
+//! The control channel: a socket per mount, used by `bowwave status`, `ctl` and `umount`.
 //!
 //! ```text
-//!   bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄──asks──  bowwave status, ctl, umount
-//!      server.rs                        place.rs: 0700, 0600                              client.rs, ending.rs
+//! bowwave mount …   ──serves──►  $XDG_RUNTIME_DIR/bowwave/mount-PID.sock   ◄─requests─  bowwave status, ctl, umount
+//! server.rs                        place.rs: 0700, 0600                              client.rs, ending.rs
 //! ```
 //!
-//! One request a connection, a line of JSON each way; [`Request::End`] gets a second line at the end of the mount. Both
-//! sides check the other's user.
+//! One request per connection, one line of JSON in each direction. [`Request::End`] gets a second
+//! line at the end of the mount. Both sides check the other's user.
 
 mod client;
 mod ending;
@@ -23,16 +23,16 @@ pub(crate) use client::{Mount, State, ask, mount_at, mounts};
 pub(crate) use ending::{End, Ended};
 pub(crate) use server::{Server, Subject};
 
-/// The directory that sockets of this user's mounts are in, created if need be.
+/// The directory of this user's sockets, created if needed.
 pub(crate) fn place() -> io::Result<String> {
     place::Place::own().map(|place| place.shown.display().to_string())
 }
 
-/// What a mount is asked.
+/// A request to a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
 pub(crate) enum Request {
-    /// What it serves, how, and how that goes.
+    /// Its store, options and counters.
     Status,
     /// All settings.
     List,
@@ -41,16 +41,16 @@ pub(crate) enum Request {
         /// Its key.
         key: String,
     },
-    /// Change a setting.
+    /// Changes a setting.
     Set {
         /// Its key.
         key: String,
         /// The new value.
         value: String,
     },
-    /// Keep the connection until the mount has ended, and report then what was lost.
+    /// Keeps the connection until the mount has ended, and then reports lost data.
     End {
-        /// Major and minor number of the device that the client takes the mount for.
+        /// Device number (major, minor) of the mount the client means.
         device: (u32, u32),
     },
 }
@@ -60,17 +60,17 @@ pub(crate) enum Request {
 pub(crate) struct Setting {
     /// Its key.
     pub(crate) key: String,
-    /// Its value now.
+    /// Its current value.
     pub(crate) value: String,
     /// Its value in a mount without options.
     pub(crate) default: String,
     /// Whether it can be changed while mounted.
     pub(crate) live: bool,
-    /// What it changes.
+    /// Its description.
     pub(crate) meaning: String,
 }
 
-/// Reads a line of at most `bytes_max` bytes within `PATIENCE`, however slowly the other side sends it.
+/// Reads a line of at most `bytes_max` bytes within `PATIENCE`, however slowly it arrives.
 fn read_line(stream: &mut BufReader<UnixStream>, bytes_max: usize) -> io::Result<String> {
     let deadline = Instant::now() + PATIENCE;
     let mut line = Vec::new();
@@ -86,7 +86,7 @@ fn read_line(stream: &mut BufReader<UnixStream>, bytes_max: usize) -> io::Result
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        // Behind the end of the line the next one may begin.
+        // Bytes after the newline belong to the next line.
         let count = read.iter().position(|&byte| byte == b'\n').map_or(read.len(), |end| end + 1);
         line.extend_from_slice(&read[..count]);
         stream.consume(count);
@@ -99,7 +99,7 @@ fn read_line(stream: &mut BufReader<UnixStream>, bytes_max: usize) -> io::Result
 
 /// Longest request.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// Longest response: counters, and 32 errors with reasons of a KiB.
+/// Longest response: counters, and 32 errors with reasons of 1 KiB.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
-//! The libraries that `bowwave run` loads into programs, as bytes of this program, so that it needs no other file.
+//! The preloaded libraries of `bowwave run`, embedded so that the program needs no other file.
 //!
-//! Taken in by the assembler and not by `include_bytes!`: the compiler also checks this crate, and documents it, before the
-//! libraries are built.
+//! Included by the assembler, not `include_bytes!`: the compiler also checks and documents this
+//! crate before the libraries are built.
 #![allow(unsafe_code, reason = "refers to bytes that the assembler takes in")]
 
 use std::arch::global_asm;
@@ -43,6 +43,6 @@ pub(crate) fn libraries() -> Libraries {
 }
 
 fn between(begin: *const u8, end: *const u8) -> &'static [u8] {
-    // SAFETY: the two labels around bytes of the program's read-only data.
+    // SAFETY: the two labels enclose bytes of the program's read-only data.
     unsafe { slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }

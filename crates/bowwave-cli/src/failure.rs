@@ -1,4 +1,4 @@
-//! How a command fails: one line on standard error, and an exit code.
+//! Failures of commands: one line on standard error, and an exit code.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ macro_rules! note {
     ($($text:tt)*) => { $crate::output::note(format_args!($($text)*)) };
 }
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     kind: Kind,
@@ -34,51 +34,51 @@ pub(crate) struct Failure {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The command was right and could not be done.
+    /// The command was valid and failed.
     Failed,
-    /// The command was wrong.
+    /// The command was invalid.
     Usage,
-    /// The command was right and could not be done, which has an exit code of its own.
+    /// The command was valid and failed, with an exit code of its own.
     Coded(u8),
-    /// The reader of our output has closed it.
+    /// The reader of standard output closed it.
     Unread,
-    /// A program that we ran has ended so, and said why.
+    /// A child program ended with this code and reported why.
     Ended(u8),
 }
 
 impl Failure {
-    /// Something went wrong while doing it: exit code 1. The message names the cause, without a full stop.
+    /// A failure at run time: exit code 1. The message names the cause, without a full stop.
     pub(crate) fn failed(message: impl fmt::Display) -> Self {
         Self { kind: Kind::Failed, message: message.to_string(), remedy: None }
     }
 
-    /// The command asks for something that does not exist or makes no sense: exit code 2.
+    /// An invalid command: exit code 2.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// The reader of our output has closed it: no error.
+    /// The reader of standard output closed it: no error.
     pub(crate) fn unread() -> Self {
         Self { kind: Kind::Unread, ..Self::failed("standard output is closed") }
     }
 
-    /// A program that was run for the user has ended with this exit code, and has said what there is to say.
+    /// A child program ended with this exit code and reported the cause itself.
     pub(crate) fn ended(code: u8) -> Self {
         Self { kind: Kind::Ended(code), ..Self::failed(format_args!("the program ended with {code}")) }
     }
 
-    /// The same with another exit code.
+    /// The same failure with another exit code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         Self { kind: Kind::Coded(code), ..self }
     }
 
-    /// Adds what to try.
+    /// Adds a remedy.
     pub(crate) fn try_this(mut self, remedy: impl fmt::Display) -> Self {
         self.remedy = Some(remedy.to_string());
         self
     }
 
-    /// What clap has to say about the arguments, in our one line.
+    /// An error of clap, in one line.
     pub(crate) fn from_clap(error: &clap::Error) -> Self {
         let text = error.render().to_string();
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -91,7 +91,8 @@ impl Failure {
             .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
         let message = paragraphs.next().unwrap_or_default();
         let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
-        // A tip reads "a similar value exists: 'none'"; others explain how to pass a value that looks like an option.
+        // A tip reads "a similar value exists: 'none'"; other tips explain values that look like
+        // options.
         let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
         let tip = tip.as_deref().map(|tip| {
             let several = || tip.rsplit_once("exist: ");
@@ -105,14 +106,14 @@ impl Failure {
         Self::usage(message).try_this(moved.as_deref().or(tip).unwrap_or("--help"))
     }
 
-    /// Says it on standard error; the exit code to end with.
+    /// Prints it on standard error; returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self.kind {
             Kind::Unread => return ExitCode::SUCCESS,
             Kind::Ended(code) => return ExitCode::from(code),
             Kind::Failed | Kind::Usage | Kind::Coded(_) => {}
         }
-        // With standard error closed, the exit code still tells.
+        // The exit code reports it even if standard error is closed.
         let _nobody_listens = writeln!(io::stderr(), "bowwave: error: {self}");
         ExitCode::from(match self.kind {
             Kind::Usage => 2,
@@ -122,7 +123,7 @@ impl Failure {
     }
 }
 
-/// One line: the message and what to try.
+/// One line: message and remedy.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&plain(&self.message))?;

@@ -1,8 +1,8 @@
 //! Help in two lengths, for commands with many options.
 
-/// `--help` prints the options that are needed first, `--help-all` all of them.
+/// `--help` prints common options, `--help-all` all of them.
 ///
-/// For a command with `disable_help_flag`; its other options have `hide_short_help`.
+/// For commands with `disable_help_flag`; other options have `hide_short_help`.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct HelpArgs {
     /// Print this help

@@ -1,4 +1,4 @@
-//! Ctrl-C as a question that loops ask, so that what was done so far can still be shown and cleaned up.
+//! Ctrl-C as a flag that loops check, so that they can still print results and clean up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,27 +8,28 @@ use signal_hook::flag;
 
 use crate::Failure;
 
-/// Whether the user, or the system, has asked us to stop.
+/// Whether a signal asked the process to stop.
 #[derive(Debug, Clone)]
 pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
-/// What asking a second time does.
+/// Effect of a second signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Second {
-    /// It ends the process at once: for work that leaves nothing behind.
+    /// Ends the process at once: for work that leaves nothing behind.
     Kills,
-    /// Nothing more: for work that must clean up.
+    /// No effect: for work that must clean up.
     Waits,
 }
 
 impl Interrupt {
-    /// Listens for Ctrl-C, SIGTERM and SIGHUP from now on.
+    /// Handles Ctrl-C, SIGTERM and SIGHUP from now on.
     pub(crate) fn watch(second: Second) -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // Handlers run in this order: the first signal finds the flag down, the second finds it up.
+            // Handlers run in this order: the first signal finds the flag clear, the second finds
+            // it set.
             if second == Second::Kills {
                 flag::register_conditional_default(signal, Arc::clone(&asked)).map_err(refused)?;
             }
@@ -43,7 +44,7 @@ impl Interrupt {
     }
 }
 
-/// Exit code after Ctrl-C, as shells have it.
+/// Exit code after Ctrl-C, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 fn refused(error: std::io::Error) -> Failure {

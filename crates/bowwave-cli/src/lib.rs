@@ -1,16 +1,16 @@
-//! The `bowwave` command: one file a subcommand under `commands`, and what they share.
+//! The `bowwave` command: one file per subcommand under `commands`, and shared code.
 //!
 //! ```text
-//!   arguments -> cli::Cli -> commands::NAME::run(args) -> Result<(), Failure> -> exit code
-//!                                 |            |
-//!                     stdout: data (output)    stderr: talk (progress, note, failure)
+//! arguments -> cli::Cli -> commands::NAME::run(args) -> Result<(), Failure> -> exit code
+//!                             |            |
+//!               stdout: data (output)    stderr: messages (progress, note, failure)
 //! ```
 //!
-//! The rules for all: standard output is data and nothing else; an error is one line on standard error that names the
-//! cause and what to try; the exit code is 0 when done, 1 when it failed, 2 when the command was wrong; a reader of our
-//! output that goes away ends us quietly.
+//! Rules for all commands. Standard output is data only. An error is one line on standard error
+//! with cause and remedy. The exit code is 0 on success, 1 on failure, 2 for an invalid command. A
+//! closed standard output ends the command quietly.
 
-// First, for its macros.
+// First, because of its macros.
 #[macro_use]
 mod failure;
 
@@ -39,21 +39,21 @@ use clap::Parser;
 
 use failure::Failure;
 
-/// The libraries that `bowwave run` loads into programs, as files.
+/// The preloaded libraries of `bowwave run`, as files.
 #[derive(Debug, Clone, Copy)]
 pub struct Libraries {
     /// `libbowwave_preload.so`, which serves files.
     pub preload: &'static [u8],
-    /// `libbowwave_heap.so`, which gives memory.
+    /// `libbowwave_heap.so`, which provides memory.
     pub heap: &'static [u8],
 }
 
-/// The command line, for tests of its help.
+/// The clap command, for tests of its help.
 pub fn command() -> clap::Command {
     <cli::Cli as clap::CommandFactory>::command()
 }
 
-/// Prints the version: with `--version`, the long form, also what the kernel has, which only then is looked at.
+/// Prints the version; `--version`, the long form, also checks the kernel's features.
 fn version(error: &clap::Error) -> Result<(), Failure> {
     let text = error.render().to_string();
     let mut output = output::Output::stdout();
@@ -64,14 +64,15 @@ fn version(error: &clap::Error) -> Result<(), Failure> {
     output.finish(printed)
 }
 
-/// Runs the command that `arguments` (the program's name first) ask for, and reports a failure on standard error. `libraries`
-/// are used where none are installed beside the program; without them, they must be.
+/// Runs the command given by `arguments` (program name first) and reports a failure on standard
+/// error. `libraries` are used if none are installed next to the program; with `None`, they must be
+/// installed.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, libraries: Option<Libraries>) -> ExitCode {
     libraries.into_iter().for_each(commands::run::library::embed);
     let outcome = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command.run(),
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayVersion => version(&error),
-        // `--help` comes as an error that goes to standard output.
+        // clap returns `--help` as an error for standard output.
         Err(error) if !error.use_stderr() => output::written(error.print()),
         Err(error) => Err(Failure::from_clap(&error)),
     };

@@ -1,6 +1,7 @@
-//! The log: lines with a level and a module, to standard error, a file, journald or syslog.
+//! The log: lines with level and module to standard error, a file, journald or syslog.
 //!
-//! Records of other crates are left out: at lower levels those of HTTP libraries hold headers, and with them credentials.
+//! Records of other crates are dropped: at lower levels, HTTP libraries log headers with
+//! credentials.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -15,7 +16,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::Failure;
 
-/// Where the log goes, and how much of it.
+/// Destination and levels of the log.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Log")]
 pub(crate) struct LogArgs {
@@ -40,12 +41,12 @@ pub(crate) struct LogArgs {
 }
 
 impl LogArgs {
-    /// Whether only errors are told.
+    /// Whether only errors are logged.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Starts the log of a mount; a sentence on where it is, if that is not standard error.
+    /// Starts the log of a mount; returns a note on its destination unless it is standard error.
     pub(crate) fn start(&self, daemon: bool) -> Result<Option<String>, Failure> {
         let levels = match (self.verbose, self.quiet) {
             (true, _) => "debug",
@@ -72,17 +73,17 @@ pub(crate) fn to_stderr() {
 
 fn start(sink: Sink, levels: &str) {
     let logger = LOGGER.get_or_init(|| Logger { sink, levels: RwLock::default() });
-    // The only logger, and a second one would change nothing.
+    // The only logger; a second call changes nothing.
     let _set_before = log::set_logger(logger);
     let _parsed_before = set_levels(levels);
 }
 
-/// Also logs panics: without a terminal, standard error is lost.
+/// Also logs panics: in the background, standard error is lost.
 pub(crate) fn panics() {
     std::panic::set_hook(Box::new(|panic| log::error!(target: MOUNT, "a thread panicked: {panic}")));
 }
 
-/// Changes the levels of a log that has started.
+/// Changes the levels of a running log.
 pub(crate) fn set_levels(text: &str) -> Result<(), String> {
     let levels = Levels::parse(text)?;
     if let Some(logger) = LOGGER.get() {
@@ -92,7 +93,7 @@ pub(crate) fn set_levels(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The levels as they were given last.
+/// The levels as last given.
 pub(crate) fn levels() -> String {
     LOGGER.get().map_or_else(String::new, |logger| {
         logger.levels.read().unwrap_or_else(PoisonError::into_inner).text.clone()
@@ -103,15 +104,15 @@ fn spec(text: &str) -> Result<String, String> {
     Levels::parse(text).map(|levels| levels.text)
 }
 
-/// The modules, which are the targets of the records.
+/// The modules: targets of the records.
 const MODULES: [&str; 5] = [MOUNT, CALLS, STORE, CACHE, CONTROL];
-/// Begin and end of a mount.
+/// Start and end of a mount.
 pub(crate) const MOUNT: &str = "mount";
 /// Failed file system calls.
 pub(crate) const CALLS: &str = "calls";
-/// What the store does.
+/// Events of the store.
 pub(crate) const STORE: &str = "store";
-/// What the cache does.
+/// Events of the cache.
 pub(crate) const CACHE: &str = "cache";
 /// Requests of `ctl` and `status`.
 pub(crate) const CONTROL: &str = "control";
@@ -120,7 +121,7 @@ static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 struct Levels {
     text: String,
-    /// Of each of [`MODULES`].
+    /// Level of each of [`MODULES`].
     of: [LevelFilter; MODULES.len()],
 }
 
@@ -177,7 +178,7 @@ impl Log for Logger {
 enum Sink {
     Stderr,
     File(File),
-    /// journald's own protocol.
+    /// journald's native protocol.
     Journal(UnixDatagram),
     Syslog(UnixDatagram),
 }
@@ -190,10 +191,10 @@ impl Sink {
         file.open(path).map(Sink::File).map_err(|error| failed!("--log-file {}: {error}", path.display()))
     }
 
-    /// The log of the system, if there is one.
+    /// The system log, if there is one.
     fn system() -> Option<(Self, &'static str)> {
         let socket = UnixDatagram::unbound().ok()?;
-        // A full queue of the log must not stop a mount.
+        // A full log queue must not block a mount.
         socket.set_nonblocking(true).ok()?;
         if Path::new(JOURNAL).exists() {
             return Some((Self::Journal(socket), "the journal (journalctl -t bowwave)"));
@@ -201,7 +202,7 @@ impl Sink {
         Path::new(SYSLOG).exists().then_some((Self::Syslog(socket), "syslog"))
     }
 
-    /// A line that cannot be written is lost: there is no other place to say so.
+    /// A line that cannot be written is lost: there is nowhere to report it.
     fn write(&self, record: &Record<'_>) {
         let message = one_line(&record.args().to_string());
         let module = record.target();
@@ -236,7 +237,7 @@ impl Sink {
     }
 }
 
-/// A message without control characters, and not longer than a datagram takes: names in stores may hold anything.
+/// A message without control characters that fits a datagram: store names may contain anything.
 fn one_line(message: &str) -> String {
     let mut line = String::with_capacity(message.len());
     for letter in message.chars() {
@@ -264,7 +265,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Bytes of a message, escapes aside.
+/// Maximum bytes of a message, without escapes.
 const MESSAGE_MAX: usize = 4096;
 /// Facility of syslog(3).
 const DAEMON: u8 = 3;

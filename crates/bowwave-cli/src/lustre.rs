@@ -1,4 +1,4 @@
-//! The counters of the policy `range`, by Lustre's names.
+//! Counters of the policy `range`, by Lustre's names.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) fn counters(policy: Policy, stats: &Stats) -> BTreeMap<&'static str, 
     counters
 }
 
-/// By how much the counters grew.
+/// The difference of the counters.
 pub(crate) fn moved(policy: Policy, before: &Stats, after: &Stats) -> BTreeMap<&'static str, u64> {
     let before = counters(policy, before);
     let mut moved = counters(policy, after);

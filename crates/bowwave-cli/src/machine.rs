@@ -1,4 +1,4 @@
-//! What bowwave needs of a machine, and whether it is there: for `doctor` and `--version`.
+//! Checks of the machine, for `doctor` and `--version`.
 
 use std::{fs, io};
 
@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use crate::{commands, setup};
 
-/// Something that bowwave needs.
+/// A requirement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Whether it is there.
+    /// Whether it is met.
     pub(crate) ok: bool,
-    /// What was found, or is missing.
+    /// What was found or is missing.
     pub(crate) found: String,
     /// What does not work without it.
     pub(crate) without: &'static str,
     /// The command that provides it.
     pub(crate) remedy: Option<String>,
-    /// Whether no mount is possible without it.
+    /// Whether mounts need it.
     pub(crate) needed_for_mount: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn checks() -> Vec<Check> {
     ]
 }
 
-/// The parts of the kernel that bowwave uses, in one line.
+/// The kernel features bowwave uses, in one line.
 pub(crate) fn kernel_parts() -> String {
     let word = |is: bool| if is { "yes" } else { "no" };
     format!(
@@ -126,7 +126,7 @@ fn io_uring() -> Result<String, (String, String)> {
                 format!("disabled by the sysctl kernel.io_uring_disabled={}", disabled.trim()),
                 "sysctl -w kernel.io_uring_disabled=0".to_owned(),
             ),
-            // A container's seccomp filter refuses the system call.
+            // A container's seccomp filter rejects the system call.
             _ => (error.to_string(), "docker run --security-opt seccomp=unconfined …".to_owned()),
         }
     })
@@ -166,11 +166,11 @@ fn libraries() -> Result<String, (String, String)> {
     commands::run::libraries().map_err(|why| (why, "make install".to_owned()))
 }
 
-/// The oldest kernel that tests run on.
+/// The oldest tested kernel.
 const KERNEL_MIN: (u32, u32) = (5, 10);
 /// Descriptors for some hundred connections and a thousand files.
 const OPEN_FILES_MIN: u64 = 4096;
-/// Memory of rings.
+/// Locked memory for rings, in bytes.
 const LOCKED_MIN: u64 = 8 << 20;
-/// A quarter of it holds a few readahead windows.
+/// In bytes; a quarter of it holds a few readahead windows.
 const MEMORY_MIN: u64 = 128 << 20;

@@ -1,4 +1,4 @@
-//! What a mount reports that an errno cannot carry: each failed file system call, with its cause.
+//! Failed file system calls with their causes, which an errno cannot carry.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,13 @@ use log::warn;
 
 use crate::logging::CALLS;
 
-/// Constants of libc, each with its name.
+/// libc constants with their names.
 macro_rules! named {
     ($($name:ident)*) => { [$((libc::$name, stringify!($name))),*] };
 }
 
-/// The failed calls of a mount: logged, though a store that is down fails every call; and the last of them, for `status`.
+/// Failed calls of a mount: logged at a limited rate, because a store that is down fails every
+/// call. The last ones are kept for `status`.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(Mutex<State>);
 
@@ -24,29 +25,29 @@ pub(crate) struct Calls(Mutex<State>);
 struct State {
     failed: u64,
     last: VecDeque<Call>,
-    /// Calls logged since `since`, each with the number of later calls that failed on the same file in the same way.
+    /// Calls logged since `since`, with the number of later identical failures on the same file.
     logged: Vec<(PathBuf, i32, u64)>,
     others: u64,
     since: Option<Instant>,
 }
 
-/// Calls that failed on one file in the same way, one after the other.
+/// Consecutive identical failures on one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// When the last one failed.
+    /// Time of the last one.
     pub(crate) time: SystemTime,
     /// The file's path in the mount.
     pub(crate) path: PathBuf,
-    /// What the program got.
+    /// The errno returned.
     pub(crate) errno: i32,
-    /// The store's reason, of the last one.
+    /// The store's reason for the last one.
     pub(crate) reason: String,
-    /// How many.
+    /// Their number.
     pub(crate) count: u64,
 }
 
 impl Calls {
-    /// Hears of failed calls.
+    /// A listener for failed calls.
     pub(crate) fn listener(self: &Arc<Self>) -> Listener {
         let calls = Arc::clone(self);
         Box::new(move |path: &Path, told: Told<'_>| match told {
@@ -59,13 +60,13 @@ impl Calls {
         })
     }
 
-    /// Calls that have failed, and the last of them, the latest one at the end.
+    /// The number of failed calls, and the last of them, latest last.
     pub(crate) fn recent(&self) -> (u64, Vec<Call>) {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (state.failed, state.last.iter().cloned().collect())
     }
 
-    /// Logs how many calls were counted in place of being logged, if that is due, or in any case.
+    /// Logs how many calls were only counted, if due or if `now`.
     pub(crate) fn flush(&self, now: bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if now || state.since.is_some_and(|since| since.elapsed() >= WINDOW) {
@@ -85,7 +86,7 @@ impl Calls {
         if let Some((.., count)) = state.logged.iter_mut().find(alike) {
             *count += 1;
         } else if state.logged.len() < LINES_MAX {
-            // Reasons may differ in the number of a request, so they do not tell calls apart.
+            // Reasons may differ in a request id, so they do not distinguish calls.
             warn!(target: CALLS, "{}: {}: {reason}", shown(path), name(errno));
             state.logged.push((path.to_owned(), errno, 0));
         } else {
@@ -121,7 +122,7 @@ impl State {
     }
 }
 
-/// A path in the mount; the root has an empty one.
+/// A path in the mount; the root's is empty.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() { ".".to_owned() } else { path.display().to_string() }
 }
@@ -132,7 +133,7 @@ pub(crate) fn name(errno: i32) -> String {
     known.map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).to_owned())
 }
 
-/// A store may give reasons of any length.
+/// Truncates a reason: a store may send any length.
 fn cut(mut reason: String) -> String {
     if reason.len() > REASON_MAX {
         let end = (0..=REASON_MAX).rev().find(|&end| reason.is_char_boundary(end)).unwrap_or(0);
@@ -142,19 +143,19 @@ fn cut(mut reason: String) -> String {
     reason
 }
 
-/// Numbers that errors of stores become, with their names.
+/// Errnos of store errors, with their names.
 const NAMES: [(i32, &str); 22] = named! {
     EPERM ENOENT EIO EACCES EBUSY EEXIST EXDEV ENOTDIR EISDIR EINVAL EMFILE ENOMEM EFBIG ENOSPC EROFS
     ENAMETOOLONG ENOTEMPTY ENODATA EDQUOT ENOTSUP ETIMEDOUT ESTALE
 };
 
-/// Different lines …
+/// Maximum different lines …
 const LINES_MAX: usize = 5;
-/// … in this time; calls that fail in the same way, or beyond these lines, are counted.
+/// … per this time; further and repeated failures are only counted.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Failed calls that are kept for `status`.
+/// Maximum failed calls kept for `status`.
 const CALLS_MAX: usize = 32;
-/// Bytes of a reason that is kept.
+/// Maximum bytes of a reason.
 const REASON_MAX: usize = 1024;
 
 #[cfg(test)]

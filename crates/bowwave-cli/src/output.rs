@@ -1,4 +1,4 @@
-//! Standard output is data: written through one buffer, and left quietly when its reader closes it.
+//! Standard output carries data: one buffer, and a quiet exit when its reader closes it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::Failure;
 use crate::table::{self, Fitted, Table};
 
-/// Buffered standard output. What was written before a failure is still shown: call [`Output::finish`] in any case.
+/// Buffered standard output. Call [`Output::finish`] in any case, so that output before a failure
+/// appears.
 #[derive(Debug)]
 pub(crate) struct Output {
     stdout: BufWriter<StdoutLock<'static>>,
@@ -27,8 +28,8 @@ impl Output {
         written(writeln!(self.stdout, "{text}"))
     }
 
-    /// Writes a table in the width of the terminal, or of [`table::WIDTH`] columns if standard output is none. Standard error
-    /// says which columns were left out for it, and that `elsewhere` has them.
+    /// Writes a table as wide as the terminal, or [`table::WIDTH`] columns without one. A note on
+    /// standard error names omitted columns and says that `elsewhere` has them.
     pub(crate) fn table(&mut self, table: &Table, elsewhere: &str) -> Result<(), Failure> {
         let Fitted { text, left_out } = table.fit(width());
         self.line(text.trim_end())?;
@@ -45,7 +46,7 @@ impl Output {
         written(self.stdout.write_all(b"\n"))
     }
 
-    /// Writes `rows` as a JSON array, a row a line.
+    /// Writes `rows` as a JSON array, one row per line.
     pub(crate) fn json_array(&mut self, rows: &[impl Serialize]) -> Result<(), Failure> {
         let mut count = 0;
         for row in rows {
@@ -55,7 +56,8 @@ impl Output {
         self.json_end(count)
     }
 
-    /// Writes one row of a JSON array that is written row by row: `rows` have been before it. [`Self::json_end`] ends the array.
+    /// Writes one row of a streamed JSON array after `rows` others. [`Self::json_end`] ends the
+    /// array.
     pub(crate) fn json_row(&mut self, rows: u64, row: &impl Serialize) -> Result<(), Failure> {
         written(self.stdout.write_all(if rows == 0 { b"[" } else { b",\n " }))?;
         written(serde_json::to_writer(&mut self.stdout, row).map_err(io::Error::from))
@@ -66,17 +68,17 @@ impl Output {
         written(self.stdout.write_all(if rows == 0 { b"[]\n" } else { b"]\n" }))
     }
 
-    /// Flushes, and gives back the `outcome` of the command, or the failure to write its end.
+    /// Flushes, and returns `outcome`, or the failure to write.
     pub(crate) fn finish<T>(mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         let flushed = written(self.stdout.flush());
         outcome.and_then(|value| flushed.map(|()| value))
     }
 }
 
-/// Columns of a line of standard output.
+/// Width of standard output in columns.
 fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout());
-    // A terminal that does not tell its width says 0.
+    // A terminal of unknown width reports 0.
     size.ok().map(|size| usize::from(size.ws_col)).filter(|&width| width > 0).unwrap_or(table::WIDTH)
 }
 
@@ -90,12 +92,13 @@ impl Write for Output {
     }
 }
 
-/// The outcome of writing to standard output.
+/// Converts the result of writing to standard output.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     result.map_err(|error| written_error(&error))
 }
 
-/// The failure for an error of writing to standard output; [`Failure::unread`] if the reader has closed it.
+/// The failure for a write error of standard output; [`Failure::unread`] if the reader has closed
+/// it.
 pub(crate) fn written_error(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::unread(),
@@ -103,7 +106,7 @@ pub(crate) fn written_error(error: &io::Error) -> Failure {
     }
 }
 
-/// Whether a trace at `path` is to be in the binary form, as its ending says.
+/// Whether the extension of `path` means a binary trace.
 pub(crate) fn is_binary_form(path: &Path) -> Result<bool, Failure> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some(binary::EXTENSION) => Ok(true),
@@ -115,8 +118,8 @@ pub(crate) fn is_binary_form(path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Writes a file beside the one at `path` and renames it when it is complete: no reader sees half a trace, and no
-/// map of the old file is cut short.
+/// Writes a file next to `path` and renames it when complete: readers never see a partial trace,
+/// and mappings of the old file stay valid.
 pub(crate) fn into_file<T>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<T, Failure>,
@@ -128,18 +131,18 @@ pub(crate) fn into_file<T>(
     let mut file = File::create_new(&part).map_err(refused)?;
     let outcome = write(&mut file).and_then(|value| fs::rename(&part, path).map(|()| value).map_err(refused));
     if outcome.is_err() {
-        // What went wrong is what we report; a leftover would only take room.
+        // The original failure is reported; the leftover only takes space.
         let _second_failure = fs::remove_file(&part);
     }
     outcome
 }
 
-/// A name from a store without what would drive a terminal.
+/// A name from a store without terminal control characters.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
-/// Says something on standard error that is neither data nor an error.
+/// Prints a note on standard error.
 pub(crate) fn note(text: impl std::fmt::Display) {
     // A closed standard error loses nothing.
     let _nobody_listens = writeln!(io::stderr(), "bowwave: note: {text}");

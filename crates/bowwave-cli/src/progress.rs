@@ -1,4 +1,4 @@
-//! A progress bar on standard error, for work that takes longer than a second, where a person watches.
+//! A progress bar on standard error, for work longer than a second on a terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work shorter than this shows no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far the work is. Shows nothing if standard error is no terminal, and goes away when dropped.
+/// Progress of the work. Prints nothing without a terminal; cleared on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
@@ -17,7 +17,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Work of `total` bytes; `None` if the end is not known.
+    /// Work of `total` bytes; `None` if unknown.
     pub(crate) fn bytes(what: &'static str, total: Option<u64>) -> Self {
         let template = match total {
             Some(_) => "{msg} {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
@@ -36,7 +36,7 @@ impl Progress {
         Self::new(what, Some(total), "{msg} {bar:30} {human_pos}/{human_len} runs {eta}")
     }
 
-    /// Work of another process, which does not say how far it is.
+    /// Work of another process, without a position.
     pub(crate) fn waiting(what: &'static str) -> Self {
         Self::new(what, None, "{msg} {elapsed}")
     }
@@ -52,19 +52,19 @@ impl Progress {
         Self { bar, started: Instant::now(), shown: false }
     }
 
-    /// Sets the total, where it becomes known on the way.
+    /// Sets the total once it is known.
     pub(crate) fn total(&mut self, total: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(total);
         }
     }
 
-    /// Whether there is a terminal to show a bar on.
+    /// Whether there is a terminal for a bar.
     pub(crate) fn is_shown(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Reports that `position` of the total is done. Cheap, but not free: call it every few hundred steps.
+    /// Reports `position` of the total. Not free: call it every few hundred steps.
     pub(crate) fn at(&mut self, position: u64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(position);

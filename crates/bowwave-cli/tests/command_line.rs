@@ -1,4 +1,4 @@
-//! The command line as a whole: help, completions, manual, and what it says to nonsense.
+//! The command line as a whole: help, completions, manual, and errors.
 
 mod common;
 

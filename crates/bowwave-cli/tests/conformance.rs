@@ -1,4 +1,5 @@
-//! `bowwave conformance kernel`: the policy `linux` and the running kernel decide alike, and nothing is left behind.
+//! `bowwave conformance kernel`: the policy `linux` matches the running kernel, and nothing is left
+//! behind.
 
 mod common;
 
@@ -55,7 +56,7 @@ fn an_interrupt_ends_it_and_leaves_nothing_behind() {
     let mut command = place.command();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("bowwave starts");
     let deadline = Instant::now() + Duration::from_secs(60);
-    // The folder of the mount is there as soon as there is something to clean up.
+    // The mount's directory exists as soon as there is something to clean up.
     while place.entries().is_empty() && Instant::now() < deadline {
         if child.try_wait().expect("it is ours").is_some() {
             break;
@@ -82,7 +83,7 @@ fn unknown_patterns_and_sizes_are_wrong_commands() {
     }
 }
 
-/// A folder for the image of one test.
+/// A directory for the image of one test.
 struct Place(PathBuf);
 
 impl Place {
@@ -104,7 +105,7 @@ impl Place {
 
     fn is_clean(&self) {
         assert_eq!(self.entries(), Vec::<PathBuf>::new(), "left behind");
-        // The image has no name while it is used; its device must be gone as well.
+        // The image is unlinked while in use; its device must be detached as well.
         let mine = self.0.to_string_lossy().into_owned();
         let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
         for device in devices {
@@ -120,7 +121,7 @@ impl Drop for Place {
     }
 }
 
-/// The rows of a comparison that must go well; none where this machine cannot make it.
+/// The rows of a comparison that must succeed; `None` if this machine cannot run it.
 fn compared(place: &Place, command: &mut std::process::Command) -> Option<Vec<Value>> {
     let output = output_with_input(command, b"");
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! `bowwave cp` with the servers that people run, and with stores that misbehave.
+//! `bowwave cp` with servers that users run, and with misbehaving stores.
 
 mod common;
 #[path = "copy/wire.rs"]
@@ -44,7 +44,7 @@ fn bytes(len: usize, seed: u8) -> Vec<u8> {
     content(&format!("copy-{seed}"), 1, len)
 }
 
-/// What the summary of a command with `--json` says.
+/// The JSON summary of a command.
 fn summary(command: &mut Command) -> Value {
     serde_json::from_str(&run(command.arg("--json"))).expect("a JSON object")
 }
@@ -62,7 +62,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A tree with small and large files, an empty directory, and names that need care.
+/// A tree with small and large files, an empty directory, and unusual names.
 fn tree(at: &Path) {
     fs::create_dir_all(at.join("sub/deeper")).expect("created");
     fs::create_dir_all(at.join("empty")).expect("created");
@@ -98,7 +98,7 @@ fn part(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.bowwave-part"))
 }
 
-/// Lines of the log behind the bytes of an incomplete copy: one of them for each range that is there.
+/// Log lines of an incomplete copy: one per present range.
 fn ranges_logged(path: &Path, size: usize) -> usize {
     let Ok(file) = File::open(part(path)) else { return 0 };
     let len = file.metadata().map_or(0, |meta| meta.len());
@@ -107,10 +107,10 @@ fn ranges_logged(path: &Path, size: usize) -> usize {
     log[..read].iter().filter(|&&byte| byte == b'\n').count().saturating_sub(1)
 }
 
-/// Starts a copy of `url` to `to` over a slow `wire`, and waits until three ranges are there.
+/// Starts a copy of `url` to `to` over a slow `wire`, and waits until three ranges are present.
 fn begun(command: &mut Command, url: &str, to: &Path, size: usize, wire: &Wire) -> Child {
     wire.limit(40_000_000);
-    // Ranges come one after the other, nearly, and the rest not before the test has looked.
+    // Ranges arrive almost one by one, and the rest not before the test checks.
     command.args(["--connections", "2", url]).arg(to).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().expect("bowwave starts");
     until("three ranges are there", || ranges_logged(to, size) >= 3);
@@ -118,7 +118,7 @@ fn begun(command: &mut Command, url: &str, to: &Path, size: usize, wire: &Wire) 
     child
 }
 
-/// The same, and kills it with SIGKILL.
+/// As [`begun`], and kills it with SIGKILL.
 fn killed(command: &mut Command, url: &str, to: &Path, size: usize, wire: &Wire) {
     let mut child = begun(command, url, to, size, wire);
     child.kill().expect("it runs");
@@ -127,7 +127,7 @@ fn killed(command: &mut Command, url: &str, to: &Path, size: usize, wire: &Wire)
     assert!(!to.exists(), "no incomplete file has the final name");
 }
 
-/// A large object in a gateway, a slow wire to the gateway, and a file to copy the object to.
+/// A large object on a gateway, a slow wire to it, and a destination file.
 struct Download {
     wire: Wire,
     server: InstalledServer,
@@ -171,7 +171,7 @@ impl Download {
         command
     }
 
-    /// The file is a version of the object.
+    /// Asserts that the file is this version of the object.
     fn assert_is(&self, seed: u8) {
         assert!(fs::read(&self.to).expect("copied") == bytes(self.size, seed));
     }
@@ -192,12 +192,12 @@ fn a_tree_copied_to_versitygw_and_back_is_the_same_tree() {
     assert_same_trees(&from, &back);
     let mode = fs::metadata(back.join("large")).expect("copied").permissions().mode() & 0o777;
     assert_eq!(mode & 0o600, 0o600, "{mode:o}");
-    // Times of copies are those of the objects, so that nothing is to do a second time.
+    // Copies have the objects' times, so nothing is copied a second time.
     let again = summary(cp(&server.url()).args(["-r", "--update", "s3://bucket/tree/"]).arg(&back));
     assert_eq!((&again["files"], &again["skipped"]), (&Value::from(0), &Value::from(6)), "{again}");
     let again = summary(cp(&server.url()).args(["-r", "--update"]).arg(&from).arg("s3://bucket/tree"));
     assert_eq!((&again["files"], &again["skipped"]), (&Value::from(0), &Value::from(6)), "{again}");
-    // A file that is newer is copied.
+    // A newer file is copied.
     fs::write(from.join("sub/deeper/one"), b"2").expect("written");
     let hour = SystemTime::now() + Duration::from_secs(3600);
     File::options()
@@ -407,7 +407,7 @@ fn bytes_damaged_before_an_interruption_are_found_out_when_the_copy_continues() 
     let size = 6 * CHUNK;
     server.put("object", bytes(size, 6));
     let (to, wire) = (place.at().join("file"), Wire::to(&server.endpoint()));
-    // Every range is damaged, and the checksum is of all of them together.
+    // Every range is damaged, and the checksum covers all of them.
     server.set_mode("flip".parse().expect("a mode"));
     killed(&mut s3("cp", &wire.url(), ("key", "secret")), "s3://data/object", &to, size, &wire);
     server.set_mode(Mode::HONEST);
@@ -490,7 +490,7 @@ fn a_killed_upload_continues_and_sends_only_what_is_missing() {
     run(cp(&server.url()).arg("s3://bucket/large").arg(&back));
     assert!(fs::read(&back).expect("copied") == bytes(size, 1));
     assert_eq!(uploads(&server.url()), 0);
-    // Other bytes than those of the upload begin a new one.
+    // Different bytes than those of the upload start a new one.
     let output = interrupted(rustix::process::Signal::INT);
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     fs::write(&source, bytes(size, 2)).expect("written");
@@ -523,7 +523,8 @@ fn a_store_whose_tag_is_not_that_of_the_bytes_is_read_back() {
     fs::write(&source, bytes(1000, 9)).expect("written");
     server.set_mode("upload-wrong-tag".parse().expect("a mode"));
     let output = output_with_input(cp_hostile(&server).arg(&source).arg("s3://data/write/tagged"), b"");
-    // The object is read under the tag that the store gave; whatever it answers, success means that the bytes are there.
+    // The object is read with the store's tag; whatever the response, success means that the bytes
+    // are stored.
     if output.status.success() {
         assert!(server.object("write/tagged").is_some_and(|object| *object == *bytes(1000, 9)));
     }
@@ -550,7 +551,7 @@ fn standard_input_and_output_are_copied_in_order() {
     let to = place.at().join("empty");
     run(bowwave().args(["cp", "-"]).arg(&to));
     assert_eq!(fs::read(&to).expect("copied"), b"");
-    // A reader that goes away ends the copy quietly.
+    // A reader that closes the pipe ends the copy quietly.
     let mut child = cp(&server.url())
         .args(["s3://bucket/piped", "-"])
         .stdout(Stdio::piped())

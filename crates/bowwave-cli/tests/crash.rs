@@ -1,7 +1,8 @@
-//! kill -9 of the mount's process, at points from a seed, while programs write, sync, rename and remove.
+//! kill -9 of the mount's process at seeded points, while programs write, sync, rename and remove.
 //!
-//! What was synced is in the folder below, each rename is done or not done, and nothing is there that nobody wrote.
-//! `BOWWAVE_CRASH_POINTS` sets the number of points (15), `BOWWAVE_CRASH_SEED` the seed of the first.
+//! Synced data must be in the underlying directory, each rename done or not done, and nothing there
+//! that was never written. `BOWWAVE_CRASH_POINTS` sets the number of points (15),
+//! `BOWWAVE_CRASH_SEED` the first seed.
 
 #[path = "crash/actor.rs"]
 mod actor;
@@ -34,7 +35,7 @@ use common::served::Served;
 use common::{can_mount, setting};
 use log::Sync;
 
-/// Kinds of mount that take turns: (what goes before the folder in the URL, options).
+/// Alternating kinds of mounts: (URL prefix of the directory, options).
 const KINDS: [(&str, &[&str]); 4] = [
     ("", &[]),
     ("", &["--cache", "2MiB"]),
@@ -42,7 +43,7 @@ const KINDS: [(&str, &[&str]); 4] = [
     ("emulate:nvme:", &["--cache", "4MiB"]),
 ];
 
-/// Everybody who works at once on a mount.
+/// The concurrent actors on a mount.
 fn actors(at: &Path, seed: u64) -> io::Result<Vec<Box<dyn Actor>>> {
     let mut seeds = Rng(seed);
     let mut seed = || seeds.next();
@@ -61,7 +62,7 @@ fn faults(actors: &[Box<dyn Actor>], root: &Path) -> Vec<String> {
     actors.iter().flat_map(|actor| actor.faults(root)).collect()
 }
 
-/// One point: what was not as it must be.
+/// Runs one crash point; returns the faults.
 fn crash_at(folder: &Place, seed: u64) -> Vec<String> {
     let store = folder.store().join(seed.to_string());
     fs::create_dir(&store).expect("writable");
@@ -108,10 +109,10 @@ fn what_was_synced_survives_a_kill_and_no_rename_is_torn() {
     assert_eq!(bad, 0, "points with faults, of {points}; see above");
 }
 
-/// A way in which a broken file system could leave one of the files, done to the folder.
+/// Damages one of the files in the directory as a broken file system could.
 type Break = fn(&Path) -> io::Result<()>;
 
-/// What the checks must notice, done after everything was synced.
+/// Damage that the checks must detect, done after everything was synced.
 const BREAKS: [(&str, Break); 10] = [
     ("the last synced byte of a log is gone", |root| cut(&root.join("log-dsync"), 1)),
     ("a synced byte of a log is another", |root| patch(&root.join("log"), 5, &[0xEE])),
@@ -153,12 +154,12 @@ fn the_checks_notice_what_a_broken_mount_would_leave() {
         let root = folder.store().join(number.to_string());
         fs::create_dir(&root).expect("writable");
         let mut actors = actors(&root, 7).expect("a plain folder");
-        // On a busy disk the actors that sync get few of the steps.
+        // On a busy disk the syncing actors get few of the steps.
         while ["target-0", "hasty-0", "cut"].iter().any(|name| !root.join(name).exists()) {
             work(&mut actors, 400, || {}).expect("a plain folder fails nothing");
         }
         assert_eq!(faults(&actors, &root), [""; 0], "before: {what}");
-        // Another generation of the same target, for a mixture.
+        // Another generation of the same target, to be mixed in.
         fs::write(root.join("old"), cell(1, 0, 1)).expect("writable");
         broken(&root).expect("writable");
         assert_eq!(faults(&actors, &root).len(), 1, "{what}");

@@ -1,4 +1,4 @@
-//! `bowwave demo`, on small sizes: that it reads and checks; what it measures then means nothing.
+//! `bowwave demo` with small sizes: it reads and verifies; its figures then mean nothing.
 
 mod common;
 
@@ -70,7 +70,7 @@ fn the_table_ends_with_what_it_shows_and_what_to_do_next() {
 fn ctrl_c_ends_it_with_what_was_measured_and_leaves_nothing_behind() {
     let folder = std::env::temp_dir().join(format!("bowwave-demo-stop-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("the temporary directory is writable");
-    // Full size: it is in its first job when the signal comes, however slow this machine.
+    // Full size: the first job is still running when the signal comes, on any machine.
     let child = bowwave()
         .args(["demo", "--json"])
         .env("TMPDIR", &folder)
@@ -78,7 +78,7 @@ fn ctrl_c_ends_it_with_what_was_measured_and_leaves_nothing_behind() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("bowwave starts");
-    // Its first word comes after it listens for signals.
+    // Its first output comes after it handles signals.
     let mut child = child;
     let mut stderr = std::io::BufReader::new(child.stderr.take().expect("a pipe"));
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! A disk cache on a real file system that stops answering: a mount whose process is stopped.
+//! A disk cache on a hanging file system: a mount whose process is stopped.
 
 mod common;
 
@@ -18,11 +18,12 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends a signal itself: a program that is started has to close the files that this process has open on the disk.
+/// Sends a signal without starting a program, which would have to close this process's files on the
+/// disk.
 fn signal(served: &Served, signal: Signal) {
     let pid = i32::try_from(served.id()).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(pid, signal).expect("it is ours");
-    // Threads stop one by one: one that still runs may answer, or take a request that it then does not answer.
+    // Threads stop one by one: a running one may still reply, or take a request and hold it.
     while signal == Signal::STOP && !is_stopped(served.id()) {
         thread::sleep(Duration::from_millis(1));
     }
@@ -46,7 +47,7 @@ fn read(store: &dyn Backend, len: usize) -> Vec<u8> {
     read_exact(&*object, 0, len, PATIENCE).expect("readable")
 }
 
-/// A source, and a disk that is a mount of its own.
+/// A source, and a disk that is a mount itself.
 struct Bench {
     served: Served,
     top: TempDir,
@@ -107,7 +108,7 @@ fn a_disk_that_hangs_holds_no_read_and_no_close() {
     for _ in 0..20 {
         assert!(read(&*store, want.len()) == *want);
     }
-    // Probes wait for a second each, while fewer than four threads hang.
+    // Probes wait a second each while fewer than four threads hang.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     let hung = stats(&*store);
     assert_eq!(hung.hits, before.hits);
@@ -174,12 +175,12 @@ fn a_mount_whose_disk_cache_hangs_can_be_unmounted() {
     let cache = bench.cache().display().to_string();
     let options = ["--set", "kernel_cache=off", "--disk-size", "64MiB", "--disk-cache", &cache];
     let mount = Served::start(&from.display().to_string(), &at, &options);
-    // Nothing is written yet: the kernel closes a file that a thread is writing when its process ends, and waits for that.
+    // Nothing is written yet: at exit the kernel waits for a file that a thread is writing.
     signal(&bench.served, Signal::STOP);
     assert!(fs::read(at.join("file")).expect("readable") == bench.want, "the store has it");
     let (ended, end) = sync_channel::<()>(0);
     let waited = thread::scope(|scope| {
-        // Else a test that fails does not end.
+        // Otherwise a failing test does not end.
         let served = &bench.served;
         scope.spawn(move || {
             if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {

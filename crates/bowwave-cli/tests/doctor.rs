@@ -1,4 +1,4 @@
-//! `bowwave doctor`, on this machine and on one that lacks things.
+//! `bowwave doctor`, on this machine and with parts missing.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use common::{bowwave, can_mount, output_with_input};
 use serde_json::Value;
 
-/// Runs the program in a mount namespace of its own, once `script` has taken something away there.
+/// Runs the program in a private mount namespace after `script` removed something there.
 fn without(script: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &format!("set -e; {script}; exec \"$@\""), "sh"]);

@@ -1,4 +1,4 @@
-//! Bad input and bad servers: one line that names cause and remedy, an exit code, and no waiting.
+//! Bad input and bad servers: one line with cause and remedy, an exit code, and no long wait.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::{bowwave, can_mount, failure};
 fn read(arguments: &[&str]) -> Command {
     let mut command = bowwave();
     command.arg("read").args(arguments);
-    // Nothing of the machine's own.
+    // Without the machine's settings.
     command.env_clear().env("HOME", "/nonexistent");
     command
 }
@@ -79,10 +79,10 @@ fn bad_mount_points_name_cause_and_remedy() {
     fs::remove_dir_all(folder).expect("nothing is mounted there");
 }
 
-/// What a server does with a request, by its first line.
+/// A server's reaction to a request, by its request line.
 type Answer = fn(&mut TcpStream, &str);
 
-/// A server that answers each connection's requests in its own way, for the rest of the test program.
+/// A server with this reaction to each request, until the test program ends.
 fn server(answer: Answer) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
     let address = listener.local_addr().expect("it is bound");
@@ -94,7 +94,7 @@ fn server(answer: Answer) -> SocketAddr {
     address
 }
 
-/// A connection that breaks is the client's choice.
+/// A client may break its connection.
 fn serve(mut connection: TcpStream, answer: Answer) -> Option<()> {
     let mut reader = BufReader::new(connection.try_clone().ok()?);
     loop {
@@ -112,11 +112,11 @@ fn serve(mut connection: TcpStream, answer: Answer) -> Option<()> {
 }
 
 fn say(connection: &mut TcpStream, text: &str) {
-    // The client may have gone; the test looks at what it said.
+    // The client may have disconnected; the test checks its output.
     let _may_be_gone = connection.write_all(text.as_bytes());
 }
 
-/// An honest head, for `HEAD`; the tests are about what comes after it.
+/// A correct head, for `HEAD`; the tests concern later responses.
 fn head(connection: &mut TcpStream) {
     say(
         connection,
@@ -124,7 +124,7 @@ fn head(connection: &mut TcpStream) {
     );
 }
 
-/// Like `head` for `HEAD`, and a partial content that announces 64 KiB for all others, with this body.
+/// As `head` for `HEAD`; otherwise a 206 that announces 64 KiB, with this body.
 fn partial(connection: &mut TcpStream, first: &str, body: &str) {
     if first.starts_with("HEAD") {
         return head(connection);
@@ -185,7 +185,7 @@ fn servers_that_misbehave_give_one_line_within_the_timeout() {
 
 #[test]
 fn connections_that_are_reset_or_refused_are_told() {
-    // Closes at once what it accepts.
+    // Closes connections at once.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
     let resets = listener.local_addr().expect("it is bound");
     thread::spawn(move || listener.incoming().for_each(drop));

@@ -1,4 +1,4 @@
-//! `bowwave explain`, run as a user runs it: on the golden vectors, and on traces that are none.
+//! `bowwave explain`, run as a user runs it: on the golden vectors, and on invalid traces.
 
 mod common;
 
@@ -132,7 +132,7 @@ fn no_readahead_reads_what_is_asked_for_and_advice_is_heeded() {
     let expected = [("demand".into(), "[[0,2]]".to_owned()), ("forced".into(), "[[10,12]]".to_owned())];
     assert_eq!(explain("none"), expected);
 
-    // A random reader that says so is read as it asks, even from page 0.
+    // With `random` advice, each read gets exactly its request, even from page 0.
     let trace = format!("{HEADER}0,1,random,a,0,0\n1,1,read,a,0,4096\n");
     let found =
         run_with_input(bowwave().args(["explain", "-", "--json", "--policy", "ondemand"]), trace.as_bytes());
@@ -183,7 +183,7 @@ fn impossible_reads_are_refused_before_they_fill_the_memory() {
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("row 0") && stderr.contains("pages at once"), "{stderr}");
-    // Cut at the end of the file it is an honest read.
+    // Clipped at the end of the file it is a valid read.
     run_with_input(command.args(["--file-pages", "9"]), trace.as_bytes());
 }
 
@@ -238,7 +238,7 @@ fn a_reader_that_goes_away_ends_us_quietly() {
         .expect("bowwave starts");
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().expect("a pipe");
-    // It may end before it has read everything; that is the point.
+    // It may end before it reads everything: that is the test.
     let _it_may_be_gone = std::io::Write::write_all(&mut stdin, format!("{HEADER}{rows}").as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");

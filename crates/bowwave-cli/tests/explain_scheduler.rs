@@ -6,7 +6,7 @@ use common::explained::{self, HEADER};
 use common::{bowwave, failure, output_with_input, run, run_with_input};
 use serde_json::Value;
 
-/// One request at once, 10 ms each.
+/// One request at a time, 10 ms each.
 const DEVICE: &str = "lustre:rpc_us=10000,page_us_min=0,page_us_max=0,slow_share=0,queue_seeks=1";
 
 fn explain(scheduler: &str, more: &[&str], rows: &str) -> String {
@@ -73,7 +73,7 @@ fn without_json_each_dispatch_is_a_line_under_a_head_and_the_counts_are_said() {
 
 #[test]
 fn who_waits_comes_before_write_back_unless_the_scheduler_only_knows_reads_and_writes() {
-    // Eight writes of bulk, far apart, then an fsync of another file beside reads without end.
+    // Eight distant bulk writes, then an fsync of another file during endless reads.
     let bulk: String = (0..8).map(|n| format!("0,1,write,bulk,{},4096\n", n << 20)).collect();
     let rows = format!("{bulk}1,2,write,log,0,4096\n1,2,fsync,log,0,0\n");
     let place = |scheduler: &str| {

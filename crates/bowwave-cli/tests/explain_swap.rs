@@ -34,13 +34,13 @@ fn golden_vectors_of_swap_are_met_decision_by_decision() {
     }
 }
 
-/// Why a command fails, and with which status.
+/// Exit status and message of a failing command.
 fn failure(command: &mut Command, input: &str) -> (Option<i32>, String) {
     let output = output_with_input(command, input.as_bytes());
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Pages made and taken out, then touched with a stride.
+/// Pages created and evicted, then touched with a stride.
 fn strided() -> String {
     let mut trace = format!("{HEADER}0,1,store,a,0,4096000\n1,1,evict,a,0,4096000\n");
     for step in 0..40_u64 {
@@ -71,7 +71,7 @@ fn people_get_columns_with_slots() {
     let head: Vec<&str> = rows.next().expect("a head").split_whitespace().collect();
     assert_eq!(head, ["access", "pid", "page", "slot", "reason", "start", "count", "size", "slots", "file"]);
     let first: Vec<&str> = rows.next().expect("a decision").split_whitespace().collect();
-    // No page is below the first: what would lie there is cut off.
+    // The window is clipped at the first page.
     assert_eq!(first, ["2", "1", "0", "1", "centred", "0", "5", "8", "1..6", "a"]);
 }
 

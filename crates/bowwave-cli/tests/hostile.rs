@@ -1,5 +1,5 @@
-//! A writable mount among hostile users and stores: names that lead out, files that vanish, full and read-only stores,
-//! other users, servers that list nonsense, and secrets.
+//! A writable mount with hostile users and stores: names that escape, vanishing files, full and
+//! read-only stores, other users, nonsense listings, and secrets.
 
 mod common;
 #[path = "hostile/server.rs"]
@@ -19,7 +19,7 @@ use common::close::close;
 use common::place::Place;
 use common::served::Served;
 
-/// Somebody else: `nobody`, on any Linux.
+/// Another user: `nobody`, on any Linux.
 const OTHER: u32 = 65534;
 
 fn errno<T>(result: io::Result<T>) -> Option<i32> {
@@ -34,7 +34,7 @@ fn mount(place: &Place, options: &[&str]) -> Served {
     Served::start(&place.store().display().to_string(), &place.at(), options)
 }
 
-/// The mount still answers, and its end is an orderly one.
+/// The mount still responds and ends in order.
 fn is_well(served: Served, place: &Place) -> String {
     let path = place.at().join("still-here");
     fs::write(&path, "yes").expect("the mount still takes files");
@@ -45,7 +45,7 @@ fn is_well(served: Served, place: &Place) -> String {
     said
 }
 
-/// Names that are odd, and names of a file system.
+/// Odd names, and names special to file systems.
 fn odd_names() -> Vec<OsString> {
     let long = "x".repeat(255);
     let mut names: Vec<OsString> =
@@ -102,11 +102,12 @@ fn no_name_leads_out_of_the_store() {
     fs::write(outside.join("file"), "theirs").expect("writable");
     fs::create_dir(store.join("folder")).expect("writable");
     fs::write(store.join("folder/file"), "ours").expect("writable");
-    // The kernel may keep names for an hour: it asks for what is below the folder without looking at that again.
+    // The kernel may cache names for an hour: it looks up names below the directory without
+    // revalidating it.
     let served = mount(&place, &["--ttl", "1h"]);
     assert_eq!(fs::read(at.join("folder/file")).expect("readable"), b"ours");
     let descriptor = File::open(at.join("folder")).expect("a folder");
-    // Somebody puts a link in place of the folder.
+    // Another user replaces the directory by a link.
     fs::rename(store.join("folder"), store.join("was")).expect("writable");
     symlink(&outside, store.join("folder")).expect("writable");
     let inside = at.join("folder");
@@ -119,7 +120,7 @@ fn no_name_leads_out_of_the_store() {
         fs::write(inside.join("file"), "x"),
         fs::set_permissions(inside.join("file"), fs::Permissions::from_mode(0o777)),
     ] {
-        // Whether it works on the folder that was there or fails, it must not reach the other one.
+        // The operation may use the old directory or fail, but must not reach the link's target.
         drop(what);
     }
     drop(descriptor);
@@ -158,7 +159,7 @@ fn what_vanishes_underneath_is_an_error_and_not_the_end() {
     fs::write(store.join("replaced"), "another file").expect("writable");
     fs::remove_dir_all(store.join("folder")).expect("writable");
 
-    // Every answer but a hang or a panic will do for what is open; what is there now is there by name.
+    // Any result except a hang or panic is correct for open files; names show the current state.
     let mut bytes = [0; 100];
     for file in [&gone, &shrinks, &replaced, &below] {
         drop(file.read_at(&mut bytes, 150_000));
@@ -176,7 +177,7 @@ fn what_vanishes_underneath_is_an_error_and_not_the_end() {
     is_well(served, &place);
 }
 
-/// A small file system in memory, mounted at a folder until it is dropped.
+/// A small tmpfs, mounted at a directory until dropped.
 struct Small<'a>(&'a Path);
 
 impl<'a> Small<'a> {
@@ -219,7 +220,7 @@ fn a_full_store_is_told_and_what_was_synced_stays() {
     file.write_all(&kept).expect("taken");
     file.sync_all().expect("room enough");
     drop(file);
-    // More than there is room for, less than the cache: it is known at the latest when it is synced.
+    // More than the available space, less than the cache: reported at sync at the latest.
     let mut file = File::create(at.join("large")).expect("room for a name");
     let written = file.write_all(&vec![6; 8 << 20]).and_then(|()| file.sync_all());
     assert_eq!(errno(written), Some(libc::ENOSPC));
@@ -232,7 +233,7 @@ fn a_full_store_is_told_and_what_was_synced_stays() {
     }
     assert_eq!(fs::read(at.join("kept")).expect("readable"), kept);
     assert_eq!(fs::read(store.join("kept")).expect("readable"), kept);
-    // There is room again.
+    // Space is available again.
     let mut file = File::create(at.join("again")).expect("room for a name");
     file.write_all(&kept).and_then(|()| file.sync_all()).expect("room enough");
     drop(file);
@@ -281,7 +282,7 @@ fn read_only_stores_and_mounts_refuse_every_change() {
     check(&[]);
 }
 
-/// Runs `script` as somebody else; what it printed, and whether it succeeded.
+/// Runs `script` as another user; returns its output, and whether it succeeded.
 fn as_other(script: &str, folder: &Path) -> (bool, String) {
     let mut command = Command::new("sh");
     command.args(["-c", script]).current_dir("/").env("AT", folder).uid(OTHER).gid(OTHER);
@@ -357,7 +358,8 @@ fn absurd_sizes_and_offsets_are_refused_and_cost_nothing() {
         .open(place.root().join("own"))
         .expect("writable");
     for offset in [(1 << 62) - 1, i64::MAX as u64 - 1, 1 << 50] {
-        // As the file system below answers, or more strictly, but never by taking it.
+        // As the underlying file system responds, or stricter, but never success instead of an
+        // error.
         let (ours, theirs) = (
             file.write_at(b"x", offset).map(drop).and_then(|()| file.sync_all()),
             own.write_at(b"x", offset),
@@ -365,7 +367,7 @@ fn absurd_sizes_and_offsets_are_refused_and_cost_nothing() {
         assert!(ours.is_err() || theirs.is_ok(), "{offset}");
     }
     assert_eq!(file.set_len(i64::MAX as u64).is_err(), own.set_len(i64::MAX as u64).is_err());
-    // A terabyte of nothing, with one byte at its end.
+    // A sparse terabyte, with one byte at its end.
     drop(fs::remove_file(at.join("file")));
     let sparse =
         File::options().read(true).write(true).create_new(true).open(at.join("sparse")).expect("writable");
@@ -381,7 +383,7 @@ fn absurd_sizes_and_offsets_are_refused_and_cost_nothing() {
     is_well(served, &place);
 }
 
-/// What only its owner may know.
+/// A secret that only its owner may know.
 const SECRET: &str = "wJalrXUtnFEMI-K7MDENG-SeCrEt";
 
 #[test]
@@ -413,7 +415,7 @@ fn a_server_that_lists_nonsense_leads_nowhere_and_secrets_stay_secret() {
         .collect();
     listed.sort();
     assert_eq!(listed, ["fine", "sub"].map(OsStr::new), "and no other");
-    // What cannot be read, or written, is told with its cause, on standard error.
+    // Failed reads and writes are reported with their cause, on standard error.
     assert!(fs::read(place.at().join("fine")).is_err(), "the server has only a listing");
     assert!(fs::write(place.at().join("new"), "x").is_err());
     let id = served.id();

@@ -35,7 +35,7 @@ use modes::{CALLS, Call, ROWS, Row};
 use mounted::{CONFIGS, Config, Mounted, Started, WATCHDOG};
 use table::Cell;
 
-/// Cells that share a mount as long as it is well.
+/// Cells that share a mount while it is usable.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     row: Row,
@@ -45,13 +45,13 @@ struct Group {
     calls: Selection,
 }
 
-/// The calls of a group that are run.
+/// The selected calls of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selection {
     All,
-    /// Those that send requests the mode can strike.
+    /// Calls whose requests the mode can strike.
     Struck,
-    /// Of those, the ones that cost little.
+    /// The cheap ones among them.
     StruckAndCheap,
 }
 
@@ -62,7 +62,7 @@ fn a_hostile_store_never_gives_wrong_bytes_hangs_a_call_or_ends_the_daemon() {
     }
     let groups = Arc::new(Mutex::new(groups()));
     let cells = Arc::new(Mutex::new(Vec::new()));
-    // Most of a cell is waiting.
+    // A cell mostly waits.
     let workers: Vec<_> = (0..setting("BOWWAVE_HOSTILE_PARALLEL", 32))
         .map(|_| {
             let (groups, cells) = (Arc::clone(&groups), Arc::clone(&cells));
@@ -87,8 +87,8 @@ fn a_hostile_store_never_gives_wrong_bytes_hangs_a_call_or_ends_the_daemon() {
     table::report(cells);
 }
 
-/// Runs cells that were too slow once more, one at a time: the machine may have been busy with the others. Of many
-/// such cells none is: then the stores are slow, not the machine.
+/// Repeats slow cells one at a time: the machine may have been busy with others. Beyond a maximum,
+/// none is repeated: then the stores are slow, not the machine.
 fn try_late_cells_alone(cells: &mut [Cell]) {
     let late: Vec<&mut Cell> = cells.iter_mut().filter(|cell| cell.is_late()).collect();
     if late.len() <= LATE_MAX {
@@ -98,7 +98,7 @@ fn try_late_cells_alone(cells: &mut [Cell]) {
     }
 }
 
-/// The groups that the environment selects, the last one first.
+/// The groups selected by the environment, the last one first.
 fn groups() -> Vec<Group> {
     let excluded = |name: &str, value: &str| std::env::var(name).is_ok_and(|wanted| wanted != value);
     let every = setting("BOWWAVE_HOSTILE_ALL", 0) != 0 || std::env::var_os("BOWWAVE_HOSTILE_MODE").is_some();
@@ -108,7 +108,8 @@ fn groups() -> Vec<Group> {
         let (dialects, others) = (row.dialects(), CONFIGS.len() - 1);
         for (place, dialect) in dialects.iter().enumerate() {
             for (order, (name, config)) in CONFIGS.into_iter().enumerate() {
-                // The first store with the kernel's cache, and one other cell of stores and configurations.
+                // The first store with the kernel's cache, and one rotating combination of store
+                // and configuration.
                 let rotated = order == 1 + index % others && place == index % dialects.len();
                 let is_first = order == 0 && place == 0;
                 if (every || is_first || rotated)
@@ -129,7 +130,7 @@ fn groups() -> Vec<Group> {
     groups
 }
 
-/// The rows of the table, or the one mode that the environment names, which may be in no row.
+/// The rows of the table, or the mode named by the environment, which may be in no row.
 fn rows() -> Vec<Row> {
     let Ok(mode) = std::env::var("BOWWAVE_HOSTILE_MODE") else { return ROWS.to_vec() };
     let found: Vec<Row> = ROWS.iter().filter(|row| row.mode == mode).copied().collect();
@@ -149,7 +150,7 @@ impl Group {
         let reads = matches!(call, Call::Read | Call::End);
         let lists = matches!(call, Call::Mount | Call::List);
         let struck = match self.mode.calls {
-            // The root of a web server is a directory by its URL: a mount of it sends no request.
+            // The root of a web server is a directory by its URL: mounting it sends no request.
             Calls::All => call != Call::Mount || self.dialect != Dialect::Http,
             Calls::Metadata => !reads && !call.writes(),
             Calls::Reads => reads,
@@ -182,7 +183,7 @@ fn run(group: Group) -> Vec<Cell> {
     cells
 }
 
-/// Runs one cell; takes or leaves a mount in `slot`.
+/// Runs one cell; takes a mount from `slot` or leaves one there.
 fn one(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
     if call == Call::Mount { mount(group) } else { in_mount(group, call, slot) }
 }
@@ -243,7 +244,8 @@ fn idle_kib(config: Config) -> u64 {
     })
 }
 
-/// Does `call` in a mount that was made while the store was honest; takes or leaves one in `slot`.
+/// Runs `call` in a mount created while the store was correct; takes it from `slot` or leaves it
+/// there.
 fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
     let mut cell = Cell::new(group, call);
     let mut mounted = match slot.take() {
@@ -304,7 +306,7 @@ fn in_mount(group: Group, call: Call, slot: &mut Option<Box<Mounted>>) -> Cell {
 /// Ends the daemon while a read is in flight.
 fn end(mut cell: Cell, mut mounted: Box<Mounted>, job: calls::Job, before: &Requests) -> Cell {
     let reader = thread::spawn(move || job(&Reads::default()));
-    // Most modes have struck by then, and none has run into its timeout.
+    // Most modes have struck by then, and no timeout has expired.
     thread::sleep(Duration::from_millis(300));
     cell.measure(&mounted, before);
     cell.outcome = match mounted.terminate(WATCHDOG) {
@@ -322,7 +324,7 @@ fn end(mut cell: Cell, mut mounted: Box<Mounted>, job: calls::Job, before: &Requ
     }
     mounted.kill();
     let object = calls::key(Call::End, cell.fault());
-    // With the daemon gone the kernel ends the read.
+    // Without the daemon the kernel ends the read.
     if let Ok(Done::Bytes(bytes, _)) = reader.join()
         && !mounted.server.versions(object).iter().any(|version| version.starts_with(&bytes))
     {
@@ -359,8 +361,8 @@ fn within<T: Send + 'static>(limit: Duration, job: impl FnOnce() -> T + Send + '
     receiver.recv_timeout(limit).ok()
 }
 
-/// The result of `job`, and its longest system call to within 100 ms. No result if a system call
-/// outlasts the watchdog, or if the daemon takes more memory than the machine can spare.
+/// The result of `job`, and its longest system call to within 100 ms. `None` if a system call
+/// exceeds the watchdog, or the daemon uses more memory than the machine can spare.
 fn watched(job: calls::Job, mounted: &Mounted) -> (Option<Done>, Duration) {
     let (sender, receiver) = sync_channel(1);
     let reads = Arc::new(Reads::default());
@@ -384,18 +386,18 @@ fn watched(job: calls::Job, mounted: &Mounted) -> (Option<Done>, Duration) {
     }
 }
 
-/// A header with a secret that has reached the second host.
+/// A secret header that reached the second host.
 fn leaks(server: &HostileServer) -> Option<String> {
     let other = server.recorded().into_iter().filter(|request| request.host == Host::Other);
     let mut names = other.flat_map(|request| request.headers).map(|(name, _)| name);
     names.find(|name| SECRETS.contains(&name.as_str()))
 }
 
-/// Headers that only the store itself may see.
+/// Headers for the store only.
 const SECRETS: [&str; 5] = ["authorization", "x-amz-security-token", "x-ms-copy-source", "cookie", "referer"];
-/// Cells that are tried alone; each takes 15 s at most.
+/// Maximum cells to repeat alone; each takes up to 15 s.
 const LATE_MAX: usize = 24;
-/// Memory at which a daemon is killed: many run at a time. In KiB.
+/// Memory in KiB at which a daemon is killed: many run concurrently.
 const PEAK_KIB_MAX: u64 = 512 << 10;
 /// Three times the timeout of the mounts.
 const LIMIT: Duration = Duration::from_secs(6);

@@ -1,6 +1,7 @@
-//! Stores that fail writes now and then: what failed is told, what was not told to have failed is there.
+//! Stores that occasionally fail writes: failures are reported, and everything else is stored.
 //!
-//! `BOWWAVE_INJECTED_STEPS` sets the steps of each of the sixteen writers (120), `BOWWAVE_INJECTED_SEED` the seed.
+//! `BOWWAVE_INJECTED_STEPS` sets the steps of each of the sixteen writers (120),
+//! `BOWWAVE_INJECTED_SEED` the seed.
 
 mod common;
 #[path = "injected/writer.rs"]
@@ -27,7 +28,7 @@ fn mount(place: &Place, faults: &str, options: &[&str]) -> Served {
     Served::start(&format!("fault:{faults}:{}", place.store().display()), &place.at(), options)
 }
 
-/// Has sixteen writers work at once in `above`, which shows `below`; what each was told.
+/// Runs sixteen concurrent writers in `above`, which shows `below`; returns their results.
 fn work(above: &Path, below: &Path, steps: u64, seed: u64) -> Vec<Result<Told, String>> {
     let run = |number: u64| {
         let name = format!("file-{number}");
@@ -44,7 +45,7 @@ fn work(above: &Path, below: &Path, steps: u64, seed: u64) -> Vec<Result<Told, S
     })
 }
 
-/// The most memory that a process has had in use, in bytes.
+/// Peak memory of a process, in bytes.
 fn peak_memory(id: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("every Linux tells it");
@@ -90,7 +91,7 @@ fn a_store_that_takes_nothing_is_told_by_write_sync_and_close() {
         |result: std::io::Result<()>| result.is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
 
     let mut file = fs::File::create(path("synced")).expect("names have no faults");
-    // Whoever hears of it first tells.
+    // The first call after the failure reports it.
     assert!(is_eio(file.write_all(b"x").and_then(|()| file.sync_all())), "fsync");
     drop(file);
 
@@ -118,7 +119,7 @@ fn a_store_that_takes_nothing_is_told_by_write_sync_and_close() {
 fn the_checks_notice_a_byte_that_is_lost_or_another() {
     let folder = Place::new("injected-checks");
     let store = folder.store();
-    // Above and below are one: nothing fails, nothing is lost.
+    // Above and below are the same directory: nothing fails, nothing is lost.
     for told in work(&store, &store, 30, 3) {
         let told = told.expect("a plain folder");
         assert!(told.compared > 0 && told.write + told.sync + told.close == 0);

@@ -1,4 +1,4 @@
-//! The log of a mount, in a file and where daemons have it.
+//! The log of a mount, in a file and in the system log.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::place::Place;
 use common::{bowwave, can_mount, failure, one_at_a_time, output_with_input, run};
 
-/// A mount in the background; what it said when it was ready.
+/// A mount in the background; returns its output when ready.
 fn daemon(place: &Place, url: &str, options: &[&str]) -> String {
     let mut command = bowwave();
     command
@@ -26,7 +26,7 @@ fn daemon(place: &Place, url: &str, options: &[&str]) -> String {
     said
 }
 
-/// The log once it holds `wanted`.
+/// The log once it contains `wanted`.
 fn log_with(path: &Path, wanted: &str) -> String {
     let started = Instant::now();
     loop {
@@ -119,7 +119,7 @@ fn a_daemon_without_a_log_file_logs_to_journald_or_syslog() {
         fs::create_dir(&ours).expect("room");
         let listener = UnixDatagram::bind(ours.join(socket)).expect("room");
         listener.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
-        // Of /dev, only the log and what a mount needs are there.
+        // /dev has only the log socket and what a mount needs.
         let script = "set -e; if [ $1 = /dev ]; then touch $2/fuse $2/null; \
              mount --bind /dev/fuse $2/fuse; mount --bind /dev/null $2/null; \
              else mount -t tmpfs none /run; mkdir -p $1; fi; \

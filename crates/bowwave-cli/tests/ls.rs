@@ -1,4 +1,4 @@
-//! `bowwave ls` with the servers that people run, and with stores that misbehave.
+//! `bowwave ls` with servers that users run, and with misbehaving stores.
 
 mod common;
 #[path = "copy/wire.rs"]
@@ -59,7 +59,7 @@ fn a_bucket_of_versitygw_is_listed_with_sizes_and_times() {
     );
     assert_eq!((&rows[1]["path"], &rows[1]["kind"]), (&"sub".into(), &"directory".into()));
     assert!(rows[0]["modified"].as_str().is_some_and(|time| time.ends_with('Z')), "{rows:?}");
-    // A single object shows itself.
+    // A single object lists itself.
     assert_eq!(run(ls(&url).arg("s3://bucket/data/one")), "one\n");
     let (code, line) = failure(ls(&url).arg("s3://bucket/nothing"));
     assert!(code == 1 && line.contains("s3://bucket/nothing: no such file"), "{line}");
@@ -89,7 +89,7 @@ fn a_local_directory_is_listed_as_it_is() {
     assert_eq!(run(bowwave().arg("ls").arg(at.join("empty"))), "");
 }
 
-/// Behind a slow wire, so that the whole listing takes seconds.
+/// Over a slow wire, so that the whole listing takes seconds.
 #[test]
 fn the_first_entries_of_a_large_listing_do_not_wait_for_the_last() {
     let place = Place::new("ls-large");
@@ -112,7 +112,7 @@ fn the_first_entries_of_a_large_listing_do_not_wait_for_the_last() {
     reader.read_line(&mut first).expect("UTF-8");
     assert_eq!(first, "file-000000\n");
     let early = wire.received();
-    // Its peak of memory does not grow with the listing.
+    // Peak memory does not grow with the listing.
     let peak = |child: &std::process::Child| {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).map(str::trim);

@@ -1,4 +1,4 @@
-//! `bowwave mount` stays within `--cache` + 64 MiB, whoever reads.
+//! `bowwave mount` stays within `--cache` + 64 MiB, whatever programs read.
 
 mod common;
 
@@ -45,11 +45,11 @@ fn holds(options: &[&str], far: bool) {
         peak - cache,
         mounted.status()
     );
-    // The cache was full, or the peak would say nothing.
+    // The cache was full; otherwise the peak would prove nothing.
     assert!(peak > cache * 3 / 4, "{peak} KiB at the peak of a cache of {cache}");
 }
 
-/// Every reader reads its file in all orders; at any time, some read in each.
+/// Every reader reads its file in all orders; at any time, each order has readers.
 fn read_by_all(at: &Path) {
     let start = Barrier::new(READERS);
     thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn sequential(file: &File, _reader: usize) {
 
 fn random(file: &File, reader: usize) {
     let mut buffer = [0; 4096];
-    // A linear congruential generator: which pages is of no account, only that they are scattered and always the same.
+    // A linear congruential generator: pages only need to be scattered and reproducible.
     let mut state = reader as u64;
     for _ in 0..200 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -93,7 +93,7 @@ fn backward(file: &File, _reader: usize) {
     }
 }
 
-/// A mount of a folder with a sparse file for each reader. Goes away with the test.
+/// A mount of a directory with a sparse file per reader. Removed with the test.
 struct Mounted {
     folder: PathBuf,
     served: Served,
@@ -110,7 +110,8 @@ impl Mounted {
             file.set_len(FILE_BYTES).expect("sparse files take no space");
         }
         let from = folder.join("from").display().to_string();
-        // An object store that answers soon, for the test's sake; its windows and requests are those of any.
+        // An object store with low latency, to keep the test short; windows and requests are
+        // unchanged.
         let url = if far { format!("emulate:s3,latency=1ms,metadata=0:{from}") } else { from };
         let cache = format!("{CACHE_MIB}MiB");
         let options = [&["--cache", &cache], options].concat();
@@ -122,12 +123,12 @@ impl Mounted {
         self.folder.join("at")
     }
 
-    /// What the kernel says of the process.
+    /// The kernel's status of the process.
     fn status(&self) -> String {
         fs::read_to_string(format!("/proc/{}/status", self.served.id())).expect("it runs")
     }
 
-    /// The largest resident set that the process has had, code included.
+    /// Peak resident set of the process, code included.
     fn peak_kib(&self) -> u64 {
         let status = self.status();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("every Linux has it");
@@ -139,7 +140,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _none_if_it_never_was = bowwave_fuse::unmount(&self.at());
         let _best_effort = fs::remove_dir_all(self.folder.join("from"));
-        // Not with all that is below: if it were mounted still, that would be somebody's files.
+        // Not recursive: if still mounted, it would remove the user's files.
         let _best_effort = fs::remove_dir(self.at()).and_then(|()| fs::remove_dir(&self.folder));
     }
 }

@@ -1,4 +1,5 @@
-//! Modes, owners and times of files in buckets: what `chmod`, `touch`, `cp -p`, `tar`, `rsync` and `sqlite3` do in a mount.
+//! Modes, owners and times of files in buckets, with `chmod`, `touch`, `cp -p`, `tar`, `rsync` and
+//! `sqlite3` in a mount.
 
 mod common;
 
@@ -21,14 +22,14 @@ fn mount(url: &str, at: &Path, arguments: &[&str]) -> Served {
     Served::of(&mut command, at)
 }
 
-/// Ends a mount, which must succeed, and returns all that it said.
+/// Ends a mount, which must succeed, and returns its output.
 fn end(mount: Served) -> String {
     let (status, said) = mount.unmount();
     assert!(status.success(), "{said}");
     said
 }
 
-/// A bucket of versitygw; `None` where that is not installed or nothing can be mounted.
+/// A bucket of versitygw; `None` if not installed or mounts do not work.
 struct Bucket {
     place: Place,
     server: InstalledServer,
@@ -57,7 +58,7 @@ fn sh(script: &str, at: &Path) -> Output {
     Command::new("sh").args(["-ec", script]).current_dir(at).output().expect("sh is there")
 }
 
-/// Runs a script in a directory; it must succeed and say nothing on standard error.
+/// Runs a script in a directory; it must succeed without output on standard error.
 fn does(script: &str, at: &Path) -> String {
     let output = sh(script, at);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -110,13 +111,13 @@ fn chmod_and_touch_outlive_the_mount() {
         assert_eq!(read, [b"y\n", b"x\n"]);
     };
     check();
-    // The store is told now, half a second later.
+    // The store gets the update half a second later.
     std::thread::sleep(std::time::Duration::from_secs(1));
     check();
     assert!(!end(mount).contains("error"));
     let mount = bucket.mount(&[]);
     check();
-    // What is written anew keeps the mode, and has a new time.
+    // A rewritten file keeps its mode and gets a new time.
     does("echo z > run.sh", &at);
     let (mode, time, ..) = attributes(&at.join("run.sh"));
     assert!(mode == 0o755 && time > before - 1_000_000_000, "{mode:o} {time}");
@@ -216,7 +217,7 @@ fn objects_of_s3fs_and_rclone_are_shown_as_they_stored_them() {
         let output = command.arg(format!("{}/bucket/{key}", bucket.endpoint())).output().expect("curl runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
-    // As s3fs 1.90 stores `cp -p` of a file with mode 750.
+    // In the format of s3fs 1.90 for `cp -p` of a file with mode 750.
     put(
         "s3fs",
         &[
@@ -247,7 +248,7 @@ fn objects_of_s3fs_and_rclone_are_shown_as_they_stored_them() {
         let (mode, _, uid, gid) = attributes(&at.join(plain));
         assert_eq!((mode, uid, gid), (0o640, 55, 66), "{plain}");
     }
-    // A change resends what others have stored.
+    // A change preserves metadata of other programs.
     does("chmod 600 s3fs", &at);
     end(mount);
     let head = Command::new("curl")
@@ -324,7 +325,7 @@ fn sqlite_is_refused_with_the_reason_and_leaves_nothing_behind() {
         assert!(stderr.contains("attempt to write a readonly database"), "{file}: {stderr}");
     }
     assert_eq!(does("ls -A", &at), "", "not even an empty file");
-    // What was made elsewhere can be read, and stays as it is.
+    // A database created elsewhere is readable and unchanged.
     assert!(sqlite("made.db", "create table t(a)").status.success());
     does("cp made.db at/made.db", &root);
     let made = fs::read(root.join("made.db")).expect("there");
@@ -357,7 +358,7 @@ fn cp_costs_no_request_more_where_attributes_are_stored() {
     let (root, at) = (place.root().to_owned(), place.at());
     does(SOURCES, &root);
     let cost = |arguments: &[&str], script: &str| {
-        // On a busy machine attributes would expire in the middle of a script.
+        // On a busy machine attributes would expire during a script.
         let mount = counted(&place, &server, &[arguments, &["--ttl", "1min"]].concat());
         let before = server.requests().len();
         does(script, &root);
@@ -398,7 +399,7 @@ fn a_small_file_costs_at_most_three_requests_to_read_and_ten_to_create() {
     let place = Place::new("meta-small");
     let server = S3Server::start_open(&place.store(), &["bucket"]).expect("loopback is there");
     does(&format!("mkdir src; for i in $(seq {FILES}); do echo $i > src/$i; done"), place.root());
-    // Requests of the directory itself, and of the mount.
+    // Requests of the directory and the mount itself.
     const BESIDE: usize = 12;
     for (script, per_file) in [("cp -r src at/", [6, 3, 1, 0]), ("cat at/src/*", [2, 0, 0, 1])] {
         let mount = counted(&place, &server, &["--ttl", "1min"]);
@@ -443,7 +444,7 @@ fn a_long_listing_looks_each_file_up_once() {
     assert_eq!(heads, 200, "one for each");
     let count = |what: &str| listed.lines().filter(|line| line.contains(what)).count();
     assert_eq!((count("-rw-------"), count("-rw-r--r--"), count(" 2001 f")), (100, 100, 2), "{listed}");
-    // What is changed is not shown as it was looked up ahead.
+    // Changed attributes replace those from the lookup.
     does("ls -l > /dev/null; chmod 640 f150 f151; test $(stat -c %a f150) = 640", &place.at());
     end(mount);
 }
@@ -464,7 +465,7 @@ fn an_upload_of_several_parts_has_the_attributes_that_were_set_at_its_end() {
     let mount = counted(&place, &server, &[]);
     assert_eq!(attributes(&at.join("large")), attributes(&root.join("large")));
     does("cmp large at/large", &root);
-    // A program that reads it goes on while it is changed.
+    // An open file stays readable while its attributes change.
     let mut open = fs::File::open(at.join("large")).expect("there");
     let mut bytes = vec![0; 1 << 20];
     open.read_exact(&mut bytes).expect("can be read");

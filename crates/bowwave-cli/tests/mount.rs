@@ -1,4 +1,4 @@
-//! `bowwave mount` and `bowwave umount`: files through the kernel, and every way to the end.
+//! `bowwave mount` and `bowwave umount`: files through the kernel, and every way to end a mount.
 
 mod common;
 
@@ -18,7 +18,7 @@ use common::close::close;
 use common::{bowwave, can_mount, failure, one_at_a_time, run, umount};
 use serde_json::Value;
 
-/// A folder with sources in `from`, and an empty `at` to mount at. Goes away with the test.
+/// A directory with sources in `from`, and an empty mount point `at`. Removed with the test.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Folder {
@@ -55,7 +55,7 @@ impl Folder {
         table.lines().any(|line| line.split(' ').nth(4) == Some(&at))
     }
 
-    /// The files at `at` are those in `from`.
+    /// Asserts that the files at `at` equal those in `from`.
     fn compare(&self) {
         for name in ["empty", "one", "4095", "4096", "below/4097", "large"] {
             let (from, at) = (fs::read(self.from().join(name)), fs::read(self.at().join(name)));
@@ -67,7 +67,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if self.is_mounted() {
-            // A test has failed half-way.
+            // Only if a test failed halfway.
             let _best_effort = bowwave_fuse::unmount(&self.at());
         }
         if !self.is_mounted() {
@@ -76,7 +76,7 @@ impl Drop for Folder {
     }
 }
 
-/// Bytes that repeat late and nowhere near a page.
+/// Bytes with a long period that is unrelated to pages.
 fn bytes(size: usize) -> Vec<u8> {
     (0..size).map(|index| (index % 251) as u8).collect()
 }
@@ -84,7 +84,7 @@ fn bytes(size: usize) -> Vec<u8> {
 /// A mount in the foreground that is ready.
 struct Served {
     child: Child,
-    /// What it said when it was ready.
+    /// Its first line of output.
     first: String,
     stderr: BufReader<std::process::ChildStderr>,
 }
@@ -112,7 +112,7 @@ impl Served {
         succeeds(Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()));
     }
 
-    /// Waits for its end; exit status, standard output, and what it still said.
+    /// Waits for its end; returns exit status, standard output, and remaining standard error.
     fn end(mut self) -> (ExitStatus, String, String) {
         let (mut output, mut said) = (String::new(), String::new());
         let mut stdout = self.child.stdout.take().expect("a pipe");
@@ -122,7 +122,7 @@ impl Served {
     }
 }
 
-/// A way to the end of a mount.
+/// A way to end a mount.
 type Unmount<'a> = &'a dyn Fn(&Served);
 
 fn succeeds(command: &mut Command) {
@@ -132,7 +132,7 @@ fn succeeds(command: &mut Command) {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Of a test that has failed half-way; else it has ended.
+        // Only if a test failed halfway; otherwise it has ended.
         let _may_have_ended = self.child.kill();
         let _may_have_ended = self.child.wait();
     }
@@ -230,7 +230,7 @@ fn a_mount_in_the_background_is_ready_when_the_command_returns() {
     command.args(["mount", "--daemon"]).arg(folder.from()).arg(folder.at());
     assert_eq!(run(&mut command), "");
     folder.compare();
-    // It is there already: the second process must say so before it goes.
+    // Already mounted: the second process must report it before it exits.
     let (code, line) = failure(&mut command);
     assert!(code == 1 && line.contains("mounted there already"), "{line}");
     run(&mut umount(&folder.at()));
@@ -274,10 +274,10 @@ fn the_counters_at_the_end_are_those_of_what_was_read() {
     assert!(status.success());
     assert_eq!(counters["bytes_fetched"], 1 << 20);
     assert_eq!(counters["pages_used"], counters["pages_readahead"]);
-    // What was read ahead was there, or on its way, when the kernel asked.
+    // Readahead pages were cached or in flight when the kernel requested them.
     let count = |name: &str| counters[name].as_u64().expect("a count");
     assert!(count("hits") + count("late") > 0 && count("requests") < 256, "{counters}");
-    // A fill each, by whether someone waited when it was sent.
+    // One fill each, by whether it was demand when sent.
     let times = counters["store"]["latency_ns"].as_object().expect("by work");
     let sent: u64 = times.values().filter_map(|times| times["device"]["count"].as_u64()).sum();
     assert!(sent >= count("requests"), "{counters}");
@@ -332,7 +332,7 @@ fn a_store_that_fails_gives_an_error_and_says_why() {
     let folder = Folder::new("fails");
     let served = Served::start(&folder, &["--ttl", "0"]);
     let file = fs::File::open(folder.at().join("large")).expect("a file of the mount");
-    // Another version of the file: what was opened is no more.
+    // Another version of the file: the opened one no longer exists.
     fs::write(folder.from().join("large"), bytes(5)).expect("writable");
     let mut byte = [0];
     let error = file.read_at(&mut byte, 900_000).expect_err("the old bytes are gone");
@@ -360,7 +360,7 @@ fn what_is_written_is_in_the_store_however_the_mount_ends() {
         fs::create_dir(&at).expect("writable");
         fs::write(at.join("f"), bytes(700_001)).expect("room");
         fs::rename(at.join("f"), at.join("g")).expect("just made");
-        // Still open and not synced where a signal ends the mount.
+        // Still open and not synced when a signal ends the mount.
         let mut open = (way > 0).then(|| fs::File::create(at.join("open")).expect("made"));
         if let Some(file) = &mut open {
             file.write_all(&bytes(300_000)).expect("room");
@@ -418,7 +418,7 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
     let server = HttpServer::start(&folder.from()).expect("loopback");
     let url = server.url().replace("http://", "http://user:hidden@");
     let mut command = bowwave();
-    // The server answers 404 for its directories.
+    // The server returns 404 for its directories.
     command.args(["mount", "--daemon", "--no-index", &url]).arg(folder.at());
     let said = command.output().expect("bowwave starts");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
@@ -433,7 +433,7 @@ fn a_password_in_a_url_is_not_for_others_to_see() {
     assert_eq!(fs::read(folder.at().join("4096")).expect("readable"), bytes(4096));
     run(&mut umount(&folder.at()));
 
-    // In the foreground, too, from when it serves.
+    // In the foreground, too, once it serves.
     let mut command = bowwave();
     command.args(["mount", "--ttl", "0", &format!("{url}4096?token=hidden")]).arg(folder.at());
     let mut child = command.stderr(Stdio::piped()).spawn().expect("bowwave starts");

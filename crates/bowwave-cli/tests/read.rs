@@ -1,4 +1,4 @@
-//! `bowwave read`: what it measures, checks and prints.
+//! `bowwave read`: measurements, verification and output.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn number(row: &Value, field: &str) -> f64 {
     row[field].as_f64().unwrap_or_else(|| panic!("no number {field} in {row}"))
 }
 
-/// A folder that goes away with the test.
+/// A directory that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -77,7 +77,7 @@ fn a_row_has_every_field_of_the_contract_and_they_agree() {
     assert!(requests > 0.0 && number(row, "avg_io_bytes") == (f64::from(1 << 20) / requests).floor());
     let latency = ["p50", "p90", "p99", "max"].map(|point| number(&row["latency_ns"], point));
     assert!(latency.is_sorted() && latency[0] > 0.0, "{latency:?}");
-    // The rate is that of the bytes and the seconds.
+    // The rate is bytes divided by seconds.
     let rate = number(row, "throughput") * number(row, "seconds");
     assert!((rate - f64::from(1 << 20)).abs() < 1.0, "{rate}");
 }
@@ -90,7 +90,7 @@ fn readahead_needs_fewer_waits_than_none_on_a_slow_store() {
     assert_eq!((&none["policy"], &ondemand["policy"]), (&"none".into(), &"ondemand".into()));
     assert_eq!(number(none, "misses"), 256.0);
     assert!(number(ondemand, "misses") < 64.0 && number(ondemand, "requests") < number(none, "requests"));
-    // 16 reads one after the other wait 5 ms each, whatever the machine does.
+    // 16 consecutive reads wait 5 ms each, on any machine.
     assert!(number(none, "seconds") >= 0.08);
     assert!(rows.iter().all(|row| row["verified"] == true));
 }

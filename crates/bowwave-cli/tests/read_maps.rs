@@ -1,4 +1,4 @@
-//! `bowwave read --mmap`: files touched in place of read, in this process and by the kernel.
+//! `bowwave read --mmap`: page touches instead of reads, in this process and by the kernel.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn number(row: &Value, pointer: &str) -> f64 {
     row.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no number {pointer} in {row}"))
 }
 
-/// Whether regions can be made here; says why not.
+/// Whether regions work here; prints why not.
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn can_map() -> bool {
     match Uffd::open(Scope::Program, Delivery::Message) {
@@ -112,7 +112,8 @@ fn an_empty_file_cannot_be_mapped_and_has_nothing_to_touch() {
     assert!(rows.is_empty() || number(&rows[0], "/map/touches") == 0.0, "{rows:?}");
 }
 
-/// Touches clusters of a file of a mount, as the kernel maps it; the row, and the mount's counters.
+/// Touches clusters of a mounted file mapped by the kernel; returns the row and the mount's
+/// counters.
 fn touch_through_a_mount(options: &[&str]) -> (Value, Value) {
     let at = std::env::temp_dir().join(format!("bowwave-read-maps-mount-{}", std::process::id()));
     fs::create_dir_all(&at).expect("the temporary directory is writable");
@@ -145,8 +146,8 @@ fn clusters_touched_through_a_mount_are_told_from_streams() {
     if !can_mount() {
         return;
     }
-    // Requests of the store as large as those of an object store: clusters taken for streams cost eighty times their bytes. The
-    // kernel itself asks for twice what is touched.
+    // Requests as large as an object store's: clusters taken for streams would cost eighty times
+    // their bytes. The kernel itself requests twice the touched bytes.
     let range = ["--policy", "range", "--ra-pages", "8192", "--cache", "1GiB"];
     for clusters in ["range_clusters=mended", "range_clusters=learned"] {
         let (row, counters) = touch_through_a_mount(&[&range[..], &["--set", clusters]].concat());

@@ -1,4 +1,5 @@
-//! `bowwave read` and `bowwave mount` against other people's servers on loopback, by the options of the command line.
+//! `bowwave read` and `bowwave mount` with third-party servers on loopback, configured by
+//! command-line options.
 
 mod common;
 
@@ -14,7 +15,7 @@ use serde_json::Value;
 /// SHA-256 of a million letters `a`.
 const DIGEST: &str = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
 
-/// A folder with `bucket/data/million` in it, and an empty `at`. Goes away with the test.
+/// A directory with `bucket/data/million`, and an empty `at`. Removed with the test.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Folder {
@@ -41,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// A command with the server's keys and nothing of the machine's own.
+/// A command with the server's keys and without the machine's own settings.
 fn signed(command: &str, server: &S3Server) -> Command {
     let mut signed = with_keys((S3Server::ACCESS_KEY_ID, S3Server::SECRET_ACCESS_KEY));
     signed.arg(command).args(["--endpoint", &server.endpoint(), "--region", "eu-west-1", "--allow-http"]);

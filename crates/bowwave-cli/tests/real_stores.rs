@@ -1,4 +1,5 @@
-//! `bowwave read` and `bowwave mount` against servers that users have: versitygw, nginx and Python's `http.server`.
+//! `bowwave read` and `bowwave mount` with servers that users have: versitygw, nginx and Python's
+//! `http.server`.
 
 mod common;
 
@@ -16,20 +17,20 @@ use common::place::Place;
 use common::served::Served;
 use common::{bowwave, can_mount, failure, is_installed, one_at_a_time, run};
 
-/// A directory to serve and a place to mount it at. One test at a time has them.
+/// A directory to serve and a mount point, for one test at a time.
 struct Bench {
     place: Place,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Bench {
-    /// `None`, with the reason printed, where nothing can be mounted or `server` is not installed.
+    /// `None`, with the reason printed, if mounts do not work or `server` is not installed.
     fn new(name: &str, server: &str) -> Option<Self> {
         (is_installed(server) && can_mount())
             .then(|| Self { _alone: one_at_a_time(), place: Place::new(&format!("real-{name}")) })
     }
 
-    /// Writes a file below what is served, with its directories.
+    /// Writes a file in the served directory, with its parents.
     fn write(&self, path: &str, bytes: &[u8]) {
         let path = self.place.store().join(path);
         fs::create_dir_all(path.parent().expect("a file has a directory")).expect("writable");
@@ -52,16 +53,17 @@ impl Bench {
         fs::remove_dir_all(to).expect("just made");
     }
 
-    /// Nothing is mounted, and nothing is in the way of a mount.
+    /// Whether nothing is mounted and a mount is possible.
     fn is_free(&self) -> bool {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("every Linux has it");
         !mounts.contains(&self.place.at().display().to_string())
     }
 
-    /// Mounts `url`, which must fail with the code 1 within five seconds, in the foreground and as a daemon; the message.
+    /// Mounts `url`, which must fail with code 1 within five seconds, in the foreground and as a
+    /// daemon; returns the message.
     fn refused(&self, signed: impl Fn() -> Command, url: &str, options: &[&str]) -> String {
         let mut said = String::new();
-        // The daemon's message is the one of the process in the background.
+        // The daemon's message comes from the process in the background.
         for how in ["--foreground", "--daemon"] {
             let mut command = signed();
             command.args(["mount", how, url]).arg(self.place.at()).args(options);
@@ -147,7 +149,8 @@ fn objects_without_an_etag_are_read_and_copied() {
     assert!(status.success() && !said.contains("error"), "{said}");
 }
 
-/// versitygw lists an empty directory of its file system in the parent, and nothing in the directory itself.
+/// versitygw lists an empty directory of its file system in the parent, but has no entry for it
+/// inside.
 #[test]
 fn an_empty_directory_without_a_marker_is_found_and_copied() {
     let Some(bench) = Bench::new("unmarked", "versitygw") else { return };
@@ -275,7 +278,7 @@ fn files_of_a_web_directory_without_an_index_are_opened_by_name() {
     let Some(bench) = Bench::new("unlisted", "nginx") else { return };
     bench.write("dir/a", b"hello\n");
     let server = InstalledServer::nginx(&bench.place.store(), "").expect("it starts");
-    // nginx answers 403 for a directory that it does not list.
+    // nginx returns 403 for a directory without a listing.
     for (path, file, options) in
         [("", "dir/a", &[][..]), ("", "dir/a", &["--no-index"]), ("missing/", "../dir/a", &["--no-index"])]
     {
@@ -404,7 +407,7 @@ fn a_prefix_that_does_not_exist_yet_is_mounted_and_filled() {
     let stored = bench.place.store().join("bucket/new/prefix");
     assert_eq!(fs::read(stored.join("tree/sub/file")).expect("stored"), bytes(100_000));
 
-    // What is read must exist.
+    // `read` requires an existing object.
     let command = &mut signed();
     let (code, line) =
         failure(command.args(["read", "s3://bucket/none", "--endpoint", &endpoint, "--allow-http"]));
@@ -455,7 +458,7 @@ fn write_tree(bench: &Bench) {
     file.set_modified(old).expect("writable");
 }
 
-/// Names, sizes and times below `path`, with those of files only.
+/// Names, sizes and times below `path`; times of files only.
 fn found(bench: &Bench, path: &Path) -> Vec<String> {
     let output = bench.shell(
         "find",

@@ -1,4 +1,4 @@
-//! Writing to a mounted bucket of an S3 gateway that people run, and not of a test.
+//! Writes to a mounted bucket of a real S3 gateway.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn files_of_several_parts_are_uploaded_renamed_and_appended_to() {
     let (status, said) = served.unmount();
     assert!(status.success(), "{said}");
     let bucket = place.store().join("bucket");
-    // What the gateway says of checksums is compared with what is read.
+    // The gateway's checksums are compared with the read bytes.
     let served = mount(&server, &place.at());
     assert!(fs::read(place.at().join("large-renamed")).expect("readable") == expected);
     assert_eq!(fs::read(place.at().join("small-renamed")).expect("readable"), expected[..3]);

@@ -12,7 +12,7 @@ use browser::Browser;
 use common::{bowwave, directory, failure, output_with_input, run, run_with_input};
 use serde_json::{Value, json};
 
-/// What programs may rely on in a row.
+/// Keys of a row that programs may rely on.
 const KEYS: [&str; 17] = [
     "policy",
     "device",
@@ -139,7 +139,7 @@ fn replay_without_a_policy_runs_the_default_policy_and_the_oracle() {
         assert!(line.starts_with(&format!("{device}: {default} is best, ")), "{line}");
         assert!(!line.contains("was not run"), "{line}");
     }
-    // A plan without policies of its own runs the same ones; it has no oracle.
+    // An experiment without policies runs the same ones, without an oracle.
     let plan = directory("replay-default-plan").join("plan.toml");
     fs::write(&plan, "[[readers]]\nreads = 64\n").expect("a plan");
     let planned: Vec<Value> =
@@ -159,7 +159,7 @@ fn advice_names_the_default_policy_when_it_did_not_run() {
         line.ends_with("The default policy, stream, did not run: add --policy none,ondemand,stream"),
         "{line}"
     );
-    // One run has nothing to be compared with, and the default is still missing.
+    // One run has nothing to compare with, and the default policy did not run.
     let said = advice(bowwave().arg("replay").arg(&trace).args(["--policy", "linux", "--device", "s3"]));
     assert_eq!(said, ["s3: the default policy, stream, did not run: add --policy linux,stream"]);
     let said = advice(bowwave().arg("replay").arg(&trace).args(["--policy", "stream", "--device", "s3"]));
@@ -263,7 +263,7 @@ fn tables_fit_100_columns_however_wide_their_values_are() {
     );
     assert!(wide.contains("starved=4,") && wide.contains("1111111 KiB"), "{wide}");
     let default = replay(&[]);
-    // One cache size and one size of window say nothing in a row.
+    // A constant cache size and window size are omitted.
     assert!(default.starts_with("device  policy"), "{default}");
     let compared = run(bowwave().arg("read").arg(&file).args(["--compare", "none,ondemand,stream"]));
     let reproduced = run(bowwave().args(["reproduce", "patterns"]));
@@ -294,8 +294,8 @@ fn a_terminal_of_200_columns_shows_all_of_a_table() {
     assert_eq!(head(&shown(60)), "device policy seconds regret misses fetched/wanted");
 }
 
-/// Time at the device was booked in the step in which a request ended, and cut to that step: a disk that was busy all the
-/// time was drawn as busy for a fifth of it.
+/// Device time was accounted to the step in which a request ended, and clipped to it: a disk that
+/// was always busy appeared busy for a fifth of the time.
 #[test]
 fn samples_of_a_busy_device_are_busy_while_it_works_on_one_request() {
     let folder = directory("replay-busy");
@@ -330,7 +330,7 @@ fn an_eviction_alone_is_judged_by_its_misses() {
     let command =
         ["--policy", "none,oracle", "--eviction", "lru", "--device", "instant", "--cache", "4MiB", "--json"];
     let rows = rows(&run(bowwave().arg("replay").arg(&trace).args(command)));
-    // The machine says the same of the same trace, one event at a time and checked.
+    // The machine gives the same for the same trace, one checked event at a time.
     let checked = run(bowwave().arg("replay").arg(&trace).args(command).arg("--check"));
     let checked: Vec<Value> = serde_json::from_str(&checked).expect("rows");
     assert_eq!(rows[0]["misses"], checked[0]["misses"]);
@@ -370,8 +370,8 @@ fn standard_input_csv_and_a_saved_run_serve_too() {
     assert!(fs::read_to_string(&page).expect("the page").contains("Eight sequential readers"));
 }
 
-/// What the guide says of the plans that come with the project: the policy that is the default has no workload of object stores that
-/// is its blind side.
+/// The guide's claim about the shipped experiments: the default policy has no object-store workload
+/// where it is clearly worse.
 #[test]
 fn the_plans_of_object_stores_hold_what_is_said_of_them() {
     let rows = |name: &str| -> Vec<Value> {
@@ -379,7 +379,7 @@ fn the_plans_of_object_stores_hold_what_is_said_of_them() {
         serde_json::from_str(&json).expect("rows")
     };
     let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
-    // Seconds, and bytes fetched for each wanted, at most.
+    // Maximum seconds, and maximum bytes fetched per byte requested.
     let bars = [
         ("a", 1.5, 1.01),
         ("b", 2.5, 1.01),
@@ -387,7 +387,7 @@ fn the_plans_of_object_stores_hold_what_is_said_of_them() {
         ("d", 9.8, 1.05),
         ("e", 0.8, 1.5),
         ("f", 0.8, 1.5),
-        // Anywhere in the file, where `reproduce beyond` has one in each hundredth of it.
+        // Anywhere in the file; `reproduce beyond` has one in each hundredth of it.
         ("g", 4.5, 2.0),
         ("h", 1.6, 1.5),
         ("i", 0.6, 2.0),

@@ -1,4 +1,4 @@
-//! `bowwave report`: the page it makes, in a browser, and what it says to bad input.
+//! `bowwave report`: its page in a browser, and errors for bad input.
 
 #[path = "report/browser.rs"]
 mod browser;
@@ -19,7 +19,7 @@ use browser::Browser;
 use common::{bowwave, failure, output_with_input, run, run_with_input};
 use sample::{HDD, NVME};
 
-/// Names that would leave their places if they could.
+/// Names that contain markup or scripts.
 const HOSTILE: [&str; 4] = [
     "</script><script>throw 1</script>",
     "\"'><img src=x onerror=alert(1)>",
@@ -27,10 +27,10 @@ const HOSTILE: [&str; 4] = [
     "{{script}}<!--",
 ];
 
-/// Charts of the page that a script draws.
+/// Charts of the page drawn by a script.
 const CHARTS: u64 = 9;
 
-/// A folder that is gone after the test.
+/// A directory that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -50,18 +50,18 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A browser that is just ending may still write there.
+        // A browser that is exiting may still write there.
         let _left_behind = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A browser, unless this machine has none.
+/// A browser, if this machine has one.
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 fn browser(folder: &Folder) -> Option<Browser> {
     Browser::start(&folder.0.join("profile")).map_err(|reason| println!("skipped: {reason}")).ok()
 }
 
-/// What people would see of the page, by a script in it.
+/// What users see of the page, collected by a script in it.
 fn look(browser: &mut Browser) -> Value {
     browser.value(
         "(() => {
@@ -92,7 +92,7 @@ fn look(browser: &mut Browser) -> Value {
     )
 }
 
-/// Keeps a picture of the page for people to look at, if they name a folder for it.
+/// Saves a screenshot if the environment names a directory.
 fn keep(browser: &mut Browser, name: &str) {
     let Some(folder) = std::env::var_os("BOWWAVE_SCREENSHOTS") else { return };
     let picture = browser.call("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
@@ -118,14 +118,15 @@ fn the_page_is_drawn_at_every_width_and_in_both_schemes() {
         let at = format!("{width} {scheme}: {seen:#}");
         assert_eq!(browser.complaints(), Vec::<String>::new(), "{at}");
         assert_eq!((&seen["errors"], &seen["ready"]), (&json!(""), &json!("yes")), "{at}");
-        // The disk is busy all the time: a level line is left out.
+        // The disk is always busy: a constant line is omitted.
         let drawn = json!(CHARTS - 1);
         assert_eq!((&seen["drawn"], &seen["named"], &seen["hidden"]), (&drawn, &drawn, &json!(1)), "{at}");
-        // Background, grid, axis, labels in their shades, and something drawn.
+        // Background, grid, axis, labels in their shades, and a drawing.
         assert!(seen["inks"].as_u64() > Some(8), "{at}");
         assert_eq!(seen["overflow"], json!(0), "{at}");
         assert_eq!(seen["rows"], json!(8), "{at}");
-        // Four of the chosen device, and six of the chosen run; sentences of figures made of HTML are apart.
+        // Four of the chosen device, and six of the chosen run; sentences in HTML figures are
+        // separate.
         assert_eq!(seen["says"].as_array().map(Vec::len), Some(10), "{at}");
         let (ground, ink) = (brightness(&seen["ground"]), brightness(&seen["ink"]));
         if scheme == "dark" {
@@ -133,7 +134,7 @@ fn the_page_is_drawn_at_every_width_and_in_both_schemes() {
         } else {
             assert!(ground > 600 && ink < 200, "{at}");
         }
-        // What names contain has become neither a script nor an image.
+        // No name has become a script or an image.
         assert_eq!((&seen["scripts"], &seen["images"]), (&json!(4), &json!(0)), "{at}");
         let asked = browser.requests();
         assert!(
@@ -224,7 +225,8 @@ fn without_scripts_the_table_and_all_sentences_are_there() {
         browser.open(&page, width, "light");
         let seen = look_without_scripts(&mut browser);
         assert_eq!(seen["rows"], json!(4), "{seen:#}");
-        // The verdict, and six pictures of each of four runs; curves of several runs need the script.
+        // The verdict, and six pictures of each of four runs; curves of several runs need the
+        // script.
         assert_eq!(seen["says"], json!(1 + 6 * 4), "{seen:#}");
         assert_eq!((&seen["blocks"], &seen["figures"]), (&json!(1), &json!(3)), "{seen:#}");
         assert_eq!(
@@ -282,7 +284,8 @@ fn a_million_events_give_a_page_that_opens_and_says_what_it_leaves_out() {
     assert_eq!((&seen["drawn"], &seen["ready"]), (&json!(CHARTS), &json!("yes")), "{seen:#}");
 }
 
-/// Pages of traces that made the old page look wrong: 24 runs, one run, a cache that thrashes, one row, five rows, long names.
+/// Pages of traces that made the old page look wrong: 24 runs, one run, a thrashing cache, one row,
+/// five rows, long names.
 fn pages(folder: &Folder) -> Vec<(&'static str, PathBuf)> {
     let at = |name: &str| folder.0.join(name);
     let app = at("app.bwt");
@@ -317,7 +320,8 @@ fn pages(folder: &Folder) -> Vec<(&'static str, PathBuf)> {
     runs.into_iter().map(page).collect()
 }
 
-/// The last column was cut by its scroll bar, labels of a picture stood on each other, 24 runs lay in a box that scrolled.
+/// The last column was cut off by its scroll bar, labels overlapped, and 24 runs were in a
+/// scrolling box.
 #[test]
 fn nothing_is_cut_covered_or_empty_at_1300_and_400_pixels() {
     let folder = Folder::new("layout");
@@ -334,7 +338,7 @@ fn nothing_is_cut_covered_or_empty_at_1300_and_400_pixels() {
     }
 }
 
-/// Each card had the sentences of all devices, whatever the selector said.
+/// Each card had the sentences of all devices, regardless of the selector.
 #[test]
 fn the_selector_leaves_one_device_and_cache_on_the_page() {
     let folder = Folder::new("selector");

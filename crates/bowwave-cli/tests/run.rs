@@ -1,4 +1,4 @@
-//! `bowwave run`: programs of this machine on files that are not there.
+//! `bowwave run`: installed programs on files of a store.
 
 #![allow(clippy::print_stdout, reason = "a test that was skipped should say so")]
 
@@ -49,7 +49,7 @@ fn the_program_ends_as_it_ends_and_the_counters_of_its_processes_are_added_up() 
     assert!(stdout.ends_with("total\n9\n"), "{stdout}");
     let counters: serde_json::Value =
         serde_json::from_str(stderr.lines().last().expect("counters")).expect("JSON");
-    // wc asks for sizes only; tail reads the end.
+    // wc requests only sizes; tail reads the end.
     assert_eq!(counters["processes"], 2, "{stderr}");
     assert!(
         counters["bytes_read"].as_u64() >= Some(9) && counters["bytes_fetched"].as_u64() < Some(2 << 20),
@@ -76,7 +76,7 @@ fn what_cannot_be_done_is_an_error_number_and_never_zeros() {
         stderr.contains("bowwave run: ") && stderr.contains("fault read 1"),
         "the cause is said: {stderr}"
     );
-    // A read that goes past the C library finds nothing to read, and no zeros.
+    // A read that bypasses the C library gets no data, and no zeros.
     let script = "import ctypes, os\n\
         libc = ctypes.CDLL(None, use_errno=True)\n\
         fd, buf = os.open('/shown/1MiB', os.O_RDONLY), ctypes.create_string_buffer(10)\n\
@@ -107,7 +107,7 @@ fn programs_that_cannot_be_served_are_refused_by_name() {
     write(b"\x7fELF\x01\x01\x01");
     assert!(refused(&script).1.contains("another machine"));
     assert!(refused(Path::new("no-such-program-anywhere")).1.contains("no such program"));
-    // Ours own, but without its linker: linked statically.
+    // Our own executable without its interpreter: statically linked.
     let mut own = fs::read("/proc/self/exe").expect("it is there");
     let word = |at: usize| usize::from(u16::from_ne_bytes([own[at], own[at + 1]]));
     let (table, size, count) =

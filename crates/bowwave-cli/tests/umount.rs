@@ -1,4 +1,4 @@
-//! `bowwave umount` returns when the store has what programs wrote, and reports what was lost.
+//! `bowwave umount` returns when all written data is in the store, and reports lost data.
 
 mod common;
 
@@ -44,19 +44,19 @@ impl Bucket {
         umount(&self.place.at())
     }
 
-    /// Changes the mode of the file, which the store is told half a second later, or at the end.
+    /// Changes the mode of the file, which the store gets half a second later, or at the end.
     fn chmod(&self, mode: u32) {
         let file = self.place.at().join("file");
         fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("accepted");
     }
 
-    /// What happens to the copies that store modes of the file.
+    /// Injects a fault into copies that store the file's mode.
     fn inject(&self, what: S3Trouble) {
         let part = "/bucket/file".to_owned();
         self.server.inject(S3Fault { method: "PUT", part, after: 0, times: 1000, what });
     }
 
-    /// Waits until a copy has begun.
+    /// Waits until a copy has started.
     fn wait_for_copy(&self) {
         let start = Instant::now();
         while !self.server.requests().iter().any(|request| request.starts_with("PUT /bucket/file")) {
@@ -65,7 +65,7 @@ impl Bucket {
         }
     }
 
-    /// The mode of the file in the store, as another mount shows it.
+    /// The stored mode of the file, as another mount shows it.
     fn stored_mode(&self) -> u32 {
         let at = self.place.root().join("other");
         fs::create_dir_all(&at).expect("writable");
@@ -81,7 +81,7 @@ fn spawn(command: &mut Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// The process of a mount in the background, from what `mount --daemon` says.
+/// The process id of a background mount, from the output of `mount --daemon`.
 fn daemon(command: &mut Command) -> i32 {
     let said = output_with_input(command, b"");
     let said = String::from_utf8(said.stderr).expect("UTF-8");
@@ -89,11 +89,11 @@ fn daemon(command: &mut Command) -> i32 {
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{said}"))
 }
 
-/// Whether a process has ended, or does so now: it closes its connections a moment before.
+/// Whether a process has ended or is ending: it closes its connections a moment before.
 fn has_ended(process: i32) -> bool {
     let is_alive = || {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // In a container, nothing may ever wait for a zombie.
+        // In a container, a zombie may never be reaped.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     };
     (0..50).any(|_| {
@@ -140,7 +140,7 @@ fn umount_names_the_file_whose_mode_the_store_refused_and_exits_with_1() {
     }
     let _alone = one_at_a_time();
     let bucket = Bucket::new("umount-chmod");
-    // The store refuses the copy half a second after the chmod, or at the end of the mount.
+    // The store rejects the copy half a second after the chmod, or at the end of the mount.
     for pause in [Duration::from_millis(1500), Duration::ZERO] {
         let served = bucket.mount();
         bucket.inject(S3Trouble::Refused(403));
@@ -160,7 +160,7 @@ fn umount_returns_when_the_store_has_all_and_the_process_has_ended() {
     }
     let _alone = one_at_a_time();
     let bucket = Bucket::new("umount-stored");
-    // It asks the process of this mount, and not of another one.
+    // It queries the process of this mount only.
     let at = bucket.place.root().join("pattern");
     fs::create_dir(&at).expect("writable");
     let other = Served::start("pattern:/", &at, &[]);
@@ -288,7 +288,7 @@ fn a_mount_without_a_control_channel_is_unmounted_at_once() {
     let _alone = one_at_a_time();
     let bucket = Bucket::new("umount-silent");
     let mut command = bucket.command(&[]);
-    // In a directory that the other command does not know.
+    // In a directory unknown to the other command.
     let served = Served::of(command.env("XDG_RUNTIME_DIR", bucket.place.root()), &bucket.place.at());
     bucket.inject(S3Trouble::Late(Duration::from_secs(2)));
     bucket.chmod(0o600);

@@ -1,4 +1,4 @@
-//! `bowwave uploads` against an S3 server: what a writer that was killed has left is listed and aborted.
+//! `bowwave uploads` with an S3 server: lists and aborts uploads of killed writers.
 
 mod common;
 
@@ -10,7 +10,7 @@ use bowwave_testkit::S3Server;
 use common::{bowwave, failure, run};
 use serde_json::Value;
 
-/// Begins an upload and leaves it, as a writer that is killed does: nobody is there to give it up.
+/// Starts an upload and abandons it, as a killed writer does.
 fn begin(server: &S3Server, path: &str) {
     let options = Options {
         endpoint: Some(server.endpoint()),

@@ -1,26 +1,27 @@
-//! Distributions, computed from basic operations alone, so that every machine draws the same numbers to the last digit.
+//! Distributions, computed from basic operations alone: every machine draws the same bits.
 
 use std::f64::consts::{LN_2, SQRT_2};
 
 use bowwave_core::Random;
 
-/// A draw from the normal distribution with mean 0 and deviation 1.
+/// Draws from the normal distribution with mean 0 and standard deviation 1.
 pub(super) fn normal(random: &mut Random) -> f64 {
-    // The middle of the interval that the number stands for: never 0, never 1.
+    // The midpoint of the interval this number represents: never 0, never 1.
     quantile_normal(random.unit() + 0.5 / (1u64 << 53) as f64)
 }
 
-/// A draw from the lognormal distribution with this median, whose logarithm has the deviation `sigma`.
+/// Draws from the lognormal distribution with this median and standard deviation `sigma` of the
+/// logarithm.
 pub(super) fn lognormal(random: &mut Random, median: f64, sigma: f64) -> f64 {
     if sigma == 0.0 { median } else { median * exp(sigma * normal(random)) }
 }
 
-/// A draw from the even distribution.
+/// Draws from the uniform distribution.
 pub(super) fn between(random: &mut Random, low: f64, high: f64) -> f64 {
     if low == high { low } else { low + (high - low) * random.unit() }
 }
 
-/// The value below which a share `p` of the normal distribution lies, 0 < p < 1; relative error below 1.2e-9 (the
+/// The quantile `p` of the normal distribution, 0 < p < 1. Relative error below 1.2e-9 (the
 /// rational approximation of P. J. Acklam).
 pub(super) fn quantile_normal(p: f64) -> f64 {
     let tail = |p: f64| {
@@ -42,7 +43,7 @@ pub(super) fn quantile_normal(p: f64) -> f64 {
 pub(super) fn exp(x: f64) -> f64 {
     let x = x.clamp(-700.0, 700.0);
     let power = (x / LN_2).round();
-    // Of at most 0.35: the eighteenth term is below the last digit.
+    // At most 0.35: the eighteenth term is below the last digit.
     let rest = x - power * LN_2;
     let series = (1..18).rev().fold(1.0, |sum, n| 1.0 + rest / f64::from(n) * sum);
     series * f64::from_bits(((1023 + power as i64) as u64) << 52)
@@ -63,7 +64,7 @@ pub(super) fn ln(x: f64) -> f64 {
     power as f64 * LN_2 + 2.0 * t * series
 }
 
-/// Highest power first.
+/// Coefficients start with the highest power.
 fn polynomial(coefficients: &[f64], x: f64) -> f64 {
     coefficients.iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
 }
@@ -127,7 +128,7 @@ mod tests {
         let mut draws: Vec<_> = (0..20_000).map(|_| lognormal(&mut random, 30.0, 0.55)).collect();
         draws.sort_unstable_by(f64::total_cmp);
         assert!((draws[10_000] / 30.0 - 1.0).abs() < 0.02, "{}", draws[10_000]);
-        // One deviation above the median.
+        // One standard deviation above the median.
         assert!((draws[16_827] / (30.0 * exp(0.55)) - 1.0).abs() < 0.03, "{}", draws[16_827]);
     }
 }

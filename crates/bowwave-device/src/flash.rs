@@ -1,12 +1,13 @@
-//! Drives with flash: channels of chips of dies of planes, pages that take long to read and longer to program.
+//! Flash drives: channels of chips of dies of planes. Pages are slow to read and slower to program.
 //!
 //! ```text
-//!   read:   controller ─► plane reads ─► channel ─► link ─► done
-//!   write:  controller ─► write buffer ─► done           … later: channel ─► plane programs ─► room in the buffer
+//! read:   controller ─► plane reads ─► channel ─► link ─► done
+//! write:  controller ─► write buffer ─► done     … later: channel ─► plane programs ─► buffer space
 //! ```
 //!
-//! Pages are spread over channels first, then chips, dies and planes. A plane serves in order of arrival, and a read waits
-//! for a program that runs: nothing is suspended. Erasing and garbage collection are not in the model.
+//! Pages are spread over channels first, then chips, dies and planes. A plane serves requests in
+//! order of arrival. A read waits for a running program: nothing is suspended. The model omits
+//! erases and garbage collection.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,7 +24,7 @@ use bowwave_core::Random;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FlashParameters {
     channels: u64,
-    /// Planes of a channel.
+    /// Planes per channel.
     planes: u64,
     page_bytes: u64,
     read_ns: u64,
@@ -39,7 +40,7 @@ pub(super) struct FlashParameters {
 }
 
 impl FlashParameters {
-    /// What no pattern of reads goes beyond.
+    /// Upper bounds for every read pattern.
     pub(super) fn limits(&self) -> DeviceLimits {
         let channels = self.channels as f64 / self.channel_ns_per_byte;
         let planes = (self.channels * self.planes * self.page_bytes) as f64 / self.read_ns.max(1) as f64;
@@ -47,7 +48,7 @@ impl FlashParameters {
             bytes_per_ns: channels.min(1.0 / self.link_ns_per_byte),
             medium_bytes_per_ns: planes,
             request_bytes_max: self.request_bytes_max,
-            // The device holds 65536 at most.
+            // The device holds at most 65536.
             depth: self.depth as u32,
             request_ns_min: self.read_ns + self.command_ns.0 as u64,
         }
@@ -91,7 +92,7 @@ impl FlashParameters {
 pub(super) struct Flash {
     p: FlashParameters,
     random: Random,
-    /// When each is free again.
+    /// When each plane is free again.
     planes: Vec<u64>,
     channels: Vec<u64>,
     link: u64,
@@ -100,9 +101,9 @@ pub(super) struct Flash {
     events_count: u64,
     commands: Vec<Command>,
     free: Vec<u32>,
-    /// Pages in the write buffer that are not programmed.
+    /// Unprogrammed pages in the write buffer.
     buffered: u64,
-    /// Writes that wait for room in it.
+    /// Writes that wait for buffer space.
     blocked: VecDeque<u32>,
     service: Service,
 }
@@ -111,21 +112,21 @@ pub(super) struct Flash {
 struct Command {
     request: Request,
     started: Instant,
-    /// Pages whose bytes are not at the host.
+    /// Pages not yet transferred to the host.
     pages_left: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A plane has read so many bytes for a command, for this channel.
+    /// A plane has read `bytes` of a command, for this channel.
     Sensed { command: u32, channel: u32, bytes: u32 },
-    /// Those bytes have passed the channel.
+    /// The bytes have crossed the channel.
     Passed { command: u32, bytes: u32 },
-    /// A write's command is with the controller.
+    /// The controller has the command of a write.
     Arrived { command: u32 },
     /// A page is programmed.
     Programmed,
-    /// All is done.
+    /// The request is complete.
     Over { command: u32 },
 }
 
@@ -162,7 +163,7 @@ impl Flash {
         (self.commands.len() - 1) as u32
     }
 
-    /// Flash pages that a request touches, with the bytes of it in each.
+    /// The flash pages a request touches, with the bytes in each.
     fn pages(&self, request: &Request) -> impl Iterator<Item = (u64, u32)> + use<> {
         let (page_bytes, start, end) = (self.p.page_bytes, request.start, request.end());
         (start / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
@@ -192,7 +193,7 @@ impl Flash {
         }
     }
 
-    /// Takes a write into the buffer if there is room for it.
+    /// Accepts a write into the buffer if it has space.
     fn buffer(&mut self, now: u64, command: u32) -> bool {
         let request = self.commands[command as usize].request;
         let pages = self.pages(&request);
@@ -287,7 +288,8 @@ impl Device for Flash {
         self.controller = taken + self.p.command_gap_ns;
         let command = self.add(Command { request: *request, started: now, pages_left: 0 });
         match request.direction {
-            // Planes serve in the order of these times, which is that of submission: no event is needed.
+            // Planes serve in order of these times, which is the order of submission: no event is
+            // needed.
             Direction::Read => self.sense(taken, command),
             Direction::Write => self.at(taken, Event::Arrived { command }),
         }
@@ -310,7 +312,7 @@ impl Device for Flash {
     }
 }
 
-/// Far beyond any drive; keeps a slip of the pen from taking all memory.
+/// Far beyond any drive; bounds memory if a device file has a typo.
 const PLANES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -320,7 +322,7 @@ mod tests {
     use super::*;
     use crate::{DeviceSpec, RequestId};
 
-    /// Ends of requests that are all submitted at once, by number, in microseconds.
+    /// Completion times in microseconds, by number, of requests submitted at once.
     fn ends(device: &str, requests: &[(Direction, u64, u64)]) -> Vec<u64> {
         let mut device = DeviceSpec::open(device).unwrap().build(1);
         for (id, &(direction, start, bytes)) in (0..).zip(requests) {
@@ -338,7 +340,7 @@ mod tests {
 
     const READ: Direction = Direction::Read;
     const WRITE: Direction = Direction::Write;
-    /// Pages of the same plane lie this far apart.
+    /// Distance between pages of the same plane, in bytes.
     const SAME_PLANE: u64 = 8 * 16 * 8192;
 
     #[test]
@@ -351,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_long_read_is_spread_over_the_channels() {
-        // 128 pages, 16 on each channel: one read of cells, then 16 transfers of 24.6 us.
+        // 128 pages, 16 per channel: one cell read, then 16 transfers of 24.6 us.
         let long = ends("nvme", &[(READ, 0, 1 << 20)]);
         assert!((470..500).contains(&long[0]), "{long:?}");
     }

@@ -1,10 +1,10 @@
-//! The device that takes no time: what remains is the cache's own doing.
+//! A device that takes no time: measures the cache alone.
 
 use bowwave_core::Instant;
 
 use super::{Device, Done, Request, Service};
 
-/// Ends every request when it comes, however many and however long.
+/// Completes every request at submission, at any depth and size.
 #[derive(Debug, Default)]
 pub struct InstantDevice {
     ended: Vec<Done>,

@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
-//! A device holds up to [`depth`](Device::depth) requests, orders them itself, and reports when each
-//! ended. A queue with a [`QueueConfig`](queue::QueueConfig) stands before it and never exceeds the depth.
+//! A device holds up to [`depth`](Device::depth) requests, orders them itself, and reports
+//! completions. The [`QueueConfig`](queue::QueueConfig) queue in front of it never exceeds that
+//! depth.
 #![forbid(unsafe_code)]
 
 mod chance;
@@ -23,44 +24,45 @@ pub use instant::InstantDevice;
 pub use parameters::DeviceError;
 pub use spec::DeviceSpec;
 
-/// A device model: state that requests and time change.
+/// A device model: a state machine driven by requests and time.
 ///
-/// The caller's part: times never go back; no more than `depth` requests are held; every time that
-/// [`next_event`](Self::next_event) names is visited by [`advance`](Self::advance) before a later `submit`.
+/// The caller must pass times in order, hold at most `depth` requests, and call
+/// [`advance`](Self::advance) for every [`next_event`](Self::next_event) before a later `submit`.
 pub trait Device: Debug + Send {
-    /// Most requests that it holds at once, begun or not. At least 1.
+    /// Maximum requests held at once, started or not. At least 1.
     fn depth(&self) -> usize;
 
-    /// Most bytes of one request; longer ones are split before they come here. At least 1.
+    /// Maximum bytes of a request; the caller splits longer ones. At least 1.
     fn request_bytes_max(&self) -> u64;
 
-    /// Bytes that it stores, if that is limited. Addresses past it wrap around.
+    /// Capacity in bytes, if limited. Addresses past it wrap around.
     fn capacity_bytes(&self) -> Option<u64>;
 
-    /// Takes a request.
+    /// Submits a request.
     fn submit(&mut self, now: Instant, request: &Request);
 
-    /// Takes a request that was merged, whose parts end after so many bytes each, the last with the request. A device that hands
-    /// over bytes as they come tells of each part, as [`Done`] with what is `left`; others of the whole.
+    /// Submits a merged request. `ends` are the byte offsets where its parts end; the last is the
+    /// end of the request. A streaming device reports each part as [`Done`] with the bytes `left`;
+    /// others report the whole.
     fn submit_parts(&mut self, now: Instant, request: &Request, ends: &[u64]) {
         let _ = ends;
         self.submit(now, request);
     }
 
-    /// When something ends or begins inside, so that [`advance`](Self::advance) must be called.
+    /// When [`advance`](Self::advance) must next be called.
     fn next_event(&self) -> Option<Instant>;
 
-    /// Lets happen what is due by `now` and adds the requests that ended by then, in order of their ends.
+    /// Processes events up to `now` and adds the completed requests, in order of completion.
     fn advance(&mut self, now: Instant, ended: &mut Vec<Done>);
 
-    /// Where its time went so far.
+    /// Accumulated service time by part.
     fn service(&self) -> Service;
 }
 
-/// What a device is asked for.
+/// A request to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its name, unique among the requests that have not ended.
+    /// Unique among the requests in flight.
     pub id: RequestId,
     /// Read or write.
     pub direction: Direction,
@@ -68,19 +70,19 @@ pub struct Request {
     pub start: u64,
     /// Bytes; not 0.
     pub bytes: u64,
-    /// Whether someone waits for it.
+    /// Whether it is demand.
     pub urgency: Urgency,
-    /// Who asked, for schedulers that serve owners in turn or wait for their next request.
+    /// Its owner, for schedulers that serve owners in turn or wait for their next request.
     pub owner: u32,
     /// The file or object it belongs to: a request never spans two.
     pub object: u32,
 }
 
-/// Names a request from its submission to its end.
+/// Identifies a request from submission to completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Which way the bytes go.
+/// Direction of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From the device.
@@ -89,59 +91,60 @@ pub enum Direction {
     Write,
 }
 
-/// A request that a device has ended, or a part of one ([`Device::submit_parts`]).
+/// A completed request, or a part of one ([`Device::submit_parts`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Which.
+    /// Its identifier.
     pub id: RequestId,
-    /// When the device began to work on it.
+    /// When the device started it.
     pub started: Instant,
-    /// When its last byte had moved.
+    /// When its last byte was transferred.
     pub ended: Instant,
-    /// Bytes of the request that are still to come; 0 if it has ended.
+    /// Remaining bytes of the request; 0 if it is complete.
     pub left: u64,
 }
 
-/// Where the time of a device's requests went, summed over those that have begun, in nanoseconds.
+/// Service time of the started requests by part, in nanoseconds.
 ///
-/// Of a disk the parts add up to its busy time. Of devices that work on several requests at once they are sums over
-/// requests, and can exceed the time that has passed.
+/// For a disk the parts add up to its busy time. For devices that serve several requests at once
+/// they are sums over requests, and can exceed the elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Requests begun.
+    /// Requests started.
     pub requests: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Requests served from the device's buffer alone: no head moved, no cell was read.
+    /// Requests served from the device's buffer alone.
     pub buffer_hits: u64,
-    /// Requests that went on where the head or the stream was, without a new access.
+    /// Requests that continued where the head or the stream was, without a new access.
     pub continued: u64,
-    /// Commands and other costs a request.
+    /// Fixed costs per request.
     pub overhead_ns: u64,
     /// Seeks.
     pub seek_ns: u64,
-    /// Waiting for the sector to come round.
+    /// Rotational latency.
     pub rotation_ns: u64,
     /// Waiting inside the device: for a chip, a slot, a retry.
     pub wait_ns: u64,
-    /// From the medium: tracks with their skews; cells; the first byte of a store.
+    /// Transfer from the medium: tracks with skews; cells; the time to first byte of a store.
     pub media_ns: u64,
-    /// On the bus or the link, where that was not hidden behind the medium.
+    /// Transfer on the bus or link that the medium did not hide.
     pub bus_ns: u64,
 }
 
-/// What a device can do at best, whatever it is asked for.
+/// Upper bounds of a device's performance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceLimits {
-    /// Bytes a nanosecond, of all requests together; above 0.
+    /// Total rate in bytes per nanosecond; above 0.
     pub bytes_per_ns: f64,
-    /// Bytes a nanosecond that come off the medium, which every byte does the first time; above 0.
+    /// Rate of the medium in bytes per nanosecond, which bounds every first read of a byte; above
+    /// 0.
     pub medium_bytes_per_ns: f64,
-    /// Most bytes of one request; not 0.
+    /// Maximum bytes of a request; not 0.
     pub request_bytes_max: u64,
     /// Requests at once; not 0.
     pub depth: u32,
-    /// Shortest time from the start of a request to its end, nanoseconds.
+    /// Minimum service time of a request, in nanoseconds.
     pub request_ns_min: u64,
 }
 
@@ -154,13 +157,13 @@ impl Request {
 }
 
 impl Service {
-    /// All parts together, in nanoseconds.
+    /// Sum of all parts, in nanoseconds.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
         self.overhead_ns + self.seek_ns + self.rotation_ns + self.wait_ns + self.media_ns + self.bus_ns
     }
 
-    /// What was added since `earlier`.
+    /// Difference to `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

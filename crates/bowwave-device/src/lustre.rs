@@ -1,4 +1,4 @@
-//! A Lustre client's read RPCs under load: a fixed part, a part a page, and some that are slow.
+//! A Lustre client's read RPCs under load: a fixed cost, a cost per page, and a share of slow RPCs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,14 +25,14 @@ pub(super) struct LustreParameters {
 }
 
 impl LustreParameters {
-    /// What no pattern of reads goes beyond.
+    /// Upper bounds for every read pattern.
     pub(super) fn limits(&self) -> DeviceLimits {
         let rate = self.depth as f64 * self.page_bytes as f64 / self.page_ns.0.max(1e-9);
         DeviceLimits {
             bytes_per_ns: rate,
             medium_bytes_per_ns: f64::INFINITY,
             request_bytes_max: self.request_bytes_max,
-            // The device holds 65536 at most.
+            // The device holds at most 65536.
             depth: self.depth as u32,
             request_ns_min: self.rpc_ns as u64,
         }
@@ -52,12 +52,12 @@ impl LustreParameters {
     }
 }
 
-/// The model: up to `depth` RPCs that do not hinder each other.
+/// The model: up to `depth` independent RPCs.
 #[derive(Debug)]
 pub(super) struct Lustre {
     p: LustreParameters,
     random: Random,
-    /// By end, then in order of submission.
+    /// By completion time, then in order of submission.
     running: BinaryHeap<Reverse<(Instant, u64, RequestId, Instant)>>,
     service: Service,
 }

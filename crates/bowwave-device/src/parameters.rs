@@ -1,11 +1,11 @@
-//! The parameters of a device as read: names, values, and where each was given.
+//! Parsed parameters of a device: names, values, and the place of each.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use toml::de::{DeTable, DeValue};
 
-/// A device description that cannot be: one line that names the place, the key, the value and the bound.
+/// An invalid device description: one line with the place, key, value and bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceError(pub(super) String);
 
@@ -13,14 +13,14 @@ pub struct DeviceError(pub(super) String);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameters {
     entries: BTreeMap<String, Entry>,
-    /// Every key that was asked for, for the message about those that were not.
+    /// Every requested key, for the message about unknown ones.
     known: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     value: Value,
-    /// `my.toml:12`, or the override as given.
+    /// `my.toml:12`, or the override itself.
     place: String,
 }
 
@@ -31,7 +31,7 @@ enum Value {
 }
 
 impl Parameters {
-    /// Adds the parameters of a TOML text that is called `name`.
+    /// Adds the parameters of a TOML text named `name`.
     pub(super) fn add_file(&mut self, name: &str, text: &str) -> Result<(), DeviceError> {
         let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
         let table = DeTable::parse(text).map_err(|error| {
@@ -62,7 +62,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Adds overrides such as `rpm=5400,depth=4`, which were given in `place`.
+    /// Adds overrides such as `rpm=5400,depth=4`, given in `place`.
     pub(super) fn add_overrides(&mut self, place: &str, overrides: &str) -> Result<(), DeviceError> {
         for text in overrides.split(',') {
             let (key, value) = text
@@ -79,12 +79,12 @@ impl Parameters {
         Ok(())
     }
 
-    /// Whether a key was given.
+    /// Whether a key is present.
     pub(super) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Removes a text, if it is given.
+    /// Removes and returns a text, if present.
     pub(super) fn take_text(&mut self, key: &'static str) -> Result<Option<String>, DeviceError> {
         self.known.push(key);
         match self.entries.remove(key) {
@@ -106,7 +106,7 @@ impl Parameters {
         }
     }
 
-    /// A number from `low` to `high`, `default` if it is not given; with `whole` nothing but a whole one.
+    /// A number from `low` to `high`, or `default` if absent; an integer if `whole`.
     pub(super) fn optional(
         &mut self,
         key: &'static str,
@@ -121,7 +121,7 @@ impl Parameters {
         if whole { Ok(self.count(key, low as u64, high as u64)? as f64) } else { self.number(key, low, high) }
     }
 
-    /// The ends of a span, `low` to `high_max`, each times `unit`.
+    /// A range from `low` to `high_max`, both ends times `unit`.
     pub(super) fn span(
         &mut self,
         low: &'static str,
@@ -137,7 +137,7 @@ impl Parameters {
         Ok((from * unit, to * unit))
     }
 
-    /// A whole number from `low` to `high`, which are below 2^53.
+    /// An integer from `low` to `high`, which are below 2^53.
     pub(super) fn count(&mut self, key: &'static str, low: u64, high: u64) -> Result<u64, DeviceError> {
         let number = self.number(key, low as f64, high as f64)?;
         if number.fract() != 0.0 {
@@ -146,7 +146,7 @@ impl Parameters {
         Ok(number as u64)
     }
 
-    /// A text that `parse` understands, or tells why not.
+    /// A text that `parse` accepts; otherwise the reason.
     pub(super) fn choice<T>(
         &mut self,
         key: &'static str,
@@ -161,7 +161,7 @@ impl Parameters {
         }
     }
 
-    /// The message about a parameter that breaks a rule.
+    /// The message for a parameter that breaks a rule.
     pub(super) fn wrong(&self, key: &str, rule: &str) -> DeviceError {
         DeviceError(match self.entries.get(key) {
             None => format!("{key} is missing: {rule}"),
@@ -172,7 +172,7 @@ impl Parameters {
         })
     }
 
-    /// Fails if there is a parameter that nobody has asked for.
+    /// Fails if a parameter was never requested.
     pub(super) fn finish(mut self) -> Result<(), DeviceError> {
         self.known.sort_unstable();
         let unknown = self.entries.iter().find(|(key, _)| !self.known.contains(&key.as_str()));

@@ -1,4 +1,4 @@
-//! How a queue is set up, checked once.
+//! Configuration of a request queue, validated once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,73 +6,78 @@ use std::str::FromStr;
 use bowwave_baselines::{DEADLINE_LITERAL, DEADLINE_RW};
 use bowwave_core::schedule::{Algorithm, CONGESTED_REQUESTS, KnobError, QUEUE_REQUESTS, SchedulerConfig};
 
-/// Knobs of the queue before a device.
+/// Settings of the queue in front of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// In which order requests go to the device.
+    /// Order of dispatch.
     pub elevator: Elevator,
-    /// Most requests of a direction after merging, those at the device included; further ones wait outside, in order
-    /// of arrival. At least 1.
+    /// Maximum requests per direction after merging, including those at the device. Further
+    /// requests wait outside, in order of arrival. At least 1.
     pub requests_max: usize,
-    /// Requests of a direction from which it counts as congested: at most `requests_max`, at least 1.
+    /// Requests per direction from which it is congested: from 1 to `requests_max`.
     pub congested_on: usize,
-    /// Requests of a direction below which it no longer does: at most `congested_on`, at least 1.
+    /// Requests per direction below which it is no longer congested: from 1 to `congested_on`.
     pub congested_off: usize,
-    /// Whether neighbouring requests become one.
+    /// Whether to merge adjacent requests.
     pub merge: bool,
-    /// Most bytes of a fill that the cache makes before this queue; what is larger is several, which may be merged again.
+    /// Maximum bytes of a fill. The cache splits larger fills; the queue may merge them again.
     pub fill_bytes_max: u64,
-    /// Where the elevator is one of the core's algorithms: what waits is dealt out over the device's slots, as the engine does,
-    /// so no request is merged to more than its share of what waits and is at the device, or this. 0: to as much as there is.
+    /// With a scheduler of the core: spreads pending requests over the device's slots, as the
+    /// engine does. A merge stops at the request's share of the queued and in-flight bytes, but at
+    /// least at this size. 0: merge without this limit.
     pub spread_bytes_min: u64,
     /// How long [`Elevator::Anticipatory`] waits for the same owner's next request, in nanoseconds.
     pub idle_ns: u64,
-    /// How far from the end of the owner's last request its next may begin to be worth the wait, in bytes.
+    /// Maximum distance of the owner's next request from its last one that is worth the wait, in
+    /// bytes.
     pub near_bytes: u64,
-    /// Knobs of the core's scheduler, if the elevator is one of its algorithms. Its algorithm, merges behind a request and
-    /// request size are not looked at: the elevator, `merge` and the device say these.
+    /// Settings of the core's scheduler, if the elevator uses one. Ignores its algorithm, back
+    /// merges and request size: the elevator, `merge` and the device set them.
     pub scheduler: SchedulerConfig,
 }
 
-/// In which order requests go to the device.
+/// Order of dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Elevator {
     /// In order of arrival.
     Noop,
-    /// The next one upwards from where the last one ended; from the highest back to the lowest.
+    /// The next request upwards from the end of the last one; from the highest back to the lowest.
     ///
-    /// Fair to addresses, not to owners: every request is served before the head comes past its address again, but an
-    /// owner that always has its next request queued before its last has ended keeps the head until it stops.
+    /// Fair to addresses, not to owners: every request is served before the head passes its address
+    /// again. An owner whose next request is always queued before its last one ends keeps the head
+    /// until it stops.
     Clook,
-    /// As [`Clook`](Self::Clook), but after a demand read the device stays idle for a short time, if the owner's next
-    /// read nearby is likely to come within it.
+    /// As [`Clook`](Self::Clook), but the device idles briefly after a demand read if the owner's
+    /// next read is likely to be near and soon.
     ///
-    /// An owner whose requests came later than that on average (decaying over some eight requests) is not waited for.
+    /// It does not wait for an owner whose requests came later on average (decaying over about
+    /// eight requests).
     Anticipatory,
     /// Linux 2.6.29's deadline ([`DEADLINE_RW`]).
     DeadlineRw,
-    /// The scheduler of the core: sync before async.
+    /// The core's scheduler: sync before async.
     Deadline,
-    /// The patch that sync before async comes from, to the letter ([`DEADLINE_LITERAL`]).
+    /// The original sync-before-async patch, to the letter ([`DEADLINE_LITERAL`]).
     DeadlineLiteral,
 }
 
-/// A knob of [`QueueConfig`] that is out of bounds.
+/// A setting of [`QueueConfig`] that is out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfigError {
-    /// Name of the knob.
+    /// Name of the setting.
     pub field: &'static str,
     /// Its value.
     pub value: usize,
-    /// What it must be.
+    /// Its bound.
     pub bound: &'static str,
 }
 
 impl QueueConfig {
-    /// Checks every knob.
+    /// Checks every setting.
     ///
     /// # Errors
-    /// The first knob that is out of bounds.
+    ///
+    /// The first setting that is out of bounds.
     pub fn validate(&self) -> Result<(), QueueConfigError> {
         let Self { requests_max, congested_on, congested_off, .. } = *self;
         let checks = [
@@ -100,11 +105,13 @@ impl QueueConfig {
         })
     }
 
-    /// The same queue in another order: the name of an [`Elevator`] and, behind a colon, knobs of the core's scheduler, as in
-    /// `deadline:starved=4,async_expire_ms=1000`. Knobs that are not named stay as they are.
+    /// The same queue with another scheduler: the name of an [`Elevator`], optionally followed by a
+    /// colon and settings of the core's scheduler, as in `deadline:starved=4,async_expire_ms=1000`.
+    /// Other settings keep their values.
     ///
     /// # Errors
-    /// An unknown name or knob, or a value out of bounds: one line.
+    ///
+    /// An unknown name or setting, or a value out of bounds: one line.
     pub fn with_scheduler(&self, text: &str) -> Result<Self, String> {
         let (name, knobs) = text.split_once(':').map_or((text, None), |(name, knobs)| (name, Some(knobs)));
         let elevator: Elevator = name.parse()?;
@@ -117,7 +124,7 @@ impl QueueConfig {
         Ok(config)
     }
 
-    /// As many requests as come, in order, unmerged: a device without a queue before it.
+    /// No limit, no merging, in order of arrival: a device without a queue.
     #[must_use]
     pub fn open() -> Self {
         Self {
@@ -131,7 +138,7 @@ impl QueueConfig {
     }
 }
 
-/// Linux's of the time of the source documents: 128 requests, congested at 7/8, merging, C-LOOK.
+/// Linux at the time of the source documents: 128 requests, congested at 7/8, merging, C-LOOK.
 impl Default for QueueConfig {
     fn default() -> Self {
         Self {
@@ -150,7 +157,7 @@ impl Default for QueueConfig {
 }
 
 impl Elevator {
-    /// All of them.
+    /// All elevators.
     pub const ALL: [Self; 6] = [
         Self::Noop,
         Self::Clook,
@@ -160,7 +167,7 @@ impl Elevator {
         Self::DeadlineLiteral,
     ];
 
-    /// The algorithm of the core's scheduler, if that decides.
+    /// The algorithm of the core's scheduler, if this elevator uses it.
     #[must_use]
     pub const fn algorithm(self) -> Option<Algorithm> {
         match self {
@@ -171,7 +178,7 @@ impl Elevator {
         }
     }
 
-    /// Its name on the command line and in plans.
+    /// Name on the command line and in experiments.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,9 +1,10 @@
-//! An object store over the network: connections, first bytes, a shared link, refusals and retries.
+//! An object store over the network: connections, time to first byte, a shared link, 503s and
+//! retries.
 //!
 //! ```text
-//!   connect (once a connection) ─► ask ─► first byte ─► bytes: at the connection's rate, within the link's share ─► done
-//!                                   ▲ │
-//!                          wait ◄───┘ 503 (too many reads a second)
+//! connect (once per connection) ─► request ─► first byte ─► transfer: connection's rate, within the link ─► done
+//!                                    ▲ │
+//!                              wait ◄───┘ 503 (too many reads per second)
 //! ```
 
 use std::cmp::Reverse;
@@ -17,7 +18,7 @@ use super::{Device, Direction, Done, Request, RequestId, Service};
 use crate::DeviceLimits;
 use bowwave_core::Random;
 
-/// Parameters; times in nanoseconds, rates in bytes a nanosecond.
+/// Parameters; times in nanoseconds, rates in bytes per nanosecond.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct S3Parameters {
     slots: usize,
@@ -29,10 +30,10 @@ pub(super) struct S3Parameters {
     bandwidth: f64,
     bandwidth_sigma: f64,
     bandwidth_max: f64,
-    /// Infinite if there is no bound.
+    /// Infinite if unlimited.
     total: f64,
     connect_ns: (f64, f64),
-    /// Reads a nanosecond; infinite if there is no bound.
+    /// Reads per nanosecond; infinite if unlimited.
     reads: f64,
     reject_ns: u64,
     retry_ns: f64,
@@ -40,13 +41,13 @@ pub(super) struct S3Parameters {
 }
 
 impl S3Parameters {
-    /// What no pattern of reads goes beyond, but for first bytes of one request in a thousand million.
+    /// Upper bounds for every read pattern; one TTFB in 10^9 exceeds them.
     pub(super) fn limits(&self) -> DeviceLimits {
         DeviceLimits {
             bytes_per_ns: self.total.min(self.slots as f64 * self.bandwidth_max),
             medium_bytes_per_ns: f64::INFINITY,
             request_bytes_max: self.request_bytes_max,
-            // There are 65536 at most.
+            // At most 65536.
             depth: self.slots as u32,
             request_ns_min: (self.first_byte_ns * exp(-6.0 * self.first_byte_sigma)) as u64,
         }
@@ -80,7 +81,7 @@ impl S3Parameters {
 }
 
 impl S3Parameters {
-    /// Reads that the store takes at once after a pause: a second's worth.
+    /// Reads the store accepts at once after a pause: one second's worth.
     fn reads_at_once(&self) -> f64 {
         (self.reads * 1e9).max(1.0)
     }
@@ -91,14 +92,14 @@ impl S3Parameters {
 pub(super) struct S3 {
     p: S3Parameters,
     random: Random,
-    /// Rates of connections that are open and idle; the one used last is used next.
+    /// Rates of open, idle connections. The one used last is used next.
     idle: Vec<f64>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events_count: u64,
     asked: Vec<Asked>,
     free: Vec<u32>,
     flows: Flows,
-    /// Reads that the store would take now, as of a time.
+    /// Reads the store would accept now, as of a time.
     allowance: (f64, u64),
     rejected: u64,
     service: Service,
@@ -109,7 +110,7 @@ pub(super) struct S3 {
 struct Asked {
     id: RequestId,
     direction: Direction,
-    /// Where its parts end, those first that end last; and how many bytes have come.
+    /// Where its parts end, last one first; and the bytes received.
     ends: Vec<u64>,
     came: u64,
     started: Instant,
@@ -118,12 +119,12 @@ struct Asked {
 }
 
 impl Asked {
-    /// Bytes that have not come.
+    /// Bytes not yet received.
     fn left(&self) -> u64 {
         self.ends.first().map_or(0, |end| end - self.came)
     }
 
-    /// Bytes up to the end of the next part.
+    /// Bytes to the end of the next part.
     fn next_part(&self) -> Option<u64> {
         self.ends.last().map(|end| end - self.came)
     }
@@ -157,7 +158,7 @@ impl S3 {
         self.events.push(Reverse((time, self.events_count, event)));
     }
 
-    /// Whether the store takes a read now.
+    /// Whether the store accepts a read now.
     fn allowed(&mut self, now: u64) -> bool {
         if self.p.reads.is_infinite() {
             return true;
@@ -224,7 +225,7 @@ impl Device for S3 {
         self.service.bytes += request.bytes;
         let (connection, connect) = self.connection();
         let &Request { id, direction, .. } = request;
-        // What is written is there when all of it is.
+        // A write is visible only when it is complete.
         let ends = if direction == Direction::Read { ends } else { &ends[ends.len() - 1..] };
         let ends = ends.iter().rev().copied().collect();
         let asked = Asked { id, direction, ends, came: 0, started: now, connection, refusals: 0 };
@@ -286,7 +287,7 @@ impl Device for S3 {
     }
 }
 
-/// Transfers that share a link: each at its own rate at most, the link's rest in even shares (max-min fair).
+/// Transfers on a shared link: each capped at its own rate, the link shared max-min fairly.
 #[derive(Debug)]
 struct Flows {
     total: f64,
@@ -307,7 +308,7 @@ impl Flows {
         self.running.push(Flow { index, left: bytes, rate_max, rate: 0.0 });
     }
 
-    /// Moves bytes up to `now`.
+    /// Transfers bytes up to `now`.
     fn advance(&mut self, now: u64) {
         let passed = now as f64 - self.now;
         for flow in &mut self.running {
@@ -316,24 +317,25 @@ impl Flows {
         self.now = now as f64;
     }
 
-    /// Takes out one that has ended.
+    /// Removes a completed transfer.
     fn take_ended(&mut self) -> Option<u32> {
-        // An end is rounded up to the next nanosecond, so that nothing but rounding is left then.
+        // Completion times round up to the next nanosecond: only rounding error is left.
         let place = self.running.iter().position(|flow| flow.left <= flow.rate * 0.5)?;
         Some(self.running.remove(place).index)
     }
 
-    /// When the next one ends.
+    /// When the next transfer completes.
     fn next_end(&self) -> Option<u64> {
         let ends = self.running.iter().map(|flow| self.now + (flow.left / flow.rate).max(0.0));
         ends.min_by(f64::total_cmp).map(|end| end.ceil() as u64)
     }
 
-    /// Gives each its rate.
+    /// Assigns each transfer its rate.
     fn share(&mut self) {
         let mut level = self.total;
         if self.running.iter().map(|flow| flow.rate_max).sum::<f64>() > self.total {
-            // Whoever wants less than an even share has what it wants; the others share the rest, until that is all.
+            // A transfer that needs less than an equal share gets all it needs; the others share
+            // the rest. Repeat until stable.
             let mut satisfied = usize::MAX;
             level = self.total / self.running.len() as f64;
             loop {
@@ -352,7 +354,7 @@ impl Flows {
     }
 }
 
-/// A wait grows to 64 times the first.
+/// Retry waits grow to 64 times the first.
 const RETRY_DOUBLINGS_MAX: u32 = 6;
 
 #[cfg(test)]
@@ -363,7 +365,7 @@ mod tests {
 
     use crate::DeviceSpec;
 
-    /// Ends of so many reads in milliseconds, `slots` at once, in order.
+    /// Completion times of `count` reads in milliseconds, `slots` at once, in order.
     fn ends(device: &str, count: u64, bytes: u64) -> Vec<f64> {
         let mut device = DeviceSpec::open(device).unwrap().build(3);
         let (mut ended, mut asked, mut now) = (Vec::new(), 0, Instant(0));
@@ -382,7 +384,7 @@ mod tests {
     #[test]
     fn a_connection_is_made_once_and_used_again() {
         let ended = ends("s3-steady:slots=1,connect_ms_min=20,connect_ms_max=20", 3, 90_000);
-        // 20 ms once; then 30 ms and a millisecond of bytes for each.
+        // 20 ms once; then 30 ms and one millisecond of transfer each.
         let expected = [51.0, 82.0, 113.0];
         assert!(
             ended.iter().zip(expected).all(|(ours, expected)| (ours - expected).abs() < 0.001),

@@ -14,7 +14,7 @@ use crate::DeviceLimits;
 use crate::queue::{Elevator, QueueConfig};
 use bowwave_core::Random;
 
-/// A device with all its parameters, checked, and the queue that belongs before it.
+/// A device with validated parameters, and its queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSpec {
     name: String,
@@ -33,25 +33,27 @@ enum Model {
 }
 
 impl DeviceSpec {
-    /// Names of the devices that come with the program.
+    /// Names of the built-in devices.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         EMBEDDED.iter().map(|&(name, _)| name).collect()
     }
 
-    /// The text of a device file that comes with the program, to read or to start an own one from.
+    /// The text of a built-in device file, as documentation or as a start for your own.
     #[must_use]
     pub fn file(name: &str) -> Option<&'static str> {
         EMBEDDED.iter().find(|&&(known, _)| known == name).map(|&(_, text)| text)
     }
 
-    /// The device that a text names: one of [`names`](Self::names) or a TOML file, then perhaps `:` and overrides
+    /// Opens one of [`names`](Self::names) or a TOML file, optionally followed by `:` and overrides
     /// (`key=value`, separated by commas).
     ///
-    /// A file names the device that it varies with `base = "hdd"` and gives the keys that differ.
+    /// A file names the device it is based on with `base = "hdd"` and sets the keys that differ.
     ///
     /// # Errors
-    /// An unknown name or key, a file that cannot be read, a value out of bounds: one line that says where and what.
+    ///
+    /// An unknown name or key, an unreadable file, or a value out of bounds: one line with place
+    /// and cause.
     pub fn open(text: &str) -> Result<Self, DeviceError> {
         let (name, overrides) = split(text);
         let mut parameters = if is_file(name) {
@@ -73,9 +75,10 @@ impl DeviceSpec {
         Self::read(text, parameters)
     }
 
-    /// The device of the text of a file; `name` is what errors call it.
+    /// Parses the text of a device file; errors call it `name`.
     ///
     /// # Errors
+    ///
     /// As [`open`](Self::open).
     pub fn parse(name: &str, text: &str) -> Result<Self, DeviceError> {
         Self::read(name, based(name, text, 0)?)
@@ -99,13 +102,13 @@ impl DeviceSpec {
         Ok(Self { name: name.to_owned(), model, queue })
     }
 
-    /// As it was asked for.
+    /// The text it was opened with.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A fresh device; the same seed gives the same times. The disk has no chance in it and needs none.
+    /// A new device. The same seed gives the same times; the disk draws nothing.
     #[must_use]
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
         match &self.model {
@@ -117,7 +120,7 @@ impl DeviceSpec {
         }
     }
 
-    /// What the device cannot go beyond, whatever it is asked for; none if nothing takes it time.
+    /// Upper bounds of the device for every pattern; `None` if it takes no time.
     #[must_use]
     pub fn limits(&self) -> Option<DeviceLimits> {
         match &self.model {
@@ -129,17 +132,19 @@ impl DeviceSpec {
         }
     }
 
-    /// [`StreamConfig::slow_window_pages`](bowwave_core::StreamConfig::slow_window_pages) for pages of 4 KiB, as the engine has it for
-    /// such a store.
+    /// [`StreamConfig::slow_window_pages`](bowwave_core::StreamConfig::slow_window_pages) for 4 KiB
+    /// pages, as the engine sets it for such a store.
     #[must_use]
     pub fn slow_window_pages(&self) -> u64 {
         if matches!(self.model, Model::S3(_)) { 64 } else { 0 }
     }
 
-    /// The same device, but holding so many requests at once.
+    /// The same device with this queue depth.
     ///
     /// # Errors
-    /// If it cannot: the instant device has no bound, a disk's queue ends at 1024.
+    ///
+    /// A depth the device does not support: the instant device has no limit, a disk's queue ends at
+    /// 1024.
     pub fn with_depth(&self, depth: u32) -> Result<Self, DeviceError> {
         let key = match &self.model {
             Model::Instant => {
@@ -154,21 +159,23 @@ impl DeviceSpec {
         Self::open(&format!("{}{separator}{key}={depth}", self.name))
     }
 
-    /// Of a disk: the average seek in milliseconds between even cylinders and between even sectors.
+    /// For a disk: average seek in milliseconds, between uniform cylinders and between uniform
+    /// sectors.
     pub(super) fn seek_ms(&self) -> Option<(f64, f64)> {
         let Model::Hdd(parameters) = &self.model else { return None };
         let (by_cylinder, by_sector) = parameters.seek_averages_ns();
         Some((by_cylinder / 1e6, by_sector / 1e6))
     }
 
-    /// Of a disk: draws of what a random read of so many sectors takes by its parts, in nanoseconds.
+    /// For a disk: service times of random reads of this many sectors, drawn part by part, in
+    /// nanoseconds.
     pub(super) fn random_reads_ns(&self, seed: u64, sectors: u64, count: usize) -> Option<Vec<f64>> {
         let Model::Hdd(parameters) = &self.model else { return None };
         let mut random = Random::from_state(seed);
         Some((0..count).map(|_| parameters.random_read_ns(&mut random, sectors)).collect())
     }
 
-    /// The queue that belongs before it.
+    /// The queue in front of it.
     #[must_use]
     pub fn queue(&self) -> &QueueConfig {
         &self.queue
@@ -183,7 +190,8 @@ impl FromStr for DeviceSpec {
     }
 }
 
-/// Name and overrides: what follows the first `:`, or after a file, whose name may have one, the first with a `=` behind it.
+/// Splits name and overrides: at the first `:`; for a file, whose name may contain one, at the
+/// first `:` before a `=`.
 fn split(text: &str) -> (&str, Option<&str>) {
     if let Some((name, overrides)) = text.split_once(':').filter(|(name, _)| DeviceSpec::file(name).is_some())
     {
@@ -198,7 +206,7 @@ fn is_file(name: &str) -> bool {
         || std::path::Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
-/// The parameters of a text on top of those of its base, and of the base's base.
+/// The parameters of a text on top of its base and the base's base.
 fn based(name: &str, text: &str, depth: usize) -> Result<Parameters, DeviceError> {
     let mut own = Parameters::default();
     own.add_file(name, text)?;
@@ -243,13 +251,13 @@ fn queue(p: &mut Parameters) -> Result<QueueConfig, DeviceError> {
     Ok(config)
 }
 
-/// A size in bytes that need not be said; 0 is as good as unsaid.
+/// An optional size in bytes; 0 means the default.
 fn kib(p: &mut Parameters, key: &'static str, unsaid: u64) -> Result<u64, DeviceError> {
     let said = p.optional(key, 0.0, (0.0, f64::from(1 << 20)), true)? as u64;
     Ok(if said == 0 { unsaid } else { said << 10 })
 }
 
-/// The keys of [`KNOBS`], in their order.
+/// The keys of [`KNOBS`], in the same order.
 const QUEUE_KNOBS: [&str; KNOBS.len()] = [
     "queue_sync_expire_ms",
     "queue_async_expire_ms",
@@ -267,7 +275,7 @@ const QUEUE_KNOBS: [&str; KNOBS.len()] = [
     "queue_sync_sample_kb",
 ];
 
-/// A device file, its base and its base's base are enough.
+/// Maximum depth of `base`: a device file, its base and the base's base.
 const BASES_MAX: usize = 2;
 
 const EMBEDDED: &[(&str, &str)] = &[

@@ -1,8 +1,8 @@
-//! Each model beside what is known about the device: figures, and distributions by their demerit.
+//! Compares each model with published figures, and with distributions by their demerit.
 //!
-//! The demerit figure (Ruemmler and Wilkes, IEEE Computer, March 1994) is the root of the mean square of the horizontal
-//! distance between two cumulative distributions of service time, here as a share of the reference's mean.
-//! `cargo run --release -p bowwave-sim --example devices` prints all of it.
+//! The demerit figure (Ruemmler and Wilkes, IEEE Computer, March 1994) is the root mean square of
+//! the horizontal distance between two cumulative distributions of service time, here as a share of
+//! the reference's mean. `cargo run --release -p bowwave-sim --example devices` prints all checks.
 
 use bowwave_core::{Instant, Urgency};
 
@@ -10,27 +10,27 @@ use super::chance::{exp, quantile_normal};
 use super::{Device, DeviceError, DeviceSpec, Direction, Done, Request, RequestId};
 use bowwave_core::Random;
 
-/// One figure of a model beside its reference.
+/// One figure of a model and its reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// The device, with overrides if there are any.
+    /// The device, with its overrides.
     pub device: String,
-    /// What was measured.
+    /// What is measured.
     pub what: &'static str,
     /// Unit of both figures.
     pub unit: &'static str,
-    /// What it should be.
+    /// The reference value.
     pub reference: f64,
-    /// What the model gives.
+    /// The model's value.
     pub ours: f64,
-    /// How far ours may be from the reference, as a share of it; of a demerit, the most that it may be.
+    /// Allowed deviation as a share of the reference; for a demerit, its maximum.
     pub bound: f64,
-    /// Where the reference is from.
+    /// Source of the reference.
     pub source: &'static str,
 }
 
 impl Check {
-    /// Whether ours is within the bound.
+    /// Whether the model's value is within the bound.
     #[must_use]
     pub fn holds(&self) -> bool {
         let off = if self.reference == 0.0 { self.ours } else { self.ours / self.reference - 1.0 };
@@ -38,10 +38,11 @@ impl Check {
     }
 }
 
-/// Every check of every model.
+/// Runs every check of every model.
 ///
 /// # Errors
-/// None with the devices that come with the program.
+///
+/// None with the built-in devices.
 pub fn checks() -> Result<Vec<Check>, DeviceError> {
     let mut all = disk()?;
     all.extend(flash()?);
@@ -50,7 +51,7 @@ pub fn checks() -> Result<Vec<Check>, DeviceError> {
     Ok(all)
 }
 
-/// The demerit of sorted service times against a reference's quantiles.
+/// Demerit of sorted service times against a reference's quantiles.
 fn demerit(sorted: &[f64], quantile: impl Fn(f64) -> f64) -> f64 {
     let (mut squares, mut sum) = (0.0, 0.0);
     for (index, ours) in sorted.iter().enumerate() {
@@ -61,7 +62,7 @@ fn demerit(sorted: &[f64], quantile: impl Fn(f64) -> f64) -> f64 {
     (squares / sorted.len() as f64).sqrt() / (sum / sorted.len() as f64)
 }
 
-/// A device and a clock: requests one after the other, or several at once.
+/// A device and a clock: requests one at a time, or several at once.
 struct Bench {
     device: Box<dyn Device>,
     now: u64,
@@ -80,7 +81,7 @@ impl Bench {
         self.device.submit(Instant(self.now), &request);
     }
 
-    /// Waits for the next ends, at one time.
+    /// Waits for the next completions.
     fn wait(&mut self, ended: &mut Vec<Done>) {
         let before = ended.len();
         while ended.len() == before
@@ -91,7 +92,8 @@ impl Bench {
         }
     }
 
-    /// Serves requests, `depth` at once, with a pause after each; their service times in ns, in order of their ends.
+    /// Serves requests, `depth` at once, with a pause after each; returns service times in ns, in
+    /// order of completion.
     fn run(
         &mut self,
         direction: Direction,
@@ -118,7 +120,7 @@ impl Bench {
         }
     }
 
-    /// The same; MB/s.
+    /// As [`run`](Self::run), but returns the throughput in MB/s.
     fn rate(&mut self, depth: usize, think: u64, requests: impl IntoIterator<Item = (u64, u64)>) -> f64 {
         let (begun, before) = (self.now, self.device.service().bytes);
         self.run(Direction::Read, depth, think, requests);
@@ -163,7 +165,7 @@ fn disk() -> Result<Vec<Check>, DeviceError> {
     let parts = sorted(DeviceSpec::open("hdd")?.random_reads_ns(9, 8, 200_000).unwrap_or_default());
     let small_demerit = demerit(&small, |p| parts[(p * parts.len() as f64) as usize]);
     let (by_cylinder, by_sector) = DeviceSpec::open("hdd")?.seek_ms().unwrap_or_default();
-    // Command, seek, half a turn, transfer at the mean rate.
+    // Command, seek, half a revolution, transfer at the mean rate.
     let expected = |bytes: f64| 0.665 + by_sector + 60e3 / 7200.0 / 2.0 + bytes / ((64.8e3 + 31.0e3) / 2.0);
     let maker = "Deskstar 7K500 specification, same maker and generation";
     let sum = "sum of command, integral of the seek curve, half a turn, transfer";
@@ -194,7 +196,7 @@ fn disk() -> Result<Vec<Check>, DeviceError> {
     ])
 }
 
-/// Records of 64 KiB from the last to the first, at 9.6 % of the disk; MB/s.
+/// Throughput of 64 KiB records read backwards, at 9.6 % of the disk, in MB/s.
 fn backward(device: &str) -> Result<f64, DeviceError> {
     let mut bench = Bench::open(device)?;
     let top = bench.device.capacity_bytes().unwrap_or(SPACE) / 1000 * 96 / (64 * KB) * (64 * KB);
@@ -281,7 +283,7 @@ fn store() -> Result<Vec<Check>, DeviceError> {
             0.03,
             "lognormal, 30 ms, 0.55",
         ),
-        // Of an even 0.2 to 1 s on top of some 35 ms, 7/8 or so lie above 320 ms.
+        // About 7/8 of a uniform 0.2 to 1 s on top of some 35 ms lies above 320 ms.
         check(
             "s3",
             "share over 320 ms",
@@ -309,7 +311,7 @@ fn store() -> Result<Vec<Check>, DeviceError> {
 
 fn lustre() -> Result<Vec<Check>, DeviceError> {
     let times = sorted(Bench::open("lustre")?.run(Direction::Read, 8, 0, sequential(0, MB, 50_000)));
-    // The share of RPCs of 256 pages that take no longer than `t`.
+    // The share of 256-page RPCs that take at most `t`.
     let usual = |t: f64| (((t - 450e3) / 256.0 - 8e3) / 27e3).clamp(0.0, 1.0);
     let share = |t: f64| 0.98 * usual(t) + 0.02 * if t < 37e6 { usual(t / 5.0) } else { 1.0 };
     let quantile = |p: f64| {
@@ -331,9 +333,9 @@ fn lustre() -> Result<Vec<Check>, DeviceError> {
     }])
 }
 
-/// Of one record of 64 KiB: the host's 85 us a miss and a copy at 1.2 GB/s.
+/// Per 64 KiB record: the host's 85 us for a miss and a copy at 1.2 GB/s.
 const RECORD_THINK_NS: u64 = 85_000 + 54_600;
-/// Addresses that flash and stores are asked for.
+/// Address space for flash and stores, in bytes.
 const SPACE: u64 = 100 << 30;
 const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;

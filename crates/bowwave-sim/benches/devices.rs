@@ -1,8 +1,8 @@
-//! How many requests a second the queue and each device model take on one core, and how many page accesses a whole machine
-//! before them.
+//! Requests per second of the queue and each device model on one core, and page accesses per second
+//! of a whole machine.
 //!
-//! `cargo bench -p bowwave-sim --bench devices`: closed loop, so many requests at once, with merging as the device has it;
-//! then one reader through cache, policy, queue and device.
+//! `cargo bench -p bowwave-sim --bench devices`: a closed loop at a fixed depth, merging as the
+//! device does; then one reader through cache, policy, queue and device.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::error::Error;
@@ -81,7 +81,7 @@ fn machine(name: &str, bytes: u64, random: bool) -> Result<f64, Box<dyn Error>> 
     Ok(pages / clock.elapsed().as_secs_f64() / 1e6)
 }
 
-/// Million requests a second of ours, and the device's MB/s in its own time.
+/// Million requests per second of real time, and the device's MB/s in virtual time.
 fn run(name: &str, depth: u64, bytes: u64, random: bool) -> Result<(f64, f64), Box<dyn Error>> {
     const COUNT: u64 = 500_000;
     let spec = DeviceSpec::open(name)?;

@@ -1,7 +1,8 @@
-//! How fast a trace in the binary form is replayed on one core, and what it misses.
+//! Speed and misses of the fast replay of a binary trace on one core.
 //!
-//! `cargo bench -p bowwave-sim --bench fast` takes generated traces; `-- TRACE.bwt|TRACE.csv [PAGES,…]` a trace and cache
-//! sizes of your own, without readahead and with. Times are of the processor, so that other work on the machine counts less.
+//! `cargo bench -p bowwave-sim --bench fast` uses generated traces. `-- TRACE.bwt|TRACE.csv
+//! [PAGES,…]` uses your own trace and cache sizes, with and without readahead. Times are processor
+//! time, so other load on the machine matters less.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::error::Error;
@@ -98,7 +99,7 @@ fn measure<B: AsRef<[u8]>>(name: &str, trace: &Trace<B>, setup: &Setup) -> Resul
     Ok(())
 }
 
-/// Time that this thread has had a processor for.
+/// Processor time of this thread.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,7 +1,8 @@
-//! How many page accesses a second go through the whole machine: cache, processes, queue, device model; on one core.
+//! Page accesses per second through the whole machine (cache, processes, queue, device model) on
+//! one core.
 //!
-//! `cargo bench -p bowwave-sim --bench machine` takes generated traces in the binary form. Times are of the processor, so
-//! that other work on the machine counts less.
+//! `cargo bench -p bowwave-sim --bench machine` uses generated binary traces. Times are processor
+//! time, so other load on the machine matters less.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::error::Error;
@@ -73,7 +74,7 @@ fn measure(name: &str, workload: &Workload, device: &str) -> Result<(), Box<dyn 
     Ok(())
 }
 
-/// Time that this thread has had a processor for.
+/// Processor time of this thread.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

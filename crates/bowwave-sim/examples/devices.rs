@@ -1,4 +1,4 @@
-//! Prints each device model beside what is known about the device.
+//! Compares each device model with published figures.
 
 use std::io::{self, Write};
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 use bowwave_sim::network::{Counts, Flaw, run};
 use bowwave_sim::parallel;
 
-/// What is requested for on the command line.
+/// Options of the command line.
 struct Options {
     seeds: Range<u64>,
     verbose: bool,

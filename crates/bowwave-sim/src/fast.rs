@@ -1,17 +1,16 @@
-//! The fast replay: a trace through the very cache of the engine, every read of the device done at once.
+//! Fast replay: a trace through the engine's own cache, with device reads that complete at once.
 //!
 //! ```text
-//!   rows ──► pages ──► core::Cache::read_instant ──► counters      nothing takes time: no page is ever late
+//! rows ──► pages ──► core::Cache::read_instant ──► counters      nothing takes time: no page is ever late
 //! ```
 //!
-//! What a cache misses and what readahead reads do not need a device model, as long as nobody asks when. Without one, a
-//! hundred million rows take seconds, so that policies, cache sizes and evictions can be compared on traces that are too
-//! long for the machine in [`crate::machine`]. Times, queues and lateness are that machine's business: here `seconds`,
-//! `late` and latencies are 0.
+//! Misses and readahead do not depend on a device model if times do not matter. A hundred million
+//! rows then take seconds. That makes policies, cache sizes and evictions comparable on traces too
+//! long for [`crate::machine`]. Here `seconds`, `late` and latencies are 0.
 //!
-//! There is one readahead state for each stream (process and file). Reads and loads are read, `evict` rows drop pages,
-//! advice is given; writes are left out or count as reads ([`Writes`]). A read of more than half the cache's frames is done
-//! in pieces.
+//! Each stream (process and file) has one readahead state. Reads and loads are read, `evict` rows
+//! drop pages, advice is passed on; writes are skipped or count as reads ([`Writes`]). A read
+//! larger than half the cache's frames is split.
 
 mod sweep;
 
@@ -28,58 +27,59 @@ use bowwave_trace::binary::{self, Trace};
 
 use crate::record::Row;
 
-/// Most pages that one row may touch: twice the 2 GiB that Linux reads in a call. More is a mistake in the trace.
+/// Maximum pages of a row: twice the 2 GiB that Linux reads per call. More is an error in the
+/// trace.
 const ROW_PAGES_MAX: u64 = 1 << 20;
 
-/// How a trace is replayed.
+/// Configuration of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Readahead policy.
     pub policy: Policy,
-    /// Frames of the cache; none for one that never evicts.
+    /// Frames of the cache; `None` never evicts.
     pub cache_pages: Option<u32>,
-    /// Which page gives way when the frames are used up.
+    /// Eviction policy.
     pub eviction: Eviction,
-    /// Most pages of a window.
+    /// Maximum pages of a window.
     pub ra_pages: u32,
     /// Bytes of a page.
     pub page_size: PageSize,
-    /// What writes are.
+    /// How writes are treated.
     pub writes: Writes,
 }
 
-/// What the writes and stores of a trace are.
+/// How writes and stores of a trace are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writes {
-    /// Nothing.
+    /// Skipped.
     #[default]
     LeftOut,
-    /// Reads: what traces of disks are given to caches as, to compare with published miss ratios.
+    /// Count as reads: how traces of disks are replayed to compare with published miss ratios.
     AsReads,
 }
 
-/// What came of it.
+/// Result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Rows that were reads, or taken for such.
+    /// Rows that were reads or counted as reads.
     pub reads: u64,
-    /// Rows that were nothing here: writes that are left out, and syncs.
+    /// Skipped rows: writes and syncs.
     pub left_out: u64,
-    /// Bytes that the reads asked for.
+    /// Bytes the reads requested.
     pub bytes_wanted: u64,
-    /// What the cache counted.
+    /// Counters of the cache.
     pub stats: Stats,
 }
 
-/// Why a trace was not replayed to its end.
+/// Why a replay failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A row is bad.
+    /// An invalid row.
     Trace(bowwave_trace::Error),
-    /// The cache refused its configuration.
+    /// The cache rejected its configuration.
     Config(ConfigError),
-    /// A row touches more pages than a call of any system does.
+    /// A row touches more pages than any system call does.
     RowTooLong {
         /// Name of the trace.
         trace: String,
@@ -88,24 +88,24 @@ pub enum Error {
         /// Its pages.
         pages: u64,
     },
-    /// The cache without end is full: its pages have no more numbers.
+    /// The unbounded cache ran out of frame numbers.
     OutOfFrames {
         /// Name of the trace.
         trace: String,
         /// The row, from 0.
         row: u64,
     },
-    /// The trace has more accesses to pages than the oracle can number, or than there is memory for.
+    /// The trace has more page accesses than the oracle can number, or than fit in memory.
     TooManyAccesses {
         /// Name of the trace.
         trace: String,
-        /// How many it has.
+        /// Accesses in the trace.
         accesses: u64,
     },
 }
 
 impl Default for Setup {
-    /// On-demand readahead of 32 pages of 4 KiB in a cache that never evicts; writes left out.
+    /// On-demand readahead of 32 pages of 4 KiB in a cache that never evicts; writes skipped.
     fn default() -> Self {
         Self {
             policy: Policy::OnDemand,
@@ -121,7 +121,8 @@ impl Default for Setup {
 /// Replays a trace.
 ///
 /// # Errors
-/// If a row is bad or touches more than 2^20 pages, or the cache refuses its configuration.
+///
+/// An invalid row, a row that touches more than 2^20 pages, or a rejected configuration.
 pub fn replay<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Outcome, Error> {
     let mut machine = Machine::new(trace, setup)?;
     for (row, number) in trace.rows().zip(0u64..) {
@@ -138,7 +139,7 @@ pub fn replay<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Outcome
     Ok(machine.outcome)
 }
 
-/// The pages that a row reads, if it is a read or taken for one.
+/// The pages a row reads, if it is or counts as a read.
 #[must_use]
 pub fn pages(row: &binary::Row, page_size: PageSize, writes: Writes) -> Option<PageRange> {
     let reads = match row.op {
@@ -187,22 +188,22 @@ impl Outcome {
 struct Machine {
     cache: Cache,
     setup: Setup,
-    /// Most pages of one read of the cache.
+    /// Maximum pages of one read of the cache.
     piece: u64,
     /// The file of each stream.
     files: Vec<FileId>,
     outcome: Outcome,
-    // Lent to the cache, kept for its memory.
+    // Reused buffer, lent to the cache.
     actions: Vec<Action>,
 }
 
-/// What is wrong with a row.
+/// Why a row failed.
 enum Problem {
     TooLong(u64),
     OutOfFrames,
 }
 
-/// A read found no frames: they all hold pages, and the cache never evicts.
+/// A read found no free frame, and the cache never evicts.
 impl From<FillError> for Problem {
     fn from(_: FillError) -> Self {
         Self::OutOfFrames
@@ -210,7 +211,7 @@ impl From<FillError> for Problem {
 }
 
 impl Machine {
-    /// With all files and handles of the trace open.
+    /// Opens all files and handles of the trace.
     fn new<B: AsRef<[u8]>>(trace: &Trace<B>, setup: &Setup) -> Result<Self, Error> {
         let Setup { policy, cache_pages, eviction, ra_pages, page_size, .. } = *setup;
         let frames = cache_pages.unwrap_or(Config::UNLIMITED);
@@ -274,7 +275,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A row that is not a read.
+    /// Processes a row that is not a read.
     fn other(&mut self, row: &binary::Row) -> Result<(), Problem> {
         let Setup { page_size, writes, .. } = self.setup;
         let (handle, file) = (HandleId(row.stream), self.files[row.stream as usize]);
@@ -315,19 +316,19 @@ impl Machine {
         Ok(())
     }
 
-    /// A reader names a range that it will read, or ends its plan.
+    /// Announces a range of the read plan, or ends the plan.
     fn plan(&mut self, handle: HandleId, range: PageRange) {
         let mut actions = std::mem::take(&mut self.actions);
         if range.is_empty() {
             self.cache.end_plan(Instant(0), handle, &mut actions);
         } else {
-            // More ranges than a plan may have are not known beforehand, then.
+            // Ranges beyond the maximum of a plan are not announced.
             let _refused = self.cache.follow(Instant(0), handle, &[range], &mut actions);
         }
         self.answer(actions);
     }
 
-    /// Answers fills. Nobody waits, so that their ends lead to nothing more.
+    /// Completes fills. Their completions cause nothing more, because no read waits.
     fn answer(&mut self, mut actions: Vec<Action>) {
         for action in actions.drain(..) {
             if let Action::Fill(fill) = action {
@@ -338,7 +339,7 @@ impl Machine {
     }
 }
 
-/// The range, unless it is longer than any call's.
+/// Returns the range if it is not longer than any system call's.
 fn pages_in_bounds(range: PageRange) -> Result<PageRange, Problem> {
     let count = range.count().0;
     if count > ROW_PAGES_MAX { Err(Problem::TooLong(count)) } else { Ok(range) }

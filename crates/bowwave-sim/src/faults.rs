@@ -1,13 +1,13 @@
-//! Requests that fail, from a seed.
+//! Injects request failures from a seed.
 
 use bowwave_core::FillError;
 
 use bowwave_core::Random;
 
-/// Which requests fail: a share of them, drawn from a seed, the same ones in each run.
+/// Chooses failing requests from a seed: the same ones in each run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// What the draws come from.
+    /// Seed of the draws.
     pub seed: u64,
     /// Share of requests that fail, 0 to 1.
     pub failing: f64,
@@ -16,15 +16,16 @@ pub struct Faults {
 impl Faults {
     /// Nothing fails.
     pub const NONE: Self = Self { seed: 0, failing: 0.0 };
-    /// What a cancelled request ends with.
+    /// Result of a cancelled request.
     pub const CANCELLED: FillError = FillError(2);
-    /// What a failed request ends with.
+    /// Result of a failed request.
     pub const FAILED: FillError = FillError(1);
 
-    /// How the request with this number ends.
+    /// The result of a request by number.
     ///
     /// # Errors
-    /// If it is one of those that fail.
+    ///
+    /// If the request is chosen to fail.
     pub fn judge(&self, request: u64) -> Result<(), FillError> {
         if self.failing <= 0.0 {
             return Ok(());

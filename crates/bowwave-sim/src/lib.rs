@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! The decisions are those of [`bowwave_core`], as in production. [`plan`] reads experiments as TOML, [`replay`]
-//! replays traces, [`mod@report`] draws runs.
+//! Decisions are made by [`bowwave_core`], as in production. [`plan`] parses experiments in TOML,
+//! [`replay`] replays traces, [`mod@report`] renders runs.
 
 pub mod block;
 pub mod fast;

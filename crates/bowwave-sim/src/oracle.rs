@@ -1,17 +1,17 @@
-//! What no policy can beat: Belady's eviction, and perfect readahead with it.
+//! Lower bounds for all policies: Belady's eviction, and perfect readahead with it.
 //!
-//! The one part of this crate that does not drive the engine's cache: it decides with knowledge of the future, which no
-//! state machine fed with events has. It is for judging policies, never for running one.
+//! This is the only part of this crate that does not drive the engine's cache: it decides with
+//! knowledge of the future. Use it to judge policies, never to run one.
 //!
-//! Belady (1966): when a page must go, the one that is wanted again last goes. Mattson and others (1970) proved that no
-//! choice of evictions gives fewer misses. Reading ahead does not help either, as far as the number of pages read goes:
-//! putting off each read until its page is wanted, and the eviction for it until then, costs no more reads. So the misses
-//! of this eviction without readahead are also the fewest pages that a cache of this size reads with it; what perfect
-//! readahead can save is all of the waiting.
+//! Belady (1966): evict the page whose next access is furthest away. Mattson and others (1970)
+//! proved that no eviction policy has fewer misses. Readahead cannot reduce the pages read either:
+//! delaying each read and its eviction until the page is accessed costs no more reads. So the
+//! misses of this policy without readahead are also the fewest pages a cache of this size reads.
+//! Perfect readahead can save only the waiting.
 //!
-//! As in the engine's cache, a page that is read takes a frame, be it for a moment. Rows that tell of evictions or give
-//! advice are passed over, which can only make the bound looser, and so do pages of one request: here they are wanted
-//! one after the other, where the engine's cache pins all of them at once.
+//! As in the engine's cache, a read page takes a frame, if only for a moment. The bound ignores
+//! `evict` rows and advice, and treats the pages of a request one by one, while the engine's cache
+//! pins them all at once. Both can only loosen the bound.
 
 use crate::device::DeviceLimits;
 use std::collections::{BinaryHeap, HashMap};
@@ -25,39 +25,40 @@ use crate::record::Row;
 /// No later access.
 const NEVER: u32 = u32::MAX;
 
-/// A trace with, for each access to a page, the next one to the same page.
+/// A trace with the next access to the same page for each page access.
 ///
-/// Memory: 4 bytes an access and, while it is made, some 30 bytes a page.
+/// Memory: 4 bytes per access and, during construction, about 30 bytes per page.
 #[derive(Clone, Debug)]
 pub struct Future {
-    /// By access: the next to the same page, or [`NEVER`].
+    /// By access: the next one to the same page, or [`NEVER`].
     next: Vec<u32>,
     page_size: PageSize,
-    /// Pages that are accessed at all.
+    /// Distinct pages.
     distinct: u64,
 }
 
-/// The least that any policy with a cache of this size does.
+/// Lower bound for every policy with a cache of this size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Accesses to pages.
+    /// Page accesses.
     pub accesses: u64,
-    /// Of these, misses without readahead: the fewest pages read, with or without it.
+    /// Misses without readahead: the fewest pages read, with or without it.
     pub misses: u64,
     /// Bytes of these pages.
     pub bytes_fetched: u64,
-    /// Bytes of the pages that are accessed at all.
+    /// Bytes of the distinct pages.
     pub bytes_distinct: u64,
 }
 
 impl Future {
-    /// Looks at the whole trace once, from its end.
+    /// Scans the whole trace once, backwards.
     ///
     /// # Errors
-    /// If a row is bad, or the trace has 2^32 - 1 accesses to pages or more.
+    ///
+    /// An invalid row, or 2^32 - 1 page accesses or more.
     pub fn of<B: AsRef<[u8]>>(trace: &Trace<B>, page_size: PageSize, writes: Writes) -> Result<Self, Error> {
         let mut accesses = 0u64;
-        // Pages of each file, up to its last access.
+        // Pages per file, up to its last access.
         let mut ends = vec![0u64; trace.file_count() as usize];
         for row in trace.rows() {
             let row = row.map_err(|bad| trace.error(bad))?;
@@ -65,7 +66,7 @@ impl Future {
             accesses += range.count().0;
             let end = &mut ends[trace.stream(row.stream).file as usize];
             *end = range.end.0.max(*end);
-            // Within the loop, so that the sum of absurd lengths cannot overflow.
+            // Inside the loop, so that absurd lengths cannot overflow the sum.
             if accesses >= u64::from(NEVER) {
                 return Err(Error::TooManyAccesses { trace: trace.name().to_owned(), accesses });
             }
@@ -93,7 +94,7 @@ impl Future {
         Ok(Self { next, page_size, distinct })
     }
 
-    /// Pages that are accessed at all: the misses of a cache that never evicts.
+    /// Distinct pages: the misses of a cache that never evicts.
     #[must_use]
     pub fn distinct_pages(&self) -> u64 {
         self.distinct
@@ -106,15 +107,15 @@ impl Future {
     #[must_use]
     pub fn bound(&self, frames: u32) -> Bound {
         assert!(frames > 0, "a cache has frames");
-        // Whether the page of an access will still be there when the access comes.
+        // Whether the page of an access is still cached at that access.
         let mut kept = vec![false; self.next.len()];
-        // Next accesses of the pages that are there, soon or late; and those that have passed, until thrown out.
+        // Next accesses of cached pages; passed ones stay until removed.
         let mut wanted: BinaryHeap<u32> = BinaryHeap::new();
-        // Pages that are there and will never be wanted again.
+        // Cached pages that are never accessed again.
         let mut spare = 0u32;
         let (mut used, mut misses) = (0u32, 0u64);
         for (&next, now) in self.next.iter().zip(0u32..) {
-            // On a hit, the page's entry in `wanted` lies in the past from now on.
+            // On a hit, the page's entry in `wanted` is in the past from now on.
             if !kept[now as usize] {
                 misses += 1;
                 if used < frames {
@@ -122,7 +123,8 @@ impl Future {
                 } else if spare > 0 {
                     spare -= 1;
                 } else {
-                    // All frames are used and none is spare, so the latest entry is of a page that is there.
+                    // All frames are used and none is spare, so the latest entry belongs to a
+                    // cached page.
                     let latest = wanted.pop().expect("a used frame that is not spare has an entry");
                     kept[latest as usize] = false;
                 }
@@ -147,16 +149,17 @@ impl Future {
     }
 }
 
-/// For each page, the earliest access seen so far on the way from the end of the trace.
+/// Per page, the earliest access found so far, scanning backwards.
 enum Later {
-    /// By page, the files one behind the other; where each begins. For traces that touch much of what they span.
+    /// By page number over all files, with each file's start. For traces that touch most pages of
+    /// their span.
     Dense { files: Vec<u64>, at: Vec<u32> },
     /// By file and page.
     Sparse(HashMap<(u32, u64), u32>),
 }
 
 impl Later {
-    /// For files of so many pages each, accessed so often in all.
+    /// For files of these lengths in pages and this many accesses in total.
     fn new(ends: &[u64], accesses: u64) -> Self {
         let mut files = Vec::with_capacity(ends.len());
         let mut total = 0u64;
@@ -164,14 +167,14 @@ impl Later {
             files.push(total);
             total = total.saturating_add(end);
         }
-        // A table of all pages then takes no more memory than the accesses, give or take.
+        // A table of all pages then takes about as much memory as the accesses.
         if total > 2 * accesses + (1 << 20) {
             return Self::Sparse(HashMap::new());
         }
         Self::Dense { files, at: vec![NEVER; total as usize] }
     }
 
-    /// Notes that a page is accessed at `at`; the access that was noted before.
+    /// Records the access `at` of a page; returns the previously recorded one.
     fn replace(&mut self, file: u32, page: u64, at: u32) -> u32 {
         match self {
             Self::Dense { files, at: entries } => {
@@ -183,10 +186,11 @@ impl Later {
 }
 
 impl Bound {
-    /// Least time, in nanoseconds, in which a device reads what must be read, if nothing else ever holds it up.
+    /// Least time, in nanoseconds, in which the device reads these pages without other delays.
     ///
     /// # Panics
-    /// If a limit that must not be 0 is.
+    ///
+    /// If a limit that must not be 0 is 0.
     #[must_use]
     pub fn device_ns(&self, limits: &DeviceLimits) -> u64 {
         let bytes = |bytes: u64, per_ns: f64| (bytes as f64 / per_ns) as u64;
@@ -196,31 +200,33 @@ impl Bound {
         transfer.max(medium).max(rounds.saturating_mul(limits.request_ns_min))
     }
 
-    /// Fewest requests that carry what must be read.
+    /// Fewest requests for these pages.
     ///
     /// # Panics
-    /// If a limit that must not be 0 is.
+    ///
+    /// If a limit that must not be 0 is 0.
     #[must_use]
     pub fn requests(&self, limits: &DeviceLimits) -> u64 {
         self.bytes_fetched.div_ceil(limits.request_bytes_max)
     }
 
-    /// The row of Belady's eviction without readahead, on a device where nothing takes time: what it misses is what any
-    /// policy must read.
+    /// The row of Belady's eviction without readahead on a device that takes no time: its misses
+    /// are what any policy must read.
     #[must_use]
     pub fn belady(&self) -> Row {
         self.row(Self::BELADY, self.misses, self.misses, 0)
     }
 
-    /// The row of the same eviction with perfect readahead: nobody waits, but for the device as a whole.
+    /// The row of the same eviction with perfect readahead: reads wait only for the device as a
+    /// whole.
     #[must_use]
     pub fn oracle(&self, limits: &DeviceLimits) -> Row {
         self.row(Self::ORACLE, 0, self.requests(limits), self.device_ns(limits))
     }
 
-    /// Name of [`belady`](Self::belady) among the policies.
+    /// Name of [`belady`](Self::belady) in the policy column.
     pub const BELADY: &'static str = "belady";
-    /// Name of [`oracle`](Self::oracle) among the policies.
+    /// Name of [`oracle`](Self::oracle) in the policy column.
     pub const ORACLE: &'static str = "oracle";
 
     fn row(&self, policy: &str, misses: u64, requests: u64, ns: u64) -> Row {
@@ -258,7 +264,7 @@ mod tests {
         Future::of(&trace, PageSize::KIB_4, Writes::LeftOut).expect("good rows")
     }
 
-    /// The fewest pages read by any schedule at all: readahead of any page at any time, any evictions.
+    /// The fewest pages read by any schedule: any readahead at any time, any evictions.
     fn fewest_reads(pages: &[u64], frames: u32) -> u64 {
         // By set of resident pages, one bit each.
         let sets: Vec<u32> = (0..32u32).filter(|set| set.count_ones() <= frames).collect();
@@ -303,10 +309,12 @@ mod tests {
 
     #[test]
     fn entries_of_the_past_do_not_pile_up_or_change_the_answer() {
-        // Page 0 is hit thousands of times, each leaving an entry behind, between pages that need its frame least.
+        // Page 0 is hit thousands of times, each leaving an entry, between pages with better claims
+        // to its frame.
         let pages: Vec<u64> = (0..20_000).map(|at| if at % 5 == 4 { 1 + at % 3 } else { 0 }).collect();
         assert_eq!(future(&pages).bound(4).misses, 4);
-        // With 2 frames, page 0 stays and the other frame serves the three others: a new one each time.
+        // With 2 frames, page 0 stays and the other frame serves the three others: a miss each
+        // time.
         assert_eq!(future(&pages).bound(2).misses, 1 + 4000);
     }
 

@@ -1,4 +1,4 @@
-//! Independent work on all processors, with results in the order of the work.
+//! Runs independent work in parallel, with results in order.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Does `work` for each of `items`, as many at once as there are `workers`. After an error nothing new is begun; the first
-/// one in the order of the items is returned.
+/// Applies `work` to each of `items` on `workers` threads. After an error no new item starts; the
+/// first error in item order is returned.
 ///
 /// # Errors
-/// Those of `work`.
+///
+/// Errors of `work`.
 pub fn try_map<T: Sync, R: Send, E: Send>(
     items: &[T],
     workers: NonZeroUsize,
@@ -24,11 +25,12 @@ pub fn try_map<T: Sync, R: Send, E: Send>(
     Ok(results)
 }
 
-/// As [`try_map`], but passes each result to `sink`, in the order of the items, as soon as all results before it are there.
-/// Memory then holds the results that wait for a slower one before them, and not all of them.
+/// As [`try_map`], but passes each result to `sink` in item order, as soon as all earlier results
+/// are there. Memory holds only results that wait for a slower earlier one.
 ///
 /// # Errors
-/// Those of `work` and `sink`.
+///
+/// Errors of `work` and `sink`.
 pub fn try_in_order<T: Sync, R: Send, E: Send>(
     items: &[T],
     workers: NonZeroUsize,
@@ -54,13 +56,13 @@ pub fn try_in_order<T: Sync, R: Send, E: Send>(
             });
         }
     });
-    // A worker that panics ends the scope with its panic.
+    // A panic of a worker ends the scope.
     ordered.into_inner().unwrap_or_else(PoisonError::into_inner).outcome
 }
 
-/// Results on their way to a sink that takes them in order.
+/// Passes results to a sink in order.
 struct Ordered<R, E, S> {
-    /// The item whose result the sink takes next.
+    /// The next item for the sink.
     next: usize,
     waiting: BTreeMap<usize, Result<R, E>>,
     sink: S,
@@ -79,7 +81,7 @@ impl<R, E, S: FnMut(R) -> Result<(), E>> Ordered<R, E, S> {
     }
 }
 
-/// As many workers as there are processors for this program.
+/// One worker per processor available to this program.
 #[must_use]
 pub fn workers() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)

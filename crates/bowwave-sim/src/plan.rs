@@ -48,33 +48,33 @@ use crate::queue::QueueConfig;
 use crate::replay::{DEVICE_BYTES_MAX, ReplayOptions, ReplayPace, Workload};
 use crate::sweep::{Axes, Case, Common};
 
-/// Most readers of a group: a machine has no room for more.
+/// Maximum readers of a group: a machine supports no more.
 const READERS_MAX: u32 = 1 << 16;
-/// Length of a file of which nothing is said.
+/// Default length of a file.
 const FILE_BYTES: u64 = 64 << 20;
-/// Most bytes of a read, as of a row of a trace.
+/// Maximum bytes of a read, as for a row of a trace.
 const READ_BYTES_MAX: u64 = 4 << 30;
-/// Most runs of a sweep: each leaves a row.
+/// Maximum runs of a sweep: each adds a row.
 const RUNS_MAX: usize = 1 << 20;
-/// Longest time that a key may give: 31 years.
+/// Longest time a key may give: 31 years.
 const TIME_NS_MAX: u64 = 1_000_000_000_000_000_000;
-/// Files begin at multiples of this on the device.
+/// Alignment of files on the device.
 const FILE_ALIGNMENT: u64 = 1 << 20;
 
-/// A plan, checked.
+/// A validated experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What it is about.
+    /// Title.
     pub title: String,
-    /// What is varied.
+    /// Varied settings.
     pub axes: Axes,
-    /// What is not.
+    /// Fixed settings.
     pub common: Common,
-    /// Readers, each with the workload that they belong to; an empty name belongs to all.
+    /// Readers and their workload; an empty name belongs to all.
     groups: Vec<(String, Group)>,
 }
 
-/// What is wrong with a plan: one line that names the file, the place and the bound.
+/// An invalid experiment: one line with file, place and bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError(String);
 
@@ -182,10 +182,11 @@ impl Default for Readers {
 }
 
 impl Plan {
-    /// Reads the plan in the file `path`, and the traces that it names.
+    /// Reads the experiment in the file `path`, and the traces it names.
     ///
     /// # Errors
-    /// If a file cannot be read, a key is unknown or a value out of bounds; with file and line.
+    ///
+    /// An unreadable file, an unknown key or a value out of bounds; with file and line.
     pub fn read(path: &Path) -> Result<Self, PlanError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -193,9 +194,10 @@ impl Plan {
         Self::parse(&text, &name, path.parent().unwrap_or_else(|| Path::new("")))
     }
 
-    /// Parses a plan; `name` is what errors call it, `folder` where the traces are.
+    /// Parses an experiment. Errors call it `name`; traces are relative to `folder`.
     ///
     /// # Errors
+    ///
     /// As [`read`](Self::read).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, PlanError> {
         let file: File = toml::from_str(text).map_err(|error| {
@@ -233,7 +235,7 @@ impl Plan {
         Ok(Self { title, axes, common, groups })
     }
 
-    /// Gives a machine the files and readers of the plan.
+    /// Adds the experiment's files and readers to a machine.
     pub fn load(&self, machine: &mut Machine, case: &Case) {
         let mut address = 0u64;
         for (number, group) in self.groups_of(case) {
@@ -246,13 +248,13 @@ impl Plan {
         }
     }
 
-    /// Reads that the readers of a case make, if they are not stopped before: for progress bars.
+    /// Total reads of a case, unless it is stopped early: for progress bars.
     #[must_use]
     pub fn reads(&self, case: &Case) -> u64 {
         self.groups_of(case).map(|(_, group)| group.reads()).fold(0, u64::saturating_add)
     }
 
-    /// The groups of readers that a case has, with their numbers in the plan.
+    /// The reader groups of a case, with their numbers in the experiment.
     fn groups_of(&self, case: &Case) -> impl Iterator<Item = (u64, &Group)> {
         let is_in = |workload: &str| workload.is_empty() || workload == case.workload;
         let groups = (0u64..).zip(&self.groups).filter(move |(_, (workload, _))| is_in(workload));
@@ -261,7 +263,7 @@ impl Plan {
 }
 
 impl Group {
-    /// Bytes of the device that its files take, at most.
+    /// Maximum bytes its files take on the device.
     fn device_bytes(&self) -> u64 {
         match self {
             Self::Made(readers) => {
@@ -272,7 +274,7 @@ impl Group {
         }
     }
 
-    /// Reads that its readers make.
+    /// Total reads of its readers.
     fn reads(&self) -> u64 {
         match self {
             Self::Made(readers) => readers.reads.saturating_mul(readers.count.into()),
@@ -281,8 +283,8 @@ impl Group {
     }
 }
 
-/// The line of the key that a message begins with, in a part of a plan (of readers, in this group); the part's own line if
-/// it does not name the key.
+/// The line of the key that a message starts with, within a section (for readers, in this group);
+/// the section's own line if the key is absent.
 fn line_of(text: &str, part: &str, group: usize, message: &str) -> usize {
     let key = message.split([':', ' ']).next().unwrap_or_default();
     let place = || {
@@ -425,7 +427,7 @@ impl Readers {
         self.file_bytes.unwrap_or(FILE_BYTES)
     }
 
-    /// What one reader reads.
+    /// Access pattern of one reader.
     fn spec(&self, seed: u64) -> Result<Spec, String> {
         let Self { streams, stride_bytes, cluster_bytes, exponent, .. } = *self;
         let pattern = match self.pattern.as_str() {
@@ -462,7 +464,7 @@ impl Readers {
         }
     }
 
-    /// Adds files and readers from `address` on; where the next file may begin.
+    /// Adds files and readers from `address` on; returns where the next file may start.
     fn add_to(&self, machine: &mut Machine, mut address: u64, seed: u64) -> u64 {
         let mut shared = None;
         for number in 0..u64::from(self.count) {

@@ -1,6 +1,7 @@
-//! What a run leaves behind for `report`: every access, decision and request, or an even sample of them.
+//! A recorded run for `report`: every access, decision and request, or an even sample of them.
 //!
-//! Lists are kept as columns (one list a field), so that a file of a million events stays small and loads fast.
+//! Lists are stored as columns (one list per field), so that a file of a million events stays small
+//! and loads fast.
 
 mod saved;
 
@@ -11,18 +12,18 @@ pub use saved::{EVENTS_SAVED_MAX, Writer};
 /// A file of recorded runs: what `replay --save` writes and `report` reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// The format's number; readers refuse one they do not know.
+    /// Format version; readers reject an unknown one.
     pub version: u32,
     /// How events were sampled, for people who open the file; empty if all were kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// What was replayed: a trace's or plan's name.
+    /// Name of the trace or experiment.
     pub title: String,
-    /// The command that made it, for the reader to repeat.
+    /// The command line, to repeat the run.
     pub command: String,
     /// The runs, in the order of the table.
     pub runs: Vec<Run>,
-    /// Rows of bounds: the oracle of each device and cache size.
+    /// Bounds: the oracle of each device and cache size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Row>,
 }
@@ -31,14 +32,14 @@ impl Recording {
     /// The version that this program writes and reads.
     pub const VERSION: u32 = 1;
 
-    /// An empty recording of today's version.
+    /// An empty recording of the current version.
     #[must_use]
     pub fn new() -> Self {
         Self { version: Self::VERSION, ..Self::default() }
     }
 }
 
-/// One run: a policy on a device with a cache size and a largest window.
+/// One run: a policy with a device, cache size and maximum window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The row of the table.
@@ -47,19 +48,20 @@ pub struct Run {
     pub page_bytes: u64,
     /// Names of the files, by number.
     pub files: Vec<String>,
-    /// Every how many reads one is kept in `reads`; 1 for all. Likewise for the other lists.
+    /// Sampling interval of `reads`: one in this many is kept; 1 keeps all. Likewise for the other
+    /// lists.
     pub reads_every: u64,
     /// Reads.
     pub reads: Reads,
-    /// Every how many decisions one is kept.
+    /// Sampling interval of decisions.
     pub decisions_every: u64,
     /// Decisions of the policy.
     pub decisions: Decisions,
-    /// Every how many requests one is kept.
+    /// Sampling interval of requests.
     pub requests_every: u64,
     /// Requests to the device.
     pub requests: Requests,
-    /// The state of things at even steps of time.
+    /// State at regular intervals.
     pub samples: Samples,
 }
 
@@ -68,30 +70,30 @@ pub struct Run {
 pub struct Row {
     /// Readahead policy.
     pub policy: String,
-    /// Which pages go first; empty if it is the cache's default.
+    /// Eviction policy; empty for the cache's default.
     #[serde(default)]
     pub eviction: String,
-    /// Which of a plan's workloads; empty if there is one only.
+    /// The workload of the experiment; empty if there is only one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// Device model.
     pub device: String,
-    /// The scheduler before it; empty if it is the device's own.
+    /// The scheduler in front of it; empty for the device's own.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scheduler: String,
-    /// Bytes of the cache; none if it is unlimited.
+    /// Bytes of the cache; `None` is unlimited.
     pub cache_bytes: Option<u64>,
-    /// Most pages of a window.
+    /// Maximum pages of a window.
     pub ra_pages: u32,
-    /// Seed of what was drawn.
+    /// Seed of all draws.
     #[serde(default)]
     pub seed: u64,
     /// Simulated seconds.
     pub seconds: f64,
-    /// Reads that failed, by faults.
+    /// Reads that failed by fault injection.
     #[serde(default)]
     pub reads_failed: u64,
-    /// Pages asked for.
+    /// Pages requested.
     pub accesses: u64,
     /// Of these: up to date.
     pub hits: u64,
@@ -103,51 +105,50 @@ pub struct Row {
     pub requests: u64,
     /// Bytes read from the device.
     pub bytes_fetched: u64,
-    /// Bytes that readers asked for, within the file, and got.
+    /// Bytes requested by readers within the file and delivered.
     pub bytes_wanted: u64,
-    /// Bytes fetched for each byte wanted.
+    /// Bytes fetched per byte requested.
     pub amplification: f64,
     /// Pages read ahead and used.
     pub pages_used: u64,
-    /// Pages read ahead, dropped and never wanted, or still unused at the end.
+    /// Readahead pages dropped unused, or still unused at the end.
     pub pages_wasted: u64,
-    /// Pages evicted unused and then wanted.
+    /// Pages evicted unused and requested later.
     pub pages_thrashed: u64,
-    /// Bytes of a request on average.
+    /// Mean request size in bytes.
     pub avg_io_bytes: f64,
-    /// Share of the time that the device was busy, 0 to 1.
+    /// Share of the time the device was busy, 0 to 1.
     pub utilisation: f64,
     /// Latency of a read.
     pub latency_ns: Latency,
-    /// Requests to the device by class and direction; empty if they were not told apart.
+    /// Requests to the device by class and direction; empty if not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassRow>,
-    /// Requests that became part of another before the device had them.
+    /// Requests merged into another before dispatch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub merged: u64,
-    /// Requests that were dropped before the device had them.
+    /// Requests cancelled before dispatch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cancelled: u64,
-    /// Readahead that someone waited for before it had ended.
+    /// Readahead that became demand while in flight.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub promoted: u64,
-    /// Seconds as a multiple of the least that any policy could take with this cache and device; none if that was not
-    /// asked for.
+    /// Seconds relative to the lower bound for this cache and device; `None` if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regret: Option<f64>,
 }
 
 impl Row {
-    /// Where it ran: the device, and the scheduler and the workload if there are several. Rows of one place and cache size
-    /// can be compared.
+    /// The device, with scheduler and workload if there are several. Rows with the same place and
+    /// cache size are comparable.
     #[must_use]
     pub fn place(&self) -> String {
         let parts = [&self.device, &self.scheduler, &self.workload].map(String::as_str);
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Seconds for each GiB that readers got: what runs are compared by, also those that were stopped at the same time with
-    /// different amounts read. The seconds themselves if nothing is known of bytes.
+    /// Seconds per GiB delivered, to compare runs that were stopped at the same time. Without byte
+    /// counts, the seconds themselves.
     #[must_use]
     pub fn seconds_a_gib(&self) -> f64 {
         if self.bytes_wanted == 0 { self.seconds } else { self.seconds * GIB / self.bytes_wanted as f64 }
@@ -162,46 +163,46 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What requests of one class and direction met, as the cache asked for them.
+/// Requests of one class and direction, as the cache requested them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassRow {
-    /// `sync`: someone waited in the end; or `async`.
+    /// `sync` (demand in the end) or `async`.
     pub class: String,
     /// `read` or `write`.
     pub op: String,
-    /// Requests that ended.
+    /// Completed requests.
     pub requests: u64,
-    /// Of these, sent to the device past their deadlines.
+    /// Requests dispatched past their deadlines.
     pub expired: u64,
-    /// From being asked for to their ends.
+    /// Time from submission to completion.
     pub latency_ns: Latency,
-    /// From being asked for until the device began.
+    /// Time from submission until the device started.
     pub waited_ns: Latency,
-    /// Waiting or at the device, average over the time.
+    /// Mean number waiting or at the device.
     pub depth: f64,
-    /// At most.
+    /// Maximum number.
     pub depth_max: u32,
 }
 
-/// Percentiles of the latency of reads, nanoseconds.
+/// Percentiles of read latency in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// Median.
     pub p50: u64,
-    /// 90 of 100 reads are no slower.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 of 100 reads are no slower.
+    /// 99th percentile.
     pub p99: u64,
-    /// The slowest.
+    /// Maximum.
     pub max: u64,
 }
 
-/// Reads, in the order in which they ended.
+/// Reads, in order of completion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reads {
-    /// When each began.
+    /// Start times.
     pub time_ns: Vec<u64>,
-    /// How long it took.
+    /// Latencies.
     pub latency_ns: Vec<u64>,
     /// File number.
     pub file: Vec<u32>,
@@ -209,7 +210,7 @@ pub struct Reads {
     pub start: Vec<u64>,
     /// Pages.
     pub pages: Vec<u32>,
-    /// 0: all pages were there; 1: some were in flight, none missing; 2: some were missing.
+    /// 0: all pages were cached; 1: some were in flight, none missing; 2: some were missing.
     pub outcome: Vec<u8>,
 }
 
@@ -222,26 +223,26 @@ pub struct Decisions {
     pub file: Vec<u32>,
     /// The page accessed.
     pub page: Vec<u64>,
-    /// Name of the reason.
+    /// Reason by name.
     pub reason: Vec<String>,
     /// First page of the window.
     pub start: Vec<u64>,
-    /// Its pages, before clipping.
+    /// Pages of the window, before clipping.
     pub size: Vec<u64>,
-    /// Its pages from the lookahead mark on.
+    /// Pages from the lookahead mark on.
     pub async_size: Vec<u64>,
-    /// The page that got the mark.
+    /// The marked page.
     pub mark: Vec<Option<u64>>,
 }
 
-/// Requests to the device, in the order in which they were asked for.
+/// Requests to the device, in order of submission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requests {
-    /// When each was asked for.
+    /// Submission times.
     pub queued_ns: Vec<u64>,
-    /// When the device began with it.
+    /// When the device started each.
     pub started_ns: Vec<u64>,
-    /// When it was done.
+    /// Completion times.
     pub ended_ns: Vec<u64>,
     /// File number.
     pub file: Vec<u32>,
@@ -249,32 +250,32 @@ pub struct Requests {
     pub start: Vec<u64>,
     /// Pages.
     pub pages: Vec<u32>,
-    /// Whether it was readahead that nobody waited for when it was asked.
+    /// Whether it was readahead when submitted.
     pub readahead: Vec<bool>,
 }
 
-/// Samples at even steps of time, each over the step that ends there.
+/// Samples at regular intervals, each over the interval that ends there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
-    /// End of each step.
+    /// End of each interval.
     pub time_ns: Vec<u64>,
-    /// Share of the step that the device was busy, 0 to 1.
+    /// Share of the interval the device was busy, 0 to 1.
     pub busy: Vec<f64>,
-    /// Requests at the device or waiting for it, at the end of the step.
+    /// Requests at the device or waiting for it, at the end of the interval.
     pub queued: Vec<u32>,
-    /// Bytes read from the device in the step.
+    /// Bytes read from the device in the interval.
     pub bytes_fetched: Vec<u64>,
-    /// Bytes given to readers in the step.
+    /// Bytes delivered to readers in the interval.
     pub bytes_delivered: Vec<u64>,
-    /// Requests to the device that began in the step.
+    /// Requests the device started in the interval.
     pub requests: Vec<u32>,
-    /// Pages evicted unused and found missing in the step.
+    /// Pages evicted unused and then missed in the interval.
     #[serde(default)]
     pub thrashed: Vec<u64>,
-    /// Of `queued`, requests that nobody waits for.
+    /// Async requests among `queued`.
     #[serde(default)]
     pub queued_async: Vec<u32>,
-    /// Requests that went to the device past their deadlines in the step.
+    /// Requests dispatched past their deadlines in the interval.
     #[serde(default)]
     pub expired: Vec<u32>,
 }

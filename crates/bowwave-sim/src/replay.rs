@@ -1,4 +1,4 @@
-//! A trace as the work of a machine: its files laid out on the device, each of its processes a reader.
+//! Replays a trace on a machine: its files laid out on the device, one reader per process.
 
 use std::io;
 use std::path::Path;
@@ -15,22 +15,22 @@ use crate::machine::{Access, AccessOp, Host, Machine, Pace, Process, Walk};
 use crate::record::Run;
 use crate::sweep::{Case, Common, SweepError};
 
-/// Files begin at multiples of this on the device, so that none shares a track or an erase block with another.
+/// Alignment of files on the device: no two share a track or an erase block.
 const FILE_ALIGNMENT: u64 = 1 << 20;
-/// Bytes that the files of a machine may take on its device: addresses beyond would not fit 64 bits for long.
+/// Maximum bytes of a machine's files: larger addresses would overflow 64 bits soon.
 pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 62;
-/// Nanoseconds that a trace may span if its times count: 146 years.
+/// Longest span of a trace whose times matter, in nanoseconds: 146 years.
 pub(crate) const SPAN_NS_MAX: u64 = Machine::END.0;
-/// Most bytes that a row reads, as in the fast replay, or gets of what it says it will need.
+/// Maximum bytes a row reads, as in the fast replay, or announces.
 const ROW_BYTES_MAX: u64 = 4 << 30;
-/// Rows between two reports of progress.
+/// Rows between two progress updates.
 const ROWS_A_REPORT: u64 = 1 << 16;
 
-/// A trace that machines can be given again and again.
+/// A trace, ready for any number of machines.
 #[derive(Clone, Debug)]
 pub struct Workload {
     trace: Arc<Trace>,
-    /// The rows of each process, in the order of the trace.
+    /// Rows per process, in trace order.
     readers: Arc<[Rows]>,
     files: Arc<[Place]>,
     /// Time of the earliest row.
@@ -40,41 +40,41 @@ pub struct Workload {
     ends_with_rows: bool,
 }
 
-/// How a trace is replayed.
+/// Options of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayOptions {
-    /// When each access begins; see [`Pace`].
+    /// When each access starts; see [`Pace`].
     pub pace: ReplayPace,
-    /// Reads that a process may have under way at once (not for [`ReplayPace::Open`]).
+    /// Maximum reads in flight per process (not for [`ReplayPace::Open`]).
     pub depth: u32,
-    /// What writes are.
+    /// How writes are treated.
     pub writes: Writes,
 }
 
-/// When an access of a trace begins.
+/// When an access of a trace starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayPace {
-    /// As soon as the one before it of the same process has ended: how fast could it be?
+    /// When the previous access of the process has ended: measures the maximum speed.
     #[default]
     Closed,
-    /// At its own time, but not before the one before it of the same process has ended.
+    /// At its own time, but not before the previous access of the process has ended.
     Trace,
-    /// At its own time, whatever is under way.
+    /// At its own time, however many are in flight.
     Open,
 }
 
-/// What is in a trace.
+/// Contents of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Rows.
     pub rows: u64,
     /// Reads, and loads from mappings.
     pub reads: u64,
-    /// Bytes that these ask for.
+    /// Bytes they request.
     pub bytes: u64,
     /// Writes and stores.
     pub writes: u64,
-    /// Syncs, which are not replayed: the machine only reads so far.
+    /// Syncs, which are not replayed.
     pub left_out: u64,
     /// Nanoseconds from the first row to the last.
     pub span_ns: u64,
@@ -83,9 +83,9 @@ pub struct Counts {
 /// The rows of a process.
 #[derive(Clone, Debug)]
 enum Rows {
-    /// All of the trace: it has one process.
+    /// The whole trace: it has one process.
     All,
-    /// These.
+    /// These rows.
     Some(Arc<[u64]>),
 }
 
@@ -118,10 +118,12 @@ impl Default for ReplayOptions {
 }
 
 impl Workload {
-    /// Takes a trace in. `file_bytes` is the length of every file; without it, each ends with its last access.
+    /// Creates a workload. `file_bytes` is the length of every file; with `None`, each ends with
+    /// its last access.
     ///
     /// # Errors
-    /// A row that no writer wrote or that reads more than 4 GiB; files that no device holds.
+    ///
+    /// An invalid row, a read of more than 4 GiB, or files larger than any device.
     pub fn new(trace: Trace, file_bytes: Option<u64>) -> Result<Self, Error> {
         let mut counts = Counts { rows: trace.len(), ..Counts::default() };
         let mut first = u64::MAX;
@@ -165,10 +167,11 @@ impl Workload {
         Ok(Self { trace: Arc::new(trace), readers, files, first_ns: first, counts, ends_with_rows })
     }
 
-    /// Whether it can be replayed so.
+    /// Checks whether the trace can be replayed with these options.
     ///
     /// # Errors
-    /// If its times count and span more than 146 years, as mixed-up columns do.
+    ///
+    /// Times that matter and span more than 146 years, as mixed-up columns do.
     pub fn check(&self, options: ReplayOptions) -> Result<(), Error> {
         let Counts { span_ns, .. } = self.counts;
         if options.pace != ReplayPace::Closed && span_ns > SPAN_NS_MAX {
@@ -178,7 +181,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Bytes of the device that its files take.
+    /// Bytes its files take on the device.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         self.files.last().map_or(0, |file| file.address + file.bytes).next_multiple_of(FILE_ALIGNMENT)
@@ -190,11 +193,12 @@ impl Workload {
         &self.trace
     }
 
-    /// Replays the trace in one case. If nothing in it takes time and nothing is recorded, that is done by
-    /// [`fast`], in the order of the trace and several times as fast; for one process the counts are the same.
+    /// Replays the trace in one case. If nothing takes time and nothing is recorded, [`fast`] does
+    /// it, in trace order and several times faster; for one process the counts are equal.
     ///
     /// # Errors
-    /// A configuration or device that cannot be; an invariant that does not hold; a trace that this case has no room for.
+    ///
+    /// An invalid configuration or device, a violated invariant, or a trace that does not fit.
     pub fn run(
         &self,
         case: &Case,
@@ -225,7 +229,7 @@ impl Workload {
         Ok(Run { row, ..Run::default() })
     }
 
-    /// Whether no part of a replay can tell one time from another.
+    /// Whether no part of the replay depends on time.
     fn is_timeless(&self, case: &Case, common: &Common, options: ReplayOptions) -> bool {
         let Common { host, walk, failing, check, ref record, until, .. } = *common;
         let free = host == Host::FREE && walk == Walk::AtOnce && failing <= 0.0;
@@ -239,7 +243,7 @@ impl Workload {
             && options.pace == ReplayPace::Closed
     }
 
-    /// What is in it.
+    /// Counts of its contents.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -251,21 +255,24 @@ impl Workload {
         self.trace.name()
     }
 
-    /// Opens the trace at `path`, in any format that [`import`] knows; `file_bytes` as [`new`](Self::new) has it.
+    /// Opens the trace at `path`, in any format [`import`] knows; `file_bytes` as in
+    /// [`new`](Self::new).
     ///
     /// # Errors
-    /// If it cannot be read or is not a trace, with its line.
+    ///
+    /// If it cannot be read or is not a trace, with the line.
     pub fn open(path: &Path, file_bytes: Option<u64>) -> Result<Self, Error> {
         let import = import::open(path, None, &import::Options::default())?;
         Self::new(compact(import, path, |_| ())?.0, file_bytes)
     }
 
-    /// Gives a machine the files and processes of the trace.
+    /// Adds the files and processes of the trace to a machine.
     pub fn add_to(&self, machine: &mut Machine, options: ReplayOptions) {
         self.add_at(machine, 0, options);
     }
 
-    /// As [`add_to`](Self::add_to), with the files from `address` of the device on; where the next file may begin.
+    /// As [`add_to`](Self::add_to), with files from `address` of the device on; returns where the
+    /// next file may start.
     pub fn add_at(&self, machine: &mut Machine, address: u64, options: ReplayOptions) -> u64 {
         let first_file = machine.file_count();
         for file in self.files.iter() {
@@ -285,7 +292,7 @@ impl Workload {
                 ReplayPace::Trace => Pace::Trace,
                 ReplayPace::Open => Pace::Open,
             };
-            // In a closed loop nobody waits for a process that began late in the trace: all begin at once.
+            // In a closed loop all processes start at once, however late they start in the trace.
             let start = Instant(0);
             machine.add_process(Process { start, source: Box::new(source), pace, depth: options.depth });
         }
@@ -294,11 +301,12 @@ impl Workload {
     }
 }
 
-/// The rows of an imported trace in the binary form, which replays need: in place if they are in it already, else in memory,
-/// 24 bytes a row; and what had to be mended. `progress` is told of the bytes read from time to time.
+/// The rows of an imported trace in binary form, which replays need: mapped if the file is binary,
+/// else in memory, 24 bytes per row; and the repairs made. `progress` receives the bytes read.
 ///
 /// # Errors
-/// What is wrong with the trace, with its line.
+///
+/// An invalid trace, with its line.
 pub fn compact(
     import: Import,
     path: &Path,
@@ -309,7 +317,7 @@ pub fn compact(
         Err(import) => import,
     };
     let name = path.display().to_string();
-    // Writing to memory does not fail; a bound that the rows pass (too many names) does.
+    // Writing to memory does not fail; exceeding a limit (too many names) does.
     let refused = |error: io::Error| Error::unfit(&name, error.to_string());
     let mut writer = binary::Writer::new(Vec::new()).map_err(refused)?;
     let mut record = Record::default();
@@ -323,7 +331,7 @@ pub fn compact(
     Ok((Trace::new(bytes.into(), name.as_str())?, import.repairs().iter().collect()))
 }
 
-/// Files one behind the other, in the order of the trace.
+/// Lays out files one after the other, in trace order.
 fn places(trace: &Trace, file_bytes: Option<u64>) -> Result<Arc<[Place]>, Error> {
     let mut address = 0u64;
     let mut places = Vec::new();
@@ -361,7 +369,7 @@ impl Iterator for Source {
                 Rows::Some(rows) => *rows.get(usize::try_from(self.next).ok()?)?,
             };
             self.next += 1;
-            // Every row was read once when the workload was made.
+            // Every row was read once when the workload was created.
             let row = self.trace.rows_from(number).next()?.ok()?;
             let op = match row.op {
                 Op::Read => AccessOp::Read,
@@ -377,7 +385,7 @@ impl Iterator for Source {
             };
             let file = FileId(self.first_file + self.trace.stream(row.stream).file);
             let at = Instant(row.time_ns.saturating_sub(self.first_ns));
-            // What is advised is read ahead of time, and held in memory all at once.
+            // Announced ranges are read ahead and held in memory all at once.
             let bytes = if row.op == Op::WillNeed { row.length.min(ROW_BYTES_MAX) } else { row.length };
             return Some(Access { at, op, file, offset: row.offset, bytes });
         }

@@ -1,4 +1,5 @@
-//! Many machines: one work under every combination of policy, window, cache size, device and seed, on all processors.
+//! Sweeps: one workload under every combination of policy, window, cache size, device and seed, in
+//! parallel.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -19,38 +20,39 @@ use crate::record::Run;
 pub struct Case {
     /// Readahead policy.
     pub policy: Policy,
-    /// Most pages of a window.
+    /// Maximum pages of a window.
     pub ra_pages: u32,
-    /// Bytes of the cache; none for one without end.
+    /// Bytes of the cache; `None` is unlimited.
     pub cache_bytes: Option<u64>,
     /// The device, as [`DeviceSpec::open`] takes it.
     pub device: String,
-    /// The scheduler before it, as [`QueueConfig::with_scheduler`] takes it; empty for the device's own.
+    /// The scheduler in front of it, as [`QueueConfig::with_scheduler`] takes it; empty for the
+    /// device's own.
     pub scheduler: String,
-    /// Seed of whatever is drawn: the device's noise, faults.
+    /// Seed of all draws: the device's noise, faults.
     pub seed: u64,
-    /// Which of a plan's workloads; empty if there is one only.
+    /// The workload of the experiment; empty if there is only one.
     pub workload: String,
 }
 
-/// What all machines of a sweep share.
+/// Settings shared by all machines of a sweep.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// What calls, waits and copies cost.
+    /// Host costs.
     pub host: Host,
-    /// The queue before the device; none for the device's own.
+    /// The queue in front of the device; `None` for the device's own.
     pub queue: Option<QueueConfig>,
-    /// How reads go through their pages.
+    /// How reads process their pages.
     pub walk: Walk,
-    /// Which pages go first.
+    /// Eviction policy.
     pub eviction: Eviction,
     /// Share of requests that fail.
     pub failing: f64,
     /// Whether each step is checked.
     pub check: bool,
-    /// What to keep for a report.
+    /// What to record for a report.
     pub record: Option<RecordOptions>,
-    /// When to stop; none for when all readers have ended.
+    /// When to stop; `None` when all readers have ended.
     pub until: Option<Instant>,
 }
 
@@ -59,41 +61,42 @@ pub struct Common {
 pub struct Axes {
     /// Policies.
     pub policies: Vec<Policy>,
-    /// Most pages of a window.
+    /// Maximum pages of a window.
     pub ra_pages: Vec<u32>,
-    /// Cache sizes in bytes; none for one without end.
+    /// Cache sizes in bytes; `None` is unlimited.
     pub cache_bytes: Vec<Option<u64>>,
     /// Devices.
     pub devices: Vec<String>,
-    /// Schedulers; an empty name for the device's own.
+    /// Schedulers; an empty name is the device's own.
     pub schedulers: Vec<String>,
     /// Seeds.
     pub seeds: Vec<u64>,
-    /// Names of workloads; one empty name if there is one only.
+    /// Names of workloads; one empty name if there is only one.
     pub workloads: Vec<String>,
 }
 
-/// Why a machine did not run to its end.
+/// Why a machine did not finish.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// The cache refused its configuration.
+    /// The cache rejected its configuration.
     Config(ConfigError),
-    /// The queue refused its.
+    /// The queue rejected its configuration.
     Queue(QueueConfigError),
-    /// No such device, or one that cannot be.
+    /// An unknown or invalid device.
     Device(DeviceError),
-    /// An invariant of the cache did not hold: a bug of this program.
+    /// A violated invariant of the cache: a bug of this program.
     Violation(Violation),
-    /// The work does not fit the machine, and why: one line that names it.
+    /// The workload does not fit the machine: one line with the cause.
     Unfit(String),
 }
 
 impl Axes {
-    /// The policies that run if none is named: the product's default first, no readahead, and the paper's.
+    /// The default policies: the product's own first, no readahead, and the paper's.
     pub const POLICIES: [Policy; 3] = [Policy::Stream, Policy::None, Policy::OnDemand];
 
-    /// Every combination, workloads and devices outermost and policies innermost: rows to compare stand together.
+    /// Every combination, workloads and devices outermost, policies innermost: comparable rows are
+    /// adjacent.
     #[must_use]
     pub fn cases(&self) -> Vec<Case> {
         self.workloads.iter().flat_map(|workload| self.cases_of(workload)).collect()
@@ -146,17 +149,18 @@ impl Default for Common {
 }
 
 impl Case {
-    /// Frames of the cache; none for one without end.
+    /// Frames of the cache; `None` is unlimited.
     #[must_use]
     pub fn frames(&self) -> Option<u32> {
         let pages = self.cache_bytes? / Config::default().page_size.bytes();
         Some(u32::try_from(pages).unwrap_or(Config::UNLIMITED).min(Config::UNLIMITED))
     }
 
-    /// The machine of this case, without files and processes.
+    /// Creates the machine of this case, without files and processes.
     ///
     /// # Errors
-    /// A configuration or device that cannot be.
+    ///
+    /// An invalid configuration or device.
     pub fn machine(&self, common: &Common) -> Result<Machine, SweepError> {
         let device = DeviceSpec::open(&self.device).map_err(SweepError::Device)?;
         let config = Config {
@@ -177,10 +181,11 @@ impl Case {
         Machine::new(Setup { config, host, queue, walk, faults, check, record }).map_err(SweepError::Config)
     }
 
-    /// Runs the work that `load` gives a machine, to its end.
+    /// Runs the workload that `load` adds to a machine, to its end.
     ///
     /// # Errors
-    /// A configuration or device that cannot be; an invariant that does not hold.
+    ///
+    /// An invalid configuration or device; a violated invariant.
     pub fn run(
         &self,
         common: &Common,
@@ -204,11 +209,12 @@ impl Case {
     }
 }
 
-/// Runs every case, as many at once as there are `workers`; the runs in the order of the cases. `progress` counts reads of
-/// all of them.
+/// Runs every case on `workers` threads; runs are in the order of the cases. `progress` counts the
+/// reads of all.
 ///
 /// # Errors
-/// The first error of a case; cases not yet begun are left out then.
+///
+/// The first error of a case; later cases are not started.
 pub fn run(
     cases: &[Case],
     common: &Common,

@@ -1,6 +1,7 @@
-//! Serves a folder over HTTP and, as the bucket of its name, over S3, until standard input ends: for trying things by hand.
+//! Serves a directory over HTTP and, as a bucket of the same name, over S3, until standard input
+//! ends: for manual tests.
 //!
-//! `cargo run --release -p bowwave-testkit --example serve -- FOLDER`
+//! `cargo run --release -p bowwave-testkit --example serve -- DIRECTORY`
 #![expect(clippy::print_stdout, reason = "tells where it listens")]
 
 use std::io::{self, Read};
@@ -32,7 +33,7 @@ fn main() -> io::Result<()> {
     io::stdin().read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// Gives each object an entity tag, so that the server does not take its MD5 sum at each request.
+/// Gives each object an entity tag, so that the server does not compute its MD5 sum per request.
 fn tag(s3: &S3Server, bucket: &str, root: &Path, folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,9 +1,11 @@
-//! Serves made-up objects over S3, slowly, until standard input ends: what `tools/bench_compare.py` measures mounts on.
+//! Serves generated objects over slow S3 until standard input ends; `tools/bench_compare.py`
+//! measures mounts with it.
 //!
-//! `cargo run --release -p bowwave-testkit --example shaped -- FIRST_BYTE_MS CONNECTION_MB_S TOTAL_MB_S KEY=BYTES…`
+//! `cargo run --release -p bowwave-testkit --example shaped -- FIRST_BYTE_MS CONNECTION_MB_S
+//! TOTAL_MB_S KEY=BYTES…`
 //!
-//! A rate of 0 is no limit. The first line of the output is the server's URL; its bucket is `data`, and signatures are not
-//! looked at.
+//! A rate of 0 is unlimited. The first line of output is the server's URL; its bucket is `data`,
+//! and signatures are not checked.
 #![expect(clippy::print_stdout, reason = "tells where it listens")]
 
 use std::io::{self, Read};

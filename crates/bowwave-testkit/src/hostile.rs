@@ -1,7 +1,7 @@
-//! A server of S3, Azure, Google and plain HTTP that misbehaves as it is told.
+//! A misbehaving server for S3, Azure, Google and plain HTTP.
 //!
-//! Responses are written byte by byte, without an HTTP library, so that any framing can be wrong. The server holds a
-//! small bucket called `data` with known content. Signatures of requests are ignored.
+//! Responses are written byte by byte, without an HTTP library, so that any framing can be wrong.
+//! The server holds a small bucket called `data` with known content. It ignores signatures.
 //!
 //! ```
 //! use bowwave_testkit::hostile::{Dialect, HostileServer};
@@ -42,21 +42,21 @@ pub use self::mode::{
 
 use self::shared::Shared;
 
-/// The protocol that the server speaks.
+/// The server's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// S3, with keys in the path.
     S3,
     /// Azure Blob Storage.
     Azure,
-    /// Google Cloud Storage, by its XML API.
+    /// Google Cloud Storage, XML API.
     Google,
-    /// A web server that serves ranges and lists nothing.
+    /// A web server with ranges and without listings.
     Http,
 }
 
 impl Dialect {
-    /// All of them.
+    /// All dialects.
     pub const ALL: [Self; 4] = [Self::S3, Self::Azure, Self::Google, Self::Http];
 
     /// Scheme of its URLs.
@@ -78,11 +78,11 @@ pub struct Requests {
     pub head: u64,
     /// GET of objects.
     pub get: u64,
-    /// Lists of objects or of uploads.
+    /// Listings of objects or uploads.
     pub list: u64,
     /// PUT: objects, parts, copies.
     pub put: u64,
-    /// POST: beginnings and completions of uploads.
+    /// POST: start and completion of uploads.
     pub post: u64,
     /// DELETE: objects and uploads.
     pub delete: u64,
@@ -91,7 +91,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// All of them together.
+    /// Their sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.head + self.get + self.list + self.put + self.post + self.delete + self.other_host
@@ -115,13 +115,13 @@ impl Requests {
 /// The host that a request was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// The one that [`HostileServer::endpoint`] names.
+    /// The host of [`HostileServer::endpoint`].
     Own,
-    /// The one that redirects lead to.
+    /// The target of redirects.
     Other,
 }
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// Where it was sent.
@@ -134,7 +134,7 @@ pub struct Recorded {
     pub headers: Vec<(String, String)>,
 }
 
-/// The server; dropping it ends its connections.
+/// The server; dropping it closes its connections.
 #[derive(Debug)]
 pub struct HostileServer {
     shared: Arc<Shared>,
@@ -142,10 +142,12 @@ pub struct HostileServer {
 }
 
 impl HostileServer {
-    /// Serves on two free ports of loopback, the second one under another address; honest until told otherwise.
+    /// Serves on two free loopback ports, the second at another address; correct until a mode is
+    /// set.
     ///
     /// # Errors
-    /// If no port or thread is to be had.
+    ///
+    /// If no port or thread is available.
     pub fn start(dialect: Dialect) -> io::Result<Self> {
         let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let other = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0))?;
@@ -180,14 +182,14 @@ impl HostileServer {
         }
     }
 
-    /// Misbehaves as `mode` says from now on. Slow and endless responses of the mode before end; connections that are
-    /// held in silence stay silent.
+    /// Switches to `mode`. Slow and endless responses of the previous mode end; silent connections
+    /// stay silent.
     pub fn set_mode(&self, mode: Mode) {
         self.shared.set_mode(mode);
     }
 
-    /// The algorithm of the checksums that an S3 server sends where a request asks for them; `None` for no checksums.
-    /// [`Checksum::Crc64Nvme`] at first.
+    /// The algorithm of S3 checksums, sent where a request asks for them; `None` for no checksums.
+    /// Initially [`Checksum::Crc64Nvme`].
     pub fn set_checksum(&self, checksum: Option<Checksum>) {
         self.shared.inner().checksum = checksum;
     }
@@ -204,13 +206,13 @@ impl HostileServer {
         self.shared.inner().recorded.clone()
     }
 
-    /// The bytes of each version of an object, the oldest first; empty if there never was one.
+    /// The bytes of each version of an object, oldest first; empty if it never existed.
     #[must_use]
     pub fn versions(&self, key: &str) -> Vec<Arc<[u8]>> {
         self.shared.inner().bucket.versions(key)
     }
 
-    /// The bytes of an object as it is now.
+    /// The current bytes of an object.
     #[must_use]
     pub fn object(&self, key: &str) -> Option<Arc<[u8]>> {
         self.shared.inner().bucket.get(key).map(|stored| Arc::clone(&stored.bytes))
@@ -221,9 +223,10 @@ impl HostileServer {
         self.shared.inner().bucket.put(key, bytes);
     }
 
-    /// Stores an object as a multipart upload of `part` bytes each does.
+    /// Stores an object as a multipart upload with parts of `part` bytes.
     ///
     /// # Panics
+    ///
     /// If `part` is 0.
     pub fn put_in_parts(&self, key: &str, bytes: &[u8], part: usize) {
         let bucket = &mut self.shared.inner().bucket;

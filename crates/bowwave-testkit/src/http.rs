@@ -7,22 +7,23 @@ use hyper_staticfile::Static;
 
 use crate::serve::{self, Serving};
 
-/// Serves a folder's files over HTTP.
+/// Serves a directory's files over HTTP.
 #[derive(Debug)]
 pub struct HttpServer {
     serving: Serving,
 }
 
 impl HttpServer {
-    /// Starts to serve `folder`.
+    /// Starts a server for `folder`.
     ///
     /// # Errors
-    /// If no port or thread is to be had.
+    ///
+    /// If no port or thread is available.
     pub fn start(folder: &Path) -> io::Result<Self> {
         Ok(Self { serving: serve::start(Static::new(folder))? })
     }
 
-    /// URL of the folder; ends in `/`.
+    /// URL of the directory; ends with `/`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/", self.serving.address)

@@ -1,4 +1,4 @@
-//! Servers that are installed on this machine: versitygw, nginx and Python's `http.server`.
+//! Servers installed on this machine: versitygw, nginx and Python's `http.server`.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -10,12 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-/// An installed server that serves one directory on a free port of loopback until it is dropped.
+/// An installed server for one directory on a free loopback port, until dropped.
 #[derive(Debug)]
 pub struct InstalledServer {
     child: Child,
     address: SocketAddr,
-    /// Holds the configuration and the log.
+    /// Directory of its configuration and log.
     scratch: PathBuf,
 }
 
@@ -55,7 +55,7 @@ impl InstalledServer {
             let mut command = Command::new(program("nginx")?);
             let config = scratch.join("nginx.conf");
             let (root, scratch) = (directory.display(), scratch.display());
-            // As root, the workers would be another user, who may not read the directories of tests.
+            // As root, workers would run as another user without access to the tests' directories.
             let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
             fs::write(
                 &config,
@@ -98,14 +98,14 @@ impl InstalledServer {
     }
 
     fn start(name: &str, command: impl FnOnce(SocketAddr, &Path) -> io::Result<Command>) -> io::Result<Self> {
-        // Free until the server takes it: nothing else on loopback asks for a port by number.
+        // Free until the server binds it: nothing else on loopback requests a port by number.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let scratch = env::temp_dir().join(format!("bowwave-{name}-{}", address.port()));
         fs::create_dir(&scratch)?;
         let log = scratch.join("log");
         let started = command(address, &scratch).and_then(|mut command| {
             let file = File::create(&log)?;
-            // In a process group of its own, so that its workers end with it.
+            // In its own process group, so that its workers end with it.
             command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0).spawn()
         });
         let child = match started {
@@ -132,7 +132,7 @@ impl InstalledServer {
 impl Drop for InstalledServer {
     fn drop(&mut self) {
         let group = rustix::process::Pid::from_child(&self.child);
-        // It may have ended by itself.
+        // It may have ended on its own.
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
         self.child.wait().ok();
         fs::remove_dir_all(&self.scratch).ok();

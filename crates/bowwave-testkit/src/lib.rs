@@ -1,4 +1,4 @@
-//! Real servers on loopback, for tests: a web server and an S3 server, each over a folder.
+//! Servers on loopback for tests: a web server and an S3 server, each for a directory.
 //!
 //! ```
 //! let folder = std::env::temp_dir();
@@ -6,11 +6,11 @@
 //! assert!(server.url().starts_with("http://127.0.0.1:"));
 //! ```
 //!
-//! A server takes a free port, and stops when it is dropped. Neither is a mock: both are other people's servers
-//! (`hyper-staticfile`, `s3s-fs`), so that they disagree with us where we are wrong. A third one, [`ShapedS3`], is ours, for
-//! figures and not for tests: it serves made-up objects as slowly as it is told. A fourth one, [`HostileServer`], speaks
-//! the protocols of all stores and breaks them as it is told. [`InstalledServer`] starts the servers that users have: versitygw,
-//! nginx and Python's.
+//! A server takes a free port, and stops when dropped. Both are independent implementations
+//! (`hyper-staticfile`, `s3s-fs`), not mocks, so they reveal our mistakes. [`ShapedS3`] is ours and
+//! for measurements: it serves generated objects at a configured speed. [`HostileServer`] speaks
+//! the protocols of all stores and breaks them on request. [`InstalledServer`] starts the servers
+//! that users run: versitygw, nginx and Python's.
 
 pub mod hostile;
 mod http;

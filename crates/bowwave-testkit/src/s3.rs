@@ -27,9 +27,10 @@ use self::fault::Script;
 use self::files::{Files, MARKER, Uploads};
 use crate::serve::{self, Serving};
 
-/// Serves a folder over S3: its folders are the buckets, the files below them the objects. Requests must be signed.
+/// Serves a directory over S3: its subdirectories are buckets, the files in them objects. Requests
+/// must be signed.
 ///
-/// Entity tags are MD5 sums, taken anew for each request: large objects are slow unless they are given a tag
+/// Entity tags are MD5 sums, computed per request: large objects are slow unless they have a tag
 /// ([`S3Server::tag`]).
 #[derive(Debug)]
 pub struct S3Server {
@@ -37,28 +38,30 @@ pub struct S3Server {
     root: PathBuf,
     script: Script,
     uploads: Uploads,
-    /// Held once more by each request that is not done.
+    /// Cloned by each request in progress.
     busy: Arc<()>,
 }
 
 impl S3Server {
-    /// Access key that the server knows.
+    /// The server's access key.
     pub const ACCESS_KEY_ID: &str = "TESTKITACCESSKEY";
     /// Its secret.
     pub const SECRET_ACCESS_KEY: &str = "testkit-secret-key";
 
-    /// Starts to serve `folder`, with the folders `buckets` in it (made if they are not there).
+    /// Starts a server for `folder` with these `buckets`, created if missing.
     ///
     /// # Errors
-    /// If the folder cannot be used, or no port or thread is to be had.
+    ///
+    /// If the directory cannot be used, or no port or thread is available.
     pub fn start(folder: &Path, buckets: &[&str]) -> io::Result<Self> {
         Self::serve(folder, buckets, true)
     }
 
-    /// As [`Self::start`], but requests need no signature and may have that of another cloud: Google's XML interface is
-    /// nearly that of S3.
+    /// As [`Self::start`], but requests may be unsigned or have another cloud's signature: Google's
+    /// XML API is close to S3.
     ///
     /// # Errors
+    ///
     /// As [`Self::start`].
     pub fn start_open(folder: &Path, buckets: &[&str]) -> io::Result<Self> {
         Self::serve(folder, buckets, false)
@@ -87,7 +90,7 @@ impl S3Server {
         Ok(Self { serving: serve::start(service)?, root: folder.to_owned(), script, uploads, busy })
     }
 
-    /// Makes requests to come go wrong. Faults are tried in the order in which they were added.
+    /// Makes future requests fail. Faults are tried in the order of addition.
     pub fn inject(&self, fault: S3Fault) {
         self.script.add(fault);
     }
@@ -98,13 +101,13 @@ impl S3Server {
         self.script.requests()
     }
 
-    /// Requests that came and are not done yet, whether or not somebody waits for the answer.
+    /// Requests in progress, whether or not a client waits for the response.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         Arc::strong_count(&self.busy) - 1
     }
 
-    /// Keys and ids of the uploads that were begun and neither completed nor aborted.
+    /// Keys and ids of unfinished uploads.
     #[must_use]
     pub fn uploads(&self) -> Vec<(String, String)> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
@@ -117,10 +120,11 @@ impl S3Server {
         }
     }
 
-    /// Files that the server keeps for parts of uploads.
+    /// Number of files with parts of uploads.
     ///
     /// # Errors
-    /// If the folder cannot be read.
+    ///
+    /// If the directory cannot be read.
     pub fn part_files(&self) -> io::Result<usize> {
         let mut count = 0;
         for entry in fs::read_dir(&self.root)? {
@@ -129,11 +133,12 @@ impl S3Server {
         Ok(count)
     }
 
-    /// Gives an object the entity tag `tag` (without quotes), as an upload does; whoever changes the object then must
-    /// change its tag.
+    /// Sets an object's entity tag to `tag` (without quotes), as an upload does. If you change the
+    /// object, set its tag again.
     ///
     /// # Errors
-    /// If the folder cannot be written.
+    ///
+    /// If the directory cannot be written.
     pub fn tag(&self, bucket: &str, key: &str, tag: &str) -> io::Result<()> {
         let (bucket, key) = (base64(bucket.as_bytes()), base64(key.as_bytes()));
         let place = self.root.join(format!(".bucket-{bucket}.object-{key}.internal.json"));
@@ -147,8 +152,8 @@ impl S3Server {
     }
 }
 
-/// Answers for keys that are folders of the file system as S3 does, where they are no objects; and does wrong what the
-/// script says.
+/// Handles keys that are directories of the file system, but no objects, as S3 does; and applies
+/// the scripted faults.
 #[derive(Clone)]
 struct Keys {
     inner: S3Service,
@@ -159,7 +164,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Whether `path` (of a request, so with its escapes) is a folder here, and no key.
+    /// Whether `path` (of a request, with escapes) is a directory and no key.
     fn is_folder(&self, path: &str) -> bool {
         let path = plain_path(path);
         let path = path.trim_start_matches('/');
@@ -188,7 +193,7 @@ impl Service<Request<Incoming>> for Keys {
         };
         if let Some(status) = refusal {
             return Box::pin(async move {
-                // Answered before all of it came, the client might hear of a broken connection only.
+                // Read the body first: otherwise the client may see only a broken connection.
                 drop(request.into_body().collect().await);
                 Ok(plain(status, TROUBLE))
             });
@@ -197,7 +202,7 @@ impl Service<Request<Incoming>> for Keys {
         let answer: Self::Future = if reads && uri.query().is_none() && self.is_folder(uri.path()) {
             Box::pin(ready(Ok(plain(StatusCode::NOT_FOUND, ""))))
         } else if matches!(trouble, None | Some(S3Trouble::AnswerLost | S3Trouble::Late(_))) {
-            // To its end, whatever becomes of the client: what it asked for is done, or not, and not half.
+            // Completed even if the client disconnects: a request is done fully or not at all.
             let (call, busy) = (Service::call(&self.inner, request), self.busy.upgrade());
             let task = tokio::spawn(async move {
                 if let Some(S3Trouble::Late(time)) = trouble {
@@ -213,7 +218,7 @@ impl Service<Request<Incoming>> for Keys {
         };
         match trouble {
             Some(S3Trouble::AnswerLost) => Box::pin(async move {
-                // Done or not: the client hears nothing.
+                // Done or not: the client gets no response.
                 answer.await.ok();
                 Err(HttpError::new("the connection breaks".into()))
             }),
@@ -222,7 +227,7 @@ impl Service<Request<Incoming>> for Keys {
     }
 }
 
-/// A path without its escapes.
+/// A path without escapes.
 fn plain_path(path: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = path.as_bytes();
@@ -249,11 +254,11 @@ fn plain(status: StatusCode, body: &'static str) -> HttpResponse {
     answer
 }
 
-/// What S3 says when it has had enough.
+/// S3's body of an internal error.
 const TROUBLE: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InternalError</Code>\
                        <Message>We encountered an internal error. Please try again.</Message></Error>";
 
-/// Base64 for URLs, without padding: how the server names the files with what it knows of objects.
+/// URL-safe base64 without padding: the server's encoding of metadata file names.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Accepting connections, on a runtime of the server's own.
+//! Accepts connections on a runtime of the server's own.
 
 use std::error::Error;
 use std::future::Future;
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-/// A server at work; dropping it breaks its connections.
+/// A running server; dropping it breaks its connections.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) address: SocketAddr,
@@ -35,14 +35,15 @@ where
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let address = listener.local_addr()?;
     runtime.spawn(async move {
-        // Ends with the runtime, or when the system has no descriptors left: then tests see a refused connection.
+        // Ends with the runtime, or without free descriptors: tests then see a refused connection.
         while let Ok((socket, _)) = listener.accept().await {
             let service = ToTheEnd(service.clone());
-            // Head and body go out as two writes; the second must not wait for the first's acknowledgement.
+            // Head and body are two writes; without TCP_NODELAY the second waits for an
+            // acknowledgement.
             socket.set_nodelay(true).ok();
             tokio::spawn(async move {
                 let connection = hyper::server::conn::http1::Builder::new();
-                // A client that goes away is no concern of the server's.
+                // A client may disconnect.
                 connection.serve_connection(TokioIo::new(socket), service).await.ok();
             });
         }
@@ -50,8 +51,8 @@ where
     Ok(Serving { address, runtime: Some(runtime) })
 }
 
-/// Does what it has been asked for also if the client goes away meanwhile, as a server that is far away does. Otherwise an
-/// upload that is being completed would be left half of one.
+/// Completes a request even if the client disconnects, as a remote server does. Otherwise a
+/// completion of an upload could stop halfway.
 struct ToTheEnd<S>(S);
 
 impl<S, B> Service<Request<Incoming>> for ToTheEnd<S>

@@ -1,8 +1,8 @@
-//! An S3 server of made-up objects that is as slow as one is told: to measure mounts of object stores with.
+//! An S3 server with generated objects and a configured speed, to measure mounts of object stores.
 //!
-//! It answers what readers ask for (lists, heads, ranges), looks at no signature, and keeps nothing on disk, so that an object
-//! of 64 GiB costs nothing. Bytes of an object repeat after [`PERIOD`], which no page and no part divides: whoever knows them
-//! can check every byte he gets.
+//! It serves the requests of readers (listings, heads, ranges), ignores signatures, and stores
+//! nothing on disk, so an object of 64 GiB costs nothing. Bytes of an object repeat after
+//! [`PERIOD`], which is prime to pages and parts, so that readers can check every byte.
 
 mod alarm;
 mod answer;
@@ -25,19 +25,19 @@ use self::alarm::Alarm;
 use self::answer::Answer;
 use crate::serve::{self, Serving};
 
-/// Objects repeat after so many bytes: the largest prime below 2^20.
+/// Period of an object's bytes: the largest prime below 2^20.
 pub const PERIOD: usize = 1_048_573;
-/// Bytes that are sent at once.
+/// Bytes per write.
 const PIECE: u64 = 128 << 10;
 
-/// How slow the server is.
+/// Speed of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// From a request to the first byte of its answer.
+    /// Time to first byte.
     pub first_byte: Duration,
-    /// Bytes a second of a connection; 0 for no limit.
+    /// Bytes per second and connection; 0 for no limit.
     pub connection_rate: u64,
-    /// Bytes a second of all connections together; 0 for no limit.
+    /// Bytes per second of all connections; 0 for no limit.
     pub total_rate: u64,
 }
 
@@ -47,12 +47,12 @@ pub struct ShapedS3 {
     serving: Serving,
 }
 
-/// What all requests share.
+/// State shared by requests.
 #[derive(Debug)]
 struct Shared {
     shape: Shape,
     objects: Vec<(String, u64)>,
-    /// Two periods, so that a piece from anywhere is one slice.
+    /// Two periods, so that any piece is one slice.
     pattern: Bytes,
     alarm: Alarm,
     /// When the link is free again.
@@ -61,7 +61,7 @@ struct Shared {
     bytes: AtomicU64,
 }
 
-/// One answer on its way.
+/// A response in progress.
 struct Sending {
     shared: Arc<Shared>,
     begun: Instant,
@@ -76,10 +76,11 @@ type Body = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, io::Error>
 struct Front(Arc<Shared>);
 
 impl ShapedS3 {
-    /// Serves these objects, each a key and its bytes, on a free port of loopback.
+    /// Serves these objects, each a key and its size in bytes, on a free loopback port.
     ///
     /// # Errors
-    /// If no port or thread is to be had.
+    ///
+    /// If no port or thread is available.
     pub fn start(shape: Shape, objects: Vec<(String, u64)>) -> io::Result<Self> {
         let half = pattern();
         let shared = Shared {
@@ -94,7 +95,8 @@ impl ShapedS3 {
         Ok(Self { serving: serve::start(Front(Arc::new(shared)))? })
     }
 
-    /// Its URL. `/_pattern` there is what objects repeat, and `/_counters` the requests and bytes of bodies so far.
+    /// Its URL. `/_pattern` there is the repeated pattern, and `/_counters` the requests and body
+    /// bytes so far.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.serving.address)
@@ -141,7 +143,7 @@ impl Shared {
         format!("{{\"requests\": {requests}, \"bytes\": {bytes}}}\n")
     }
 
-    /// Waits until the link has sent so many bytes more.
+    /// Waits until the link has sent `bytes` more.
     async fn through_link(&self, bytes: u64) {
         if self.shape.total_rate == 0 {
             return;
@@ -184,7 +186,8 @@ fn time_of(bytes: u64, rate: u64) -> Duration {
     Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(rate)).min(u64::MAX.into()) as u64)
 }
 
-/// What objects repeat: a generator's bytes (Knuth's constants), the upper half of each word.
+/// The repeated pattern: a linear congruential generator (Knuth's constants), the upper half of
+/// each word.
 fn pattern() -> Vec<u8> {
     let mut state = 1u64;
     let words = std::iter::repeat_with(|| {

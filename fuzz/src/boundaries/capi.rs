@@ -1,4 +1,4 @@
-//! Calls of the C API in any order, with any arguments that the header allows.
+//! Calls of the C API in any order, with any arguments the header permits.
 
 use std::ffi::{CStr, CString, c_int, c_uint};
 use std::ptr;
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use super::steps::Steps;
 
-/// Calls, one after the other. Handles are indices of those that are open; past their end stands NULL.
+/// A sequence of calls. Handles are indices of open ones; indices past the end mean NULL.
 #[derive(Arbitrary, Debug)]
 pub struct Input {
     calls: Steps<Call>,
@@ -93,7 +93,7 @@ enum Options {
     Pairs(Vec<(u8, u8)>),
 }
 
-/// Mostly within the file, and often where pages begin.
+/// Mostly within the file, and often at a page boundary.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Offset {
     Page(u8),
@@ -112,13 +112,13 @@ impl Offset {
 }
 
 const FILE_BYTES: u64 = 1_000_003;
-/// Handles of a kind that are open at a time: each store has threads and memory.
+/// Maximum open handles of a kind: each store has threads and memory.
 const HANDLES_MAX: usize = 4;
 
-/// For spills.
+/// For spill files.
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary directory"));
 
-/// What is open. The second of each pair is what the handle was opened from.
+/// Open handles. The second of each pair is the handle it was opened from.
 #[derive(Default)]
 struct Open {
     stores: Vec<*mut Store>,
@@ -129,7 +129,7 @@ struct Open {
     succeeded: bool,
 }
 
-/// Makes the calls, and closes what is left open. Returns whether a call on an open handle succeeded.
+/// Performs the calls and closes all handles. Returns whether a call on an open handle succeeded.
 pub fn run(input: Input) -> bool {
     let mut open = Open::default();
     // SAFETY: a version is a string.
@@ -142,7 +142,8 @@ pub fn run(input: Input) -> bool {
     for call in &input.calls.0 {
         open.call(call);
     }
-    // SAFETY: handles from the library, used no more; in the order that the input left, not the reverse of opening.
+    // SAFETY: handles from the library, not used afterwards; closed in the input's order, not in
+    // reverse.
     unsafe {
         open.stores.iter().for_each(|&store| bowwave_close(store));
         open.swaps.iter().for_each(|&swap| bowwave_swap_close(swap));
@@ -164,7 +165,7 @@ fn take<T>(handles: &mut Vec<*mut T>, index: u8) -> *mut T {
     if index < handles.len() { handles.swap_remove(index) } else { ptr::null_mut() }
 }
 
-/// Keeps a new handle, or checks that the library says why there is none.
+/// Stores a new handle, or checks that the library reports an error.
 fn keep<T>(handles: &mut Vec<*mut T>, handle: *mut T) {
     if handle.is_null() {
         said();
@@ -173,7 +174,7 @@ fn keep<T>(handles: &mut Vec<*mut T>, handle: *mut T) {
     }
 }
 
-/// The message of a call that failed: one line, and no defect of ours.
+/// The message of a failed call: one line, without a panic of ours.
 fn said() {
     // SAFETY: a string of this thread, until its next call that fails.
     let message = unsafe { CStr::from_ptr(bowwave_last_error()) }.to_string_lossy().into_owned();
@@ -182,7 +183,7 @@ fn said() {
     assert!(!message.contains("a defect of bowwave"), "{message}");
 }
 
-/// C's text of bytes: up to the first zero.
+/// The bytes as a C string, up to the first NUL.
 fn text(bytes: &[u8]) -> CString {
     CString::new(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).expect("no zero")
 }
@@ -302,7 +303,7 @@ impl Open {
         match call {
             Call::Map { store, path, offset, len, flags } if self.regions.len() < HANDLES_MAX => {
                 let path = path.text();
-                // Signals are for programs that leave SIGBUS alone, and libFuzzer does not.
+                // Signals are for programs that do not handle SIGBUS, which libFuzzer does.
                 let flags = c_uint::from(*flags) & !2;
                 let (offset, len) = (offset.get(), len.get());
                 // SAFETY: an open store or NULL, a string or NULL.
@@ -355,7 +356,7 @@ impl Open {
     }
 
     fn counters(&mut self, call: &Call) {
-        // Larger than any of the structures, as of a program that is newer than the library.
+        // Larger than all structures, as in a program newer than the library.
         let mut space = [u64::MAX; 40];
         let bytes_of = |bytes: u8| usize::from(bytes) % (size_of_val(&space) + 1);
         let room =
@@ -390,7 +391,7 @@ impl Open {
         match call {
             Call::SwapOpen { null, spill, memory } if self.swaps.len() < 2 => {
                 let folder = (!null).then(|| text(FOLDER.path().as_os_str().as_encoded_bytes()));
-                // The room is reserved on the disk, and the memory may be locked.
+                // Disk space is reserved, and memory may be locked.
                 let (spill, memory) = (spill.get() % (32 << 20), memory.get() % (16 << 20) + 1);
                 // SAFETY: a string or NULL.
                 let swap = unsafe { bowwave_swap_open(pointer(&folder), spill, memory) };
@@ -408,7 +409,8 @@ impl Open {
             Call::MemoryFree(memory) => unsafe { bowwave_memory_free(take(&mut self.memories, *memory)) },
             Call::MemoryWrite { memory, offset, byte } => {
                 let memory = at(&self.memories, *memory);
-                // SAFETY: memory or NULL; the byte lies within it. Only the first MiB is written: it fits without the spill.
+                // SAFETY: memory or NULL; the byte lies within it. Only the first MiB is written,
+                // which fits without the spill file.
                 unsafe {
                     let (first, len) = (bowwave_memory_address(memory), bowwave_memory_size(memory));
                     if len > 0 {
@@ -438,7 +440,7 @@ impl Url {
             Self::Pattern => Some(text(format!("pattern:/{FILE_BYTES}").as_bytes())),
             Self::Odd => Some(text(b"emulate:s3:pattern:/10")),
             Self::Null => None,
-            // Files and servers of this machine are no input.
+            // Local files and servers are no input.
             Self::Any(bytes) => Some(text(&[b"pattern:", &**bytes].concat())),
         }
     }
@@ -448,7 +450,7 @@ fn pointer(text: &Option<CString>) -> *const std::ffi::c_char {
     text.as_ref().map_or(ptr::null(), |text| text.as_ptr())
 }
 
-/// Options that are known, with values that are not all sensible.
+/// Known options, with values that are not all valid.
 fn pairs_of(pairs: &[(u8, u8)]) -> Vec<u8> {
     const KEYS: [&str; 12] = [
         "page_size",

@@ -1,4 +1,4 @@
-//! Listings of each dialect, and tables of the parts of an object.
+//! Listings of each dialect, and part tables of objects.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 
 use super::response::http_date;
 
-/// A right page, how it is written, and what happens to its bytes.
+/// A correct page, its style, and mutations of its bytes.
 #[derive(Arbitrary, Debug)]
 pub struct Input {
     dialect: Kind,
@@ -16,7 +16,7 @@ pub struct Input {
     truncated: Option<bool>,
     next: Option<String>,
     style: Style,
-    /// Changes of the document; with none, the page must be read as it was meant.
+    /// Mutations of the document; without any, it must parse as the page.
     edits: Vec<Edit>,
 }
 
@@ -52,7 +52,7 @@ enum Text {
     Sections,
 }
 
-/// A change at a place, modulo the document's length.
+/// A mutation at an offset, modulo the document's length.
 #[derive(Arbitrary, Debug)]
 enum Edit {
     Set(u16, u8),
@@ -62,10 +62,10 @@ enum Edit {
     Cut(u16),
 }
 
-/// Most bytes of a document: far below the limit of a page, so that an input takes no time.
+/// Maximum bytes of a document: far below a page's limit, to keep inputs fast.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 
-/// Writes the page, changes it, and reads it. Returns whether it was accepted.
+/// Writes, mutates and parses the page. Returns whether it was accepted.
 pub fn run(input: Input) -> bool {
     let (mut document, page) = input.write();
     let right = input.edits.is_empty();
@@ -95,7 +95,7 @@ pub fn run(input: Input) -> bool {
             assert!(bare.split('/').all(|part| !["", ".", ".."].contains(&part)), "{bare:?}");
         }
     }
-    // What was understood is understood again.
+    // An accepted page parses as itself again.
     let again = Style {
         mark: false,
         declaration: false,
@@ -109,7 +109,7 @@ pub fn run(input: Input) -> bool {
     true
 }
 
-/// A table of parts: right ranges in order that end where the object ends, or nothing.
+/// A part table: valid ranges in order up to the object's end, or none.
 fn read_parts(document: &[u8], page: &Page, right: bool, tag_differs: bool, size_differs: bool) -> bool {
     let size: u64 = page.entries.iter().filter_map(|entry| entry.size).sum();
     let tag = if tag_differs { "other-2" } else { "tag-2" };
@@ -189,7 +189,7 @@ impl Input {
         }
         let (mut document, root) = write_page(self.dialect, self.style, &page);
         if !unknown.is_empty() {
-            // An element that nobody knows, before the end of the root element.
+            // An unknown element before the end of the root element.
             let mut element = String::from("<Unknown><Deep>");
             self.style.text.write(&mut element, &unknown);
             element.push_str("</Deep></Unknown>");
@@ -335,7 +335,7 @@ impl Text {
                     write!(document, "&#x{:X};", u32::from(c))
                 };
             }),
-            // A section ends at `]]>`, which then stands in two.
+            // A CDATA section ends at `]]>`, which is then split over two.
             Self::Sections => {
                 let _ = write!(document, "<![CDATA[{}]]>", text.replace("]]>", "]]]]><![CDATA[>"));
             }
@@ -347,7 +347,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Characters that XML can carry: no control characters, and no carriage returns, which readers may turn into newlines.
+/// XML characters: no control characters, and no carriage returns, which parsers may convert.
 fn text_of(text: &str) -> String {
     text.chars().filter(|&c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
 }

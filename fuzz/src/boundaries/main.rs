@@ -54,7 +54,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     }
 });
 
-/// Runs a target on the input that `bytes` stand for; `None` if they stand for none.
+/// Runs a target on the input decoded from `bytes`; `None` if they are too short.
 fn structured<'a, T: Arbitrary<'a>>(bytes: &'a [u8], run: fn(T) -> bool) -> Option<bool> {
     T::arbitrary_take_rest(Unstructured::new(bytes)).ok().map(run)
 }

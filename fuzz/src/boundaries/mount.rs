@@ -1,4 +1,5 @@
-//! FUSE requests over a tree in memory, byte by byte as a kernel sends them, with a model of names and contents.
+//! FUSE requests on a tree in memory, encoded as a kernel sends them, with a model of names and
+//! contents.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,14 +15,14 @@ use bowwave_fuse::fuzzing::serve;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-/// Requests, one after the other.
+/// A sequence of requests.
 #[derive(Arbitrary, Debug)]
 pub struct Input {
     read_only: bool,
     steps: Steps<Step>,
 }
 
-/// A request. Inodes and handles are indices of those that were told so far.
+/// A request. Inodes and handles are indices of those returned so far.
 #[derive(Arbitrary, Debug)]
 enum Step {
     Lookup(Node, Name),
@@ -173,7 +174,7 @@ enum Name {
     Any(Vec<u8>),
 }
 
-/// A size or an offset: small ones mostly, so that requests meet.
+/// A size or offset: mostly small, so that requests overlap.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Size {
     Small(u16),
@@ -185,9 +186,9 @@ impl Size {
     fn get(self) -> u64 {
         match self {
             Self::Small(size) => size.into(),
-            // Files beyond the cache are tried by other tests: here a memory store would hold them.
+            // Other tests cover files beyond the cache: here a memory store would hold them.
             Self::Large(size) => u64::from(size % (4 << 20)),
-            // The kernel sends no offset below zero.
+            // The kernel sends no negative offset.
             Self::Any(size) => size >> 1,
         }
     }
@@ -200,30 +201,31 @@ impl Name {
             Self::Long(len) => vec![b'x'; usize::from(len % 300)],
             Self::Any(name) => name.iter().copied().filter(|byte| !matches!(byte, 0 | b'/')).collect(),
         };
-        // The kernel resolves dots itself, and has no empty names.
+        // The kernel resolves dots itself, and sends no empty names.
         if matches!(&*name, b"" | b"." | b"..") { b"dot".to_vec() } else { name }
     }
 }
 
-/// A path in the model: an inode's number and a name in it.
+/// A path in the model: parent inode and name.
 type Place = (u64, Vec<u8>);
 
-/// What the replies said so far.
+/// State according to the replies so far.
 #[derive(Default)]
 struct Model {
     nodes: Vec<u64>,
     handles: Vec<u64>,
-    /// Names that are known to be there, with their inodes.
+    /// Existing names with their inodes.
     names: BTreeMap<Place, u64>,
-    /// Bytes of files, by inode, as long as all changes of them are followed.
+    /// Contents of files by inode, while all changes are modelled.
     contents: BTreeMap<u64, Vec<u8>>,
     /// Inodes of open files.
     open: BTreeMap<u64, u64>,
-    /// Whether inodes may have been forgotten that the kernel still counts: then their numbers mean nothing.
+    /// Whether the server may have forgotten inodes that the kernel still counts: then their
+    /// numbers are meaningless.
     blurred: bool,
 }
 
-/// Largest reply that is asked for: a larger one does not fit into the buffer of a socket as the system makes it, and is lost.
+/// Largest requested reply: a larger one does not fit the default socket buffer and is lost.
 const REPLY_BYTES_MAX: u32 = 128 << 10;
 
 struct Kernel {
@@ -268,7 +270,7 @@ impl Kernel {
         self.post(opcode, node, body);
         let count = loop {
             match self.device.read(&mut self.buffer) {
-                // By libFuzzer's own timer.
+                // Caused by libFuzzer's timer.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 count => break count.expect("the server lives"),
             }
@@ -310,7 +312,7 @@ impl Kernel {
         }
     }
 
-    /// Notes an inode that a reply names.
+    /// Records an inode of a reply.
     fn seen(&mut self, reply: &Reply, place: Option<Place>) -> Option<u64> {
         let node = long(reply.as_ref().ok()?, 0);
         if node == 0 {
@@ -326,7 +328,7 @@ impl Kernel {
         Some(node)
     }
 
-    /// Carries out a step; whether it succeeded.
+    /// Performs a step; returns whether it succeeded.
     fn step(&mut self, step: &Step) -> bool {
         match step {
             Step::Lookup(parent, name) => self.lookup(self.node(*parent), name.bytes()),
@@ -412,7 +414,7 @@ impl Kernel {
         ];
         let changed = self.send(4, node, &body.concat());
         if valid & 8 != 0 {
-            // A handle of another file names that one: the kernel never sends such.
+            // A handle of another file: the kernel never sends that.
             let own = valid & (1 << 6) == 0 || self.model.open.get(&handle) == Some(&node);
             match self.model.contents.get_mut(&node).filter(|_| own && changed.is_ok()) {
                 Some(bytes) if size <= MODEL_BYTES_MAX => bytes.resize(size as usize, 0),
@@ -425,7 +427,7 @@ impl Kernel {
     }
 
     fn create(&mut self, parent: u64, name: Vec<u8>, flags: u32, mode: u32) -> bool {
-        // What the kernel sends of a create: an access mode, and O_CREAT.
+        // As the kernel sends create: an access mode, and O_CREAT.
         let flags = flags & !3 | if flags & 3 == 3 { 2 } else { flags & 3 } | 0o100;
         let body = [words(&[flags, mode & 0o7777 | 0o100_000, 0o22, 0]), zero(&name)].concat();
         let reply = self.send(35, parent, &body);
@@ -476,7 +478,7 @@ impl Kernel {
                 names.extend(old.map(|node| (to, node)));
                 names.extend(new.map(|node| (from, node)));
             }
-            // Two names of one file: rename(2) leaves both.
+            // Two links to one file: rename(2) keeps both.
             _ if old.is_some() && old == new => {
                 names.extend(old.map(|node| (from, node)));
                 names.extend(new.map(|node| (to, node)));
@@ -491,7 +493,7 @@ impl Kernel {
         match step {
             Step::Open { node, flags } => {
                 let node = self.node(*node);
-                // Sent to open are neither O_CREAT nor O_EXCL; what O_TRUNC means is up to the capabilities.
+                // Open never gets O_CREAT or O_EXCL; O_TRUNC depends on the capabilities.
                 let flags = flags & !0o1300;
                 let Ok(reply) = self.send(14, node, &words(&[flags, 0])) else { return false };
                 self.opened(long(&reply, 0), node);
@@ -589,7 +591,7 @@ impl Kernel {
         let part = source
             .and_then(|bytes| bytes.get(usize::try_from(from.1).ok()?..)?.get(..usize::try_from(len).ok()?));
         match part.map(<[u8]>::to_vec) {
-            // Where the ranges of one file overlap, its parts are copied one after the other.
+            // Overlapping ranges of one file are copied part by part.
             Some(part) if self.model.open.get(&from.0) != Some(&target) => self.wrote(target, to.1, &part),
             _ => {
                 self.model.contents.remove(&target);
@@ -597,7 +599,7 @@ impl Kernel {
         }
     }
 
-    /// Folders, attributes by name, and what remains.
+    /// Directories, extended attributes, and other requests.
     fn rest(&mut self, step: &Step) -> bool {
         match step {
             Step::OpenFolder(node) => {
@@ -637,7 +639,7 @@ impl Kernel {
                 self.send(34, self.node(*node), &words(&[u32::from(*mask), 0])).is_ok()
             }
             Step::Other { opcode, node, body } => {
-                // Requests that the file system does not know, long enough to be well-formed.
+                // Unknown requests, long enough to be well-formed.
                 const OTHERS: [u32; 6] = [31, 32, 33, 37, 39, 40];
                 let body = [body.clone(), vec![0; 64]].concat();
                 self.send(OTHERS[usize::from(*opcode) % OTHERS.len()], self.node(*node), &body).is_ok()
@@ -656,7 +658,7 @@ impl Kernel {
         true
     }
 
-    /// Entries of a folder: whole ones, each with a name.
+    /// Directory entries: complete, each with a name.
     fn listed(&mut self, mut reply: &[u8], plus: bool) {
         while !reply.is_empty() {
             let head = if plus { 128 } else { 0 };
@@ -669,7 +671,7 @@ impl Kernel {
     }
 }
 
-/// Larger files are not followed.
+/// Larger files are not modelled.
 const MODEL_BYTES_MAX: u64 = 1 << 20;
 
 fn words(words: &[u32]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Messages of a userfaultfd, and memory that it serves: a file's, and more of our own than fits.
+//! userfaultfd messages, and memory served by it: a mapped file, and swapped memory.
 
 use std::ptr;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 
 use super::steps::Steps;
 
-/// Messages, and what is done to a region of a file and to one of a swap.
+/// Messages, and operations on a file's region and a swap's region.
 #[derive(Arbitrary, Debug)]
 pub struct Input {
     messages: Vec<u8>,
@@ -69,7 +69,7 @@ impl Offset {
 
 const PAGE: usize = 4096;
 const FILE_BYTES: u64 = 3_000_001;
-/// Where writes of a swap's region go: more than fits into its memory.
+/// Range of writes to a swap's region: more than fits in its memory.
 const SWAP_BYTES_MAX: usize = 8 << 20;
 
 static STORE: LazyLock<Store> = LazyLock::new(|| {
@@ -78,14 +78,14 @@ static STORE: LazyLock<Store> = LazyLock::new(|| {
     engine.store(&format!("pattern:/{FILE_BYTES}")).expect("a pattern")
 });
 
-/// `None` where this process may not have one.
+/// `None` if this process may not create one.
 static SWAP: LazyLock<Mutex<Option<Swap>>> = LazyLock::new(|| {
     let folder = std::env::temp_dir();
     let options = SwapOptions { memory_bytes: Some(4 << 20), ..SwapOptions::default() };
     Mutex::new(Swap::new(&Spill::file(&folder, 64 << 20), &options).ok())
 });
 
-/// Decodes the messages, and works on both regions. Returns whether one of them was touched.
+/// Decodes the messages and uses both regions. Returns whether a region was touched.
 pub fn run(input: Input) -> bool {
     for touch in decode(&input.messages) {
         assert_eq!(touch.address % PAGE, 0);
@@ -106,7 +106,7 @@ pub fn run(input: Input) -> bool {
     region.map_or(file, |region| swapped(region, &swaps) || file)
 }
 
-/// Memory of a file holds the file's bytes, or what was written to it.
+/// A file's memory holds the file's bytes, or later writes.
 fn file(map: &Map, steps: &[FileStep]) -> bool {
     let options = MapOptions {
         range: map.range.map(|(start, end)| start.get()..end.get()),
@@ -148,7 +148,7 @@ fn file(map: &Map, steps: &[FileStep]) -> bool {
                 assert_eq!(read.is_ok(), within(offset.get(), (*len).into()), "{read:?}");
                 if read.is_ok() {
                     let at = offset.get() as usize;
-                    // The file's bytes, whatever was written to the memory.
+                    // The file's bytes, regardless of writes to the memory.
                     assert!(bytes == original[at..at + bytes.len()], "{} bytes at {at}", bytes.len());
                 }
             }
@@ -174,7 +174,7 @@ fn file(map: &Map, steps: &[FileStep]) -> bool {
     touched
 }
 
-/// Memory of a swap holds what was written to it, and zeros where nothing was.
+/// A swap's memory holds what was written, and zeros elsewhere.
 fn swapped(mut region: SwapRegion, steps: &[SwapStep]) -> bool {
     let pages = region.len().min(SWAP_BYTES_MAX) / PAGE;
     if pages == 0 {
@@ -191,7 +191,7 @@ fn swapped(mut region: SwapRegion, steps: &[SwapStep]) -> bool {
                     .take((*count).into())
                     .zip((0..).map(|count: u8| byte.wrapping_add(count)))
                 {
-                    // SAFETY: within the region, which nobody else uses.
+                    // SAFETY: within the region, which is not used elsewhere.
                     unsafe {
                         ptr::write_volatile(first.add(page * PAGE), byte);
                         ptr::write_volatile(first.add(page * PAGE + PAGE - 1), !byte);
@@ -234,7 +234,7 @@ fn swapped(mut region: SwapRegion, steps: &[SwapStep]) -> bool {
 }
 
 fn check(first: *mut u8, page: usize, right: (u8, u8)) {
-    // SAFETY: within the region, which nobody else uses.
+    // SAFETY: within the region, which is not used elsewhere.
     let found = unsafe {
         (ptr::read_volatile(first.add(page * PAGE)), ptr::read_volatile(first.add(page * PAGE + PAGE - 1)))
     };

@@ -21,7 +21,7 @@ pub struct Input {
     coding: Option<Coding>,
     location: Location,
     body: String,
-    /// The status is 206 below 128; headers of a right response are left out from 192 on, by its lowest bits.
+    /// Below 128 the status is 206; from 192 on the lowest bits omit headers.
     lacks: u8,
     headers: Steps<Header>,
 }
@@ -134,7 +134,7 @@ impl Name {
     }
 }
 
-/// Seconds from 1970 to the year 10000, whose times no format can write.
+/// Seconds from 1970 to the year 10000, which no format can express.
 const SECONDS_END: u64 = 253_402_300_800;
 
 /// Checks all parts of an input. Returns whether the response was accepted.
@@ -165,7 +165,7 @@ pub fn run(input: Input) -> bool {
     ];
     let right = right.into_iter().enumerate().filter(|(at, _)| lacks < 192 || lacks >> at & 1 == 0);
     let right: Vec<_> = right.filter_map(|(_, header)| header).collect();
-    // As the HTTP library gives them: without the space around a value.
+    // As the HTTP library delivers them: values without surrounding spaces.
     let trimmed = |(name, value): (String, Vec<u8>)| (name, value.trim_ascii().to_vec());
     let headers: Vec<_> =
         right.iter().chain(&headers.0).map(|header| trimmed(header.line(start, end, size))).collect();
@@ -222,7 +222,7 @@ impl Header {
     }
 }
 
-/// What an accepted response says, read by rules of its own: every value of each header counts.
+/// Content of an accepted response, by an independent parser: every value of each header counts.
 fn must_be(expected: &Expected, status: u16, headers: &[(String, Vec<u8>)], coding: Option<&str>) {
     let values = |name: &'static str| {
         headers.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.trim_ascii())
@@ -236,12 +236,12 @@ fn must_be(expected: &Expected, status: u16, headers: &[(String, Vec<u8>)], codi
         200 => assert_eq!(expected.version.size, Some(bytes), "{headers:?}"),
         _ => panic!("accepted: {status}"),
     }
-    // The HTTP library refuses lengths that differ or are no numbers.
+    // The HTTP library rejects differing or invalid lengths.
     let lengths: Vec<_> = values("content-length").map(number).collect();
     if lengths.windows(2).all(|pair| pair[0] == pair[1]) {
         assert!(lengths.iter().flatten().all(|&length| length == bytes), "{headers:?}");
     }
-    // The coding `identity` says nothing; any other counts each time that it is named.
+    // The coding `identity` is ignored; any other counts each time.
     let plain = |coding: &&[u8]| !coding.eq_ignore_ascii_case(b"identity");
     let wanted: Vec<_> = coding.map(str::as_bytes).into_iter().filter(plain).collect();
     let found: Vec<_> = values("content-encoding").filter(plain).collect();
@@ -274,7 +274,7 @@ fn number(text: &[u8]) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// A time is read as it was written, and any text as some time or none.
+/// A written time parses as itself, and any text as some time or none.
 fn check_times(seconds: u64, text: &str) {
     let time = UNIX_EPOCH + Duration::from_secs(seconds);
     assert_eq!(times(&http_date(seconds)), (Some(time), None));
@@ -316,7 +316,7 @@ fn date(seconds: u64) -> (u64, usize, u64) {
     (year, month, days + 1)
 }
 
-/// Credentials go to their own origin alone, and never from `https` to `http`.
+/// Credentials go only to their own origin, and never from `https` to `http`.
 fn check_redirect(location: &Location) {
     const HOSTS: [&str; 4] = ["a.example:81", "b.example:81", "a.example:82", "x:y@a.example:81"];
     let location = match location {

@@ -1,4 +1,4 @@
-//! What a web server sends, over loopback: the whole way from a connection to the bytes of a read.
+//! Responses of a web server over loopback, from the connection to the bytes of a read.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use super::response::http_date;
 use super::steps::Steps;
 
-/// Reads of one object, and what the server responds to each request.
+/// Reads of one object, and the server's response to each request.
 #[derive(Arbitrary, Debug)]
 pub struct Input {
     /// Its `HEAD` response comes first.
@@ -23,20 +23,20 @@ pub struct Input {
     responses: Steps<Response>,
 }
 
-/// A response whose body is what the head claims to send, of the version that the head names.
+/// A response with the body and version its head claims, apart from flaws.
 #[derive(Arbitrary, Debug)]
 struct Response {
     /// 200 or 206 as requested, unless the last flaw applies.
     status: Status,
     version: Version,
-    /// Which of the following apply: one in four of each, so that most responses have few flaws.
+    /// The flaws that apply: one in four each, so most responses have few.
     flaws: u16,
-    /// Where the range begins, relative to the requested one.
+    /// Start of the range relative to the requested one.
     shift: i8,
-    /// Bytes more or fewer than requested.
+    /// Length of the range relative to the requested one.
     longer: i8,
     framing: Framing,
-    /// Bytes more or fewer in the body than announced.
+    /// Length of the body relative to the announced one.
     body: i8,
     extra: Vec<u8>,
     garbage: Vec<u8>,
@@ -52,7 +52,7 @@ enum Status {
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Version {
-    /// Of the object's two versions.
+    /// Whether it is the object's second version.
     second: bool,
     tag: Option<bool>,
     dated: bool,
@@ -66,7 +66,7 @@ enum Framing {
     BadChunks(u8),
 }
 
-/// Bytes of both versions of the object.
+/// Size of both versions of the object.
 const SIZE: u64 = 5000;
 
 struct Server {
@@ -80,9 +80,9 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let address = listener.local_addr().expect("it is bound");
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            // A connection each, for the client may open some that it does not use.
+            // One thread per connection: the client may open some that it does not use.
             thread::spawn(|| {
-                // A client that closes early is no failure of the server's.
+                // A client may close early.
                 let _closed = respond(connection, &SCRIPT);
             });
         }
@@ -111,7 +111,7 @@ pub fn run(input: Input) -> bool {
         let second = match (tag, identity.modified_ns) {
             (Some(tag), _) => tag == "\"2\"",
             (None, Some(time)) => time == i128::from(modified(true)) * 1_000_000_000,
-            // Versions that nothing tells apart may mix.
+            // Indistinguishable versions may mix.
             (None, None) => continue,
         };
         let right = bytes.iter().zip(offset..).all(|(&byte, at)| byte == content(second, at));
@@ -214,8 +214,8 @@ impl Response {
         let body: Vec<u8> = (start..start + sent).map(|at| content(second, at)).collect();
         let mut bytes = head.into_bytes();
         if self.has(5) {
-            // A line of any bytes but line feeds, which would end the head early; under a name of its own, for a second tag
-            // of the wrong version would be a lie that nobody can tell.
+            // A line of any bytes but line feeds, which would end the head early. It has a name of
+            // its own: a second, wrong tag would be an undetectable lie.
             bytes.push(b'X');
             bytes.extend(self.garbage.iter().filter(|byte| !matches!(byte, b'\r' | b'\n')));
             bytes.extend(b"\r\n");

@@ -1,8 +1,8 @@
-//! Sequences as long as the input has bytes for. Those of `Vec` end after two steps in the mean.
+//! Sequences that use all bytes of the input. A `Vec` ends after two steps on average.
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
 
-/// Steps one after the other; the last field of an input.
+/// Consecutive steps; the last field of an input.
 #[derive(Debug)]
 pub struct Steps<T>(pub Vec<T>);
 
@@ -16,5 +16,5 @@ impl<'a, T: Arbitrary<'a>> Arbitrary<'a> for Steps<T> {
     }
 }
 
-/// More take longer than they find.
+/// More steps take longer than they find bugs.
 const STEPS_MAX: usize = 48;

@@ -1,34 +1,35 @@
-//! Counts of instructions as text, and what it takes for two of them to differ.
+//! Instruction counts as text, and their comparison.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Of counts by the same compiler and C library, so many hundredths and one instruction are no difference.
+/// Tolerance for counts by the same compiler and C library, as a share, plus one instruction.
 const SAME: f64 = 0.03;
-/// Of counts by others, which do some things otherwise.
+/// Tolerance for counts by others, as a share.
 const OTHERS: f64 = 0.25;
 
 const HEAD: &str = "\
 # Instructions a call takes, as callgrind counts them. `cargo xtask cost` compares; `cargo xtask cost --accept` writes.
 # Made by: ";
 
-/// Instructions of each case.
+/// Instructions per case.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Counts {
-    /// By which compiler, for which machines, with which C library.
+    /// Compiler, target and C library.
     pub(super) made_by: String,
     pub(super) cases: Vec<(String, f64)>,
 }
 
-/// What became of a comparison.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
-    /// That it was made more leniently.
+    /// Set if it used the larger tolerance.
     pub(super) note: Option<String>,
     pub(super) differences: Vec<String>,
 }
 
-/// Compares what was counted with what is recorded. Less counts as much as more, or what was gained would be lost unseen.
+/// Compares counts with the record. A decrease is reported like an increase: otherwise a later
+/// regression would hide it.
 pub(super) fn compare(recorded: &Counts, counted: &Counts) -> Comparison {
     let (tolerance, note) = if recorded.made_by == counted.made_by {
         (SAME, None)
@@ -64,7 +65,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The error is the line that is none of a record.
+/// The error is the invalid line.
 impl FromStr for Counts {
     type Err = String;
 

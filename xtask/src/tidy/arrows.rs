@@ -1,4 +1,4 @@
-//! Checks of manifests: who may import whom.
+//! Checks of manifests: permitted imports between crates.
 
 use super::{Finding, numbered, policy};
 
@@ -42,7 +42,7 @@ fn package_name(text: &str) -> Option<&str> {
     })
 }
 
-/// The normal and build dependencies with their lines, by the library's own name; dev-dependencies are free.
+/// Normal and build dependencies with their lines, by crate name; dev-dependencies are free.
 fn dependencies(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut inside = false;

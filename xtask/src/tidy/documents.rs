@@ -30,7 +30,7 @@ pub(super) fn check(path: &str, text: &str, tree: &Tree, findings: &mut Vec<Find
     }
 }
 
-/// What is wrong with the number of a decision: another one has it, or its heading another.
+/// A duplicate decision number, or a heading with another number.
 fn misnumbered(path: &str, text: &str, tree: &Tree) -> Option<String> {
     let number = path.strip_prefix("docs/adr/")?.split('-').next()?;
     let same = format!("docs/adr/{number}-");
@@ -41,7 +41,7 @@ fn misnumbered(path: &str, text: &str, tree: &Tree) -> Option<String> {
     (!text.starts_with(&heading)).then(|| format!("the heading should begin with `{heading}`"))
 }
 
-/// The targets of the inline links in `line`, code spans left out.
+/// Targets of the inline links in `line`, without code spans.
 fn links(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
     for (index, span) in line.split('`').enumerate() {
@@ -94,7 +94,7 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What is wrong with the commands of a shell line: `bowwave` subcommands and `make` targets that do not exist.
+/// Unknown commands of a shell line: `bowwave` subcommands and `make` targets.
 fn unknown_commands(line: &str, tree: &Tree) -> Vec<String> {
     let mut messages = Vec::new();
     let line = line.split(" #").next().unwrap_or_default();

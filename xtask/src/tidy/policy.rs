@@ -1,6 +1,6 @@
-//! What this repository has decided, as data: change a rule here, and say why in the commit.
+//! The rules of this repository as data: change a rule here, and say why in the commit.
 
-/// Most lines a source file may have; past that it holds more than one idea.
+/// Maximum lines of a source file; a longer one holds more than one idea.
 pub(super) const SOURCE_LINES_MAX: usize = 700;
 
 /// Extensions of source files, to which [`SOURCE_LINES_MAX`] applies.
@@ -10,15 +10,15 @@ pub(super) const SOURCE_EXTENSIONS: &[&str] = &["rs", "py", "sh"];
 pub(super) const MACHINE_ROOTS: &[&str] =
     &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/fa", "rm/")];
 
-/// Unfinished or switched-off code, and what to do instead.
+/// Unfinished or disabled code, and what to do instead.
 pub(super) const UNFINISHED: &[(&str, &str)] = &[
     (concat!("to", "do!("), "write it, or leave the item out"),
     (concat!("unimple", "mented!("), "write it, or leave the item out"),
     (concat!("#[ign", "ore"), "a test runs always, or probes for what it needs and says what it found"),
 ];
 
-/// Files that may hold `unsafe` (a trailing `/` means the whole folder): frames and who lends or copies them, the lock
-/// over them, rings, system calls, memory maps in tests.
+/// Files that may contain `unsafe` (a trailing `/` means the whole directory): frames and their
+/// users, the lock over them, rings, system calls, memory maps in tests.
 pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "crates/bowwave-backend/src/buf.rs",
     "crates/bowwave-backend/src/file/owner.rs",
@@ -71,7 +71,8 @@ pub(super) const UNSAFE_ALLOWED: &[&str] = &[
     "fuzz/src/boundaries/region.rs",
 ];
 
-/// Which of our crates a crate may import. Arrows go one way; `bowwave-sim` and `bowwave-engine` never meet.
+/// Permitted imports between our crates. Arrows go one way; `bowwave-sim` and `bowwave-engine`
+/// never meet.
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("bowwave-core", &[]),
     ("bowwave-baselines", &["bowwave-core"]),
@@ -118,7 +119,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Libraries that may appear in one crate's manifest only, so that each can be replaced there.
+/// Libraries permitted in one crate's manifest only, so that each can be replaced there.
 pub(super) const SINGLE_HOME: &[(&str, &str)] = &[
     ("clap", "bowwave-cli"),
     ("fuser", "bowwave-fuse"),
@@ -128,12 +129,13 @@ pub(super) const SINGLE_HOME: &[(&str, &str)] = &[
     ("pyo3", "bowwave-python"),
 ];
 
-/// Whether crates of this name exist for tests: they may import anything, and only dev-dependencies name them.
+/// Whether crates of this name are for tests: they may import anything, and only dev-dependencies
+/// name them.
 pub(super) fn is_testkit(name: &str) -> bool {
     name.starts_with("bowwave-") && name.ends_with("-testkit")
 }
 
-/// Whether a folder of this name holds what was built or fetched, not written.
+/// Whether a directory of this name holds build output or downloads.
 pub(super) fn is_built(name: &str) -> bool {
     matches!(name, ".git" | ".venv" | "__pycache__" | "node_modules")
         || name == "target"

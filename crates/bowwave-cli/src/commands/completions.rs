@@ -1,4 +1,4 @@
-//! `bowwave completions`: a script that teaches a shell our commands and options.
+//! `bowwave completions`: shell completion of commands and options.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

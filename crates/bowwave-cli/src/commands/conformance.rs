@@ -1,4 +1,4 @@
-//! `bowwave conformance`: our policies held against the systems that they follow.
+//! `bowwave conformance`: compares our policies with the systems they follow.
 
 mod event;
 mod lab;
@@ -31,9 +31,9 @@ use play::Player;
 use script::Script;
 use verdict::Verdict;
 
-/// Base-2 logarithm of the pages of the largest folio that ext4 makes: 2 MiB.
+/// Base-2 logarithm of the pages of ext4's largest folio: 2 MiB.
 const FOLIO_ORDER_MAX: u8 = 9;
-/// How often a run is made in which something else drops pages from the cache.
+/// Maximum attempts of a run while something else drops pages from the cache.
 const ATTEMPTS: u32 = 5;
 
 /// Arguments of `bowwave conformance`.
@@ -100,10 +100,10 @@ struct KernelArgs {
     decisions: bool,
 }
 
-/// Why a comparison did not come to its end.
+/// Why a comparison did not finish.
 #[derive(Debug)]
 enum Stop {
-    /// This machine cannot do it.
+    /// This machine cannot run it.
     Skip(String),
     Failed(Failure),
 }
@@ -124,7 +124,7 @@ impl From<Failure> for Stop {
     }
 }
 
-/// Compares, and prints.
+/// Compares and prints.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Peer::Kernel(args) = &args.peer;
     if args.list {
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return output.finish(outcome);
     }
     let interrupt = Interrupt::watch(Second::Waits)?;
-    // A thread of its own, whose mounts and processor are its own, too.
+    // A separate thread with its own mount namespace and processor.
     let compared = thread::scope(|scope| scope.spawn(|| compare(args, &interrupt)).join());
     let verdicts = match compared.map_err(|_| Failure::failed("the comparison panicked"))? {
         Ok(verdicts) => verdicts,
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// A window that the kernel takes and that shows something.
+/// A window that the kernel accepts and that makes a difference.
 fn kernel_window(text: &str) -> Result<u64, String> {
     let pages = u64::from(values::window_pages(text)?);
     if (2..=2048).contains(&pages) { Ok(pages) } else { Err(format!("{pages} pages are not in 2..=2048")) }
@@ -198,7 +198,7 @@ fn compare(args: &KernelArgs, interrupt: &Interrupt) -> Result<Vec<Verdict>, Sto
     Ok(verdicts)
 }
 
-/// The policy set up as the kernel is.
+/// The policy configured like the kernel.
 fn like_the_kernel(folios: Folios, io_pages: u64) -> LinuxConfig {
     LinuxConfig {
         io_pages: u32::try_from(io_pages).unwrap_or(u32::MAX),
@@ -246,14 +246,14 @@ fn try_one(
     )))
 }
 
-/// How often someone has emptied the page cache of this machine.
+/// How often the page cache of this machine has been dropped.
 fn times_emptied() -> io::Result<u64> {
     let counters = fs::read_to_string("/proc/vmstat")?;
     let count = counters.lines().find_map(|line| line.strip_prefix("drop_pagecache ")?.parse().ok());
     Ok(count.unwrap_or_default())
 }
 
-/// A row a pattern, a column a window size: decisions, and how many of them differ.
+/// One row per pattern, one column per window size: decisions, and how many of them differ.
 fn print(output: &mut Output, args: &KernelArgs, verdicts: &[Verdict]) -> Result<(), Failure> {
     let names: Vec<String> = args.ra_pages.iter().map(|pages| format!("ra {pages}")).collect();
     let columns = [("folios", Align::Left), ("pattern", Align::Left)];
@@ -299,8 +299,8 @@ fn cell(verdict: &Verdict) -> String {
 mod tests {
     use super::*;
 
-    /// What Linux 6.18.44 decided, as `conformance kernel --folios single --ra-pages 32 --json --decisions` recorded it: for
-    /// machines where the comparison itself cannot run.
+    /// Decisions of Linux 6.18.44, recorded by `conformance kernel --folios single --ra-pages 32
+    /// --json --decisions`, for machines that cannot run the comparison.
     const RECORDED: &str = include_str!("conformance/linux-6.18-single-32.json");
 
     #[test]

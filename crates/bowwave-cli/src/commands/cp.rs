@@ -1,7 +1,8 @@
-//! `bowwave cp`: copies files and directories from and to stores, several ranges and several files at a time.
+//! `bowwave cp`: copies files and directories from and to stores, several ranges and files at a
+//! time.
 //!
 //! ```text
-//!   walk of the sources --tasks--> threads, a file each --ranges--> source and destination
+//! walk of the sources --tasks--> threads, a file each --ranges--> source and destination
 //! ```
 
 mod crew;
@@ -91,7 +92,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What was done.
+/// Results.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     files: u64,
@@ -112,7 +113,7 @@ struct NotCopied<'a> {
 
 /// Copies.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // Read while no other thread creates files: reading it sets it.
+    // Read before other threads create files: reading the umask sets it.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
     let interrupt = Interrupt::watch(Second::Kills)?;
@@ -155,7 +156,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for (name, failure) in &tally.failures {
         let (name, text) = (output::plain(name), failure.to_string());
         let named = if text.contains(&name) { text } else { format!("{name}: {text}") };
-        // The exit code tells, even if standard error is closed.
+        // The exit code reports it even if standard error is closed.
         let _unread = writeln!(std::io::stderr(), "bowwave: {named}");
     }
     let all = tally.files + tally.skipped + tally.failed;
@@ -184,7 +185,7 @@ impl Args {
     }
 }
 
-/// Runs the threads to their end.
+/// Runs the threads to completion.
 fn copy(crew: &Crew<'_>, sources: Vec<Source>, destination: &Destination) -> Result<(), Failure> {
     let (tasks, queue) = mpsc::sync_channel::<Task>(QUEUE_MAX);
     if crew.args.dry_run {
@@ -214,7 +215,7 @@ fn copy(crew: &Crew<'_>, sources: Vec<Source>, destination: &Destination) -> Res
     Ok(())
 }
 
-/// Shows how far it is, until it has ended.
+/// Shows progress until the copy has ended.
 fn watch(crew: &Crew<'_>, has_ended: impl Fn() -> bool) {
     let quiet = crew.args.quiet;
     let mut bar = Progress::bytes("copying", Some(0));
@@ -273,7 +274,7 @@ fn rate(bytes: u64, elapsed: Duration) -> String {
     format!("{:.1} MB/s", bytes as f64 / 1e6 / elapsed.as_secs_f64().max(1e-3))
 }
 
-/// Says what an interrupted command leaves behind.
+/// Describes what an interrupted command leaves behind.
 fn stopped(tally: &Tally, args: &Args) -> Failure {
     let update = if args.recursive && !args.update { ", with --update to skip complete files" } else { "" };
     let resumes = match tally.resumable {
@@ -281,14 +282,14 @@ fn stopped(tally: &Tally, args: &Args) -> Failure {
         count => format!("; {count} incomplete and can be continued"),
     };
     let text = format!("interrupted: {} files are complete{resumes}; run it again{update}", tally.files);
-    // The exit code tells, even if standard error is closed.
+    // The exit code reports it even if standard error is closed.
     let _unread = writeln!(std::io::stderr(), "bowwave: {text}");
     Failure::ended(INTERRUPTED)
 }
 
-/// Files that are listed ahead of those that copy them.
+/// Maximum files listed ahead of the copying threads.
 const QUEUE_MAX: usize = 1024;
-/// Time between two looks at how far it is.
+/// Interval of progress checks.
 const SHOW_EVERY: Duration = Duration::from_millis(50);
-/// Time between two lines where there is no terminal.
+/// Interval of progress lines without a terminal.
 const SAY_EVERY: Duration = Duration::from_secs(10);

@@ -59,7 +59,7 @@ enum Action {
     },
 }
 
-/// Asks the mount's process, and prints its response.
+/// Sends the request to the mount's process and prints the response.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let plain = |key: &str| key.replace('-', "_");
     let (request, json) = match &args.action {

@@ -1,7 +1,7 @@
-//! `bowwave demo`: the main job on what comes with the program.
+//! `bowwave demo`: readahead on emulated slow stores.
 //!
-//! Mounts emulated slow stores over made-up data, reads files through the mount without readahead, with that of the
-//! kernel and with ours, checks every byte, and prints what that did.
+//! Mounts emulated stores with generated data and reads files through the mount: without readahead,
+//! with the kernel's, and with ours. Checks every byte and prints the results.
 
 mod jobs;
 mod place;
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     outcome
 }
 
-/// Whether to mount; says why not, and what is done instead.
+/// Whether to mount; otherwise says why not, and what happens instead.
 fn mounts(in_process: bool) -> bool {
     const TIME: &str = "this takes about a minute";
     if in_process {
@@ -103,7 +103,7 @@ fn mounts(in_process: bool) -> bool {
     }
 }
 
-/// Reads a job, with a cache and a mount of its own.
+/// Runs a job with its own cache and mount.
 fn measure(job: &Job, kind: Readahead, mounts: bool, interrupt: &Interrupt) -> Result<Row, Failure> {
     let opened = Opened::over(store(job.store)?, kind.options(), None)?;
     let store = opened.store.clone();
@@ -129,7 +129,7 @@ fn measure(job: &Job, kind: Readahead, mounts: bool, interrupt: &Interrupt) -> R
     })
 }
 
-/// An emulated device over made-up data.
+/// An emulated device with generated data.
 fn store(device: &str) -> Result<Arc<dyn Backend>, Failure> {
     let options = bowwave_backend::Options::default();
     bowwave_backend::open_url(&format!("emulate:{device}:pattern:/"), &options).map_err(Failure::from)
@@ -150,7 +150,8 @@ impl Readahead {
         Options { cache_bytes: Some(CACHE_BYTES), policy, ..usual }
     }
 
-    /// A window of 0 would not do for [`Readahead::Off`]: the kernel then asks for one page at a time.
+    /// A window of 0 would not do for [`Readahead::Off`]: the kernel then requests one page at a
+    /// time.
     fn mount_options(self) -> MountOptions {
         let kernel_cache = if self == Self::Off { KernelCache::Off } else { KernelCache::On };
         MountOptions { kernel_cache, read_only: true, ..MountOptions::default() }
@@ -172,5 +173,5 @@ fn show(output: &mut Output, rows: &[Row], json: bool, complete: bool) -> Result
     Ok(())
 }
 
-/// Enough for the windows of all readers; little enough for any machine.
+/// Enough for the windows of all readers, and small enough for any machine.
 const CACHE_BYTES: u64 = 512 << 20;

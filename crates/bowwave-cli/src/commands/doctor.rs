@@ -1,4 +1,4 @@
-//! `bowwave doctor`: what this machine lacks.
+//! `bowwave doctor`: checks this machine for missing parts.
 
 use crate::Failure;
 use crate::machine::{self, Check};

@@ -1,7 +1,7 @@
-//! `bowwave explain`: what a readahead policy decides on a trace, one decision a line.
+//! `bowwave explain`: the decisions of a readahead policy on a trace, one per line.
 //!
-//! Drives `bowwave-core`'s cache with an instant device and unlimited memory, so that what it prints are the decisions
-//! and nothing of a machine. With `--scheduler` a simulated device stands behind it, and what is printed is what goes there.
+//! Drives `bowwave-core`'s cache with an instant device and unlimited memory, so that decisions do
+//! not depend on a machine. With `--scheduler` it simulates a device and prints the dispatches.
 
 mod decisions;
 mod lines;
@@ -21,7 +21,7 @@ use crate::values;
 use decisions::Explainer;
 use lines::Lines;
 
-/// Rows between two reports to the progress bar.
+/// Rows between two progress updates.
 const ROWS_A_REPORT: u64 = 4096;
 
 /// Arguments of `bowwave explain`.
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Explains a trace; the number of rows that mean nothing here.
+/// Explains a trace; returns the number of skipped rows.
 fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Result<u64, Failure> {
     let Input { name, mut rows, total } = input;
     let mut progress = Progress::bytes("explaining", total);
@@ -162,7 +162,7 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
 
 /// An open trace.
 struct Input {
-    /// What errors call it.
+    /// Its name in errors.
     name: String,
     rows: Import,
     /// Its size in bytes, if it is a file.

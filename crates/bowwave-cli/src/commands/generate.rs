@@ -1,4 +1,4 @@
-//! `bowwave generate`: makes a trace up, as CSV or in the binary form.
+//! `bowwave generate`: generates a trace, as CSV or binary.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,7 +14,7 @@ use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{Failure, values};
 
-/// Rows between two reports to the progress bar.
+/// Rows between two progress updates.
 const ROWS_A_REPORT: u64 = 1 << 16;
 
 /// Arguments of `bowwave generate`.
@@ -138,7 +138,7 @@ impl Args {
             rows: self.rows,
             file_bytes: self.file_size,
             block_bytes,
-            // A day has fewer nanoseconds than fit.
+            // A day in nanoseconds fits.
             gap_ns: self.gap.as_nanos() as u64,
             seed: self.seed,
         })
@@ -156,13 +156,13 @@ impl Args {
             Name::Clustered => Pattern::Clustered { cluster_bytes: self.cluster },
             Name::Zipf => Pattern::Zipf { exponent: self.exponent },
             Name::Oltp => Pattern::Oltp { exponent: self.exponent },
-            // Within phases, which the generator refuses to nest.
+            // Inside phases, which the generator does not nest.
             Name::Phases => Pattern::Phases(Vec::new()),
         }
     }
 }
 
-/// What is wrong with the options, in their own names.
+/// Names a bad option as the user gave it.
 fn usage(error: &SpecError) -> Failure {
     let option = match error.field {
         "block_bytes" => "--bs",
@@ -203,7 +203,7 @@ fn compact(rows: Generator, output: &mut File) -> io::Result<()> {
     writer.finish().map(drop)
 }
 
-/// Hands the rows on, and shows how far they are.
+/// Writes the rows and shows progress.
 fn each(rows: Generator, mut write: impl FnMut(Row) -> io::Result<()>) -> io::Result<()> {
     let mut progress = Progress::rows("generating", rows.size_hint().0 as u64);
     for (row, index) in rows.zip(1u64..) {

@@ -1,4 +1,4 @@
-//! `bowwave import`: a trace of another tool, converted into our own form.
+//! `bowwave import`: converts a trace of another tool.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,7 +15,7 @@ use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{Failure, values};
 
-/// Rows between two reports to the progress bar.
+/// Rows between two progress updates.
 const ROWS_A_REPORT: u64 = 4096;
 
 /// Arguments of `bowwave import`.
@@ -87,7 +87,7 @@ fn events() -> impl TypedValueParser<Value = TracefsEvents> {
     ])
 }
 
-/// A format of traces, by name.
+/// A trace format by name, for clap.
 pub(crate) fn format() -> impl TypedValueParser<Value = Format> {
     values::one_of(Format::ALL.map(|format| (format.name(), format)))
 }
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the trace; its size in bytes, if it is a file.
+/// Opens the trace; returns its size in bytes, if it is a file.
 fn open(args: &Args) -> Result<(Import, Option<u64>), Failure> {
     let options = args.options();
     if args.trace == Path::new("-") {
@@ -180,7 +180,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     failed!("cannot write {}: {error}", path.display())
 }
 
-/// Hands the records on, and shows how far they are; how many there were.
+/// Writes the records and shows progress; returns their number.
 fn each(
     import: &mut Import,
     total: Option<u64>,

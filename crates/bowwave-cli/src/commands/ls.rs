@@ -1,4 +1,4 @@
-//! `bowwave ls`: lists a directory of any store, entry by entry as the store sends them.
+//! `bowwave ls`: lists a directory of any store, streaming entries as they arrive.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -50,12 +50,12 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// An entry as JSON has it.
+/// An entry in JSON.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     path: &'a str,
     kind: &'static str,
-    /// `None` for what has no bytes.
+    /// `None` for entries without contents.
     size: Option<u64>,
     modified: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let root = store.stat("".as_ref())?;
     let mut lines = Lines { args, output: Output::stdout(), rows: 0, flushed: Instant::now() };
     let mut refused = None;
-    // An index page has no exact sizes: each file is looked up where its size is shown.
+    // Index pages have no exact sizes: look up each file whose size is printed.
     let looks_up = (args.long || args.json) && !store.profile().lists_sizes;
     let listed = if root.kind == EntryKind::Directory {
         let mut ended = Ok(());
@@ -167,7 +167,7 @@ impl Lines<'_> {
     }
 }
 
-/// The last part of a URL, without a query: the name of the file that it names.
+/// The last component of a URL, without a query: the name of the file.
 pub(super) fn name_of(url: &str) -> String {
     let url = if url.contains("://") { url.split(['?', '#']).next().unwrap_or(url) } else { url };
     let name = url.trim_end_matches('/').rsplit('/').next().unwrap_or(url);
@@ -186,7 +186,7 @@ fn kind(kind: EntryKind) -> &'static str {
     }
 }
 
-/// A time of RFC 3339 in UTC; years that it cannot hold are its first and last.
+/// A time in RFC 3339, UTC; out-of-range years are clamped.
 fn timestamp(time: SystemTime, digits: SecondsFormat) -> String {
     let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH);
     let utc = since(time).map_or(DateTime::UNIX_EPOCH, |since| {
@@ -196,7 +196,7 @@ fn timestamp(time: SystemTime, digits: SecondsFormat) -> String {
     utc.to_rfc3339_opts(digits, true)
 }
 
-/// Lines wait for others at most this long, so that a slow listing is seen to move.
+/// Longest delay of buffered lines, so that a slow listing shows progress.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `bowwave mount`: shows a store as files.
+//! `bowwave mount`: mounts a store.
 
 mod background;
 mod monitor;
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (args.write, args.shown.stores_attributes()),
     )?);
     let metadata = args.shown.metadata_of(&opened)?;
-    // A slow store is probed while Ctrl-C still simply ends the process; the mount probes it again.
+    // Probes a slow store while Ctrl-C still simply ends the process; the mount probes it again.
     if let Some(note) = opened.store.probe()? {
         background::note(args.tell_ready, &note)?;
     }
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             note!("{aborted} uploads that were not finished are aborted");
         }
     }
-    // What programs make has the permissions that they ask for: their umask counts, not ours.
+    // Created files have the permissions that programs request: their umask applies, not ours.
     let _ours = rustix::process::umask(rustix::fs::Mode::empty());
     let signals = signals().map_err(|error| failed!("cannot listen for signals: {error}"))?;
     let options = MountOptions {
@@ -201,19 +201,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     outcome
 }
 
-/// Catches signals: from here on the first one must not end the process with the mount left behind. Should the unmount hang,
-/// a second one still does.
+/// Catches signals: from here on the first one must not end the process and leave the mount behind.
+/// If the unmount hangs, a second signal still ends it.
 fn signals() -> std::io::Result<Signals> {
     let impatient = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag down, the second finds it up.
+        // In this order: the first signal finds the flag clear, the second finds it set.
         flag::register_conditional_default(signal, Arc::clone(&impatient))?;
         flag::register(signal, Arc::clone(&impatient))?;
     }
     Signals::new([SIGINT, SIGTERM, SIGHUP])
 }
 
-/// What can be done in a mount, and if only reading, why.
+/// The permitted access, and the reason if it is read-only.
 fn access(mount: &Mount, args: &Args) -> &'static str {
     match (mount.is_read_only(), args.read_only) {
         (false, _) => "for reading and writing",
@@ -223,15 +223,15 @@ fn access(mount: &Mount, args: &Args) -> &'static str {
 }
 
 impl Args {
-    /// The cache is told what the kernel asks for when a mapped page is touched.
+    /// Configures the cache with the kernel's fault-around size.
     fn cache(&self) -> CacheArgs {
         let asked = self.options().readahead_bytes();
-        // Others are not granted more.
+        // Unprivileged users are not granted more.
         let around = if rustix::process::geteuid().is_root() { asked } else { asked.min(128 << 10) };
         self.cache.clone().behind_a_kernel(around.into())
     }
 
-    /// What the control channel serves.
+    /// Data for the control channel.
     fn subject(&self, opened: &Arc<Opened>, calls: Arc<Calls>, mount: &Mount) -> Mounted {
         let options = opened.engine.options();
         let auto = |value: Option<String>| value.unwrap_or_else(|| "auto".to_owned());
@@ -283,7 +283,7 @@ impl Args {
     }
 }
 
-/// Unmounts when a signal comes.
+/// Unmounts on a signal.
 struct Listener {
     handle: signal_hook::iterator::Handle,
     thread: thread::JoinHandle<Result<(), Failure>>,
@@ -300,7 +300,8 @@ impl Listener {
         Ok(Self { handle, thread: thread.map_err(refused)? })
     }
 
-    /// Waits for the end of the mount. Returns its failure, else the failure of an unmount that a signal began.
+    /// Waits for the end of the mount. Returns its failure, else the failure of an unmount by
+    /// signal.
     fn outcome(self, mount: &Mount) -> Result<(), Failure> {
         let ended = mount.wait().map_err(Failure::failed);
         self.handle.close();

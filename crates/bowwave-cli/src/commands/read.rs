@@ -169,7 +169,7 @@ impl Args {
         }
     }
 
-    /// Reads with one policy; a row for each pass.
+    /// Reads with one policy; returns a row per pass.
     fn measure(
         &self,
         policy: Policy,
@@ -203,7 +203,7 @@ impl Args {
         Ok(())
     }
 
-    /// How to check what is read.
+    /// How to verify the bytes.
     fn verification(&self, opened: &Opened) -> Result<Verify, Failure> {
         let verify = if self.verify { Verify::of(opened.store.url()) } else { Verify::No };
         if verify == Verify::Digest && (self.pattern != Pattern::Seq || self.threads > 1) {
@@ -235,7 +235,7 @@ fn show(output: &mut Output, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bytes of a read, bounded by what a buffer may sensibly hold.
+/// Parses a read size, bounded by a sensible buffer.
 fn block(text: &str) -> Result<u64, String> {
     match values::positive_size(text)? {
         bytes if bytes <= 1 << 30 => Ok(bytes),

@@ -1,4 +1,5 @@
-//! `bowwave replay`: a trace or a plan in virtual time, under every requested policy, device, cache and window.
+//! `bowwave replay`: replays a trace or experiment in virtual time, under every requested policy,
+//! device, cache and window.
 
 mod advice;
 mod input;
@@ -161,7 +162,7 @@ fn writes() -> impl TypedValueParser<Value = Writes> {
     values::one_of([("left-out", Writes::LeftOut), ("as-reads", Writes::AsReads)])
 }
 
-/// Replays, writes the requested files, and prints the rows and the advice.
+/// Replays, writes the requested files, and prints rows and advice.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(args)?;
     let mut axes = input.axes();
@@ -175,7 +176,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     common.record = (args.html.is_some() || args.save.is_some() || is_full).then(RecordOptions::default);
     let sweep = Sweep { cases: axes.cases(), common, input, oracle, args };
-    // The file is there before the first run: where it cannot be written, nothing is simulated.
+    // Creates the file before the first run: if it cannot be written, nothing is simulated.
     let rows = match &args.save {
         Some(path) => output::into_file(path, |file| sweep.run(Some(Recording { file, place: Some(path) }))),
         None if is_full => sweep.run(Some(Recording { file: &mut io::stdout(), place: None })),
@@ -197,14 +198,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The file that a recording goes to.
+/// Destination of a recording.
 struct Recording<'a> {
     file: &'a mut (dyn Write + Send),
-    /// Its path; `None` for standard output, which has every event.
+    /// Its path; `None` for standard output, which gets every event.
     place: Option<&'a Path>,
 }
 
-/// Every case, and the files that its runs go to.
+/// Every case, and the destinations of its runs.
 struct Sweep<'a> {
     cases: Vec<Case>,
     common: Common,
@@ -214,7 +215,8 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// The rows of all runs and bounds. Runs go to `saved` and into the page one by one, and are then dropped.
+    /// Runs all cases and returns the rows of runs and bounds. Each run goes to `saved` and the
+    /// page, and is then dropped.
     fn run(&self, saved: Option<Recording<'_>>) -> Result<Vec<Row>, Failure> {
         let place = saved.as_ref().and_then(|saved| saved.place);
         let refused = |error: io::Error| match place {
@@ -256,7 +258,7 @@ impl Sweep<'_> {
         Ok(rows)
     }
 
-    /// Runs the cases, with a progress bar over all reads of all runs; `sink` takes the runs in their order.
+    /// Runs the cases with one progress bar over all reads; `sink` receives the runs in order.
     fn simulate(&self, sink: impl FnMut(Run) -> Result<(), Failure> + Send) -> Result<(), Failure> {
         let reads = Arc::new(AtomicU64::new(0));
         let done = AtomicBool::new(false);
@@ -270,7 +272,7 @@ impl Sweep<'_> {
                     std::thread::park_timeout(Duration::from_millis(50));
                 }
             });
-            // Also if a run panics: the scope waits for the thread above.
+            // Also on a panic: the scope waits for the thread above.
             let _done = Done(&done);
             let one = |case: &Case| self.input.run(case, &self.common, &reads).map_err(refusal);
             parallel::try_in_order(&self.cases, jobs, one, sink)
@@ -288,7 +290,7 @@ fn refusal(error: SweepError) -> Failure {
     }
 }
 
-/// The rows of the runs, and the bounds that are wanted and can be had.
+/// The rows of the runs, and the requested bounds that exist.
 fn with_bounds(
     rows: Vec<Row>,
     input: &Input,
@@ -308,7 +310,7 @@ fn with_bounds(
     })
 }
 
-/// Says, in its end, that something is done.
+/// Sets a flag on drop.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -318,7 +320,7 @@ impl Drop for Done<'_> {
 }
 
 impl Args {
-    /// What is not varied: `common`, but for what the command line says.
+    /// Fixed settings: `common`, overridden by the command line.
     fn common(&self, common: Common) -> Common {
         Common {
             walk: if self.page_by_page { Walk::PageByPage } else { common.walk },
@@ -329,7 +331,7 @@ impl Args {
         }
     }
 
-    /// The option given, if any, that says something of a trace only.
+    /// The first given option that applies to traces only.
     fn of_traces_only(&self) -> Option<&'static str> {
         let given = [
             ("--pace", self.pace.is_some()),
@@ -342,12 +344,13 @@ impl Args {
         given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
     }
 
-    /// What the command line says goes before what a plan says. Tells whether an oracle is wanted.
+    /// Overrides an experiment's settings by the command line's. Returns whether an oracle is
+    /// requested.
     fn change(&self, axes: &mut Axes) -> Oracle {
         let oracle = self.policy.iter().map(|list| list.oracle).max().unwrap_or(Oracle::IfItCan);
         if self.policy.iter().any(|list| !list.policies.is_empty()) {
             axes.policies = self.policy.iter().flat_map(|list| list.policies.iter().copied()).collect();
-            // `all` beside a name, or a name twice.
+            // `all` with a name, or a name twice.
             let mut seen = Vec::new();
             axes.policies.retain(|policy| {
                 !seen.contains(policy) && {
@@ -375,7 +378,7 @@ impl Args {
     }
 }
 
-/// The command, for the reader of a report to repeat.
+/// The command line, for readers of a report to repeat.
 fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| {
         let word = word.to_string_lossy().into_owned();

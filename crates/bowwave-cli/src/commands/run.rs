@@ -1,7 +1,7 @@
-//! `bowwave run`: runs a program whose calls of the C library on paths of stores are answered by bowwave.
+//! `bowwave run`: runs a program whose C library calls on store paths are served by bowwave.
 //!
-//! A library is loaded into the program before all others; what it serves is told by the environment, which children
-//! inherit. The library is `crates/bowwave-preload`. With `--swap`, another one gives the program memory: `crates/bowwave-heap`.
+//! Preloads the library `crates/bowwave-preload`, configured by the environment, which children
+//! inherit. With `--swap`, `crates/bowwave-heap` provides memory.
 
 pub(crate) mod library;
 mod program;
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
-/// Runs the program, and ends as it ends.
+/// Runs the program, and exits as it does.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.cache.set.refuse_kernel()?;
     let cached = |map: Map| Ok(Map { url: args.disk.url(&map.url)?, ..map });
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut command = Command::new(&program);
     command.arg0(&args.program[0]).args(&args.program[1..]);
     let mut libraries = Vec::new();
-    // First in line: what it does not serve the other one may.
+    // First in order: calls it does not serve go to the other library.
     if let Some(wanted) = args.swap.check()? {
         command.env(swap::SWAP, wanted);
         libraries.push(swap::LIBRARY);
@@ -112,8 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Err(cannot_run(&program, &command.exec()))
 }
 
-/// Opens the stores and requests their roots, so that an error is reported before the program starts: the program itself
-/// would see a missing file.
+/// Opens the stores and looks up their roots, so that an error is reported before the program
+/// starts. The program itself would see a missing file.
 fn check(settings: &Settings, maps: &[Map]) -> Result<(), Failure> {
     let mut profiles = Vec::new();
     for map in maps {
@@ -126,7 +126,7 @@ fn check(settings: &Settings, maps: &[Map]) -> Result<(), Failure> {
     settings.engine(&profiles).map(drop).map_err(Failure::from)
 }
 
-/// Runs the program beside us, and prints the counters of its processes.
+/// Runs the program as a child, and prints the counters of its processes.
 fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
     let report = report()?;
     command.env(REPORT, &report);
@@ -137,7 +137,7 @@ fn counted(mut command: Command, json: bool) -> Result<(), Failure> {
     let number = rustix::process::Pid::from_child(&child);
     let listener = thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            // A terminal tells the program itself of these.
+            // A terminal sends these to the program itself.
             if !matches!(signal, SIGINT | SIGQUIT)
                 && let Some(signal) = rustix::process::Signal::from_named_raw(signal)
             {
@@ -162,7 +162,7 @@ fn cannot_run(program: &Path, error: &io::Error) -> Failure {
     failed!("cannot run {}: {error}", program.display()).with_code(program::NOT_EXECUTABLE)
 }
 
-/// A file for the counters of processes. It is removed when this is dropped.
+/// A file for the counters of processes, removed on drop.
 fn report() -> Result<TempPath, Failure> {
     let created = tempfile::Builder::new().prefix("bowwave-run-").tempfile();
     let failed = |error| {
@@ -172,7 +172,7 @@ fn report() -> Result<TempPath, Failure> {
     Ok(created.map_err(failed)?.into_temp_path())
 }
 
-/// A store, and the paths that are its.
+/// A store and its path.
 #[derive(Debug, PartialEq, Eq)]
 struct Map {
     url: String,
@@ -180,7 +180,8 @@ struct Map {
 }
 
 impl Map {
-    /// `URL=PATH`, or `URL`: a URL may hold `=`, so what begins a path is what follows the last `=/`.
+    /// `URL=PATH`, or `URL`. A URL may contain `=`, so the path starts after the last `=` before a
+    /// `/`.
     fn parse(text: &str) -> Result<Self, Failure> {
         let (url, path) = match text.rfind("=/") {
             Some(at) => (&text[..at], Some(PathBuf::from(&text[at + 1..]))),
@@ -197,7 +198,7 @@ impl Map {
         Ok(Self { url, prefix })
     }
 
-    /// For the environment: a map a line.
+    /// For the environment: one map per line.
     fn lines(maps: &[Self]) -> Result<OsString, Failure> {
         let mut lines = OsString::new();
         for Self { url, prefix } in maps {
@@ -217,7 +218,7 @@ impl Map {
     }
 }
 
-/// A path that holds wherever the program goes.
+/// An absolute path, valid in any working directory.
 fn whole(path: &Path) -> Result<String, Failure> {
     let whole = fs::canonicalize(path)
         .map_err(|error| failed!("{}: {error}", path.display()).try_this("a path that exists"))?;
@@ -240,14 +241,14 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Where the libraries are found; why not, if one is not.
+/// Paths of the libraries, or why one is missing.
 pub(crate) fn libraries() -> Result<String, String> {
     let paths = [LIBRARY, swap::LIBRARY].map(|library| library.find());
     let [first, second] = paths.map(|found| found.map_err(|failure| failure.to_string()));
     Ok(format!("{}, {}, version {}", first?.display(), second?.display(), env!("CARGO_PKG_VERSION")))
 }
 
-/// What `LD_PRELOAD` is to be: our libraries, and what was there before.
+/// The value of `LD_PRELOAD`: our libraries, and its previous value.
 fn preload(libraries: &[Library]) -> Result<OsString, Failure> {
     let mut list = Vec::new();
     for library in libraries {
@@ -260,7 +261,7 @@ fn preload(libraries: &[Library]) -> Result<OsString, Failure> {
 /// Serves files.
 const LIBRARY: Library =
     Library { name: "libbowwave_preload.so", variable: "BOWWAVE_PRELOAD", embedded: |all| all.preload };
-/// What it reads.
+/// The variable that configures it.
 const MAPS: &str = "BOWWAVE_RUN_MAPS";
 const OPTIONS: &str = "BOWWAVE_RUN_OPTIONS";
 const REPORT: &str = "BOWWAVE_RUN_REPORT";

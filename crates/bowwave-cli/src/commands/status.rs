@@ -1,4 +1,4 @@
-//! `bowwave status`: which mounts there are, and how they do.
+//! `bowwave status`: lists mounts and their state.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Prints what the mounts say.
+/// Prints the reports of the mounts.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut output = Output::stdout();
     let Some(dir) = &args.dir else {
@@ -165,7 +165,7 @@ fn describe(output: &mut Output, row: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A value as text, without control characters: another user's process, or a store, may have given it.
+/// A value as text, without control characters: it may come from another user's process or a store.
 fn text(value: &Value) -> String {
     let text = match value {
         Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! `bowwave uploads`: what writers that died have left at an object store.
+//! `bowwave uploads`: lists and aborts unfinished uploads at an object store.
 
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// An upload as it is shown.
+/// An upload in the output.
 #[derive(Debug, Serialize)]
 struct Row {
     age_seconds: Option<u64>,
@@ -52,7 +52,7 @@ struct Row {
     id: String,
 }
 
-/// Aborts the uploads of a store that were begun at least `age` ago; says how many that were.
+/// Aborts the uploads of a store that are at least `age` old; returns their number.
 pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> {
     let mut uploads = store.stray_uploads()?;
     let now = SystemTime::now();
@@ -68,7 +68,7 @@ pub(super) fn abort_old(store: &Store, age: Duration) -> Result<usize, Failure> 
     Ok(uploads.len())
 }
 
-/// Lists, and aborts if asked to.
+/// Lists, and aborts on request.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = open_url(&args.url, &args.store.options())?;
     let mut uploads = backend.stray_uploads()?;
@@ -92,15 +92,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Aborts the upload, if `asked`. An upload that has ended by itself in the meantime counts as aborted. Servers
-/// report that by different errors, so the list tells.
+/// Aborts the upload if `asked`. An upload that has ended meanwhile counts as aborted. Servers
+/// report that with different errors, so a new listing decides.
 fn abort(backend: &dyn Backend, upload: &Upload, asked: bool) -> Result<(), Failure> {
     let Some(Err(error)) = asked.then(|| backend.abort_upload(upload)) else { return Ok(()) };
     let list = || backend.stray_uploads().map_err(Failure::from);
     if stays(upload, list)? { Err(Failure::from(error)) } else { Ok(()) }
 }
 
-/// Whether an upload that could not be aborted is still there a moment later: the server may be about to make an object of it.
+/// Whether an upload that could not be aborted still exists a moment later: the server may be
+/// completing it.
 fn stays(upload: &Upload, list: impl Fn() -> Result<Vec<Upload>, Failure>) -> Result<bool, Failure> {
     for _ in 0..LOOKS {
         if !list()?.contains(upload) {
@@ -111,11 +112,11 @@ fn stays(upload: &Upload, list: impl Fn() -> Result<Vec<Upload>, Failure>) -> Re
     Ok(true)
 }
 
-/// How often to look for that, and how long to wait after each: a second in all.
+/// Number of such checks, and the wait after each: one second in total.
 const LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long ago it was begun, where the store tells; nothing for clocks that differ.
+/// Its age, if the store reports it; `None` if clocks differ.
 fn age(upload: &Upload, now: SystemTime) -> Option<Duration> {
     upload.begun.map(|begun| now.duration_since(begun).unwrap_or_default())
 }

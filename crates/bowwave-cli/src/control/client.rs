@@ -1,4 +1,4 @@
-//! The side of `status` and `ctl`: which mounts there are, and what their processes say.
+//! The client of `status` and `ctl`: finds mounts and queries their processes.
 
 use std::fs;
 use std::io::{self, BufReader, Write as _};
@@ -14,7 +14,7 @@ use super::place::{Place, own_user};
 use super::{PATIENCE, RESPONSE_BYTES_MAX, Request, read_line};
 use crate::Failure;
 
-/// A mount as it was found.
+/// A mount and its state.
 #[derive(Debug)]
 pub(crate) struct Mount {
     /// Where it is mounted.
@@ -27,20 +27,20 @@ pub(crate) struct Mount {
     pub(crate) state: State,
 }
 
-/// Whether a mount's process serves.
+/// State of a mount's process.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// It does; what it said.
+    /// It responded.
     Alive(Value),
-    /// It serves files, but has no control channel that this user can ask.
+    /// It serves files, but has no control channel for this user.
     Silent,
     /// It does not respond.
     Hung,
-    /// It has ended, and left the mount behind.
+    /// It has ended and left the mount behind.
     Dead,
 }
 
-/// The mounts of this user; of all users for root. Sockets that ended processes left behind are removed.
+/// The mounts of this user; for root, of all users. Removes sockets of ended processes.
 pub(crate) fn mounts() -> Result<Vec<Mount>, Failure> {
     let user = own_user();
     let table =
@@ -73,7 +73,7 @@ pub(crate) fn mount_at(dir: &Path) -> Result<Mount, Failure> {
     let shown = dir.display();
     let of = |error: io::Error| failed!("{shown}: {error}");
     let mut mounts = mounts()?;
-    // As it was given, if that is a mount: a hung mount cannot be resolved.
+    // The path as given, if it is a mount: a hung mount cannot be resolved.
     let mut point: PathBuf = std::path::absolute(dir).map_err(of)?.components().collect();
     if !mounts.iter().any(|mount| mount.point == point) {
         point = bowwave_fuse::absolute(dir).map_err(of)?;
@@ -85,7 +85,7 @@ pub(crate) fn mount_at(dir: &Path) -> Result<Mount, Failure> {
     })
 }
 
-/// Asks the process of the mount at `dir`.
+/// Sends a request to the process of the mount at `dir`.
 pub(crate) fn ask(dir: &Path, request: &Request) -> Result<Value, Failure> {
     let mount = mount_at(dir)?;
     let shown = mount.point.display();
@@ -108,7 +108,7 @@ pub(crate) fn ask(dir: &Path, request: &Request) -> Result<Value, Failure> {
     Err(failed!("{shown}: the mount's process does not respond"))
 }
 
-/// Asks at a socket; the response, or the refusal.
+/// Sends a request to a socket; returns the response or the refusal.
 fn ask_at(place: &Place, name: &str, request: &Request) -> io::Result<Result<Value, String>> {
     response(&mut send(place, name, request)?)
 }
@@ -116,7 +116,7 @@ fn ask_at(place: &Place, name: &str, request: &Request) -> io::Result<Result<Val
 /// Sends a request to a socket.
 pub(super) fn send(place: &Place, name: &str, request: &Request) -> io::Result<BufReader<UnixStream>> {
     let mut stream = match UnixStream::connect(place.path(name)) {
-        // Its process has ended without removing it.
+        // Its process ended without removing it.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             place.remove(name);
             return Err(error);
@@ -143,11 +143,11 @@ pub(super) fn response(stream: &mut BufReader<UnixStream>) -> io::Result<Result<
     })
 }
 
-/// How a mount that says nothing does.
+/// State of a mount without a control channel.
 fn look(point: &Path) -> State {
     let (tell, told) = sync_channel(1);
     let path = point.to_owned();
-    // A mount that hangs keeps the thread, which ends with this process.
+    // A hung mount blocks the thread, which ends with this process.
     let looking = thread::Builder::new().spawn(move || {
         let looked = fs::symlink_metadata(path);
         let _too_late = tell.send(looked.map(drop));

@@ -1,4 +1,4 @@
-//! The side of `umount`: how a mount has ended.
+//! The client of `umount`: how a mount ended.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
@@ -10,34 +10,34 @@ use super::client::{response, send};
 use super::place::Place;
 use super::{RESPONSE_BYTES_MAX, Request, read_line};
 
-/// A connection to the process of a mount, which reports at the end of the mount what was lost.
+/// A connection to a mount's process, which reports lost data at the end of the mount.
 #[derive(Debug)]
 pub(crate) struct End {
     stream: BufReader<UnixStream>,
     process: i32,
 }
 
-/// How a mount has ended.
+/// How a mount ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// All that programs wrote is in the store.
+    /// All written data is in the store.
     Stored,
-    /// The process has failed, with this message. It names what was lost.
+    /// The process failed with this message, which names the lost data.
     Failed(String),
     /// The process has ended without a report.
     Unknown,
-    /// The process had not ended when the caller no longer waited.
+    /// The process was still running when the caller stopped waiting.
     Running,
 }
 
 impl End {
-    /// Connects to the process of `mount`. `None` if it has no control channel that this user can reach, or if its
-    /// version does not report its end.
+    /// Connects to the process of `mount`. `None` if its control channel is unreachable for this
+    /// user, or its version does not report its end.
     pub(crate) fn of(mount: &Mounted) -> Option<Self> {
         let request = Request::End { device: mount.device };
         for place in Place::all().into_iter().filter(|place| place.user == mount.user) {
             for name in place.sockets() {
-                // The processes of other mounts, and those of older versions, refuse.
+                // Processes of other mounts and older versions refuse.
                 if let Ok(end) = Self::begin(&place, &name, &request) {
                     return Some(end);
                 }
@@ -53,13 +53,13 @@ impl End {
         Ok(Self { stream, process })
     }
 
-    /// The number of the process.
+    /// The process id.
     pub(crate) fn process(&self) -> i32 {
         self.process
     }
 
-    /// Waits for the end of the process, for as long as `keep_waiting`, which is called several times a second, returns
-    /// true.
+    /// Waits for the end of the process while `keep_waiting` returns true; it is called several
+    /// times per second.
     pub(crate) fn wait(mut self, mut keep_waiting: impl FnMut() -> bool) -> Ended {
         if self.stream.get_ref().set_read_timeout(Some(TICK)).is_err() {
             return Ended::Unknown;
@@ -78,7 +78,8 @@ impl End {
             Ok(Err(message)) => Ended::Failed(message),
             Err(_) => return Ended::Unknown,
         };
-        // The connection lasts as long as the process, which frees its memory and files after the report.
+        // The connection lasts as long as the process, which frees its memory and files after the
+        // report.
         let _closed = read_line(&mut self.stream, RESPONSE_BYTES_MAX);
         ended
     }

@@ -1,4 +1,4 @@
-//! Where sockets of mounts are: in a directory that only its user can look into.
+//! The directory of mount sockets, accessible to its user only.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, unlinkat};
 
-/// A directory of sockets that belongs to one user. Other users have no access; that was checked.
+/// A socket directory of one user; verified to be inaccessible to others.
 #[derive(Debug)]
 pub(super) struct Place {
     handle: OwnedFd,
@@ -21,7 +21,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The directory for mounts of this user, created if need be.
+    /// The directory for mounts of this user, created if needed.
     pub(super) fn own() -> io::Result<Self> {
         let mut refusals = Vec::new();
         for path in candidates() {
@@ -41,7 +41,7 @@ impl Place {
         Err(io::Error::other(refusals.join("; ")))
     }
 
-    /// All directories that this user may ask mounts in: its own, and for root those of all users.
+    /// All accessible socket directories: this user's, and for root those of all users.
     pub(super) fn all() -> Vec<Self> {
         let user = own_user();
         let mut places: Vec<_> = candidates().into_iter().map(|path| (path, user)).collect();
@@ -63,7 +63,7 @@ impl Place {
 
     fn open(path: &Path, user: u32) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // With a final slash, O_NOFOLLOW would follow.
+        // With a trailing slash, O_NOFOLLOW would follow the link.
         let path = path.components().collect::<PathBuf>();
         let handle = rustix::fs::open(&path, flags, Mode::empty())?;
         let stat = fstat(&handle)?;
@@ -76,7 +76,7 @@ impl Place {
         Ok(Self { handle, shown: path, user })
     }
 
-    /// A path to a name in it, short enough for a socket's address, and the directory's even if it is replaced.
+    /// A path to `name` that fits a socket address, and stays valid if the directory is replaced.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.handle.as_raw_fd()))
     }
@@ -92,7 +92,7 @@ impl Place {
 
     /// Removes a socket.
     pub(super) fn remove(&self, name: &str) {
-        // A later client removes a socket that no process listens at.
+        // A later client removes a socket without a listener.
         let _left = unlinkat(&self.handle, name, AtFlags::empty());
     }
 
@@ -103,12 +103,12 @@ impl Place {
     }
 }
 
-/// The user that this process acts as.
+/// The effective user id.
 pub(super) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Directories for sockets of this user, best first.
+/// Candidate directories for sockets of this user, best first.
 fn candidates() -> Vec<PathBuf> {
     let user = own_user();
     let mut places = Vec::new();
@@ -116,7 +116,7 @@ fn candidates() -> Vec<PathBuf> {
     places.extend(named.map(|path| path.join("bowwave")));
     places.push(match user {
         0 => PathBuf::from("/run/bowwave"),
-        // Where a session without the variable, such as cron's, finds it.
+        // For sessions without the variable, such as cron's.
         _ => PathBuf::from(format!("/run/user/{user}/bowwave")),
     });
     places.push(PathBuf::from(format!("/tmp/bowwave-{user}")));

@@ -1,4 +1,4 @@
-//! The side of a mount.
+//! The server side of the control channel, in a mount.
 
 use std::fs;
 use std::io::{self, BufReader, Write as _};
@@ -17,18 +17,18 @@ use super::place::{Place, own_user};
 use super::{PATIENCE, REQUEST_BYTES_MAX, Request, Setting, read_line};
 use crate::logging::CONTROL;
 
-/// What a mount tells of itself, and lets be changed.
+/// What a mount reports and lets clients change.
 pub(crate) trait Subject: Send + Sync {
-    /// Major and minor number of its device.
+    /// Device number (major, minor).
     fn device(&self) -> (u32, u32);
 
-    /// What it serves, how, and how that goes.
+    /// Its store, options and counters.
     fn status(&self) -> Value;
 
     /// All settings.
     fn settings(&self) -> Vec<Setting>;
 
-    /// Changes a setting that is live; the value may be anything.
+    /// Changes a live setting; `value` is not validated.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
 }
 
@@ -66,14 +66,14 @@ impl Server {
         Ok(Self { place, name, listener, ended, waiting, thread: Some(thread) })
     }
 
-    /// Ends the channel, and reports to the clients that wait for the end of the mount how it went.
+    /// Closes the channel and reports `outcome` to the clients that wait for the end.
     pub(crate) fn end(mut self, outcome: Result<(), String>) {
         self.stop();
         for stream in self.waiting.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if let Err(error) = send(&stream, outcome.clone().map(|()| Value::Null)) {
                 debug!(target: CONTROL, "a client was not told of the end: {error}");
             }
-            // The process closes it: the client waits for that.
+            // Closed at process exit, which the client waits for.
             std::mem::forget(stream);
         }
     }
@@ -81,7 +81,7 @@ impl Server {
     fn stop(&mut self) {
         self.ended.store(true, Ordering::Release);
         self.place.leave(&self.name);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ends_it = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
@@ -90,7 +90,7 @@ impl Server {
 
     fn listen(name: &str) -> io::Result<(Place, UnixListener)> {
         let place = Place::own()?;
-        // Of a process that had this number.
+        // Left by a process with the same number.
         place.remove(name);
         let path = place.path(name);
         let listener = UnixListener::bind(&path)?;
@@ -116,13 +116,13 @@ fn serve(listener: &UnixListener, ended: &AtomicBool, subject: &dyn Subject, wai
                 }
             }
             Ok(_) => {}
-            // No descriptor is free, say: a moment later one may be.
+            // For example out of descriptors, which may pass.
             Err(_) => thread::sleep(PATIENCE / 20),
         }
     }
 }
 
-/// Answers one request. One client at a time, none for longer than two times `PATIENCE` and a few bytes.
+/// Answers one request. Clients are served one at a time, each for at most two times `PATIENCE`.
 fn answer(stream: UnixStream, subject: &dyn Subject, waiting: &Waiting) -> io::Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
     if peer != own_user() && peer != 0 {
@@ -149,7 +149,7 @@ fn await_end(stream: UnixStream, waiting: &Waiting) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the client still waits: one whose unmount has failed closes its connection.
+/// Whether the client still waits: it closes its connection if its unmount failed.
 fn is_connected(stream: &UnixStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(rustix::net::recv(stream, &mut [0], flags), Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
@@ -191,5 +191,5 @@ fn respond(request: &Request, subject: &dyn Subject) -> Result<Value, String> {
     }
 }
 
-/// Clients that wait for the end of the mount at once; each takes a descriptor.
+/// Maximum clients waiting for the end of the mount; each takes a descriptor.
 const WAITING_MAX: usize = 16;

@@ -1,11 +1,11 @@
-//! Bytes that say whose they are: cells of 512 bytes, each made from the file it is in, its place there and a version.
-//! No cell of a file is like another one, nor like itself in another version, in any word.
+//! Self-identifying bytes: cells of 512 bytes, each derived from its file, index and version. Every
+//! word differs between cells and between versions of a cell.
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
 use super::rng::Rng;
 
-/// Bytes of a cell. A page holds whole cells, so that nothing can write half of one.
+/// Bytes of a cell. Pages hold whole cells, so no write is half a cell.
 pub(crate) const CELL: usize = 512;
 
 /// Cell `index` of file `file` in `version`.
@@ -33,13 +33,13 @@ pub(crate) fn cells(file: u64, from: u64, to: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// The version of what should be cell `index` of `file`; `None` if it is no version of it.
+/// The version of the bytes of cell `index` of `file`; `None` if they are no version of it.
 pub(crate) fn version_of(bytes: &[u8], file: u64, index: u64) -> Option<u64> {
     let version = u64::from_le_bytes(bytes.get(16..24)?.try_into().ok()?);
     (bytes == cell(file, index, version)).then_some(version)
 }
 
-/// Whether each byte is the one expected, or 0, as where writes have not arrived.
+/// Whether each byte is the expected one, or 0 where a write has not arrived.
 pub(crate) fn is_partly(bytes: &[u8], expected: &[u8]) -> bool {
     bytes.len() <= expected.len() && bytes.iter().zip(expected).all(|(&is, &should)| is == should || is == 0)
 }

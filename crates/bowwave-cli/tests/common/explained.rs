@@ -1,4 +1,4 @@
-//! What `bowwave explain` reads and prints.
+//! Input and output of `bowwave explain`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// First line of a trace.
 pub(crate) const HEADER: &str = "time_ns,pid,op,file,offset,length\n";
 
-/// Where the golden vectors lie.
+/// Directory of the golden vectors.
 pub(crate) fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
 }

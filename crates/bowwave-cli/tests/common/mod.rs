@@ -1,4 +1,4 @@
-//! Running the program.
+//! Runs the program.
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
@@ -36,18 +36,19 @@ pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> String {
     String::from_utf8(output.stdout).expect("output is UTF-8")
 }
 
-/// Everything that came out of a command with `input` on standard input.
+/// The output of a command with `input` on standard input.
 pub(crate) fn output_with_input(command: &mut Command, input: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("bowwave starts");
     let mut stdin = child.stdin.take().expect("a pipe");
-    // Inputs here are smaller than a pipe, or the command fails before it reads them; its answer is what counts.
+    // Inputs are smaller than a pipe, or the command fails before it reads them; only its output
+    // counts.
     let _it_may_be_gone = stdin.write_all(input);
     drop(stdin);
     child.wait_with_output().expect("it ends")
 }
 
-/// Exit code and the one line of a command that must fail and print nothing else.
+/// Exit code and message of a command that must fail with one line.
 pub(crate) fn failure(command: &mut Command) -> (i32, String) {
     let output = output_with_input(command, b"");
     let stderr = String::from_utf8(output.stderr).expect("UTF-8");
@@ -56,24 +57,24 @@ pub(crate) fn failure(command: &mut Command) -> (i32, String) {
     (output.status.code().expect("no signal"), stderr)
 }
 
-/// A number that the environment may set: how long a test is, or its seed.
+/// A number from the environment: length or seed of a test.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// Whether a program is installed here; says why not.
+/// Whether a program is installed; prints why not.
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 pub(crate) fn is_installed(name: &str) -> bool {
     program(name).inspect_err(|missing| println!("skipped: {missing}")).is_ok()
 }
 
-/// versitygw over `place`, with the bucket `bucket`; `None` where it is not installed.
+/// versitygw for `place`, with the bucket `bucket`; `None` if not installed.
 pub(crate) fn gateway(place: &Place) -> Option<InstalledServer> {
     fs::create_dir_all(place.store().join("bucket")).expect("the directory is ours");
     is_installed("versitygw").then(|| InstalledServer::versitygw(&place.store()).expect("it starts"))
 }
 
-/// `bowwave` with these keys of S3, and without the machine's own.
+/// `bowwave` with these S3 keys, without the machine's own.
 pub(crate) fn with_keys((key, secret): (&str, &str)) -> Command {
     let mut command = bowwave();
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
@@ -98,7 +99,7 @@ pub(crate) fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// Whether mounts can be made here; says why not.
+/// Whether mounts work here; prints why not.
 #[expect(clippy::print_stdout, reason = "a test that was skipped should say so")]
 pub(crate) fn can_mount() -> bool {
     match bowwave_fuse::is_available() {
@@ -110,10 +111,10 @@ pub(crate) fn can_mount() -> bool {
     }
 }
 
-/// Runs the tests of a program that read files of a mount one after the other.
+/// Serializes tests that read files of a mount.
 ///
-/// A process that another test starts holds all open files until it has become another program; a mount with an open
-/// file is busy.
+/// A process started by another test holds all open files until it has executed its program; a
+/// mount with an open file is busy.
 pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! A folder to be mounted and a place to mount it.
+//! A directory to mount and a mount point.
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// `store` and `at`, two empty folders, removed at the end unless the test has failed.
+/// `store` and `at`, two empty directories, removed at the end unless the test failed.
 pub(crate) struct Place(PathBuf);
 
 impl Place {
-    /// In the temporary folder, for the test called `name`.
+    /// Creates them in the temporary directory for the test `name`.
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("bowwave-{name}-{}", std::process::id()));
         fs::create_dir_all(path.join("store")).expect("the temporary directory is writable");
@@ -18,17 +18,17 @@ impl Place {
         Self(path.canonicalize().expect("just made"))
     }
 
-    /// What holds both.
+    /// Their parent directory.
     pub(crate) fn root(&self) -> &Path {
         &self.0
     }
 
-    /// What is mounted.
+    /// The mounted directory.
     pub(crate) fn store(&self) -> PathBuf {
         self.0.join("store")
     }
 
-    /// Where.
+    /// The mount point.
     pub(crate) fn at(&self) -> PathBuf {
         self.0.join("at")
     }

@@ -19,7 +19,7 @@ impl Rng {
         self.next() % bound
     }
 
-    /// True in so many of a hundred cases.
+    /// True with a probability of `percent`.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

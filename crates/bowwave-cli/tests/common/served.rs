@@ -1,4 +1,4 @@
-//! A mount in a process of its own, which can be killed.
+//! A mount in a separate process, which can be killed.
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use super::bowwave;
 
-/// A mount in the foreground that is ready. Dropped, it is killed and unmounted.
+/// A ready mount in the foreground. On drop it is killed and unmounted.
 pub(crate) struct Served {
     child: Child,
     at: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Mounts `url` at the empty folder `at` and waits until it is ready.
+    /// Mounts `url` at the empty directory `at` and waits until it is ready.
     pub(crate) fn start(url: &str, at: &Path, options: &[&str]) -> Self {
         Self::of(bowwave().args(["mount", url]).arg(at).args(options), at)
     }
@@ -42,23 +42,24 @@ impl Served {
         Self { child, at: at.to_owned(), said, reader: Some(reader) }
     }
 
-    /// Its process.
+    /// Its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said since it was ready.
+    /// Its output since it was ready.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// kill -9, and no more: the kernel keeps a mount that answers nothing.
+    /// SIGKILL only: the kernel keeps the dead mount.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
-    /// Unmounts as a user does, waits for its end; exit status and what it said. `umount` has the same status.
+    /// Unmounts with `umount` and waits for the end; returns exit status and output. `umount` has
+    /// the same status.
     pub(crate) fn unmount(self) -> (ExitStatus, String) {
         let asked = bowwave().arg("umount").arg(&self.at).output().expect("bowwave starts");
         let (status, said) = self.end();
@@ -67,7 +68,7 @@ impl Served {
         (status, said)
     }
 
-    /// Waits for the end of its process; exit status and what it said.
+    /// Waits for the end of its process; returns exit status and output.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().expect("it ends");
         self.reader.take().expect("not yet joined").join().expect("it only reads");
@@ -75,7 +76,7 @@ impl Served {
     }
 }
 
-/// Reads on, so that it never stops at a full pipe.
+/// Drains standard error, so that it never blocks on a full pipe.
 fn drain(stderr: BufReader<ChildStderr>, said: &Mutex<String>) {
     for line in stderr.lines().map_while(Result::ok) {
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);

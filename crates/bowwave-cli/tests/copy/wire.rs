@@ -1,4 +1,4 @@
-//! A wire between a client and a server on loopback, which counts bytes and can be made slow.
+//! A proxy between a client and a server on loopback that counts bytes and limits the rate.
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
@@ -20,10 +20,10 @@ struct Shared {
     /// Bytes from the server, and to it.
     down: AtomicU64,
     up: AtomicU64,
-    /// Bytes a second of each direction, of all connections together; 0 for no limit.
+    /// Bytes per second and direction of all connections; 0 for no limit.
     rate: AtomicU64,
     turn: [Mutex<()>; 2],
-    /// Directions of connections that are open.
+    /// Open directions of connections.
     open: AtomicU64,
 }
 
@@ -50,17 +50,17 @@ impl Wire {
         Self { address, shared }
     }
 
-    /// The URL of the server through the wire, without a slash at its end.
+    /// The server's URL through the wire, without a trailing slash.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Limits the bytes a second of each direction; 0 for no limit.
+    /// Limits the bytes per second of each direction; 0 for no limit.
     pub(crate) fn limit(&self, rate: u64) {
         self.shared.rate.store(rate, Ordering::Relaxed);
     }
 
-    /// Waits until no connection is open: bytes of a killed client may still be on the way.
+    /// Waits until no connection is open: bytes of a killed client may still be in flight.
     pub(crate) fn settle(&self) {
         let begun = Instant::now();
         while self.shared.open.load(Ordering::Relaxed) > 0 {
@@ -69,12 +69,12 @@ impl Wire {
         }
     }
 
-    /// Bytes that the server has sent so far.
+    /// Bytes sent by the server so far.
     pub(crate) fn received(&self) -> u64 {
         self.shared.down.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the server was sent so far.
+    /// Bytes sent to the server so far.
     pub(crate) fn sent(&self) -> u64 {
         self.shared.up.load(Ordering::Relaxed)
     }
@@ -96,7 +96,7 @@ impl Shared {
             let counted = if direction == 0 { &self.up } else { &self.down };
             counted.fetch_add(count as u64, Ordering::Relaxed);
         }
-        // The other end may have gone first.
+        // The other end may have closed first.
         to.shutdown(Shutdown::Both).ok();
         from.shutdown(Shutdown::Both).ok();
         self.open.fetch_sub(1, Ordering::Relaxed);

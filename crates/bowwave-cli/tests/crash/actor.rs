@@ -1,4 +1,4 @@
-//! Who works on a mount that will be killed, and knows afterwards what must be there.
+//! Actors on a mount that will be killed; each knows what must survive.
 
 use std::io;
 use std::path::Path;
@@ -7,30 +7,32 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One program at work in a folder of its own kind of files.
+/// One program at work on its own kind of files in a directory.
 ///
-/// It notes what it is about to do before it does it, and that it is done only after the answer: whenever it is
-/// stopped, what it has noted is what may be there.
+/// It records an operation before it starts, and its completion after the reply. So its record
+/// holds every possible state whenever it is stopped.
 pub(crate) trait Actor: Send {
     /// One operation or a few.
     fn step(&mut self) -> io::Result<()>;
 
-    /// What the last step did or was about to do, for a message.
+    /// The last or current operation, for a message.
     fn doing(&self) -> String;
 
-    /// What is not as it must be in `root`, the folder that it worked in seen from below.
+    /// The faults in `root`, the underlying directory.
     fn faults(&self, root: &Path) -> Vec<String>;
 }
 
-/// How long all actors together may take for their operations: far more than any device needs.
+/// Timeout for all actors' operations: far more than any device needs.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Has all actors work at once until they have done `steps` together, then calls `end` and stops them.
+/// Runs all actors concurrently until they have done `steps` together, then calls `end` and stops
+/// them.
 ///
-/// `end` is given what excuses errors from then on; it may take away what the actors stand on.
+/// `end` receives the flag that excuses errors from then on; it may kill the mount.
 ///
 /// # Errors
-/// What failed before `end`, or who hangs.
+///
+/// A failure before `end`, or a hanging actor.
 pub(crate) fn work(actors: &mut [Box<dyn Actor>], steps: u64, end: impl FnOnce()) -> Result<(), String> {
     let (done, excused, stopped) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
     let failed = Mutex::new(None);

@@ -1,4 +1,4 @@
-//! Writes, cuts, lengthens and makes holes, and syncs now and then.
+//! Writes, truncates, extends, punches holes, and occasionally syncs.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,21 +13,21 @@ use crate::common::rng::Rng;
 
 const CELLS: u64 = 160;
 
-/// What is in a cell: a version, or zeros.
+/// Content of a cell: a version, or zeros.
 type Content = Option<u64>;
 
-/// A file that changes its size.
+/// A file of changing size.
 pub(crate) struct Cutter {
     name: String,
     file: File,
     id: u64,
     rng: Rng,
     version: u64,
-    /// Cells that the file has now.
+    /// Current size in cells.
     size: u64,
-    /// The least and the most that it has had since it was synced.
+    /// Minimum and maximum size since the last sync.
     sizes: (u64, u64),
-    /// For each cell what it may hold: what it held when synced, or was given since, the newest last.
+    /// Possible contents per cell: the one at the last sync, and later ones, newest last.
     allowed: Vec<Vec<Content>>,
 }
 
@@ -39,14 +39,14 @@ impl Cutter {
         Ok(Self { name, file, id: seed, rng, version: 0, size: 0, sizes: (0, 0), allowed })
     }
 
-    /// Notes that cells are about to hold something else.
+    /// Records that cells are about to change.
     fn note(&mut self, from: u64, to: u64, content: Content) {
         for contents in &mut self.allowed[from as usize..to as usize] {
             contents.push(content);
         }
     }
 
-    /// Notes that the size is about to change.
+    /// Records that the size is about to change.
     fn resize(&mut self, size: u64) {
         self.sizes = (self.sizes.0.min(size), self.sizes.1.max(size));
         self.size = size;
@@ -63,7 +63,7 @@ impl Cutter {
 
     fn cut(&mut self) -> io::Result<()> {
         let size = self.rng.below(CELLS);
-        // Whatever is cut off, or comes from lengthening, reads as zeros if it is there again.
+        // Truncated or extended ranges read as zeros if they reappear.
         self.note(size.min(self.size), CELLS, None);
         self.resize(size);
         self.file.set_len(size * CELL as u64)
@@ -87,11 +87,11 @@ impl Cutter {
         Ok(())
     }
 
-    /// Whether the bytes of a cell, the last of the file perhaps cut short, are what it may hold.
+    /// Whether the bytes of a cell, possibly truncated at the end of the file, are allowed.
     fn is_allowed(&self, index: usize, bytes: &[u8]) -> bool {
         let contents = &self.allowed[index];
         let zeros = bytes.iter().all(|&byte| byte == 0);
-        // A cell past the size that was synced is a hole until its write has arrived.
+        // A cell past the synced size is a hole until its write arrives.
         let hole = contents.contains(&None);
         let whole = version_of(bytes, self.id, index as u64);
         (zeros && hole)

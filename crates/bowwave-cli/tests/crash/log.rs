@@ -1,4 +1,4 @@
-//! Appends to a file and syncs it now and then, as a database does with its log.
+//! Appends to a file with occasional syncs, as a database does with its log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,7 +9,7 @@ use super::actor::Actor;
 use crate::common::cells::{CELL, cells, is_partly};
 use crate::common::rng::Rng;
 
-/// How what is appended gets to the store.
+/// How appended data reaches the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sync {
     /// fsync or fdatasync after some writes.
@@ -25,9 +25,9 @@ pub(crate) struct Log {
     id: u64,
     sync: Sync,
     rng: Rng,
-    /// Cells that are certain.
+    /// Durable cells.
     synced: u64,
-    /// Cells that have been written, or are on their way.
+    /// Cells written or in flight.
     written: u64,
 }
 

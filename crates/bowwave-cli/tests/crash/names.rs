@@ -1,4 +1,4 @@
-//! Makes, links, renames and removes names of all kinds.
+//! Creates, links, renames and removes names of all kinds.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,13 +10,13 @@ use super::actor::Actor;
 use crate::common::cells::{cell, is_partly};
 use crate::common::rng::Rng;
 
-/// So few that most operations meet something.
+/// Few, so that most operations collide.
 const NAMES: u64 = 8;
 
-/// What a name stands for.
+/// The inode behind a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Node {
-    /// A file with the cell of this version, which has been synced or not.
+    /// A file with a cell of this version, synced or not.
     File {
         version: u64,
         synced: bool,
@@ -27,7 +27,7 @@ enum Node {
 
 type Tree = BTreeMap<String, Node>;
 
-/// A folder of names.
+/// A directory of names.
 pub(crate) struct Names {
     at: PathBuf,
     name: String,
@@ -35,7 +35,7 @@ pub(crate) struct Names {
     rng: Rng,
     version: u64,
     now: Tree,
-    /// After an operation that has not been answered.
+    /// State after an operation without a reply yet.
     next: Option<Tree>,
     doing: String,
 }
@@ -57,7 +57,7 @@ impl Names {
         })
     }
 
-    /// Notes what will be, does it, notes that it is.
+    /// Records the next state, performs the operation, and records its completion.
     fn change(&mut self, next: Tree, act: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         self.doing = format!("from {:?} to {next:?}", self.now);
         self.next = Some(next);
@@ -66,7 +66,7 @@ impl Names {
         Ok(())
     }
 
-    /// Makes `name`, which is free.
+    /// Creates `name`, which does not exist.
     fn make(&mut self, name: &str) -> io::Result<()> {
         let mut next = self.now.clone();
         let file = self.now.iter().find(|(_, node)| matches!(node, Node::File { .. }));
@@ -100,7 +100,7 @@ impl Names {
         }
     }
 
-    /// Removes or renames `name`, which is there.
+    /// Removes or renames `name`, which exists.
     fn unmake(&mut self, name: &str, node: &Node, to: &str) -> io::Result<()> {
         let mut next = self.now.clone();
         next.remove(name);
@@ -116,7 +116,7 @@ impl Names {
         }
     }
 
-    /// Whether the folder is as `tree` says; else what is not.
+    /// Compares the directory with `tree`; returns the difference.
     fn compare(&self, root: &Path, tree: &Tree) -> Result<(), String> {
         let listed = fs::read_dir(root).map_err(|error| error.to_string())?;
         let mut listed: Vec<_> = listed.flatten().map(|entry| entry.file_name()).collect();

@@ -1,5 +1,5 @@
-//! kill -9 while whole objects are written: each is there in one of its versions, whole, and what was on its way is gone when
-//! the store is mounted again.
+//! kill -9 during object uploads: each object has one complete version, and uploads in flight are
+//! aborted by the next mount.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -20,7 +20,7 @@ use crate::common::{bowwave, can_mount, run, setting};
 
 const OBJECTS: u64 = 3;
 
-/// Writes objects anew, appends to them, renames and removes them.
+/// Rewrites objects, appends to them, renames and removes them.
 struct Writer {
     at: PathBuf,
     id: u64,
@@ -30,12 +30,12 @@ struct Writer {
     objects: [Object; OBJECTS as usize],
 }
 
-/// What may be seen of an object.
+/// Permitted states of an object.
 #[derive(Default)]
 struct Object {
-    /// As of the last answer; `None` if it is not there.
+    /// State after the last reply; `None` if absent.
     now: Option<Vec<u8>>,
-    /// What a call makes of it that was not answered.
+    /// State after a call without a reply.
     next: Option<Option<Vec<u8>>>,
 }
 
@@ -60,11 +60,11 @@ impl Writer {
         self.at.join(self.name(index))
     }
 
-    /// Bytes that no other version has: up to some parts of the emulated store.
+    /// Unique bytes: up to several parts of the emulated store.
     fn more(&mut self, index: usize) -> Vec<u8> {
         self.version += 1;
         let count = match self.rng.below(20) {
-            // More than a part of a cloud.
+            // More than a part of a cloud store.
             0 if self.has_large => 16_000 + self.rng.below(4000),
             0..6 => self.rng.below(1500),
             _ => self.rng.below(40),
@@ -74,7 +74,7 @@ impl Writer {
         bytes
     }
 
-    /// Writes to the end of `file`, which is closed then; `before` is what it has.
+    /// Appends to `file` and closes it; `before` is its content.
     fn write(&mut self, index: usize, mut file: File, before: Vec<u8>) -> io::Result<()> {
         let mut whole = before;
         for _ in 0..=self.rng.below(2) {
@@ -89,7 +89,7 @@ impl Writer {
                 self.objects[index].answered();
             }
         }
-        // Also what nothing was written to is published by its closing.
+        // Closing publishes even a file without writes.
         close(file)?;
         self.objects[index].answered();
         Ok(())
@@ -112,7 +112,7 @@ impl Actor for Writer {
         let is_there = self.objects[index].now.is_some();
         match self.rng.below(10) {
             0..6 => {
-                // Of what is begun nothing is seen until it is synced or closed.
+                // Nothing is visible before a sync or close.
                 let file = File::create(self.path(index))?;
                 self.write(index, file, Vec::new())
             }
@@ -155,7 +155,7 @@ impl Actor for Writer {
     }
 }
 
-/// A store to be mounted: a folder behind an emulation, or a server.
+/// A store to mount: an emulated directory, or a server.
 struct Objects {
     url: String,
     root: PathBuf,
@@ -197,7 +197,7 @@ impl Objects {
         )
     }
 
-    /// What was begun and not finished.
+    /// Unfinished uploads.
     fn uploads(&self) -> usize {
         match &self.server {
             Some(server) => server.uploads().len(),
@@ -206,7 +206,7 @@ impl Objects {
     }
 }
 
-/// One point: what was not as it must be; and the uploads that were left.
+/// Runs one crash point; returns the faults and the remaining uploads.
 fn crash_at(folder: &Place, seed: u64) -> (Vec<String>, usize) {
     let store = folder.store().join(seed.to_string());
     fs::create_dir(&store).expect("writable");
@@ -222,11 +222,11 @@ fn crash_at(folder: &Place, seed: u64) -> (Vec<String>, usize) {
         thread::sleep(wait);
         served.kill();
     });
-    // A server goes on with what it was asked for, and its folder is only its own meanwhile.
+    // A server completes its requests; meanwhile its directory is its own.
     if let Some(server) = &objects.server {
         let mut idle = 0;
         while idle < 2 {
-            // Twice: what lies in a socket still has not come.
+            // Twice: requests may still be in a socket buffer.
             idle = if server.in_flight() == 0 { idle + 1 } else { 0 };
             thread::sleep(Duration::from_millis(20));
         }
@@ -237,7 +237,7 @@ fn crash_at(folder: &Place, seed: u64) -> (Vec<String>, usize) {
     let said = served.said();
     drop(served);
     if faults.is_empty() {
-        // What is left is given up by the next mount, which shows what is there.
+        // The next mount aborts remaining uploads and shows the objects.
         let again = objects.mount(&folder.at());
         faults.extend(actors.iter().flat_map(|actor| actor.faults(&folder.at())));
         if objects.uploads() > 0 || !run(&mut objects.command("uploads")).is_empty() {

@@ -1,4 +1,4 @@
-//! Writes files anew beside the old ones and renames them over those, as editors and package managers do.
+//! Writes new files and renames them over the old ones, as editors and package managers do.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -15,7 +15,7 @@ pub(crate) struct Replacer {
     at: PathBuf,
     name: String,
     id: u64,
-    /// Whether the new file is synced before it takes the place of the old one.
+    /// Whether the new file is synced before the rename.
     synced: bool,
     rng: Rng,
     generation: u64,
@@ -23,12 +23,12 @@ pub(crate) struct Replacer {
     doing: &'static str,
 }
 
-/// What may be in one file.
+/// Permitted contents of a file.
 #[derive(Clone, Copy, Default)]
 struct Target {
-    /// The generation whose rename has been answered.
+    /// The generation whose rename got a reply.
     now: Option<u64>,
-    /// One whose rename has not.
+    /// A generation whose rename got no reply.
     next: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Replacer {
         root.join(format!("{}-{index}", self.name))
     }
 
-    /// What the file holds in a generation: from none to 40 cells.
+    /// Content of a generation: 0 to 40 cells.
     fn content(&self, index: usize, generation: u64) -> Vec<u8> {
         cells(self.id ^ index as u64, 0, Rng(self.id ^ generation).below(41), generation)
     }
@@ -72,7 +72,7 @@ impl Actor for Replacer {
         self.doing = "make";
         let mut file = File::create(&new)?;
         self.doing = "write";
-        // In pieces, so that parts of it may be on their way when the rest is not even written.
+        // In several writes, so that some may be in flight before the rest is written.
         for piece in self.content(index, generation).chunks(7 * CELL) {
             file.write_all(piece)?;
         }
@@ -116,7 +116,7 @@ impl Actor for Replacer {
     }
 }
 
-/// The versions that the cells of a file bear, for a message.
+/// The versions in the cells of a file, for a message.
 fn describe(path: &Path) -> String {
     let found = match fs::read(path) {
         Ok(found) => found,

@@ -1,4 +1,5 @@
-//! Writes at random places of a file whose size stays, and syncs it now and then, as a database does with its tables.
+//! Random writes to a file of constant size with occasional syncs, as a database does with its
+//! tables.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +10,7 @@ use super::actor::Actor;
 use crate::common::cells::{CELL, cells, version_of};
 use crate::common::rng::Rng;
 
-/// Cells of a table: 512 KiB, more than the smallest caches hold dirty.
+/// Cells of a table: 512 KiB, more than the dirty limit of the smallest caches.
 const CELLS: u64 = 1024;
 
 /// A table.
@@ -19,7 +20,7 @@ pub(crate) struct Table {
     id: u64,
     rng: Rng,
     version: u64,
-    /// For each cell the version that is certain, and those written since.
+    /// Per cell the durable version, and later ones.
     allowed: Vec<Vec<u64>>,
 }
 

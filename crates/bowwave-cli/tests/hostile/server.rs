@@ -1,11 +1,11 @@
-//! A server that answers every listing of a bucket with keys that no file can have, or with what is no text, and everything
-//! else with an error.
+//! A server that lists keys no file can have, or invalid text, and returns errors for everything
+//! else.
 
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 
-/// Keys that would lead out of a mount, or cannot be names; two of them are fine.
+/// Keys that escape a mount or are no valid names; two are valid.
 fn keys() -> Vec<String> {
     let mut keys: Vec<String> = [
         "../out",
@@ -47,12 +47,12 @@ fn listing() -> String {
     )
 }
 
-/// A bucket whose listing has a key of bytes that are no UTF-8; one with a zero in a key; one whose listing breaks off.
+/// Buckets: a listing with a key that is not UTF-8; one with NUL in a key; a truncated listing.
 pub(crate) const BYTES: &str = "bytes";
 pub(crate) const ZERO: &str = "zero";
 pub(crate) const CUT: &str = "cut";
 
-/// What is answered to the request that begins so.
+/// The response to a request that starts with `first`.
 fn broken(first: &str) -> Option<Vec<u8>> {
     let bucket = [BYTES, ZERO, CUT].into_iter().find(|bucket| first.contains(&format!("/{bucket}")))?;
     let fine = listing();
@@ -64,7 +64,7 @@ fn broken(first: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// Starts it; its URL. It ends with the test's process.
+/// Starts it and returns its URL. It ends with the test's process.
 pub(crate) fn start() -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -76,7 +76,7 @@ pub(crate) fn start() -> String {
     format!("http://{address}")
 }
 
-/// Answers the requests of one connection.
+/// Serves the requests of one connection.
 fn answer(stream: &TcpStream) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {

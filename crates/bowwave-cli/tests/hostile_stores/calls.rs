@@ -1,4 +1,4 @@
-//! The calls, and the judgement of their results.
+//! The calls, and the verdict on their results.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,32 +17,32 @@ use crate::modes::Call;
 /// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It did what it should.
+    /// Correct result.
     Works,
-    /// It failed, and said so: with an errno, or with a message of the mount.
+    /// Reported failure: an errno, or a message of the mount.
     Fails(String),
-    /// It did something else, and did not say so.
+    /// Wrong result without an error.
     Wrong(String),
-    /// It did not end before the daemon was killed for its time or its memory.
+    /// Killed with the daemon for time or memory.
     Hung,
 }
 
-/// A call, ready to run on a thread of its own. What it needs from the store beforehand is there.
-/// A call that consists of several reads reports each to [`Reads`].
+/// A call, ready to run on its own thread, with everything prepared in the store. A call of several
+/// reads reports each to [`Reads`].
 pub(crate) type Job = Box<dyn FnOnce(&Reads) -> Done + Send>;
 
-/// The reads of a job that have ended. The mount limits the time of each system call, not of all.
+/// Completed reads of a job. The mount limits the time of each system call, not the total.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     pub(crate) count: AtomicU64,
 }
 
-/// What a call returned.
+/// Result of a call.
 pub(crate) enum Done {
     Size(io::Result<u64>),
     Names(io::Result<Vec<OsString>>),
     Open(io::Result<()>),
-    /// The bytes before the error, if there was one.
+    /// The bytes before the error, if any.
     Bytes(Vec<u8>, Option<io::Error>),
     /// The key and its bytes.
     Written(String, Vec<u8>, io::Result<()>),
@@ -53,7 +53,7 @@ pub(crate) fn key(call: Call, fault: Fault) -> &'static str {
     match call {
         Call::Stat => "stat/object",
         Call::Open => "open/object",
-        // Read by one request.
+        // Read with one request.
         Call::Read if fault == Fault::Flip => "read/small",
         Call::End if fault == Fault::Flip => "end/small",
         Call::End => "end/object",
@@ -61,7 +61,7 @@ pub(crate) fn key(call: Call, fault: Fault) -> &'static str {
     }
 }
 
-/// Prepares `call` while the store is honest: looks its directory up, and opens the file that it reads.
+/// Prepares `call` while the store is correct: looks up its directory and opens the file it reads.
 pub(crate) fn prepared(call: Call, fault: Fault, at: &Path, written: u64) -> io::Result<Job> {
     let path = at.join(key(call, fault));
     Ok(match call {
@@ -129,7 +129,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written.and(closed)
 }
 
-/// Reads one of the files that no other call uses, with the store honest.
+/// Reads a file that no other call uses, while the store is correct.
 pub(crate) fn honest_read(at: &Path, index: u64) -> io::Result<Vec<u8>> {
     let file = File::open(at.join(format!("honest/{}", index % 8)))?;
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).expect("small")];
@@ -137,7 +137,7 @@ pub(crate) fn honest_read(at: &Path, index: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Judges the result of a call by the content of the server.
+/// Judges the result of a call by the server's content.
 pub(crate) fn judged(done: Done, call: Call, fault: Fault, server: &HostileServer) -> Outcome {
     match done {
         Done::Size(Err(error)) | Done::Names(Err(error)) | Done::Open(Err(error)) => failed(&error),
@@ -166,10 +166,10 @@ pub(crate) fn judged(done: Done, call: Call, fault: Fault, server: &HostileServe
     }
 }
 
-/// The failure of a call on an object that is there.
+/// The failure of a call on an existing object.
 fn failed(error: &io::Error) -> Outcome {
     match error.raw_os_error() {
-        // A store in trouble does not make objects disappear.
+        // Trouble in a store does not remove objects.
         Some(libc::ENOENT) => Outcome::Wrong("ENOENT for an object that is there".to_owned()),
         _ => Outcome::Fails(message(error)),
     }
@@ -216,7 +216,7 @@ fn listed(names: &[OsString], fault: Fault, server: &HostileServer) -> Outcome {
     if missing > 0 {
         return Outcome::Wrong(format!("{missing} of {} entries are missing", expected.len()));
     }
-    // Entries that the server invents, and that are names like others.
+    // Entries that the server invents, with valid names.
     let invented = ["negative", "large"];
     let extra = found.difference(&expected).find(|name| !invented.contains(&name.as_str()));
     match extra {

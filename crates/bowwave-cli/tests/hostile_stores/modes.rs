@@ -5,7 +5,7 @@
 
 use bowwave_testkit::hostile::{Dialect, Fault, Mode};
 
-/// What is done to a mount, in the order of the letters.
+/// A call on a mount, in the order of the letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Mount,
@@ -73,7 +73,8 @@ pub(crate) const ROWS: &[Row] = &[
     // Letters: mount, stat, list, open, read, write, upload.
     row("honest", "s3 az gs", "+++++++"),
     row("honest", "http", "++.++.."),
-    // A cloud's requests are signed: no redirect is followed to another host. Web servers redirect as a matter of course.
+    // A cloud store's requests are signed: no redirect to another host is followed. Web servers
+    // redirect routinely.
     row("redirect-301-other-host", "s3 gs az", "FFFFFFF"),
     row("redirect-302-other-host", "az s3 gs", "FFFFFFF"),
     row("redirect-303-other-host", "gs s3 az", "FFFFFFF"),
@@ -92,7 +93,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("redirect-garbage", "http", "+F.FF.."),
     row("redirect-file", "s3 az gs", "FFFFFFF"),
     row("redirect-file", "http", "+F.FF.."),
-    // Errors that pass are retried, others are told within the deadline.
+    // Transient errors are retried, others are reported within the deadline.
     row("status-503,calls=metadata,every=4", "s3 az gs", "+++++++"),
     row("status-503,calls=metadata,every=4", "http", "++.++.."),
     row("status-503,first=1", "s3 gs az", "+++++++"),
@@ -131,7 +132,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("reset-in-body,calls=reads,after=1", "http", "++.+F.."),
     row("refused", "s3 az gs", "FFFFFFF"),
     row("refused", "http", "+F.FF.."),
-    // Bodies, heads and pages are bounded, in bytes and in time.
+    // Bodies, heads and pages are limited in bytes and time.
     row("error-body-huge", "s3 az gs", "FFFFFFF"),
     row("error-body-huge", "http", "+F.FF.."),
     row("error-body-chunked", "gs s3 az", "FFFFFFF"),
@@ -144,13 +145,13 @@ pub(crate) const ROWS: &[Row] = &[
     row("endless-headers", "gs s3 az", "FFFFFFF"),
     row("huge-length", "s3 az gs", "F+F+F??"),
     row("huge-length", "http", "++.+F.."),
-    // A response without the headers of a store is none of its responses.
+    // A response without a store's headers is not from the store.
     row("portal", "s3 az gs", "FFFFF??"),
     row("portal,calls=reads", "http", "++.+F.."),
     row("empty-200", "s3 gs az", "FFFFF??"),
     row("empty-200,calls=reads", "http", "++.+F.."),
-    // Listings are whole or fail. A mount needs no more than their first page. A new file is looked for below its name, too,
-    // where pages with invented entries have some.
+    // Listings are complete or fail. A mount needs only their first page. A new file is also looked
+    // up as a prefix, where pages with invented entries have some.
     row("list-repeated-token", "s3 az gs", "?+F++??"),
     row("list-empty-pages", "s3 gs az", "?+F++??"),
     row("list-repeated-pages", "az s3 gs", "?+F++??"),
@@ -170,7 +171,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("list-overflowing-size", "gs s3 az", "?+?++??"),
     row("list-duplicate-keys", "s3 az gs", "+++++++"),
     row("list-endless", "s3 az gs", "F+F++??"),
-    // Every read has the bytes of one version, or fails.
+    // Every read returns the bytes of one version, or fails.
     row("replaced-after-head", "s3 az gs", "++++???"),
     row("replaced-after-head", "http", "++.+?.."),
     row("replaced-after-get", "s3 az gs", "++++?++"),
@@ -192,7 +193,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("replaced-unconditional", "http", "++.+?.."),
     row("replaced-same-tag-other-size", "s3 gs az", "++++???"),
     row("replaced-same-tag-other-size", "http", "++.+?.."),
-    // A response that is not the requested range is refused.
+    // A response with another range is rejected.
     row("range-other", "s3 az gs", "++++F++"),
     row("range-other", "http", "++.+F.."),
     row("range-other-total", "s3 gs az", "++++F++"),
@@ -202,7 +203,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("range-whole-200", "s3 az gs", "++++F++"),
     row("range-whole-200", "http", "++.+?.."),
     row("range-part-200", "gs s3 az", "++++F++"),
-    // A file is read whole where a range request is answered with 200.
+    // A range request with status 200 delivers the whole file.
     row("range-part-200", "http", "++.++.."),
     row("range-gzip", "s3 az gs", "++++F++"),
     row("range-gzip", "http", "++.+F.."),
@@ -225,7 +226,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("header-garbage", "s3 gs az", "FFFFFFF"),
     row("extra-response", "s3 az gs", "+++++++"),
     row("extra-response", "http", "++.++.."),
-    // Nothing is waited for beyond the deadline, however slowly bytes arrive.
+    // Nothing waits beyond the deadline, however slowly bytes arrive.
     row("silent", "s3 az gs", "FFFFFFF"),
     row("silent", "http", "+F.FF.."),
     row("silent-after-head", "s3 gs az", "F+F+F?F"),
@@ -247,7 +248,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("upload-done-but-412", "s3 gs az", "+++++??"),
     row("upload-done-but-404", "s3 gs", "+++++++"),
     row("upload-discarded", "s3 gs az", "+++++FF"),
-    // The object is read at once, so that its checksum is known.
+    // The object is read in one request, so its checksum is known.
     row("flip", "s3", "++++F++"),
     row("flip,first=1", "s3", "++++?++"),
 ];

@@ -1,4 +1,4 @@
-//! A server and a mount of it, with the figures that are measured.
+//! A server and its mount, with measurements.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +14,7 @@ use bowwave_testkit::hostile::{Dialect, HostileServer};
 use crate::PEAK_KIB_MAX;
 use crate::common::bowwave;
 
-/// How a mount caches and reads.
+/// Cache configuration of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Config {
     KernelCache,
@@ -37,7 +37,7 @@ impl Config {
     }
 }
 
-/// A daemon at work, and its server. Dropped, both end, and nothing stays mounted.
+/// A running daemon and its server. On drop both end, and nothing stays mounted.
 pub(crate) struct Mounted {
     pub(crate) server: HostileServer,
     pub(crate) at: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) struct Mounted {
     said: Arc<Said>,
     /// Peak of resident memory until the mount was ready, in KiB.
     pub(crate) idle_kib: u64,
-    /// Honest reads so far: each is of another file.
+    /// Reads of a correct store so far, each of another file.
     pub(crate) checks: u64,
     /// Names written so far.
     pub(crate) written: u64,
@@ -59,17 +59,17 @@ struct Said {
     changed: Condvar,
 }
 
-/// How the start of a daemon ended.
+/// Result of starting a daemon.
 pub(crate) enum Started {
     Mounted(Box<Mounted>),
-    /// It has ended by itself, with this status.
+    /// It exited with this status.
     Refused(Box<Mounted>, Option<i32>),
     /// Neither within the limit.
     Hung(Box<Mounted>),
 }
 
 impl Mounted {
-    /// Mounts `server` and waits until that is done or refused.
+    /// Mounts `server` and waits until it is ready or has failed.
     pub(crate) fn start(server: HostileServer, dialect: Dialect, config: Config, read_only: bool) -> Started {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl Mounted {
         let begun = Instant::now();
         loop {
             let ready = mounted.said.wait(Duration::from_millis(50));
-            // Of a daemon that is about to end, the last figure counts.
+            // For a daemon that is about to end, the last value counts.
             mounted.idle_kib = mounted.peak_kib().max(mounted.idle_kib);
             match ready {
                 Some(true) => return Started::Mounted(mounted),
@@ -114,7 +114,7 @@ impl Mounted {
         }
     }
 
-    /// Everything that the daemon has said.
+    /// The daemon's output.
     pub(crate) fn said(&self) -> String {
         self.said.text.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
@@ -126,9 +126,9 @@ impl Mounted {
         line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
     }
 
-    /// Measures the peak anew from here on.
+    /// Resets the peak.
     pub(crate) fn forget_peak(&self) {
-        // Without it peaks are of the mount's whole life: larger, never smaller.
+        // Without it peaks cover the mount's whole life: larger, never smaller.
         let _best_effort = fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5");
     }
 
@@ -136,7 +136,7 @@ impl Mounted {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends the daemon by SIGTERM; how long that took, `None` for longer than `limit`.
+    /// Ends the daemon with SIGTERM; returns the duration, `None` if longer than `limit`.
     pub(crate) fn terminate(&mut self, limit: Duration) -> Option<Duration> {
         let begun = Instant::now();
         let process = rustix::process::Pid::from_child(&self.child);
@@ -178,7 +178,7 @@ impl Drop for Mounted {
 fn command(server: &HostileServer, dialect: Dialect, root: &Path) -> Command {
     let mut command = bowwave();
     command.stdout(Stdio::null()).stderr(Stdio::piped()).stdin(Stdio::null());
-    // Proxies and credentials of the environment are not part of the test.
+    // The environment's proxies and credentials are not part of the test.
     command.env_clear();
     for name in ["PATH", "HOME", "TMPDIR"] {
         command.envs(std::env::var_os(name).map(|value| (name, value)));
@@ -197,7 +197,7 @@ fn command(server: &HostileServer, dialect: Dialect, root: &Path) -> Command {
             command.env("AZURE_STORAGE_ACCOUNT_NAME", "account");
             command.env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0LXNlY3JldC1zZWNyZXQ=");
         }
-        // Tokens of Google come from a server of its own, which a test does not have.
+        // Google's tokens come from another server, which a test does not have.
         Dialect::Google => drop(command.env("GOOGLE_SERVICE_ACCOUNT_KEY", GOOGLE_KEY)),
         Dialect::Http => {}
     }
@@ -216,7 +216,8 @@ impl Said {
         self.changed.notify_all();
     }
 
-    /// Whether the mount is ready, `false` if the daemon has ended; `None` if neither within `limit`.
+    /// `true` if the mount is ready, `false` if the daemon has ended; `None` if neither within
+    /// `limit`.
     fn wait(&self, limit: Duration) -> Option<bool> {
         let end = Instant::now() + limit;
         let mut said = self.text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +231,7 @@ impl Said {
     }
 }
 
-/// A service account that asks for no token.
+/// A service account that needs no token.
 const GOOGLE_KEY: &str =
     r#"{"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": true}"#;
 /// How long a call may take before its daemon is killed.

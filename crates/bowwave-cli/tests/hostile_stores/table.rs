@@ -1,4 +1,4 @@
-//! The results: what of a cell is a violation, and the table of all.
+//! The results: violations of a cell, and the table of all cells.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::modes::Call;
 use crate::mounted::Mounted;
 use crate::{Group, LIMIT};
 
-/// What was measured of a cell.
+/// Measurements of a cell.
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) group: Group,
     pub(crate) call: Call,
     pub(crate) outcome: Outcome,
-    /// Of the call; of a mount's end, from SIGTERM to the end of the process.
+    /// Of the call; for the end of a mount, from SIGTERM to the process exit.
     pub(crate) time: Duration,
     /// Of the honest read afterwards.
     pub(crate) recovery: Duration,
     /// Peak of resident memory above the idle mount's, in MiB.
     pub(crate) memory_mib: u64,
     pub(crate) requests: Requests,
-    /// A secret header that has left the store.
+    /// A secret header sent outside the store.
     pub(crate) leaks: Option<String>,
-    /// What was wrong afterwards.
+    /// Faults found afterwards.
     pub(crate) trouble: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Cell {
         Self { group, call, outcome, time, recovery, memory_mib: 0, requests, leaks: None, trouble: None }
     }
 
-    /// Takes note of memory and requests since `before`.
+    /// Records memory and requests since `before`.
     pub(crate) fn measure(&mut self, mounted: &Mounted, before: &Requests) {
         self.memory_mib = mounted.peak_kib().saturating_sub(mounted.idle_kib) >> 10;
         self.requests = mounted.server.requests().since(before);
@@ -46,7 +46,7 @@ impl Cell {
         self.group.mode.fault
     }
 
-    /// Whether the mount can be used for the next call: memory that this call has left behind would be counted there.
+    /// Whether the next call can use the mount: memory left by this call would count there.
     pub(crate) fn is_well(&self) -> bool {
         self.trouble.is_none() && self.outcome != Outcome::Hung && self.memory_mib <= MEMORY_MIB_MAX / 2
     }
@@ -55,12 +55,12 @@ impl Cell {
         if self.call == Call::End { END_LIMIT } else { LIMIT }
     }
 
-    /// Whether it was too slow, which a busy machine can be the cause of.
+    /// Whether it was too slow, possibly because of a busy machine.
     pub(crate) fn is_late(&self) -> bool {
         self.time > self.limit() || self.recovery > LIMIT
     }
 
-    /// Everything about the cell that may not be.
+    /// All violations of the cell.
     fn violations(&self) -> Vec<String> {
         let mut found = Vec::new();
         let letter = self.group.row.letter(self.call);

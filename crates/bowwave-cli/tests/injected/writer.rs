@@ -1,4 +1,4 @@
-//! Writes and reads a file of a store that fails now and then, and knows what must be in it.
+//! Writes and reads a file in a store that occasionally fails, and tracks its content.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,21 +12,21 @@ use crate::common::rng::Rng;
 /// Cells of a file: 512 KiB. Sixteen such files are several times the cache.
 const CELLS: u64 = 1024;
 
-/// Which errors a store with faults may answer with.
+/// Errors that a store with faults may return.
 const EXPECTED: [i32; 2] = [libc::EIO, libc::ENOSPC];
 
-/// What a writer was told.
+/// Results reported to a writer.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Told {
     /// Errors of write(2), fsync(2) and friends, and close(2).
     pub(crate) write: u32,
     pub(crate) sync: u32,
     pub(crate) close: u32,
-    /// How often sync or close said that all is well, and the folder below was compared.
+    /// Successful syncs or closes that were compared with the underlying directory.
     pub(crate) compared: u32,
 }
 
-/// A writer, its file above and below the mount.
+/// A writer with its file above and below the mount.
 pub(crate) struct Writer {
     above: PathBuf,
     below: PathBuf,
@@ -34,13 +34,13 @@ pub(crate) struct Writer {
     id: u64,
     rng: Rng,
     version: u64,
-    /// The version of each cell, as a reader of the mount must find it.
+    /// The version of each cell that a reader of the mount must find.
     model: Vec<u64>,
     pub(crate) told: Told,
 }
 
 impl Writer {
-    /// Makes the file. Where the store's faults meet that, it tries again.
+    /// Creates the file, retrying on injected faults.
     pub(crate) fn new(above: PathBuf, below: PathBuf, seed: u64) -> Result<Self, String> {
         let (rng, told) = (Rng(seed), Told::default());
         let model = vec![0; CELLS as usize];
@@ -75,13 +75,13 @@ impl Writer {
         format!("{}: {what}: {error}", self.below.display())
     }
 
-    /// Errors are fine if they are the store's.
+    /// Accepts only errors of the store.
     fn is_expected(&self, what: &str, error: io::Error) -> Result<(), String> {
         let fine = error.raw_os_error().is_some_and(|number| EXPECTED.contains(&number));
         if fine { Ok(()) } else { Err(self.fault(what, &error)) }
     }
 
-    /// One operation, with what it must bring.
+    /// Performs one operation and checks its result.
     pub(crate) fn step(&mut self) -> Result<(), String> {
         match self.rng.below(100) {
             0..55 => self.write(),
@@ -105,7 +105,7 @@ impl Writer {
                     self.told.write += 1;
                     self.is_expected("write", error)?;
                 }
-                // Each cell is the old one or the new one; whoever reads now tells which.
+                // Each cell is the old one or the new one; reading it tells which.
                 for index in range {
                     let found = self.version_above(index as u64)?;
                     if found != Some(self.version) && found != Some(self.model[index]) {
@@ -148,7 +148,7 @@ impl Writer {
         Ok(())
     }
 
-    /// That all was written, once the mount has said so.
+    /// Checks that everything is stored, after the mount reported success.
     pub(crate) fn compare_below(&mut self) -> Result<(), String> {
         self.told.compared += 1;
         let bytes = fs::read(&self.below).map_err(|error| self.fault("below", &error))?;
@@ -158,7 +158,7 @@ impl Writer {
         self.compare(0, &bytes).map_err(|what| self.fault("below, after all was well", &what))
     }
 
-    /// Whether all was well.
+    /// Returns whether the sync succeeded.
     pub(crate) fn sync(&mut self) -> Result<bool, String> {
         let synced = if self.rng.chance(50) { self.file().sync_all() } else { self.file().sync_data() };
         match synced {
@@ -170,7 +170,7 @@ impl Writer {
         }
     }
 
-    /// Closes, which may fail; then what it could not write may be lost, so that is looked at anew.
+    /// Closes and reopens. A failed close may lose data, so the model is read again.
     fn reopen(&mut self) -> Result<(), String> {
         let file = self.file.take().expect("open between steps");
         match close(file) {
@@ -190,7 +190,7 @@ impl Writer {
         self.open(false)
     }
 
-    /// Syncs until all is well, as the store fails only now and then.
+    /// Syncs until it succeeds, as the store fails only occasionally.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         for _ in 0..100 {
             if self.sync()? {

@@ -1,4 +1,4 @@
-//! A headless Chromium, spoken to over a pipe (the DevTools protocol): pages as people see them.
+//! A headless Chromium over a pipe (the DevTools protocol): pages as users see them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Longest wait for an answer; a page that takes longer does not open for people either.
+/// Longest wait for a response; a slower page does not open for users either.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Names under which it is installed.
+/// Names of its executable.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// A browser with one page.
@@ -21,12 +21,12 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     session: Option<String>,
     last: u64,
-    /// Events since the last look.
+    /// Events since the last check.
     events: Vec<Value>,
 }
 
 impl Browser {
-    /// Starts one, or says why there is none.
+    /// Starts a browser, or says why there is none.
     pub(crate) fn start(folder: &std::path::Path) -> Result<Self, String> {
         let name = NAMES
             .into_iter()
@@ -34,7 +34,7 @@ impl Browser {
                 Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
             })
             .ok_or_else(|| format!("none of {} is installed (tools/setup.sh browser)", NAMES.join(", ")))?;
-        // The browser talks on descriptors 3 and 4; a shell makes these of the pipes that a child gets.
+        // The browser uses descriptors 3 and 4; a shell redirects the child's pipes there.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>&2", name])
             .args([
@@ -64,7 +64,7 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Carries out a command of the protocol; its result.
+    /// Runs a command of the protocol; returns its result.
     pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method, "params": parameters });
@@ -84,7 +84,8 @@ impl Browser {
         }
     }
 
-    /// Opens a page of this width in pixels and waits until it has loaded and run its scripts.
+    /// Opens a page with this width in pixels and waits until it is loaded and its scripts have
+    /// run.
     pub(crate) fn open(&mut self, path: &std::path::Path, width: u32, scheme: &str) {
         let mobile = width < 500;
         let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": mobile });
@@ -98,7 +99,7 @@ impl Browser {
         }
     }
 
-    /// Shows the page on `screen` or `print`, for people who like `light` or `dark`.
+    /// Emulates the media `screen` or `print` with a `light` or `dark` color scheme.
     pub(crate) fn media(&mut self, media: &str, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "media": media, "features": features }));
@@ -112,7 +113,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// What went wrong in the page since it was opened: exceptions, and what the console calls an error.
+    /// Errors of the page since it was opened: exceptions and console errors.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let wrong = |event: &&Value| match event["method"].as_str() {
             Some("Runtime.exceptionThrown" | "Log.entryAdded") => true,
@@ -122,7 +123,7 @@ impl Browser {
         self.events.iter().filter(wrong).map(|event| event["params"].to_string()).collect()
     }
 
-    /// Addresses that the page asked for since it was opened.
+    /// URLs requested by the page since it was opened.
     pub(crate) fn requests(&self) -> Vec<String> {
         let sent = |event: &&Value| event["method"] == "Network.requestWillBeSent";
         let address = |event: &Value| event["params"]["request"]["url"].to_string();
@@ -138,13 +139,13 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Closing its pipe ends it; if not, this does. Either way it must not outlive the test.
+        // Closing its pipe ends it; otherwise the kill does. It must not outlive the test.
         let _it_may_have_ended = self.child.kill();
         let _it_has_ended = self.child.wait();
     }
 }
 
-/// Messages that the browser writes: JSON, each ended by a zero byte.
+/// Messages of the browser: JSON, each terminated by a NUL byte.
 fn messages(pipe: impl Read + Send + 'static) -> Receiver<Value> {
     let (sender, receiver) = sync_channel(1024);
     thread::spawn(move || {
@@ -159,7 +160,7 @@ fn messages(pipe: impl Read + Send + 'static) -> Receiver<Value> {
     receiver
 }
 
-/// The bytes that base64 stands for; the protocol sends files so.
+/// Decodes base64; the protocol sends files that way.
 pub(crate) fn bytes_of(base64: &str) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bytes, mut word, mut bits) = (Vec::new(), 0_u32, 0);

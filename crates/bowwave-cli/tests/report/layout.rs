@@ -1,10 +1,11 @@
-//! Faults of a page's layout, found by a script in it.
+//! Layout faults of a page, found by a script in it.
 
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
 
-/// Notes, for every canvas of pages opened from now on, the text that it holds and where: `canvas.labels`.
+/// Records the text and position of labels on every canvas of pages opened from now on:
+/// `canvas.labels`.
 const RECORD: &str = "
     const draw = CanvasRenderingContext2D.prototype.fillText, clear = CanvasRenderingContext2D.prototype.clearRect;
     CanvasRenderingContext2D.prototype.clearRect = function (...box) { this.canvas.labels = []; return clear.apply(this, box); };
@@ -20,7 +21,7 @@ const RECORD: &str = "
         return draw.call(this, text, x, y, ...rest);
     };";
 
-/// What is wrong: a list of sentences.
+/// A list of faults as sentences.
 const FAULTS: &str = "(() => {
     const faults = [], root = document.documentElement, wide = root.clientWidth;
     const shown = it => it.offsetParent !== null && getComputedStyle(it).visibility === 'visible';
@@ -74,12 +75,12 @@ const FAULTS: &str = "(() => {
     return faults;
 })()";
 
-/// Records labels of canvases in the pages that are opened from now on.
+/// Records canvas labels in pages opened from now on.
 pub(crate) fn record_labels(browser: &mut Browser) {
     browser.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": RECORD }));
 }
 
-/// What of the page is cut, covered, empty or in a box that scrolls.
+/// Parts of the page that are cut off, covered, empty or in a scrolling box.
 pub(crate) fn faults(browser: &mut Browser) -> Value {
     browser.value(FAULTS)
 }

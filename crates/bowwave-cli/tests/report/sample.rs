@@ -1,22 +1,23 @@
-//! Recordings made up for tests: a few readers, a window that ramps, one device. Plausible, deterministic, small.
+//! Generated recordings for tests: a few readers, a growing window, one device. Plausible,
+//! deterministic, small.
 
 use bowwave_sim::record::{Decisions, Latency, Reads, Recording, Requests, Row, Run, Samples};
 
-/// A page's state: never asked for.
+/// State of a page that was never requested.
 const ABSENT: u64 = u64::MAX;
 
-/// How a made-up policy reads ahead.
+/// A simple readahead policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) policy: &'static str,
-    /// Pages of the first window; 0 reads nothing ahead.
+    /// Pages of the first window; 0 disables readahead.
     pub(crate) first: u64,
-    /// Factor from one window to the next.
+    /// Growth factor of windows.
     pub(crate) ramp: u64,
     pub(crate) ra_pages: u32,
 }
 
-/// A made-up device: nanoseconds for a request that does not follow the last, and for each page.
+/// A simple device: nanoseconds per non-contiguous request, and per page.
 #[derive(Clone, Copy)]
 pub(crate) struct Device {
     pub(crate) name: &'static str,
@@ -34,7 +35,7 @@ pub(crate) const PLANS: [Plan; 4] = [
     Plan { policy: "stream", first: 16, ramp: 4, ra_pages: 256 },
 ];
 
-/// Every plan on every device: `reads` reads over files with these names.
+/// Every policy on every device: `reads` reads over files with these names.
 pub(crate) fn recording(devices: &[Device], files: &[&str], reads: usize) -> Recording {
     let runs = devices
         .iter()
@@ -52,11 +53,11 @@ struct Sketch {
     plan: Plan,
     device: Device,
     files: Vec<String>,
-    /// By file and page: when it is there.
+    /// By file and page: when it is cached.
     there: Vec<Vec<u64>>,
     /// By file and page: read ahead and not used yet.
     unused: Vec<Vec<bool>>,
-    /// By file: the window's start and size, and its marked page.
+    /// By file: start and size of the window, and its marked page.
     windows: Vec<(u64, u64, Option<u64>)>,
     free_ns: u64,
     head: (usize, u64),
@@ -97,7 +98,7 @@ impl Sketch {
             chance ^= chance << 13;
             chance ^= chance >> 7;
             chance ^= chance << 17;
-            // The last reader jumps about; the others read on, and now and then elsewhere.
+            // The last reader reads at random; the others sequentially with occasional seeks.
             let jumps = (file + 1 == files && files > 1) || chance.is_multiple_of(400);
             if jumps || next[file] + 8 >= FILE_PAGES {
                 next[file] = (chance >> 20) % (FILE_PAGES - 300);
@@ -110,7 +111,7 @@ impl Sketch {
         self.finish(clocks.into_iter().max().unwrap_or(0))
     }
 
-    /// A read; when it is done.
+    /// Reads; returns the completion time.
     fn read(&mut self, now: u64, file: usize, start: u64, pages: u64) -> u64 {
         let (mut done, mut outcome) = (now + 900, 0_u8);
         for page in start..start + pages {

@@ -1,4 +1,4 @@
-//! Operations on a folder, drawn from a seed, and what they answer.
+//! Random operations on a directory, and their results.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,9 +13,9 @@ use rustix::fs::{
 
 use crate::common::rng::Rng;
 
-/// Files that may be open at once, each of them again and again.
+/// Maximum files open at once; slots are reused.
 const SLOTS: usize = 6;
-/// Largest offset, so that files have some windows of readahead.
+/// Largest offset: files have several readahead windows.
 const OFFSETS: u64 = 600_000;
 const FOLDERS: [&str; 4] = ["", "a", "b", "a/c"];
 const FILES: [&str; 4] = ["w", "x", "y", "z"];
@@ -55,7 +55,7 @@ pub(crate) enum Op {
     ReadAll { path: PathBuf },
 }
 
-/// What an operation says.
+/// Result of an operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Nothing,
@@ -65,15 +65,15 @@ pub(crate) enum Said {
     Is(Stat),
 }
 
-/// What must be the same of a file's attributes.
+/// File attributes that must be equal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     mode: u32,
     owner: (u32, u32),
     links: u64,
-    /// 0 for folders: every file system has its own idea of theirs.
+    /// 0 for directories: their size depends on the file system.
     size: u64,
-    /// Only times that somebody has set: those of now differ.
+    /// Only explicitly set times: current times differ.
     modified: Option<i64>,
 }
 
@@ -86,7 +86,7 @@ impl Stat {
     }
 }
 
-/// Draws operations: more of those that change files than of those that fail.
+/// Draws an operation: changes of files are more frequent than failures.
 pub(crate) fn draw(rng: &mut Rng) -> Op {
     let slot = rng.below(SLOTS as u64) as usize;
     let offset = rng.below(OFFSETS);
@@ -110,7 +110,7 @@ pub(crate) fn draw(rng: &mut Rng) -> Op {
     }
 }
 
-/// Mostly the path of a file, for `folders` of a hundred that of what is mostly a folder.
+/// Mostly the path of a file; with a probability of `folders` percent mostly that of a directory.
 fn draw_path(rng: &mut Rng, folders: u64) -> PathBuf {
     if rng.chance(folders) {
         let folder = ["", "", "a"][rng.below(3) as usize];
@@ -125,7 +125,7 @@ fn draw_open(rng: &mut Rng, slot: usize) -> Op {
     let rest = [OFlags::CREATE, OFlags::EXCL, OFlags::TRUNC, OFlags::APPEND, OFlags::NOFOLLOW, OFlags::DSYNC];
     let odds = [60, 10, 15, 15, 10, 5];
     let chosen = rest.into_iter().zip(odds).filter(|(_, percent)| rng.chance(*percent)).map(|(flag, _)| flag);
-    // A FIFO would wait for its other end.
+    // Opening a FIFO would wait for its other end.
     let flags = chosen.fold(access | OFlags::NONBLOCK | OFlags::CLOEXEC, |all, flag| all | flag);
     Op::Open { slot, path: draw_path(rng, 3), flags, mode: rng.below(0o1000) as u32 | 0o600 }
 }
@@ -134,7 +134,7 @@ fn draw_allocate(rng: &mut Rng) -> FallocateFlags {
     let (keep, punch, zero) =
         (FallocateFlags::KEEP_SIZE, FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE);
     let empty = FallocateFlags::empty();
-    // No others: the kernel passes collapsing and inserting on to no file system in user space.
+    // No others: FUSE does not pass collapse and insert range on.
     [empty, keep, punch | keep, punch | keep, zero, zero | keep, punch, empty][rng.below(8) as usize]
 }
 
@@ -173,7 +173,7 @@ fn draw_name(rng: &mut Rng) -> Op {
     }
 }
 
-/// A folder and the files that are open in it.
+/// A directory and its open files.
 pub(crate) struct World {
     root: PathBuf,
     open: [Option<File>; SLOTS],
@@ -188,7 +188,7 @@ impl World {
         self.open[slot].as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
-    /// Does `op`; what it says, or the number of the error.
+    /// Performs `op`; returns its result or errno.
     pub(crate) fn apply(&mut self, op: &Op) -> Result<Said, i32> {
         let told = match op {
             Op::Open { slot, path, flags, mode } => {
@@ -207,7 +207,7 @@ impl World {
         told.map_err(|error| error.raw_os_error().unwrap_or(-1))
     }
 
-    /// Operations on what is open; `None` for others.
+    /// Operations on open files; `None` for others.
     fn on_files(&self, op: &Op) -> Option<io::Result<Said>> {
         let told = match *op {
             Op::Write { slot, offset, len, byte } => {
@@ -261,7 +261,7 @@ impl World {
                 rustix::fs::utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?;
             }
             Op::Truncate { path, len } => {
-                // A FIFO has no size to set; opening it for that would wait.
+                // A FIFO has no size, and opening it would wait.
                 if fs::metadata(at(path))?.file_type().is_fifo() {
                     return Ok(Said::Nothing);
                 }
@@ -272,7 +272,7 @@ impl World {
             Op::Unlink { path } => rustix::fs::unlink(at(path))?,
             Op::Rename { from, to, flags } => rustix::fs::renameat_with(CWD, at(from), CWD, at(to), *flags)?,
             Op::Link { from, to } => fs::hard_link(at(from), at(to))?,
-            // Relative: in the root it leads somewhere, below it nowhere.
+            // Relative: valid in the root, dangling below it.
             Op::Symlink { to, path } => symlink(to, at(path))?,
             Op::Fifo { path, mode } => {
                 rustix::fs::mknodat(CWD, at(path), FileType::Fifo, Mode::from_raw_mode(*mode), 0)?;
@@ -320,7 +320,7 @@ fn list(folder: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Everything in a folder: paths with their attributes, and what is in them.
+/// Everything in a directory: paths with attributes and contents.
 pub(crate) fn tree(root: &Path) -> io::Result<Vec<(PathBuf, Stat, Vec<u8>)>> {
     let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {

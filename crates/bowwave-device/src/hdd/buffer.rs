@@ -1,20 +1,21 @@
-//! The disk's buffer: segments of neighbouring sectors, the last of which the head may still be filling.
+//! The disk's buffer: segments of adjacent sectors. The head may still be filling the last one.
 
 use super::geometry::Geometry;
 
 /// The buffer.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    /// Least recently used first; the live one, if any, last.
+    /// Least recently used first; the live segment, if any, last.
     segments: Vec<Segment>,
     segments_max: usize,
-    /// Most sectors of a segment; the earlier ones make room.
+    /// Maximum sectors of a segment; older sectors are dropped.
     segment: u64,
-    /// Whether the last segment is being filled (or could go on).
+    /// Whether the last segment is being filled, or can be.
     live: bool,
 }
 
-/// Sectors `start..end` are there as of `time`, when the head was over `end`; it goes on to `limit`.
+/// Sectors `start..end` are buffered as of `time`, when the head was over `end`; it continues to
+/// `limit`.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     start: u64,
@@ -23,16 +24,15 @@ struct Segment {
     limit: u64,
 }
 
-/// What the buffer has of a request.
+/// What the buffer holds of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Found {
     /// All of it.
     Whole,
-    /// The head is reading there now or comes to it next: it was over this sector at this time.
+    /// The head reads there now, or reaches it next: it was over this sector at this time.
     Coming(u64, f64),
-    /// Its beginning, up to this sector; the head has stopped there.
+    /// The start, up to this sector, where the head stopped.
     Beginning(u64),
-    /// Nothing of use.
     Nothing,
 }
 
@@ -41,7 +41,7 @@ impl Buffer {
         Self { segments: Vec::with_capacity(segments_max), segments_max, segment, live: false }
     }
 
-    /// Looks a request up.
+    /// Looks up a request.
     pub(super) fn find(&self, geometry: &Geometry, now: f64, sector: u64, count: u64) -> Found {
         self.locate(geometry, now, sector, count).1
     }
@@ -70,7 +70,8 @@ impl Buffer {
         (0, Found::Nothing)
     }
 
-    /// Marks a request that was found whole as just used; the head goes on to `limit` if it was filling that segment.
+    /// Marks a fully buffered request's segment as used. If the head was filling it, it continues
+    /// to `limit`.
     pub(super) fn used(&mut self, geometry: &Geometry, now: f64, sector: u64, count: u64, limit: u64) {
         let (index, found) = self.locate(geometry, now, sector, count);
         if found != Found::Whole {
@@ -79,7 +80,7 @@ impl Buffer {
         let last = self.segments.len() - 1;
         if !(self.live && index == last) {
             let reading = self.live && self.segments[last].reached(geometry, now) < self.segments[last].limit;
-            // The segment that is being filled stays last.
+            // The segment being filled stays last.
             let place = if reading { last - 1 } else { last };
             self.segments[index..=place].rotate_left(1);
             self.live = reading;
@@ -89,7 +90,7 @@ impl Buffer {
         if limit > segment.limit {
             let reached = segment.reached(geometry, now);
             if reached == segment.limit {
-                // It had stopped: the place must come round again.
+                // The head had stopped: the sector must come round again.
                 let place = geometry.place(reached.min(geometry.sectors - 1));
                 (segment.end, segment.time) = (reached, now + geometry.wait_ns(now, &place));
             }
@@ -97,7 +98,7 @@ impl Buffer {
         }
     }
 
-    /// The head leaves what it was doing.
+    /// The head abandons the current fill.
     pub(super) fn stop(&mut self, geometry: &Geometry, now: f64) {
         if self.live
             && let Some(segment) = self.segments.last_mut()
@@ -108,14 +109,14 @@ impl Buffer {
         self.live = false;
     }
 
-    /// The head has gone on to `end`, at `time`, and goes on to `limit`.
+    /// The head reached `end` at `time` and continues to `limit`.
     pub(super) fn extend(&mut self, end: u64, time: f64, limit: u64) {
         if let Some(segment) = self.segments.last_mut() {
             (segment.end, segment.time, segment.limit) = (end, time, limit);
         }
     }
 
-    /// A new live segment.
+    /// Starts a live segment.
     pub(super) fn begin(&mut self, start: u64, end: u64, time: f64, limit: u64) {
         if self.segments.len() == self.segments_max {
             self.segments.remove(0);

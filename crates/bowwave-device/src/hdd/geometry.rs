@@ -1,7 +1,7 @@
-//! Where sectors are, and when they pass under the head.
+//! Maps sectors to places on the disk, and to the times they pass under the head.
 //!
-//! Tracks are filled one surface after the other, cylinders from outside to inside. Each track starts later in the turn
-//! than the one before, by the time that the switch takes, so that a reader who goes on loses no turn.
+//! Tracks are filled one surface after the other, cylinders from outside to inside. Each track is
+//! skewed against the one before by the switch time, so a sequential reader loses no revolution.
 
 use super::parameters::HddParameters;
 
@@ -12,7 +12,7 @@ pub(super) struct Geometry {
     turns_per_ns: f64,
     heads: u64,
     head_skew_ns: f64,
-    /// Of a whole cylinder with the switch to the next.
+    /// For a whole cylinder, including the switch to the next.
     cylinder_skew_ns: f64,
     zones: Vec<Zone>,
     pub(super) sectors: u64,
@@ -34,7 +34,7 @@ pub(super) struct Place {
     /// Within its track.
     pub(super) sector: u64,
     pub(super) track_sectors: u64,
-    /// When in the turn it begins, in nanoseconds.
+    /// Start within the revolution, in nanoseconds.
     pub(super) turn_ns: f64,
 }
 
@@ -47,7 +47,7 @@ impl Geometry {
             let fall = p.track_sectors_outer - p.track_sectors_inner;
             let track_sectors = p.track_sectors_outer - fall * index / (p.zones - 1).max(1);
             zones.push(Zone { first_sector, first_cylinder: index * per_zone, track_sectors });
-            // The innermost zone has what does not divide.
+            // The innermost zone gets the remainder.
             let cylinders = if index + 1 == p.zones { p.cylinders - index * per_zone } else { per_zone };
             first_sector += cylinders * p.heads * track_sectors;
         }
@@ -73,8 +73,8 @@ impl Geometry {
         Place { address, cylinder, sector, track_sectors, turn_ns: self.turn(turn_ns) }
     }
 
-    /// What is left of a time after whole turns. By a division, which is ten times as fast as the remainder of so unlike
-    /// numbers, and off by no more than the rounding of the time itself.
+    /// A time modulo one revolution. The division is ten times as fast as the remainder of such
+    /// unlike numbers; its error is below the rounding of the time itself.
     fn turn(&self, time: f64) -> f64 {
         time - (time * self.turns_per_ns).floor() * self.revolution_ns
     }
@@ -82,11 +82,12 @@ impl Geometry {
     /// Time until a place is under the head, in nanoseconds.
     pub(super) fn wait_ns(&self, now: f64, place: &Place) -> f64 {
         let wait = self.turn(place.turn_ns - now);
-        // A hair before the sector is rounding, not a missed turn.
+        // Just before the sector is rounding, not a missed revolution.
         if wait > self.revolution_ns - ROUNDING_NS { 0.0 } else { wait.max(0.0) }
     }
 
-    /// When the head, over `from` at `time`, has passed everything below `to`, track by track with their skews.
+    /// When the head, over `from` at `time`, has passed everything below `to`, track by track with
+    /// skews.
     pub(super) fn pass(&self, time: f64, from: u64, to: u64) -> f64 {
         if from >= to {
             return time;
@@ -96,7 +97,8 @@ impl Geometry {
         self.pass_on(waited, place, to - from).0
     }
 
-    /// When the head, which begins with a place at `time`, has passed `count` sectors, and the cylinder where it is then.
+    /// When the head, starting at `place` at `time`, has passed `count` sectors; and the cylinder
+    /// it is then on.
     pub(super) fn pass_on(&self, time: f64, place: Place, count: u64) -> (f64, u64) {
         let (mut time, mut place, mut left) = (time, place, count);
         loop {
@@ -131,11 +133,12 @@ impl Geometry {
         to
     }
 
-    /// Sectors that passed under the head within `wait` nanoseconds before it came to a place, on the same track.
+    /// Sectors of the same track that passed under the head within `wait` nanoseconds before it
+    /// reached `place`.
     pub(super) fn passed_before(&self, place: &Place, wait: f64) -> u64 {
         ((wait / self.revolution_ns * place.track_sectors as f64) as u64).min(place.sector)
     }
 }
 
-/// Times up to 10^15 ns have this much rounding in their turn, and then some.
+/// Rounding error of a time up to 10^15 ns within its revolution, with a margin.
 const ROUNDING_NS: f64 = 8.0;

@@ -1,15 +1,17 @@
-//! A disk: seeks, rotation, zones, skews and a buffer that reads ahead and on arrival.
+//! A disk: seeks, rotation, zones, skews, and a buffer that reads ahead and on arrival.
 //!
 //! ```text
-//!   command | seek | wait for the sector | track | skew | track …   and then on, into the buffer
-//!                  └─ what passes meanwhile is kept: read on arrival
+//! command | seek | wait for the sector | track | skew | track …   and then on, into the buffer
+//!                └─ sectors passing meanwhile are buffered: read on arrival
 //! ```
 //!
-//! Of commands that it may order itself (NCQ) it takes the one whose first sector it can reach soonest, unless one has
-//! waited too long. Writes go to the medium at once, as with `hdparm -W0`, unless there is a write cache: then a write ends
-//! when the cache has room for it, and goes to the medium behind those before it, without losing a turn if it goes on where
-//! they end. A read that the buffer does not have waits until the cache is empty, which is longer than in real drives, and
-//! time of the medium is then counted when a write is taken.
+//! With a command queue (NCQ), the disk serves the command whose first sector it can reach soonest,
+//! unless one has waited too long. Writes go to the medium at once, as with `hdparm -W0`, unless
+//! there is a write cache. With a cache, a write completes when the cache has space. It reaches the
+//! medium after earlier writes, without losing a revolution if it continues them.
+//!
+//! Two simplifications: a read that misses the buffer waits until the write cache is empty, which
+//! is longer than in real drives; and medium time is accounted when a write is accepted.
 
 mod buffer;
 mod geometry;
@@ -32,22 +34,22 @@ pub(super) struct Hdd {
     p: HddParameters,
     geometry: Geometry,
     buffer: Buffer,
-    /// Commands that wait, in order of arrival.
+    /// Waiting commands, in order of arrival.
     held: Vec<Command>,
     current: Option<Done>,
-    /// Where the head is when it does not move.
+    /// Position of the head at rest.
     cylinder: u64,
     cached: Cached,
     service: Service,
 }
 
-/// Writes that were taken and are not on the medium.
+/// Writes that were accepted but are not on the medium.
 #[derive(Debug, Default)]
 struct Cached {
-    /// When each will be, and its sectors.
+    /// When each reaches the medium, and its sectors.
     writes: VecDeque<(f64, u64)>,
     sectors: u64,
-    /// When the last one will be, and the sector behind it.
+    /// When the last one reaches the medium, and the sector behind it.
     until: f64,
     end: u64,
 }
@@ -62,16 +64,16 @@ struct Command {
     bytes: u64,
 }
 
-/// A way of the head to some sectors and over them.
+/// A head movement to some sectors and over them.
 #[derive(Clone, Copy, Debug)]
 struct Access {
-    /// Where the first is.
+    /// Place of the first sector.
     place: Place,
-    /// How long the head waited for it.
+    /// Rotational wait before it.
     wait: f64,
-    /// When it came.
+    /// When the head reached it.
     first: f64,
-    /// When the last had passed.
+    /// When the last sector had passed.
     media: f64,
 }
 
@@ -101,7 +103,7 @@ impl Hdd {
         self.current = Some(Done { id: command.id, started: at, ended: Instant(end.ceil() as u64), left: 0 });
     }
 
-    /// The command that can begin soonest, or one that has waited too long.
+    /// The command that can start soonest, or one that has waited too long.
     fn choose(&self, at: Instant) -> Option<usize> {
         if self.held.len() <= 1 || at.0 - self.held[0].arrived.0 >= self.p.command_age_ns {
             return (!self.held.is_empty()).then_some(0);
@@ -126,7 +128,7 @@ impl Hdd {
         }
     }
 
-    /// When a read that begins at `at` ends.
+    /// Completion time of a read that starts at `at`.
     fn read(&mut self, at: f64, command: &Command) -> f64 {
         let &Command { sector, count, .. } = command;
         let wanted = sector + count;
@@ -176,20 +178,20 @@ impl Hdd {
         }
     }
 
-    /// When a write that begins at `at` is on the medium.
+    /// When a write that starts at `at` is on the medium.
     fn write(&mut self, at: f64, command: &Command) -> f64 {
         if self.p.write_cache > 0 {
             return self.write_cached(at, command);
         }
         let Access { media, .. } = self.access(at, command.sector, command.count);
         self.buffer.forget(command.sector, command.sector + command.count);
-        // The bytes come over the bus while the head moves, and no faster than that.
+        // The bus transfers while the head moves; it limits the medium's rate.
         let bus = at + self.p.command_media_ns + command.bytes as f64 * self.p.bus_ns_per_byte;
         self.service.bus_ns += (bus - media).max(0.0) as u64;
         media.max(bus)
     }
 
-    /// When a write that begins at `at` is in the cache. The medium is as far behind as it takes.
+    /// When a write that starts at `at` is in the cache. The medium lags as far as needed.
     fn write_cached(&mut self, at: f64, command: &Command) -> f64 {
         let &Command { sector, count, bytes, .. } = command;
         let mut taken = at;
@@ -218,7 +220,7 @@ impl Hdd {
         arrived
     }
 
-    /// Goes to a sector and over `count` of them.
+    /// Moves to a sector and over `count` of them.
     fn access(&mut self, at: f64, sector: u64, count: u64) -> Access {
         self.buffer.stop(&self.geometry, at);
         let place = self.geometry.place(sector);
@@ -231,7 +233,7 @@ impl Hdd {
         Access { place, wait, first: settled + wait, media }
     }
 
-    /// The head has gone on to `end`, at `time`, and goes on to `limit`.
+    /// The head reached `end` at `time` and continues to `limit`.
     fn settle(&mut self, end: u64, time: f64, limit: u64) {
         self.cylinder = self.geometry.place(end - 1).cylinder;
         self.buffer.extend(end, time, limit);

@@ -1,10 +1,10 @@
-//! What a disk is made of.
+//! Parameters of a disk.
 
 use crate::DeviceLimits;
 use crate::parameters::{DeviceError, Parameters};
 use bowwave_core::Random;
 
-/// Parameters of a disk; times in nanoseconds, sizes in sectors unless they say otherwise.
+/// Parameters of a disk; times in nanoseconds, sizes in sectors unless noted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HddParameters {
     pub(super) revolution_ns: f64,
@@ -67,14 +67,14 @@ impl HddParameters {
         Ok(parameters)
     }
 
-    /// What no pattern of reads goes beyond.
+    /// Upper bounds for every read pattern.
     pub(crate) fn limits(&self) -> DeviceLimits {
         let outer = (self.track_sectors_outer * self.sector_bytes) as f64;
         DeviceLimits {
             bytes_per_ns: 1.0 / self.bus_ns_per_byte,
             medium_bytes_per_ns: outer / self.revolution_ns,
             request_bytes_max: self.request_bytes_max,
-            // It works on one command at a time, however many it holds.
+            // A disk works on one command at a time, at any queue depth.
             depth: 1,
             request_ns_min: self.command_media_ns.min(self.command_buffer_ns) as u64,
         }
@@ -111,7 +111,7 @@ impl HddParameters {
         Ok(())
     }
 
-    /// Time of a seek over this many cylinders, in nanoseconds.
+    /// Seek time over `distance` cylinders, in nanoseconds.
     pub(super) fn seek_ns(&self, distance: u64) -> f64 {
         let root = |d: f64| self.seek_base_ns + self.seek_root_ns * d.sqrt();
         let (d, knee) = (distance as f64, self.cylinders as f64 * self.seek_root_share);
@@ -125,8 +125,8 @@ impl HddParameters {
         }
     }
 
-    /// The average seek between any two places in nanoseconds: all cylinders alike, and all sectors alike (of which the
-    /// outer cylinders have more). Summed over 400 rings of cylinders.
+    /// Average seek time in nanoseconds, between uniform cylinders and between uniform sectors
+    /// (outer cylinders have more). Summed over 400 rings of cylinders.
     pub(crate) fn seek_averages_ns(&self) -> (f64, f64) {
         const RINGS: u64 = 400;
         let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
@@ -134,7 +134,7 @@ impl HddParameters {
         let (mut even, mut sectors, mut sectors_sum) = (0.0, 0.0, 0.0);
         for from in 0..RINGS {
             for to in 0..RINGS {
-                // Two places in one ring are a third of it apart on average.
+                // Two places in one ring are a third of its width apart on average.
                 let width = self.cylinders / RINGS;
                 let seek = self.seek_ns(if from == to { width / 3 } else { from.abs_diff(to) * width });
                 even += seek;
@@ -145,11 +145,11 @@ impl HddParameters {
         (even / (RINGS * RINGS) as f64, sectors / sectors_sum)
     }
 
-    /// What one read of any sectors takes after one of any others, by its parts alone: command, seek between two places,
-    /// any part of a turn, transfer. In nanoseconds; for comparison with the model, which has tracks and a clock.
+    /// Service time of one random read after another, from its parts: command, seek, rotation,
+    /// transfer. In nanoseconds; to compare with the model, which has tracks and a clock.
     pub(crate) fn random_read_ns(&self, random: &mut Random, sectors: u64) -> f64 {
         let (outer, inner) = (self.track_sectors_outer as f64, self.track_sectors_inner as f64);
-        // Sectors grow fewer inwards: the place below which a share of them lies.
+        // Tracks get shorter inwards: the place below which a share of the sectors lies.
         let mut place = || {
             let (fall, share) = (outer - inner, random.unit());
             if fall == 0.0 {
@@ -167,5 +167,5 @@ impl HddParameters {
 }
 
 const KB: u64 = 1024;
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 const MS: f64 = 1e6;

@@ -1,4 +1,4 @@
-//! The disk: what its buffer, its head and its command queue do; figures are in `validate`.
+//! Behaviour of the disk's buffer, head and command queue; `validate` has the figures.
 
 use bowwave_core::{Instant, Urgency};
 
@@ -47,7 +47,7 @@ fn what_was_read_ahead_comes_from_the_buffer_and_the_rest_waits_for_the_medium()
     // 97 us of command and 262 us on the bus.
     assert_eq!(disk.read(GB + 64 * KB, 64 * KB), 359);
     assert_eq!(disk.device.service().buffer_hits, 1);
-    // After a pause, look-ahead has gone on behind that, but never further than its limit.
+    // During a pause, look-ahead continues up to its limit.
     disk.now += 20_000_000;
     assert_eq!(disk.read(GB + 128 * KB, 128 * KB), 97 + 524);
     disk.now += 20_000_000;
@@ -76,7 +76,8 @@ fn sectors_that_passed_before_the_first_are_kept() {
         disk.read(start, 64 * KB);
         kept += usize::from(disk.read(start - 64 * KB, 64 * KB) < 400);
     }
-    // Of some 1200 sectors of a track, 128 must have passed, and the track must not begin within them.
+    // Of about 1200 sectors per track, 128 must have passed, and the track must not start within
+    // them.
     assert!((32..48).contains(&kept), "{kept} of 50 times");
     let mut disk = Disk::open("hdd:look_ahead_kb=0,read_on_arrival_kb=0");
     disk.read(GB, 64 * KB);
@@ -174,7 +175,7 @@ fn a_write_cache_ends_writes_early_until_it_is_full_and_then_keeps_the_pace_of_t
     assert_eq!(times[0], 97 + 2097);
     let settled = &times[20..];
     let average = settled.iter().sum::<u64>() / settled.len() as u64;
-    // 64.8 MB/s sustained in the outer zones: no turn is lost.
+    // 64.8 MB/s sustained in the outer zones: no revolution is lost.
     assert!((7_500..8_600).contains(&average), "{average} us for 512 KiB");
     let mut without = Disk::open("hdd");
     without.one(Direction::Write, GB, 512 * KB);

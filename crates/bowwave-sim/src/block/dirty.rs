@@ -5,62 +5,63 @@ use std::collections::BTreeSet;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// A file: contiguous on the disk, for a file system just made.
+/// A file, contiguous on the disk, as on a new file system.
 #[derive(Clone, Debug, Default)]
 pub struct File {
-    /// Its first byte on the disk.
+    /// Address of its first byte on the disk.
     pub address: u64,
-    /// Pages that memory has newer than the disk.
+    /// Pages newer than the disk.
     dirty: BTreeSet<u64>,
-    /// Where write-back goes on.
+    /// Where write-back continues.
     cursor: u64,
-    /// Pages on their way to the disk.
+    /// Pages in flight to the disk.
     pub writeback: u64,
 }
 
-/// All files, and where write-back of them stands.
+/// All files, and the progress of write-back.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     files: Vec<File>,
-    /// The file that write-back is at, and how many pages of it before it is the next one's turn.
+    /// The file under write-back, and the pages it may still write before the next file.
     turn: (usize, u64),
-    /// Dirty pages of all.
+    /// Dirty pages of all files.
     pub dirty: u64,
 }
 
-/// Pages in succession.
+/// Adjacent pages of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Of which file.
+    /// The file.
     pub file: usize,
     /// The first page.
     pub page: u64,
-    /// How many; at least 1.
+    /// Number of pages; at least 1.
     pub pages: u64,
 }
 
-/// Pages of a file that write-back takes before it goes to the next (Linux's `MAX_WRITEBACK_PAGES`: 4 MiB).
+/// Pages that write-back takes from a file before the next one (Linux's `MAX_WRITEBACK_PAGES`: 4
+/// MiB).
 const TURN_PAGES: u64 = 1024;
 
 impl Files {
-    /// A new file at an address on the disk; its number.
+    /// Adds a file at an address of the disk; returns its number.
     pub fn add(&mut self, address: u64) -> usize {
         self.files.push(File { address, ..File::default() });
         self.files.len() - 1
     }
 
-    /// A file.
     #[must_use]
+    /// Borrows a file.
     pub fn file(&self, file: usize) -> &File {
         &self.files[file]
     }
 
-    /// A page now differs from the disk.
+    /// Marks a page dirty.
     pub fn write(&mut self, file: usize, page: u64) {
         self.dirty += u64::from(self.files[file].dirty.insert(page));
     }
 
-    /// The file is gone, and so is what was to be written of it.
+    /// Discards the dirty pages of an unlinked file.
     pub fn forget(&mut self, file: usize) {
         let file = &mut self.files[file];
         self.dirty -= file.dirty.len() as u64;
@@ -68,8 +69,8 @@ impl Files {
         file.cursor = 0;
     }
 
-    /// Takes dirty pages in succession, at most so many, in the order of write-back: some of a file from where it last was,
-    /// then the next file.
+    /// Takes at most `pages_max` adjacent dirty pages in write-back order: from where write-back of
+    /// the file stopped, then from the next file.
     pub fn take(&mut self, pages_max: u64) -> Option<Run> {
         for _ in 0..=self.files.len() {
             let (file, left) = self.turn;
@@ -84,7 +85,7 @@ impl Files {
         None
     }
 
-    /// Takes dirty pages in succession of one file.
+    /// Takes adjacent dirty pages of one file.
     pub fn take_of(&mut self, index: usize, pages_max: u64) -> Option<Run> {
         let file = self.files.get_mut(index)?;
         let first = file.dirty.range(file.cursor..).next().or_else(|| file.dirty.first()).copied()?;
@@ -101,7 +102,7 @@ impl Files {
         Some(Run { file: index, page: first, pages })
     }
 
-    /// Pages have reached the disk.
+    /// Pages reached the disk.
     pub fn written(&mut self, file: usize, pages: u64) {
         self.files[file].writeback -= pages;
     }
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(files.dirty, 2003);
         let runs: Vec<_> = std::iter::from_fn(|| files.take(700)).collect();
         let run = |file, page, pages| Run { file, page, pages };
-        // The first turn has no pages left, so that it begins with the second file.
+        // The first turn has no pages left, so it begins with the second file.
         let expected = [
             run(b, 5, 2),
             run(b, 9, 1),

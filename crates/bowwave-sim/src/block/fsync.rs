@@ -1,22 +1,22 @@
-//! fsync-tester: a mebibyte written and synced each second.
+//! fsync-tester: writes and syncs a mebibyte every second.
 
 use bowwave_core::Instant;
 
 use super::{Later, PAGE, Process, Wait, World};
 
-/// Opens a file, then time and again writes 1 MiB at its start, syncs it, and sleeps a second (the program of Theodore
-/// Ts'o's that the document names).
+/// Opens a file, then repeatedly writes 1 MiB at its start, syncs, and sleeps a second (Theodore
+/// Ts'o's program, named in the document).
 #[derive(Clone, Debug)]
 pub struct FsyncTester {
     file: usize,
-    /// Where the journal is on the disk.
+    /// Address of the journal on the disk.
     journal: u64,
-    /// What an fsync waits for, one after the other: the file's pages; with 2, the blocks of the journal; with 3, the
-    /// commit record, too.
+    /// Phases of an fsync, in sequence: the file's pages; with 2, the journal blocks; with 3, also
+    /// the commit record.
     phases: u32,
     state: State,
     began: Instant,
-    /// How long each fsync took, in nanoseconds.
+    /// Latency of each fsync, in nanoseconds.
     pub taken_ns: Vec<u64>,
 }
 
@@ -28,14 +28,14 @@ enum State {
     Phase(u32),
 }
 
-/// Bytes that it writes.
+/// Bytes per write.
 const BYTES: u64 = 1 << 20;
-/// Bytes of the journal that a commit writes before its record: a descriptor and some blocks of metadata.
+/// Journal bytes of a commit before its record: a descriptor and some metadata blocks.
 const JOURNAL_BYTES: u64 = 8 * PAGE;
 const SECOND: u64 = 1_000_000_000;
 
 impl FsyncTester {
-    /// On a file, with a journal at an address, from a time on.
+    /// Creates it for a file, with a journal at an address, starting at a time.
     #[must_use]
     pub fn new(file: usize, journal: u64, phases: u32, starts: Instant) -> Self {
         let (state, began) = (State::Start, starts);

@@ -1,63 +1,63 @@
-//! A journal as ext3's is: commits, and what waits for them.
+//! A journal like ext3's: commits, and the processes that wait for them.
 //!
 //! ```text
-//!   every 5 s, or when an fsync asks:
-//!   changes that have begun end, none begins ──► blocks written, nobody changes them ──► record written
+//! every 5 s, or when an fsync requests it:
+//! open handles end, none starts ──► blocks written, their buffers frozen ──► record written
 //! ```
 //!
-//! A commit that nobody waits for is async but for its record, as since Linux 2.6.30. Files' data are not its business
-//! (`data=writeback`, ext3's default of 2.6.30).
+//! A commit without a waiter is async except for its record, as since Linux 2.6.30. It does not
+//! order file data (`data=writeback`, ext3's default of 2.6.30).
 
 use super::{Later, PAGE, Process, Wait, World};
 
-/// What others see of the journal.
+/// State of the journal that processes see.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JournalState {
-    /// Whether a commit waits for changes to end, and none may begin.
+    /// Whether a commit waits for handles to end; none may start.
     pub locked: bool,
-    /// Whether blocks are being written to the journal, which cannot be changed then.
+    /// Whether blocks are being written to the journal and cannot be changed.
     pub shadow: bool,
-    /// Whether someone waits for a commit.
+    /// Whether a process waits for a commit.
     pub asked: bool,
-    /// Processes inside of a change.
+    /// Processes with an open handle.
     pub handles: usize,
-    /// Commits begun.
+    /// Commits started.
     pub begun: u64,
-    /// Commits done.
+    /// Commits completed.
     pub done: u64,
 }
 
 impl JournalState {
-    /// Whether who wants to change something must wait.
+    /// Whether a process that modifies metadata must wait.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.locked || self.shadow
     }
 
-    /// Someone waits for what was changed so far: how many commits must be done for that.
+    /// Requests a commit of all changes so far; returns how many commits must complete.
     pub fn ask(&mut self) -> u64 {
         self.asked = true;
         self.begun + 1
     }
 }
 
-/// Commits each five seconds, or when someone asks: waits for changes to end, writes its blocks, during which nobody changes
-/// what is in them, then its record.
+/// Commits every five seconds or on request: waits for handles to end, writes its blocks while they
+/// are frozen, then its record.
 #[derive(Clone, Debug)]
 pub struct Journal {
     at: u64,
     phase: u32,
     waited_for: bool,
-    /// Commits done.
+    /// Commits completed.
     pub commits: u64,
 }
 
 const COMMIT_NS: u64 = 5_000_000_000;
-/// Bytes of a commit before its record: 32 inodes and what describes their blocks.
+/// Bytes of a commit before its record: 32 inodes and block descriptors.
 const BLOCKS_BYTES: u64 = 32 * PAGE;
 
 impl Journal {
-    /// At an address of the disk.
+    /// Creates a journal at an address of the disk.
     #[must_use]
     pub fn new(at: u64) -> Self {
         Self { at, phase: 0, waited_for: false, commits: 0 }

@@ -1,29 +1,31 @@
-//! Writers before a disk: what is dirty in memory, who writes it back, and who waits for that.
+//! Writers in front of a disk: dirty pages in memory, write-back, and throttled writers.
 //!
 //! ```text
-//!   write ──► dirty pages ──► write-back (async) ──┐
-//!     └─ over the limit: writes back itself        ├──► request pools ──► queue (elevator) ──► disk
-//!   fsync ──► its pages, the journal (sync) ───────┘
+//! write ──► dirty pages ──► write-back (async) ──┐
+//!             └─ over the limit: writes back     ├──► request pools ──► queue (elevator) ──► disk
+//! fsync ──► its pages, the journal (sync) ───────┘
 //! ```
 //!
-//! As much of Linux of 2009 as the figures of the deadline patch need:
+//! Models the parts of Linux of 2009 that the figures of the deadline patch need:
 //!
-//! - Over the background limit, write-back sends what is dirty, file after file, 4 MiB of each in turn, in requests of up
-//!   to 512 KiB, until the pool of async requests is congested, and again when it no longer is.
-//! - A writer that finds more dirty pages and pages on their way than the hard limit writes back 6 MiB itself, from
-//!   whatever file, waiting for a place in the pool for each request (`balance_dirty_pages` of 2.6.30: one and a half times
-//!   the 4 MiB after which it is called). Writers look at the limit each 1024 pages, and each 8 while it is exceeded. Or
-//!   each waits in line for as many pages as it has written ([`Throttling`]).
-//! - Each class, sync and async, has a pool of requests; who finds it full waits in line. From `congested_on` to
-//!   `congested_off` requests it is congested.
-//! - fsync sends the file's dirty pages as sync requests and waits for all of its pages, then for the journal: its blocks,
-//!   then the commit record. How many of these phases there are is the file system's; see [`FsyncTester`].
-//! - [`Journal`] holds writers: who waits for a place in a pool with a page is inside of a change, a commit waits for the end
-//!   of those, and until then none begins; while its blocks are being written, writes that change an inode wait, for all
-//!   inodes of a folder share some blocks.
+//! - Over the background limit, write-back writes dirty pages, 4 MiB of each file in turn, in
+//!   requests of up to 512 KiB. It pauses while the pool of async requests is congested.
+//! - A writer over the hard limit (dirty pages plus pages in flight) writes back 6 MiB itself, from
+//!   any file, waiting for a pool entry per request. That is `balance_dirty_pages` of 2.6.30: one
+//!   and a half times the 4 MiB after which it is called. Writers check the limit every 1024 pages,
+//!   and every 8 while it is exceeded. Alternatively each waits in line for as many pages as it has
+//!   written ([`Throttling`]).
+//! - Each class, sync and async, has a pool of requests. A process that finds it full waits in
+//!   line. From `congested_on` down to `congested_off` requests it is congested.
+//! - fsync sends the file's dirty pages as sync requests, waits for all of its pages, then for the
+//!   journal: its blocks, then the commit record. The number of these phases depends on the file
+//!   system; see [`FsyncTester`].
+//! - [`Journal`] blocks writers. A writer that waits for a pool entry holds an open handle; a
+//!   commit waits for open handles, and until then none starts. While journal blocks are written,
+//!   writes that change an inode wait, because the inodes of a directory share blocks.
 //!
-//! What it does not have: allocation of blocks (files are contiguous), reads, the processor's time beyond copying, more
-//! than one file system's journal, barriers.
+//! Not modelled: block allocation (files are contiguous), reads, processor time beyond copying,
+//! several journals, barriers.
 
 mod dirty;
 mod fsync;
@@ -44,14 +46,14 @@ pub use journal::{Journal, JournalState};
 pub use stream::Stream;
 pub use tio::Tio;
 
-/// Pages of a request: 512 KiB.
+/// Pages per request: 512 KiB.
 pub const REQUEST_PAGES: u64 = 128;
 /// Pages that a writer over the hard limit must write back.
 const DUTY_PAGES: u64 = 1536;
-/// Pages that are written, by whomever, before a writer looks at the limits; and as long as they are exceeded.
+/// Pages written by all writers between two checks of the limits; also while they are exceeded.
 const CHECK_PAGES: u64 = 1024;
 const CHECK_PAGES_EXCEEDED: u64 = 8;
-/// How long it waits if there is nothing to write back, in nanoseconds.
+/// Wait when there is nothing to write back, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
 
 /// What a writer over the hard limit does.
@@ -59,64 +61,65 @@ const PAUSE_NS: u64 = 100_000_000;
 pub enum Throttling {
     /// Writes back itself, as in Linux up to 2.6.30.
     WritesBack,
-    /// Waits in line while write-back works, first come, first served, a page for each that was written: bowwave's own way.
+    /// Waits in line during write-back, first come, first served, one page for each page it wrote:
+    /// bowwave's own way.
     WaitsInLine,
 }
 
-/// How memory and pools are bounded.
+/// Limits of memory and request pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What is done about the hard limit.
+    /// How writers are throttled at the hard limit.
     pub throttling: Throttling,
-    /// Dirty pages from which write-back begins.
+    /// Dirty pages from which write-back starts.
     pub background_pages: u64,
-    /// Dirty pages and pages on their way from which writers must help.
+    /// Dirty pages plus pages in flight from which writers are throttled.
     pub hard_pages: u64,
-    /// Requests of a class.
+    /// Requests per class.
     pub requests_max: usize,
-    /// Requests of a class from which it is congested.
+    /// Requests per class from which it is congested.
     pub congested_on: usize,
-    /// Requests of a class below which it no longer is.
+    /// Requests per class below which it is no longer congested.
     pub congested_off: usize,
 }
 
-/// Of what a process waits for.
+/// What a process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// For a time.
+    /// A time.
     Until(Instant),
-    /// For a place in a pool, for the request that it sent last.
+    /// A pool entry for the request it sent last.
     Place,
-    /// For its turn among those over the hard limit.
+    /// Its turn in the line at the hard limit.
     Turn,
-    /// Until all pages of a file that are on their way have arrived.
+    /// The pages of a file in flight.
     File(usize),
-    /// Until all requests that it sent have ended.
+    /// All requests it sent.
     Requests,
-    /// Until nothing is dirty or on its way.
+    /// No dirty pages and none in flight.
     Clean,
-    /// Until the journal lets what it has be changed.
+    /// The journal to permit changes.
     Journal,
-    /// Until somebody wants a commit, until a time at most.
+    /// A requested commit, or a time.
     Asked(Instant),
-    /// Until nobody is inside of a change.
+    /// All journal handles to end.
     Handles,
-    /// Until so many commits are done.
+    /// A number of completed commits.
     Commits(u64),
-    /// For nothing more.
+    /// Nothing: it has ended.
     End,
 }
 
-/// Someone who writes.
+/// A simulated process.
 pub trait Process {
-    /// Goes on until it must wait.
+    /// Runs until it must wait.
     fn step(&mut self, me: usize, world: &mut World) -> Wait;
 }
 
-/// The state that processes share.
+/// State shared by processes.
 #[derive(Debug)]
 pub struct World {
-    /// What is dirty.
+    /// Files and their dirty pages.
     pub files: Files,
     now: Instant,
     queue: Queue,
@@ -125,23 +128,23 @@ pub struct World {
     pools: [Pool; 2],
     ios: BTreeMap<u64, Io>,
     next_id: u64,
-    /// Pages on their way.
+    /// Pages in flight.
     writeback: u64,
-    /// Requests on their way, by process.
+    /// Requests in flight, by process.
     sent: Vec<usize>,
-    /// Who waits for everything to be written.
+    /// Processes that wait for everything to be written.
     syncs: usize,
-    /// Where the journal stands.
+    /// State of the journal.
     pub journal: JournalState,
-    /// Pages written since a writer last looked at the limits.
+    /// Pages written since the last check of the limits.
     unchecked: u64,
-    /// Whether the hard limit was exceeded when it did.
+    /// Whether that check found the hard limit exceeded.
     exceeded: bool,
-    /// Who waits for a page to be written, for the one it wrote.
+    /// Writers that wait for a page to be written, one entry per page they wrote.
     line: VecDeque<usize>,
     woken: Vec<usize>,
     completed: Vec<Completed>,
-    /// Bytes that have reached the disk: sync, async.
+    /// Bytes that reached the disk: sync, async.
     pub written: [u64; 2],
 }
 
@@ -152,7 +155,7 @@ struct Pool {
     line: VecDeque<Io>,
 }
 
-/// A write on its way.
+/// A write in flight.
 #[derive(Clone, Copy, Debug)]
 struct Io {
     start: u64,
@@ -160,17 +163,17 @@ struct Io {
     class: usize,
     run: Option<Run>,
     owner: usize,
-    /// Whether its owner waits for its place.
+    /// Whether its owner waits for a pool entry.
     waits: bool,
 }
 
 const SYNC: usize = 0;
 const ASYNC: usize = 1;
-/// Write-back itself, as an owner.
+/// Write-back as an owner.
 const NOBODY: usize = usize::MAX;
 
 impl World {
-    /// Before a queue, which must have no bound of its own.
+    /// Creates a world in front of a queue, which must have no limit of its own.
     #[must_use]
     pub fn new(queue: Queue, limits: Limits) -> Self {
         Self {
@@ -194,26 +197,26 @@ impl World {
         }
     }
 
-    /// The time.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The queue before the disk.
+    /// The queue in front of the disk.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Whether writers must help.
+    /// Whether writers are over the hard limit.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.files.dirty + self.writeback > self.limits.hard_pages
     }
 
-    /// Counts a page that was written, and says what its writer must write back: nothing, unless it is the one that looks at
-    /// the limits and they are exceeded.
+    /// Counts a written page and returns the pages its writer must write back: 0, unless this
+    /// writer checks the limits and finds them exceeded.
     pub fn duty_for_page(&mut self) -> u64 {
         if self.limits.throttling == Throttling::WaitsInLine {
             return u64::from(self.is_over() || !self.line.is_empty());
@@ -227,18 +230,18 @@ impl World {
         if self.exceeded { DUTY_PAGES } else { 0 }
     }
 
-    /// Writes a process's part of what must be written: `None` if that is done, else what it must wait for before it asks
-    /// again. `left` is what remains of its duty.
+    /// Writes back a process's share. `None` if it is done; otherwise what to wait for before the
+    /// next call. `left` is the remaining share.
     pub fn throttle(&mut self, me: usize, left: &mut u64) -> Option<Wait> {
         if self.limits.throttling == Throttling::WaitsInLine {
-            // Once: whoever is woken has had its turn.
+            // Waits once: a woken writer has had its turn.
             return (std::mem::take(left) > 0).then(|| {
                 self.line.push_back(me);
                 Wait::Turn
             });
         }
         while *left > 0 {
-            // Whoever has begun does all of it: Linux looks at the limit again only between such turns.
+            // A started share is completed: Linux checks the limit only between shares.
             if *left == DUTY_PAGES && !self.is_over() {
                 return None;
             }
@@ -258,14 +261,14 @@ impl World {
         None
     }
 
-    /// What a writer over the limit must write back.
+    /// The share that a writer over the limit must write back, in pages.
     #[must_use]
     pub const fn duty() -> u64 {
         DUTY_PAGES
     }
 
-    /// Sends dirty pages of a file as sync writes: `None` if all are sent, after which their writer waits with
-    /// [`Wait::File`], else what it must wait for before it asks again.
+    /// Sends dirty pages of a file as sync writes. `None` if all are sent; the writer then waits
+    /// with [`Wait::File`]. Otherwise what to wait for before the next call.
     pub fn fsync(&mut self, me: usize, file: usize) -> Option<Wait> {
         loop {
             if self.journal.locked {
@@ -285,13 +288,13 @@ impl World {
         self.enter(Io { start, bytes, class, run: None, owner: me, waits: false });
     }
 
-    /// Whether a file has pages on their way.
+    /// Whether a file has pages in flight.
     #[must_use]
     pub fn is_busy(&self, file: usize) -> bool {
         self.files.file(file).writeback > 0
     }
 
-    /// Everything dirty is to be written, for someone who waits with [`Wait::Clean`].
+    /// Requests that everything dirty is written, for a process that waits with [`Wait::Clean`].
     pub fn sync(&mut self) {
         self.syncs += 1;
     }
@@ -302,7 +305,7 @@ impl World {
         self.enter(Io { start, bytes: run.pages * PAGE, class, run: Some(run), owner, waits })
     }
 
-    /// Gives a write a place in its pool, or in line; whether it has one.
+    /// Puts a write into its pool, or in line; returns whether it got an entry.
     fn enter(&mut self, io: Io) -> bool {
         if io.owner != NOBODY {
             self.sent[io.owner] += 1;
@@ -335,7 +338,7 @@ impl World {
         self.queue.submit(self.now, request);
     }
 
-    /// Write-back without a writer: while there is more than the background limit, or someone waits for all of it.
+    /// Background write-back: above the background limit, or while a process waits for all of it.
     fn write_back(&mut self) {
         while (self.files.dirty > self.limits.background_pages || self.syncs > 0)
             && !self.pools[ASYNC].congested
@@ -346,7 +349,7 @@ impl World {
         }
     }
 
-    /// Lets the disk do what is due.
+    /// Advances the disk.
     fn advance(&mut self, to: Instant) {
         self.now = to;
         let mut completed = std::mem::take(&mut self.completed);
@@ -357,7 +360,7 @@ impl World {
             if let Some(run) = io.run {
                 self.files.written(run.file, run.pages);
                 self.writeback -= run.pages;
-                // Nobody waits once the limit is kept, lest no other page comes.
+                // Below the limit all writers are released: another page might never come.
                 let turns = if self.is_over() { run.pages as usize } else { usize::MAX };
                 let turns = self.line.len().min(turns);
                 self.woken.extend(self.line.drain(..turns));
@@ -389,21 +392,22 @@ impl World {
             Wait::Handles => self.journal.handles == 0,
             Wait::Commits(commits) => self.journal.done >= commits,
             Wait::Clean => self.files.dirty == 0 && self.writeback == 0,
-            // They are woken, or not at all.
+            // Woken explicitly or not at all.
             Wait::Place | Wait::Turn | Wait::End => false,
         }
     }
 }
 
-/// Runs processes until `end`, or until the first `until` of them have ended; when that was.
+/// Runs processes until `end`, or until the first `until` of them have ended; returns that time.
 pub fn run(world: &mut World, processes: &mut [&mut dyn Process], until: usize, end: Instant) -> Instant {
-    // Of processes of an earlier run something may still be on its way.
+    // Requests of an earlier run may still be in flight.
     world.sent.resize(world.sent.len().max(processes.len()), 0);
     let mut waits = vec![Wait::Until(Instant(0)); processes.len()];
     let mut timers: BinaryHeap<Reverse<(Instant, usize)>> =
         (0..processes.len()).map(|process| Reverse((Instant(0), process))).collect();
     loop {
-        // What is due by time or by a place, in order; what waits for writes is looked at after each completion.
+        // Timers and pool entries first, in order; waits for writes are checked after each
+        // completion.
         while let Some(&Reverse((at, process))) = timers.peek()
             && at <= world.now
         {

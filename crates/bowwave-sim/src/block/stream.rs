@@ -2,7 +2,7 @@
 
 use super::{Later, PAGE, Process, Wait, World};
 
-/// Writes a file from its start to its end as fast as it may, syncs, removes it, and begins again.
+/// Writes a file sequentially at full speed, syncs, removes it, and repeats.
 #[derive(Clone, Debug)]
 pub struct Stream {
     file: usize,
@@ -10,7 +10,7 @@ pub struct Stream {
     page: u64,
     duty: u64,
     state: State,
-    /// Rounds done.
+    /// Completed rounds.
     pub rounds: u64,
 }
 
@@ -21,15 +21,15 @@ enum State {
     Sync,
 }
 
-/// Pages between two looks at the limits.
+/// Pages between two checks of the limits.
 const STEP_PAGES: u64 = 8;
-/// Copying a page, with the system call's share, in nanoseconds: 1 GB/s.
+/// Time to copy a page, including the system call's share, in nanoseconds: 1 GB/s.
 const PAGE_NS: u64 = 4096;
-/// Starting the programs of the loop, and removing the file, in nanoseconds.
+/// Time to start the loop's programs and remove the file, in nanoseconds.
 const BETWEEN_NS: u64 = 50_000_000;
 
 impl Stream {
-    /// Of so many bytes, into a file.
+    /// Creates a stream of `bytes` into a file.
     #[must_use]
     pub fn new(file: usize, bytes: u64) -> Self {
         Self { file, pages: bytes / PAGE, page: 0, duty: 0, state: State::Copy, rounds: 0 }

@@ -1,4 +1,4 @@
-//! What writers, write-back and the journal do to each other.
+//! Interaction of writers, write-back and the journal.
 
 use bowwave_core::Instant;
 
@@ -31,7 +31,7 @@ const LIMITS: Limits = Limits {
     congested_off: 8,
 };
 
-/// Writes pages in bursts and notes the most that was dirty or on its way.
+/// Writes pages in bursts and records the maximum of dirty pages and pages in flight.
 struct Watch<P> {
     process: P,
     most: u64,
@@ -51,14 +51,14 @@ fn a_writer_is_held_at_the_hard_limit_and_all_is_written_in_the_end() {
     let file = world.files.add(1 << 30);
     let mut writer = Watch { process: Tio::new(file, 20_000, None), most: 0 };
     let end = run(&mut world, &mut [&mut writer], 1, Instant(u64::MAX));
-    // A writer looks at the limit each 1024 pages.
+    // A writer checks the limit every 1024 pages.
     assert!((4000..5100).contains(&writer.most), "{} pages", writer.most);
     assert_eq!(
         (world.files.dirty, world.writeback, world.written.iter().sum::<u64>()),
         (0, 0, 20_000 * PAGE)
     );
     assert_eq!(writer.process.taken_ns.len(), 20_000);
-    // 80 MB: no faster than the medium, no slower than a lost turn for each request.
+    // 80 MB: no faster than the medium, no slower than a lost revolution per request.
     assert!((1000 * MS..4000 * MS).contains(&end.0), "{end:?}");
 }
 
@@ -72,9 +72,9 @@ fn writers_in_line_wait_a_turn_a_page_in_order_and_memory_does_not_grow() {
     let mut processes: Vec<&mut dyn Process> =
         writers.iter_mut().map(|one| one as &mut dyn Process).collect();
     processes.push(&mut watched);
-    // Long enough; without a journal their syncs have no end.
+    // Long enough; without a journal their syncs never end.
     run(&mut world, &mut processes, 4, Instant(20_000 * MS));
-    // Each has written the page that it waits for.
+    // Each has written the page it waits for.
     assert!(watched.0 <= limits.hard_pages + 4, "{} pages", watched.0);
     assert!(watched.0 >= limits.hard_pages, "they did wait");
     let longest = writers.iter().flat_map(|writer| writer.taken_ns.iter().copied()).max();
@@ -85,7 +85,7 @@ fn writers_in_line_wait_a_turn_a_page_in_order_and_memory_does_not_grow() {
     assert!(writers.iter().all(|writer| writer.taken_ns.len() == 20_000));
 }
 
-/// The most pages that were dirty or on their way at a time.
+/// The maximum of dirty pages and pages in flight.
 struct MostDirty(u64);
 
 impl Process for MostDirty {

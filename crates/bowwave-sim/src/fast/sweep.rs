@@ -1,4 +1,4 @@
-//! Many replays of one trace, on several processors.
+//! Runs many replays of one trace in parallel.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +14,17 @@ use crate::parallel;
 pub struct Axes {
     /// Readahead policies.
     pub policies: Vec<Policy>,
-    /// Frames of the cache; none for one that never evicts.
+    /// Frames of the cache; `None` never evicts.
     pub cache_pages: Vec<Option<u32>>,
-    /// Which pages go first.
+    /// Eviction policies.
     pub evictions: Vec<Eviction>,
-    /// Most pages of a window.
+    /// Maximum pages of a window.
     pub ra_pages: Vec<u32>,
 }
 
 impl Axes {
-    /// Every combination, on top of `base`: windows change fastest, then policies, evictions, cache sizes.
+    /// Every combination on top of `base`: windows vary fastest, then policies, evictions, cache
+    /// sizes.
     #[must_use]
     pub fn setups(&self, base: &Setup) -> Vec<Setup> {
         let mut setups = Vec::new();
@@ -40,10 +41,11 @@ impl Axes {
     }
 }
 
-/// Replays a trace with each of `setups`, as many at once as there are `workers`; outcomes in the order of `setups`.
-/// `progress` is told after each how many are done.
+/// Replays a trace with each of `setups` on `workers` threads; outcomes are in the order of
+/// `setups`. `progress` receives the number done after each.
 ///
 /// # Errors
+///
 /// The first of `setups` that failed.
 pub fn replay_all<B: AsRef<[u8]> + Sync>(
     trace: &Trace<B>,

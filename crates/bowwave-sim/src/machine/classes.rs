@@ -1,4 +1,4 @@
-//! Requests by class and direction: how long they took, how many there were at once.
+//! Requests by class and direction: latencies and maximum depth.
 
 use bowwave_core::Instant;
 use hdrhistogram::Histogram;
@@ -9,7 +9,7 @@ use crate::record::{ClassRow, Latency};
 /// In the order of [`ClassDepth::index`].
 const NAMES: [(&str, &str); 4] = [("sync", "read"), ("async", "read"), ("sync", "write"), ("async", "write")];
 
-/// Histograms of each class, made when its first request ends.
+/// Histograms per class, created when its first request completes.
 #[derive(Debug, Default)]
 pub(super) struct Classes([Option<Box<Class>>; 4]);
 
@@ -28,7 +28,7 @@ struct Times {
 
 impl Times {
     fn new() -> Self {
-        // Three digits over any span of time a simulation can have.
+        // Three digits over any simulated time span.
         Self { histogram: Histogram::new(3).expect("three digits are a valid precision"), max: 0 }
     }
 
@@ -53,7 +53,7 @@ impl Classes {
         class.waited.record(done.started.0.saturating_sub(done.queued.0));
     }
 
-    /// A row for each class that had requests.
+    /// One row per class that had requests.
     pub(super) fn rows(&self, queue: &QueueStats, now: Instant) -> Vec<ClassRow> {
         let all = self.0.iter().zip(NAMES).zip(queue.classes);
         let rows = all.filter_map(|((class, (name, op)), depth)| {

@@ -1,4 +1,4 @@
-//! The cache as the machine drives it: plainly, or with each step checked.
+//! The cache of a machine, with or without a checker.
 
 use bowwave_core::check::Checker;
 use bowwave_core::{
@@ -7,12 +7,12 @@ use bowwave_core::{
     Write, WriteOutId, WriteOutcome,
 };
 
-/// A cache, and perhaps a checker that sees every event and action.
+/// A cache, and optionally a checker that sees every event and action.
 #[derive(Debug)]
 pub(super) struct Driven {
     cache: Cache,
     checker: Option<Checker>,
-    /// The first invariant that did not hold.
+    /// The first violated invariant.
     broken: Option<Violation>,
 }
 
@@ -21,12 +21,12 @@ impl Driven {
         Ok(Self { cache: Cache::new(config)?, checker: check.then(Checker::default), broken: None })
     }
 
-    /// The cache, to look at.
+    /// Borrows the cache.
     pub(super) fn get(&self) -> &Cache {
         &self.cache
     }
 
-    /// The first invariant that did not hold.
+    /// Returns the first violated invariant.
     pub(super) fn broken(&mut self) -> Result<(), Violation> {
         self.broken.take().map_or(Ok(()), Err)
     }
@@ -62,7 +62,8 @@ impl Driven {
         self.step(now, Event::Advise { handle, range, advice }, out);
     }
 
-    /// Names what will be read; nothing ends the plan. More ranges than a plan may have are not known beforehand, then.
+    /// Announces ranges to read; an empty list ends the plan. Ranges beyond the maximum of a plan
+    /// are not announced.
     pub(super) fn follow(
         &mut self,
         now: Instant,
@@ -77,7 +78,8 @@ impl Driven {
         self.step(now, Event::Invalidate { file, range }, &mut Vec::new());
     }
 
-    /// A part of a read; with a checker a hit answers like a wait, with a wake among the actions.
+    /// Part of a read. With a checker, a hit is reported like a wait, with a wake among the
+    /// actions.
     pub(super) fn read_part(
         &mut self,
         now: Instant,
@@ -93,7 +95,7 @@ impl Driven {
         self.cache.read_part(now, waiter, part, frames, out)
     }
 
-    /// A touch of a mapped page; a wake follows in any case.
+    /// A touch of a mapped page; always followed by a wake.
     pub(super) fn fault(
         &mut self,
         now: Instant,
@@ -143,7 +145,7 @@ impl Driven {
         }
     }
 
-    /// With a checker, what is there already answers like a wait, with a wake among the actions.
+    /// With a checker, an immediate result is reported like a wait, with a wake among the actions.
     pub(super) fn sync(
         &mut self,
         now: Instant,

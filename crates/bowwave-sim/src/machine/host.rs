@@ -1,24 +1,24 @@
-//! What the host itself costs: calls, waits and copies.
+//! Host costs: calls, waits and copies.
 
 use serde::{Deserialize, Serialize};
 
-/// Costs of the host, all zero by default.
+/// Host costs, all zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Host {
-    /// Nanoseconds of a read call.
+    /// Cost of a read call in nanoseconds.
     pub call_ns: u64,
-    /// Nanoseconds each time that a reader blocks and is woken.
+    /// Cost of each block and wake-up of a reader in nanoseconds.
     pub wait_ns: u64,
-    /// Nanoseconds to copy a KiB to the reader.
+    /// Cost of copying one KiB to the reader in nanoseconds.
     pub copy_ns_a_kib: f64,
 }
 
 impl Host {
-    /// A host that costs nothing.
+    /// A host without costs.
     pub const FREE: Self = Self { call_ns: 0, wait_ns: 0, copy_ns_a_kib: 0.0 };
 
-    /// Nanoseconds of processor time of a read of `bytes` that blocked `waits` times.
+    /// Processor time of a read of `bytes` that blocked `waits` times, in nanoseconds.
     #[must_use]
     pub fn read_ns(&self, bytes: u64, waits: u32) -> u64 {
         let copy = self.copy_ns_a_kib * (bytes as f64 / 1024.0);

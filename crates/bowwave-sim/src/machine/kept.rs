@@ -1,4 +1,4 @@
-//! Events and samples kept for a report, thinned evenly when there are too many.
+//! Retains events and samples for a report, thinned evenly beyond a maximum.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::queue::{Completed, Queue};
 use crate::record::{Run, Samples};
 use bowwave_core::Random;
 
-/// Keeps what a report draws.
+/// Retains the data a report draws.
 #[derive(Debug)]
 pub(super) struct Kept {
     options: RecordOptions,
@@ -18,12 +18,12 @@ pub(super) struct Kept {
     reads: Sample,
     decisions: Sample,
     requests: Sample,
-    /// Fills under way that are kept: by name, their place in the list.
+    /// Retained fills in flight: index in the list by identifier.
     under_way: HashMap<FillId, usize>,
     step: Step,
 }
 
-/// The sample that is being added up.
+/// The sample being accumulated.
 #[derive(Debug, Default)]
 struct Step {
     ns: u64,
@@ -133,7 +133,7 @@ impl Kept {
         requests.readahead.push(fill.urgency == Urgency::Readahead);
     }
 
-    /// A request that was cancelled before it began: it keeps no time at the device.
+    /// Drops a request that was cancelled before it started: it has no device time.
     pub(super) fn request_dropped(&mut self, fill: FillId) {
         self.under_way.remove(&fill);
     }
@@ -145,7 +145,7 @@ impl Kept {
         }
     }
 
-    /// Time passes up to `next`: ends the samples before it.
+    /// Advances to `next` and completes the samples before it.
     pub(super) fn pass(&mut self, next: Instant, cache: &Cache, queue: &Queue) {
         while self.step.end_ns <= next.0 {
             self.end_step(cache, queue);
@@ -184,26 +184,26 @@ impl Kept {
     }
 }
 
-/// Which events of a list are kept: one of each so many, drawn from a seed. Every second one would not do: of two streams
-/// that take turns it shows one alone.
+/// Chooses which events of a list to retain: one of each `every`, at random. Every second one would
+/// alias: with two alternating streams it would show only one.
 #[derive(Debug)]
 struct Sample {
     random: Random,
     events_max: usize,
     every: u64,
     seen: u64,
-    /// The one of the events now passing that is kept.
+    /// The retained event of the current group.
     chosen: u64,
 }
 
 impl Sample {
     fn new(seed: u64, events_max: usize) -> Self {
-        // Pairs of events must come out even.
+        // Events are thinned in pairs.
         let events_max = events_max.max(2) & !1;
         Self { random: Random::new(seed), events_max, every: 1, seen: 0, chosen: 0 }
     }
 
-    /// Before an event: if the list is full, which of its events stay, one of each pair.
+    /// Called before an event: if the list is full, returns which events stay, one of each pair.
     fn thin(&mut self, length: usize) -> Option<Vec<bool>> {
         if length < self.events_max || !self.seen.is_multiple_of(self.every) {
             return None;
@@ -217,7 +217,7 @@ impl Sample {
         Some(picks)
     }
 
-    /// Whether the next event is kept.
+    /// Whether to retain the next event.
     fn keeps(&mut self) -> bool {
         let place = self.seen % self.every;
         if place == 0 {
@@ -228,13 +228,13 @@ impl Sample {
     }
 }
 
-/// Keeps the entries that were picked.
+/// Retains the chosen entries.
 fn thin<T>(list: &mut Vec<T>, picks: &[bool]) {
     let mut picks = picks.iter();
     list.retain(|_| picks.next().is_some_and(|pick| *pick));
 }
 
-/// Joins each two samples, of which there is an even number.
+/// Merges pairs of samples; their number is even.
 fn halve(samples: &mut Samples) {
     let pairs = samples.time_ns.len() / 2;
     for pair in 0..pairs {
@@ -279,7 +279,7 @@ mod tests {
         assert!(kept.len() >= 48 && kept.is_sorted(), "{}", kept.len());
         let of = |stream| kept.iter().filter(|event| *event % 2 == stream).count();
         assert!(of(0) > 10 && of(1) > 10, "{} and {}", of(0), of(1));
-        // One of each so many, so that no time is without.
+        // One in each group of `every`, so no time span is empty.
         let every = sample.every;
         assert!(kept.iter().enumerate().all(|(place, event)| event / every == place as u64), "{kept:?}");
     }

@@ -1,18 +1,18 @@
-//! A virtual machine: processes that read and write, a host, the page cache, a device; and a clock that jumps from one event to
-//! the next.
+//! A virtual machine: processes that read and write, a host, the page cache, a device, and a clock
+//! that jumps from event to event.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `process` | readers: what each asks for next, and when |
-//! | `host` | what calls, waits and copies cost |
-//! | `driven` | the cache, plainly or with each step checked |
-//! | `reads` | a read under way, page by page or at once |
-//! | `writes` | a write under way; what goes back to the device |
+//! | `process` | readers: what each requests next, and when |
+//! | `host` | costs of calls, waits and copies |
+//! | `driven` | the cache, with or without a checker |
+//! | `reads` | a read in progress, page by page or at once |
+//! | `writes` | a write in progress; write-outs to the device |
 //! | `recorder` | the sums for the table |
 //! | `kept` | the events and samples for a report |
 //!
-//! Of two things at the same time the device's comes first, then the one that was planned first, so a run depends on
-//! its input alone.
+//! At equal times, device events come first, then events in the order they were scheduled. So a run
+//! depends on its input alone.
 
 mod classes;
 mod driven;
@@ -49,36 +49,38 @@ use reads::Reads;
 use recorder::Recorder;
 use writes::Writes;
 
-/// How a machine is made.
+/// Configuration of a machine.
 #[derive(Debug)]
 pub struct Setup {
-    /// The cache and its policy. `fill_pages_max` is lowered to the device's largest request, and to what the queue says.
+    /// The cache and its policy. `fill_pages_max` is lowered to the limits of the device and the
+    /// queue.
     pub config: Config,
     /// The host.
     pub host: Host,
-    /// The device and the queue before it.
+    /// The device and its queue.
     pub queue: Queue,
-    /// How reads go through their pages.
+    /// How reads process their pages.
     pub walk: Walk,
-    /// What goes wrong.
+    /// Fault injection.
     pub faults: Faults,
     /// Whether every step is checked against the invariants, at some cost.
     pub check: bool,
-    /// What to keep for a report; none for the table alone.
+    /// What to record for a report; `None` records only the table.
     pub record: Option<RecordOptions>,
 }
 
-/// How a read goes through its pages.
+/// How a read processes its pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Walk {
     /// As the engine: all pages at once, then one wait for all.
     #[default]
     AtOnce,
-    /// As a kernel's buffered read: at each page that is not up to date it waits, and looks at the next page only then.
+    /// As a kernel's buffered read: waits at each page that is not up to date before it processes
+    /// the next.
     PageByPage,
 }
 
-/// The number of a process, in the order in which they were added.
+/// Identifies a process, in order of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u32);
 
@@ -91,7 +93,7 @@ pub struct Machine {
     queue: Queue,
     host: Host,
     walk: Walk,
-    /// Most pages of a part of a read.
+    /// Maximum pages of a part of a read.
     piece: u64,
     faults: Faults,
     files: Vec<File>,
@@ -99,21 +101,21 @@ pub struct Machine {
     processes: Vec<Running>,
     /// Descriptors that threads share.
     shared: Vec<Descriptors>,
-    /// When processes go on; the number keeps those of one time in order.
+    /// When processes run next; the number keeps equal times in order.
     agenda: BinaryHeap<Reverse<(Instant, u64, ProcessId)>>,
     planned: u64,
     reads: Reads,
     writes: Writes,
     congested: bool,
-    /// On whose behalf the cache asks for fills now.
+    /// The process on whose behalf the cache requests fills.
     owner: ProcessId,
     recorder: Recorder,
-    // Lent to the cache and the queue, kept for their memory.
+    // Reused buffers, lent to the cache and the queue.
     actions: Vec<Action>,
     frames: Vec<FrameId>,
     targets: Vec<Target>,
     completed: Vec<Completed>,
-    /// In the order of their wakes: who has waited longest goes on first.
+    /// In order of wake-up: the longest waiter runs first.
     woken: VecDeque<(Waiter, Result<Vec<FrameId>, FillError>)>,
     dropped: Vec<FillId>,
 }
@@ -121,14 +123,15 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug)]
 struct File {
     pages: PageCount,
-    /// Where its first byte lies on the device.
+    /// Device address of its first byte.
     address: u64,
 }
 
 impl Machine {
-    /// A machine without files and processes.
+    /// Creates a machine without files and processes.
     ///
     /// # Errors
+    ///
     /// The field of the cache's configuration that is out of bounds.
     pub fn new(setup: Setup) -> Result<Self, ConfigError> {
         let Setup { mut config, host, queue, walk, faults, check, record } = setup;
@@ -165,10 +168,10 @@ impl Machine {
         })
     }
 
-    /// A file of `bytes` bytes that lies at `address` of the device.
+    /// Adds a file of `bytes` bytes at `address` of the device.
     pub fn add_file(&mut self, name: &str, bytes: u64, address: u64) -> FileId {
         let pages = self.page_size.count_for(bytes);
-        // A machine has no room for 2^32 files.
+        // A machine never has 2^32 files.
         let file = FileId(self.files.len() as u32);
         self.files.push(File { pages, address });
         self.cache.open_file(self.now, file, pages);
@@ -176,13 +179,13 @@ impl Machine {
         file
     }
 
-    /// Files so far: the number of the next one.
+    /// Number of files; the identifier of the next one.
     #[must_use]
     pub fn file_count(&self) -> u32 {
         self.files.len() as u32
     }
 
-    /// A process, which begins at its time or now, whichever is later.
+    /// Adds a process, which starts at its time or now, whichever is later.
     pub fn add_process(&mut self, process: Process) -> ProcessId {
         let id = ProcessId(self.processes.len() as u32);
         let mut running = Running::new(process);
@@ -192,14 +195,14 @@ impl Machine {
         id
     }
 
-    /// A process of several threads: they share one descriptor of each file.
+    /// Adds a process of several threads, which share one descriptor per file.
     ///
-    /// As in Linux 2.6, a read works on a copy of the descriptor's readahead state, and the copy becomes the
-    /// descriptor's when the read has ended: of two reads at once, the one that ends last leaves its state.
+    /// As in Linux 2.6, a read works on a copy of the descriptor's readahead state and stores it
+    /// back when it ends. Of two concurrent reads, the one that ends last leaves its state.
     pub fn add_threads(&mut self, threads: impl IntoIterator<Item = Process>) {
         let group = self.shared.len();
         let threads: Vec<ProcessId> = threads.into_iter().map(|thread| self.add_process(thread)).collect();
-        // A machine has no room for 2^32 threads.
+        // A machine never has 2^32 threads.
         self.shared.push(Descriptors { users: threads.len() as u32, ..Descriptors::default() });
         for thread in threads {
             self.processes[thread.0 as usize].threads = Some(Threads { group });
@@ -231,54 +234,54 @@ impl Machine {
         Ok(())
     }
 
-    /// Adds the reads that end from now on to `count`, a batch at a time: for progress bars.
+    /// Adds completed reads to `count` from now on, in batches: for progress bars.
     pub fn count_reads_in(&mut self, count: Arc<AtomicU64>) {
         self.recorder.count_reads_in(count);
     }
 
-    /// Reads so far: ended, and of these failed.
+    /// Reads so far: completed, and failed among them.
     #[must_use]
     pub fn reads(&self) -> (u64, u64) {
         self.recorder.reads()
     }
 
-    /// Nanoseconds of a read that has ended, on average, to about three digits.
+    /// Mean latency of completed reads in nanoseconds, to about three digits.
     #[must_use]
     pub fn latency_mean_ns(&self) -> f64 {
         self.recorder.latency_mean()
     }
 
-    /// Bytes that writes which have ended have written.
+    /// Bytes of completed writes.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.recorder.bytes_written()
     }
 
-    /// The time.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The cache, to look at.
+    /// Borrows the cache.
     #[must_use]
     pub fn cache(&self) -> &Cache {
         self.cache.get()
     }
 
-    /// The queue and its device, to look at.
+    /// Borrows the queue and its device.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// What has happened so far: the row of the table, and what was recorded.
+    /// The run so far: the table row and the recording.
     #[must_use]
     pub fn summary(&self) -> Run {
         self.recorder.summary(self.now, self.page_size, self.cache.get(), &self.queue)
     }
 
-    /// When something happens next: while a process has anything left to do, also what the device does.
+    /// Time of the next event. Device events count while a process has work left.
     fn next_event(&self) -> Option<Instant> {
         let planned = self.agenda.peek().map(|Reverse((at, _, _))| *at);
         if planned.is_none() && self.reads.is_empty() && self.writes.is_empty() {
@@ -301,7 +304,7 @@ impl Machine {
         self.go_on(id);
     }
 
-    /// A process does what its time has come for.
+    /// Runs a process whose time has come.
     fn go_on(&mut self, id: ProcessId) {
         while let Some(at) = self.processes[id.0 as usize].next_time() {
             if at > self.now {
@@ -315,7 +318,7 @@ impl Machine {
         self.act();
     }
 
-    /// Puts a process on the agenda, if it has a time.
+    /// Puts a process on the agenda, if it has a next time.
     fn plan(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0 as usize];
         let Some(at) = process.next_time().filter(|_| !process.scheduled) else { return };
@@ -324,7 +327,7 @@ impl Machine {
         self.agenda.push(Reverse((at.max(self.now), self.planned, id)));
     }
 
-    /// Closes what a process that has ended had open; the caller carries out what the cache then asks for.
+    /// Closes the handles of a finished process; the caller performs the resulting actions.
     fn close_if_done(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0 as usize];
         if !process.is_done() {
@@ -345,7 +348,8 @@ impl Machine {
         }
     }
 
-    /// A read of a thread begins or has ended: its state comes from the descriptor, or goes there.
+    /// Copies the readahead state between a thread and the shared descriptor, at the start and end
+    /// of a read.
     fn copy_shared(&mut self, id: ProcessId, file: FileId, own: HandleId, begins: bool) {
         let Some(Threads { group }) = self.processes[id.0 as usize].threads else { return };
         let shared = match self.shared[group].handles.get(&file) {
@@ -377,7 +381,7 @@ impl Machine {
         handle
     }
 
-    /// The device has finished something, or waits no longer for a request that did not come.
+    /// Processes a completion, or the end of an anticipatory wait.
     fn device_event(&mut self) {
         let mut completed = std::mem::take(&mut self.completed);
         self.queue.advance(self.now, &mut completed);
@@ -394,7 +398,7 @@ impl Machine {
         self.completed = completed;
     }
 
-    /// Tells the cache whether the device's queue is too full for readahead.
+    /// Tells the cache whether the queue is congested.
     fn note_congestion(&mut self) {
         let congested = self.queue.is_congested(Direction::Read);
         if congested != self.congested {
@@ -403,7 +407,7 @@ impl Machine {
         }
     }
 
-    /// Carries out what the cache asks for, and what follows from that.
+    /// Performs the cache's actions and their consequences.
     fn act(&mut self) {
         loop {
             let mut actions = std::mem::take(&mut self.actions);
@@ -421,7 +425,7 @@ impl Machine {
                     Action::Unmap { .. } | Action::Released { .. } | Action::Retired { .. } => {}
                     Action::WriteOut(out) => self.submit_write_out(&out),
                     Action::PromoteWrite { id } => self.queue.promote(writes::request_of(id)),
-                    // Taken from among the actions where the write was asked for.
+                    // Removed from the actions where the write was requested.
                     Action::Took { .. } => {}
                 }
             }

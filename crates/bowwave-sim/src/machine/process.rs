@@ -1,4 +1,4 @@
-//! Readers and writers: what each asks for next, and when.
+//! Readers and writers: what each requests next, and when.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,24 +7,24 @@ use bowwave_core::{Advice, FileId, HandleId, Instant};
 
 /// A reader: a source of accesses and a pace.
 pub struct Process {
-    /// When it begins.
+    /// Start time.
     pub start: Instant,
-    /// What it does, in order.
+    /// Its accesses, in order.
     pub source: Box<dyn Iterator<Item = Access> + Send>,
-    /// How fast.
+    /// Pace of its accesses.
     pub pace: Pace,
-    /// Most reads that it has under way at once; at least 1. Above 1 it is an asynchronous reader.
+    /// Maximum reads in flight; at least 1. Above 1 it is an asynchronous reader.
     pub depth: u32,
 }
 
-/// What a reader does next.
+/// One access of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Not before this time; only [`Pace::Trace`] and [`Pace::Open`] look at it.
+    /// Earliest start; used by [`Pace::Trace`] and [`Pace::Open`] only.
     pub at: Instant,
-    /// What.
+    /// Kind.
     pub op: AccessOp,
-    /// Of which file.
+    /// File.
     pub file: FileId,
     /// First byte.
     pub offset: u64,
@@ -37,36 +37,37 @@ pub struct Access {
 pub enum AccessOp {
     /// A read call.
     Read,
-    /// A touch of mapped memory: each page by itself.
+    /// A touch of mapped memory, page by page.
     Load,
-    /// A write call: into the cache, which has it written back.
+    /// A write call into the cache, which writes it back.
     Write,
-    /// The device is to have what was written to the file.
+    /// A sync of the file.
     Sync,
     /// Advice on the range or the handle.
     Advise(Advice),
-    /// The reader will read the range after those that it has named before; no bytes: its plan ends.
+    /// Announces the next range of the read plan; no bytes end the plan.
     Plan,
-    /// The range leaves the cache, whoever did it.
+    /// Drops the range from the cache.
     Evict,
 }
 
-/// When a reader's next access begins.
+/// When a reader's next access starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// So long after the one before has ended.
+    /// A fixed time after the previous one ended.
     Closed {
-        /// Nanoseconds of thought.
+        /// Think time in nanoseconds.
         think_ns: u64,
     },
-    /// So long after the one before has begun, but not before that has ended: a player, a rate-limited sender.
+    /// A fixed time after the previous one started, but not before it ended: a player, a
+    /// rate-limited sender.
     Every {
-        /// Nanoseconds from one beginning to the next.
+        /// Nanoseconds from start to start.
         period_ns: u64,
     },
-    /// At the access's own time, but not before the one before has ended.
+    /// At the access's own time, but not before the previous one ended.
     Trace,
-    /// At the access's own time, whatever is under way.
+    /// At the access's own time, however many are in flight.
     Open,
 }
 
@@ -80,36 +81,36 @@ impl fmt::Debug for Process {
     }
 }
 
-/// What threads have in common.
+/// State that threads share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Threads {
-    /// The place of their descriptors in the machine.
+    /// Index of their descriptors in the machine.
     pub(super) group: usize,
 }
 
-/// The descriptors that threads share, each with the readahead state that the read which ended last has left.
+/// Descriptors that threads share, each with the readahead state of the read that ended last.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
     pub(super) handles: HashMap<FileId, HandleId>,
-    /// Threads that have not ended.
+    /// Threads that are still running.
     pub(super) users: u32,
 }
 
-/// A process as the machine runs it.
+/// A process in a running machine.
 #[derive(Debug)]
 pub(super) struct Running {
     process: Process,
-    /// A readahead state for each file that it has read.
+    /// Readahead state per file it has read.
     handles: HashMap<FileId, HandleId>,
-    /// Its threads, if it has any.
+    /// Its threads, if any.
     pub(super) threads: Option<Threads>,
-    /// The access that its time has not come for.
+    /// The next access, which has not started.
     next: Option<Access>,
-    /// Not before this: it thinks, or its processor is busy with the last read.
+    /// Busy until then: thinking, or copying the last read.
     pub(super) ready_at: Instant,
-    /// Reads under way.
+    /// Reads in flight.
     pub(super) under_way: u32,
-    /// Whether the heap holds a time for it.
+    /// Whether the agenda holds a time for it.
     pub(super) scheduled: bool,
 }
 
@@ -128,7 +129,8 @@ impl Running {
         }
     }
 
-    /// When the next access begins, if nothing holds it up; none if the process waits for a read or is done.
+    /// When the next access starts if nothing delays it; `None` if the process waits for a read or
+    /// is done.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let next = self.next.as_ref()?;
         let room = self.process.pace == Pace::Open || self.under_way < self.process.depth.max(1);
@@ -140,7 +142,7 @@ impl Running {
         room.then_some(ready_at)
     }
 
-    /// Takes the next access, which begins now.
+    /// Takes the next access, which starts now.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Access> {
         let access = self.next.take()?;
         self.next = self.process.source.next();
@@ -150,14 +152,14 @@ impl Running {
         Some(access)
     }
 
-    /// Takes the next range of the plan for a file, if that is named now, too.
+    /// Takes the next range of a file's read plan, if it is announced now, too.
     pub(super) fn begin_more_of_plan(&mut self, now: Instant, file: FileId) -> Option<Access> {
         let next = self.next.as_ref()?;
         let is_more = next.op == AccessOp::Plan && next.file == file && next.bytes > 0;
         (is_more && self.next_time()? <= now).then(|| self.begin(now)).flatten()
     }
 
-    /// An access has ended, and kept the processor busy until `free`.
+    /// An access ended and kept the processor busy until `free`.
     pub(super) fn end(&mut self, free: Instant) {
         let think = if let Pace::Closed { think_ns } = self.process.pace { think_ns } else { 0 };
         self.ready_at = self.ready_at.max(Instant(free.0.saturating_add(think)));
@@ -172,14 +174,14 @@ impl Running {
         self.handles.insert(file, handle);
     }
 
-    /// The handles it has open, which are closed with it.
+    /// Takes its open handles, to be closed.
     pub(super) fn take_handles(&mut self) -> Vec<HandleId> {
         let mut handles: Vec<HandleId> = self.handles.drain().map(|(_, handle)| handle).collect();
         handles.sort_unstable();
         handles
     }
 
-    /// Whether it has nothing left to do.
+    /// Whether it is finished.
     pub(super) fn is_done(&self) -> bool {
         self.next.is_none() && self.under_way == 0
     }

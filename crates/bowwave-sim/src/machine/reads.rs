@@ -1,4 +1,5 @@
-//! Reads under way: through the pages of a request, at once or one by one, to the end of the call.
+//! Reads in progress: through the pages of a request, at once or one by one, to the end of the
+//! call.
 
 use bowwave_core::{
     Advice, FileId, FillError, FrameId, HandleId, Instant, PageCount, PageIndex, PageRange, Part,
@@ -8,27 +9,27 @@ use bowwave_core::{
 use super::process::{Access, AccessOp};
 use super::{Machine, ProcessId, Walk};
 
-/// Reads under way, by the number that the cache knows them by.
+/// Reads in progress, by the cache's waiter number.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     reads: Vec<Option<Read>>,
     free: Vec<usize>,
 }
 
-/// One read under way.
+/// One read in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     process: ProcessId,
     handle: HandleId,
     pub(super) file: FileId,
     pub(super) began: Instant,
-    /// The request as made.
+    /// The original request.
     request: Request,
-    /// The part of it within the file.
+    /// Its part within the file.
     pub(super) pages: PageRange,
-    /// The first page that the reader does not have yet.
+    /// The first page not yet delivered.
     next: PageIndex,
-    /// The bytes that the reader gets.
+    /// Bytes the reader gets.
     pub(super) bytes: u64,
     /// A touch of mapped memory.
     mapped: bool,
@@ -36,7 +37,7 @@ pub(super) struct Read {
     pub(super) outcome: Outcome,
 }
 
-/// What a read found, from best to worst.
+/// Result of a read, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
     /// All pages were up to date.
@@ -72,7 +73,7 @@ impl Reads {
 }
 
 impl Machine {
-    /// A process's next access begins.
+    /// Starts a process's next access.
     pub(super) fn begin(&mut self, process: ProcessId, access: Access) {
         let Access { op, file, offset, bytes, .. } = access;
         let request = self.page_size.request_of(offset, bytes);
@@ -127,7 +128,7 @@ impl Machine {
                 self.recorder.read_failed();
                 let page_bytes = self.page_size.bytes();
                 let read = self.reads.get_mut(waiter);
-                // It got what it had walked past.
+                // The read got the pages before `next`.
                 let missing = (read.pages.end - read.next).0.saturating_mul(page_bytes);
                 read.bytes = read.bytes.saturating_sub(missing);
                 self.end(waiter);
@@ -135,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// Goes on with a read until it waits or ends.
+    /// Continues a read until it waits or ends.
     fn walk_on(&mut self, waiter: Waiter) {
         self.note_congestion();
         loop {
@@ -147,7 +148,7 @@ impl Machine {
             let before = self.counts(read.file);
             let mut frames = std::mem::take(&mut self.frames);
             let pages = match self.walk {
-                // A read that wants most of the cache is done in pieces: it would fail, or starve all others.
+                // A read of most of the cache is split: whole, it would fail or starve all others.
                 Walk::AtOnce if read.pages.count().0 > self.piece => {
                     PageRange::from_start(read.next, PageCount(self.piece)).intersect(read.pages)
                 }
@@ -169,7 +170,7 @@ impl Machine {
             if outcome == ReadOutcome::Wait {
                 let found = found(before, self.counts(read.file));
                 let read = self.reads.get_mut(waiter);
-                // With a checker, and at a fault, what is there comes as a wake, too.
+                // With a checker, and at a fault, a hit also arrives as a wake.
                 read.waits += u32::from(found != Outcome::Hit);
                 read.outcome = read.outcome.max(found);
                 return;
@@ -183,7 +184,7 @@ impl Machine {
         (stats.late, stats.misses)
     }
 
-    /// A read has all it asked for, or failed.
+    /// Ends a read that is complete or failed.
     fn end(&mut self, waiter: Waiter) {
         let read = self.reads.remove(waiter);
         let free = Instant(self.now.0 + self.host.read_ns(read.bytes, read.waits));
@@ -203,7 +204,7 @@ impl Machine {
         self.act();
     }
 
-    /// A process names a range that it will read, or several one after the other, or ends its plan.
+    /// Announces one or more ranges of a read plan, or ends the plan.
     fn follow(&mut self, process: ProcessId, file: FileId, range: PageRange) {
         let handle = self.handle(process, file);
         let mut ranges = if range.is_empty() { Vec::new() } else { vec![range] };
@@ -218,7 +219,7 @@ impl Machine {
     }
 }
 
-/// What a walk found, from the counters before and after it.
+/// The result of a step, from the counters before and after.
 fn found(before: (u64, u64), after: (u64, u64)) -> Outcome {
     if after.1 > before.1 {
         Outcome::Miss

@@ -1,4 +1,4 @@
-//! What is kept of a run: the sums for the table always, single events and samples if a report is wanted.
+//! Records a run: sums for the table always, events and samples for a report on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,21 +12,23 @@ use super::reads::Read;
 use crate::queue::{Completed, Queue};
 use crate::record::{Latency, Row, Run};
 
-/// What to keep for a report.
+/// What to record for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordOptions {
-    /// Most events of a list; a list that grows longer keeps one of each two from then on, drawn from a seed, and so on.
+    /// Maximum events of a list. A longer list retains one of each two from then on, at random, and
+    /// so on.
     pub events_max: usize,
-    /// Nanoseconds of a sample at first; doubled whenever there are more than `samples_max`.
+    /// Initial length of a sample in nanoseconds; doubled whenever there are more than
+    /// `samples_max`.
     pub sample_ns: u64,
-    /// Most samples.
+    /// Maximum samples.
     pub samples_max: usize,
 }
 
-/// Reads between two reports to whoever counts them.
+/// Reads between two updates of a progress counter.
 const TOLD_EVERY: u64 = 4096;
 
-/// Counts and keeps.
+/// Counts and records.
 #[derive(Debug)]
 pub(super) struct Recorder {
     latency: Histogram<u64>,
@@ -34,7 +36,7 @@ pub(super) struct Recorder {
     last_end: Instant,
     reads: u64,
     reads_failed: u64,
-    /// Somebody else who counts reads, and how many were told.
+    /// An external progress counter, and the reads already added to it.
     told: Option<(Arc<AtomicU64>, u64)>,
     bytes_wanted: u64,
     bytes_written: u64,
@@ -52,7 +54,7 @@ impl Default for RecordOptions {
 impl Recorder {
     pub(super) fn new(options: Option<RecordOptions>) -> Self {
         Self {
-            // Three digits over any span of time a simulation can have.
+            // Three digits over any simulated time span.
             latency: Histogram::new(3).expect("three digits are a valid precision"),
             latency_max: 0,
             last_end: Instant(0),
@@ -71,7 +73,7 @@ impl Recorder {
         self.files.push(name.to_owned());
     }
 
-    /// Time passes up to `next`.
+    /// Advances to `next`.
     pub(super) fn pass(&mut self, next: Instant, cache: &Cache, queue: &Queue) {
         if let Some(kept) = &mut self.kept {
             kept.pass(next, cache, queue);
@@ -80,7 +82,7 @@ impl Recorder {
 
     pub(super) fn read(&mut self, read: &Read, end: Instant) {
         let latency = end.0 - read.began.0;
-        // The histogram grows as needed, and refuses no value.
+        // The histogram grows as needed and rejects no value.
         self.latency.record(latency).expect("the histogram resizes itself");
         self.latency_max = self.latency_max.max(latency);
         self.reads += 1;
@@ -97,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// A write or a sync has ended.
+    /// Counts a completed write or sync.
     pub(super) fn write(&mut self, bytes: u64, end: Instant) {
         self.bytes_written += bytes;
         self.last_end = self.last_end.max(end);
@@ -108,17 +110,17 @@ impl Recorder {
         self.bytes_written
     }
 
-    /// Adds reads to `count` from now on, a batch at a time.
+    /// Adds reads to `count` from now on, in batches.
     pub(super) fn count_reads_in(&mut self, count: Arc<AtomicU64>) {
         self.told = Some((count, self.reads));
     }
 
-    /// Reads so far: ended, and of these failed.
+    /// Reads so far: completed, and failed among them.
     pub(super) fn reads(&self) -> (u64, u64) {
         (self.reads, self.reads_failed)
     }
 
-    /// Nanoseconds of a read on average.
+    /// Mean latency of a read in nanoseconds.
     pub(super) fn latency_mean(&self) -> f64 {
         self.latency.mean()
     }
@@ -152,18 +154,18 @@ impl Recorder {
         }
     }
 
-    /// The histogram rounds up to three digits, past the slowest read if need be.
+    /// The histogram rounds up to three digits, which can exceed the slowest read.
     fn latency_at(&self, quantile: f64) -> u64 {
         self.latency.value_at_quantile(quantile).min(self.latency_max)
     }
 
-    /// The row and what was kept.
+    /// The table row and the recording.
     pub(super) fn summary(&self, now: Instant, page_size: PageSize, cache: &Cache, queue: &Queue) -> Run {
         let stats = cache.stats();
         let device = queue.stats();
         let seconds = self.last_end.0.max(1) as f64 / 1e9;
-        // Pages whose request was cancelled, or had not begun at the end, were not fetched, and are not wasted. Only readahead
-        // is left out so.
+        // Readahead pages whose request was cancelled or not started were not fetched, so they are
+        // not waste.
         let left_out = stats.pages_filled.saturating_sub(device.bytes[0] / page_size.bytes());
         let unused = stats.pages_readahead.saturating_sub(stats.pages_used + stats.pages_thrashed + left_out);
         let row = Row {

@@ -1,4 +1,4 @@
-//! What a machine does with readers, a cache and a device.
+//! A machine with readers, a cache and a device.
 
 use bowwave_core::{Config, FileId, Instant, PageSize, Policy, WriteBackConfig};
 
@@ -37,7 +37,7 @@ fn run(pace: Pace, depth: u32) -> Machine {
 fn a_closed_loop_reads_as_fast_as_the_host_lets_it() {
     let row = run(Pace::Closed { think_ns: 0 }, 1).summary().row;
     assert_eq!((row.accesses, row.misses, row.requests), (10, 10, 10));
-    // Each read: the call, a wait, four KiB.
+    // Each read: the call, a wait, 4 KiB.
     assert_eq!(row.seconds, 10.0 * (1000.0 + 5000.0 + 400.0) / 1e9);
     assert_eq!(row.latency_ns.max, 6400);
 }
@@ -55,7 +55,7 @@ fn an_open_loop_begins_each_read_at_its_own_time() {
     assert_eq!(run.reads.time_ns, times);
 }
 
-/// Writes of `bytes` bytes each to a file, from its start, and a sync.
+/// Writes `count` times `bytes` bytes to a file, from its start, and syncs.
 fn written(count: u64, bytes: u64, first: u64, size: u64, config: Config) -> (Machine, Vec<u64>) {
     let mut machine = machine(config, Walk::PageByPage);
     let file = machine.add_file("a", size, 0);
@@ -157,7 +157,7 @@ fn faults_fail_reads_and_break_nothing() {
     assert!(row.reads_failed > 3 && machine.reads().0 == 2000, "{} failed", row.reads_failed);
 }
 
-/// Pages that were missing when threads read one file between them, a page each in turn.
+/// Misses when threads read one file together, a page each in turn.
 fn misses(shared: bool) -> u64 {
     let mut machine =
         machine(Config { policy: bowwave_baselines::LEGACY, ..Config::default() }, Walk::PageByPage);
@@ -181,7 +181,7 @@ fn misses(shared: bool) -> u64 {
 
 #[test]
 fn threads_share_what_readahead_knows_and_processes_do_not() {
-    // Together the threads read page after page, which only a shared state can see: the first is missing.
+    // Together the threads read sequentially, which only a shared state detects: one miss.
     assert_eq!(misses(true), 1);
     assert!(misses(false) > 4, "{}", misses(false));
 }

@@ -1,4 +1,5 @@
-//! Writes under way: into the cache as far as there is room, what must be read before, and the write-outs that follow.
+//! Writes in progress: reads before partial writes, waits for cache space, and the resulting
+//! write-outs.
 
 use bowwave_core::{
     Base, FileId, FillError, Instant, PageCount, PageIndex, PageRange, Part, ReadOutcome, Waiter, Write,
@@ -9,32 +10,32 @@ use super::process::Access;
 use super::{Machine, ProcessId};
 use crate::device::{Direction, Request, RequestId};
 
-/// Writes under way, by the number that the cache knows them by.
+/// Writes in progress, by the cache's waiter number.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     writes: Vec<Option<Writing>>,
     free: Vec<usize>,
 }
 
-/// A write under way, or a sync, which has no pages.
+/// A write in progress, or a sync, which has no pages.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
     process: ProcessId,
     file: FileId,
-    /// The pages that are not in the cache yet.
+    /// The pages not yet in the cache.
     pages: PageRange,
     first: PageIndex,
-    /// Whether the first page and the last one are written in part.
+    /// Whether the first and the last page are partial.
     partial: (bool, bool),
     bytes: u64,
     waits: u32,
-    /// It was in line for room.
+    /// It waited for space.
     woken: bool,
-    /// It waits for a page that it writes a part of.
+    /// It waits for a page that it writes in part.
     reads: bool,
 }
 
-/// Numbers of writes as waiters, and of write-outs as requests, are above those of reads and fills.
+/// Waiter numbers of writes and request numbers of write-outs are above those of reads and fills.
 const ABOVE: u64 = 1 << 63;
 
 /// Whether a waiter is a write or a sync.
@@ -42,7 +43,7 @@ pub(super) const fn is_write(waiter: Waiter) -> bool {
     waiter.0 & ABOVE != 0
 }
 
-/// The write-out that a request is, if it is one.
+/// The write-out behind a request, if any.
 pub(super) fn write_out(request: RequestId) -> Option<WriteOutId> {
     (request.0 & ABOVE != 0).then_some(WriteOutId(request.0 & !ABOVE))
 }
@@ -78,7 +79,7 @@ impl Writes {
 }
 
 impl Machine {
-    /// A process's next access is a write.
+    /// Starts a write of a process.
     pub(super) fn begin_write(&mut self, process: ProcessId, access: Access) {
         let Access { file, offset, bytes, .. } = access;
         if bytes == 0 {
@@ -90,7 +91,7 @@ impl Machine {
         self.start(process, file, pages, partial, bytes);
     }
 
-    /// A process's next access is a sync of a file.
+    /// Starts a sync of a file.
     pub(super) fn begin_sync(&mut self, process: ProcessId, file: FileId) {
         let nothing = PageRange::new(0, 0);
         let waiter = self.insert(process, file, nothing, (false, false), 0);
@@ -130,7 +131,7 @@ impl Machine {
         self.writes.insert(Writing { process, file, pages, first, partial, bytes, waits, woken, reads })
     }
 
-    /// Goes on with a write until it waits or ends.
+    /// Continues a write until it waits or ends.
     fn write_on(&mut self, waiter: Waiter) {
         loop {
             let write = *self.writes.get_mut(waiter);
@@ -147,7 +148,7 @@ impl Machine {
             };
             let mut targets = std::mem::take(&mut self.targets);
             let outcome = self.cache.write(self.now, waiter, asked, &mut targets, &mut self.actions);
-            // What a copy costs beside the one of the bytes themselves is not counted.
+            // Copies of whole pages cost no extra time here.
             debug_assert!(targets.iter().all(|target| target.base != Base::Copy(target.frame)));
             self.targets = targets;
             match outcome {
@@ -171,7 +172,7 @@ impl Machine {
         }
     }
 
-    /// Reads a page that a write changes a part of.
+    /// Reads a page before a partial write.
     fn read_before(&mut self, waiter: Waiter, page: PageIndex) {
         let write = *self.writes.get_mut(waiter);
         let handle = self.handle(write.process, write.file);

@@ -1,13 +1,13 @@
-//! The queue before a device: merging, order, congestion.
+//! The queue in front of a device: merging, order, congestion.
 //!
 //! ```text
-//!   submit ──► [waits for a place] ──► queued, merged, sorted ──► device (up to its depth) ──► Completed
-//!                    promote, cancel ────────┘
+//! submit ──► [waits for a place] ──► queued, merged, sorted ──► device (up to its depth) ──► Completed
+//!                  promote, cancel ────────┘
 //! ```
 //!
-//! The caller's part: times never go back; every time that [`Queue::next_event`] names is visited by
-//! [`Queue::advance`] before a later submission; several submissions at one time come before the `advance` of that time,
-//! so that neighbours among them merge although the device is idle (a plug, as Linux calls it).
+//! The caller must pass times in order and call [`Queue::advance`] for every [`Queue::next_event`]
+//! before a later submission. Submissions at one time come before the `advance` of that time, so
+//! that adjacent ones merge although the device is idle (a plug, in Linux's terms).
 
 mod order;
 mod pending;
@@ -28,56 +28,57 @@ use pending::{Part, Pending, Rest};
 use scheduled::Scheduled;
 pub use stats::{ClassDepth, QueueStats};
 
-/// A device and the requests that wait for it. See the [module](self) for how to drive it.
+/// A device and its waiting requests. See the [module](self) for how to drive it.
 #[derive(Debug)]
 pub struct Queue {
     device: Box<dyn Device>,
     config: QueueConfig,
     pending: Pending,
     order: Order,
-    /// The core's scheduler, if the elevator is one of its algorithms: then nothing waits in `pending`.
+    /// The core's scheduler, if the elevator is one of its algorithms; `pending` is then empty.
     scheduled: Option<Scheduled>,
-    /// Submitted requests that have not ended.
+    /// Submitted requests that have not completed.
     tracked: HashMap<u64, Tracked, BuildHasherDefault<Mix>>,
     /// Parts that wait for a place in the queue, by direction.
     outside: [VecDeque<u32>; 2],
-    /// Requests that hold a place, by direction, those at the device included.
+    /// Requests that hold a place, by direction, including those at the device.
     places: [usize; 2],
     congested: [bool; 2],
     at_device: usize,
-    /// When something was submitted that the device may take at once.
+    /// When a submission may be dispatched at once.
     dispatch_due: Option<Instant>,
     done: Vec<Done>,
-    /// Of a request that goes to the device, where its parts end.
+    /// Reused: where the parts of a dispatched request end.
     ends: Vec<u64>,
     stats: QueueStats,
     counted_until: Instant,
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// Which.
+    /// Its identifier.
     pub id: RequestId,
     /// When it was submitted.
     pub queued: Instant,
-    /// When the device began to work on its first part.
+    /// When the device started its first part.
     pub started: Instant,
-    /// When the device was done with its last part.
+    /// When the device completed its last part.
     pub ended: Instant,
-    /// Which way its bytes went.
+    /// Its direction.
     pub direction: Direction,
-    /// Whether someone waited for it in the end.
+    /// Whether it was demand in the end.
     pub urgency: Urgency,
-    /// Whether a part of it went to the device past its deadline.
+    /// Whether a part was dispatched past its deadline.
     pub expired: bool,
 }
 
-/// A submitted request: one part, or several if it was too long for the device. Parts stay until the last has ended.
+/// A submitted request: one part, or several if it was too long for the device. Parts stay until
+/// the last completes.
 #[derive(Clone, Copy, Debug)]
 struct Tracked {
     queued: Instant,
-    /// When the device began with the first part of those that have ended.
+    /// When the device started the first of the completed parts.
     started: Instant,
     first: u32,
     parts_left: u32,
@@ -87,10 +88,11 @@ struct Tracked {
 }
 
 impl Queue {
-    /// A queue before `device`.
+    /// Creates a queue in front of `device`.
     ///
     /// # Errors
-    /// A knob that is out of bounds.
+    ///
+    /// A setting that is out of bounds.
     pub fn new(device: Box<dyn Device>, config: QueueConfig) -> Result<Self, QueueConfigError> {
         config.validate()?;
         Ok(Self {
@@ -112,16 +114,18 @@ impl Queue {
         })
     }
 
-    /// As it was made.
+    /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &QueueConfig {
         &self.config
     }
 
-    /// Takes a request. Nothing happens before the next [`advance`](Self::advance), not even on an idle device.
+    /// Submits a request. Nothing happens before the next [`advance`](Self::advance), not even on
+    /// an idle device.
     ///
     /// # Panics
-    /// If it has no bytes, reaches past 2^64, or its id is that of a request that has not ended: bugs of the caller.
+    ///
+    /// If it has no bytes, reaches past 2^64, or its id is in use: bugs of the caller.
     pub fn submit(&mut self, now: Instant, request: Request) {
         assert!(
             request.bytes > 0 && request.start.checked_add(request.bytes).is_some(),
@@ -133,7 +137,7 @@ impl Queue {
         let mut first = NONE;
         let mut parts_left = 0;
         let mut end = request.end();
-        // From the end, so that the list of pieces comes out in order.
+        // From the end, so that the list of parts is in order.
         while end > request.start {
             let start = request.start + (end - 1 - request.start) / bytes_max * bytes_max;
             let piece = Request { start, bytes: end - start, ..request };
@@ -165,14 +169,14 @@ impl Queue {
         }
     }
 
-    /// When [`advance`](Self::advance) must be called next, if nothing else is submitted before.
+    /// When [`advance`](Self::advance) must be called next, without further submissions.
     #[must_use]
     pub fn next_event(&self) -> Option<Instant> {
         let idle = if self.pending.waiting > 0 { self.order.idle_until() } else { None };
         [self.device.next_event(), self.dispatch_due, idle].into_iter().flatten().min()
     }
 
-    /// Lets happen what is due by `now` and adds the requests that ended by then, in order of their ends.
+    /// Processes events up to `now` and adds the completed requests, in order of completion.
     pub fn advance(&mut self, now: Instant, completed: &mut Vec<Completed>) {
         while let Some(at) = self.next_event()
             && at <= now
@@ -190,7 +194,7 @@ impl Queue {
         self.account(now);
     }
 
-    /// Someone now waits for this request.
+    /// Marks a request as demand.
     pub fn promote(&mut self, id: RequestId) {
         let now = self.counted_until;
         let Some(tracked) = self.tracked.get_mut(&id.0) else { return };
@@ -208,7 +212,7 @@ impl Queue {
                 self.pending.items[item].urgency = Urgency::Demand;
             }
             if let Some(scheduled) = &mut self.scheduled {
-                // What was merged may be two requests now, and stay within the limit a moment later.
+                // A merged request may now be two; the limit holds again a moment later.
                 let more = scheduled.promote(now, &mut self.pending, part);
                 let places = &mut self.places[self.pending.parts[part].request.direction as usize];
                 *places = places.saturating_add_signed(more);
@@ -217,8 +221,8 @@ impl Queue {
         }
     }
 
-    /// Drops a request of which nothing is at the device yet: it will not be completed. `false` if it is too late, or
-    /// there is no such request; then nothing changes.
+    /// Cancels a request that has no part at the device: it will not complete. Returns `false`,
+    /// without effect, if it is too late or the request is unknown.
     pub fn cancel(&mut self, now: Instant, id: RequestId) -> bool {
         let Some(&Tracked { first, started, .. }) = self.tracked.get(&id.0) else { return false };
         if started != NOT_STARTED {
@@ -247,13 +251,14 @@ impl Queue {
         true
     }
 
-    /// Whether readahead in this direction should be left for later: the queue is fuller than its limit.
+    /// Whether readahead in this direction should be deferred: the queue is congested.
     #[must_use]
     pub fn is_congested(&self, direction: Direction) -> bool {
         self.congested[direction as usize]
     }
 
-    /// Requests of both directions that wait or are at the device, after merging, with those that wait outside.
+    /// Requests of both directions that wait, in the queue or outside, or are at the device, after
+    /// merging.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.iter().sum::<usize>() + self.outside.iter().map(VecDeque::len).sum::<usize>()
@@ -265,25 +270,25 @@ impl Queue {
         self.len() == 0
     }
 
-    /// What has happened so far.
+    /// Statistics so far.
     #[must_use]
     pub fn stats(&self) -> &QueueStats {
         &self.stats
     }
 
-    /// What the core's scheduler has counted, if it is that which decides.
+    /// Statistics of the core's scheduler, if it is used.
     #[must_use]
     pub fn scheduler_stats(&self) -> Option<&SchedulerStats> {
         self.scheduled.as_ref().map(|scheduled| scheduled.dispatcher.stats())
     }
 
-    /// The device behind it.
+    /// The device.
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// Gives a part a place: in a neighbour, in one of its own, or outside.
+    /// Places a part: merged, in a place of its own, or outside.
     fn enter(&mut self, now: Instant, part: u32) {
         let direction = self.pending.parts[part].request.direction as usize;
         if !self.outside[direction].is_empty() || !self.place(now, part) {
@@ -311,7 +316,7 @@ impl Queue {
         true
     }
 
-    /// Adds a part to one that waits, if it can be; how many others thereby became one.
+    /// Merges a part into a waiting one, if possible; returns how many others became one thereby.
     fn merge(&mut self, part: u32) -> Option<usize> {
         if let Some(scheduled) = &mut self.scheduled {
             return scheduled.merge(&mut self.pending, part);
@@ -321,7 +326,7 @@ impl Queue {
         (self.config.merge && self.pending.merge(part, bytes_max, &mut closed)).then_some(closed)
     }
 
-    /// Lets in what waits outside, as far as there are places.
+    /// Admits waiting parts while there are places.
     fn admit(&mut self, now: Instant) {
         for direction in 0..2 {
             while let Some(&part) = self.outside[direction].front()
@@ -371,11 +376,11 @@ impl Queue {
         }
     }
 
-    /// Takes what goes to the device now out of what waits.
+    /// Removes the next request to dispatch.
     fn next(&mut self, now: Instant) -> Option<u32> {
         if let Some(scheduled) = &mut self.scheduled {
             let (index, is_part) = scheduled.dispatch(now, &mut self.pending)?;
-            // What stays in line has a place, too.
+            // The remainder of a split request holds a place, too.
             self.places[self.pending.items[index].direction as usize] += usize::from(is_part);
             return Some(index);
         }
@@ -438,20 +443,21 @@ impl Queue {
         match rest {
             Rest::Nothing => self.places[direction] -= 1,
             Rest::One => {}
-            // For a moment there may be one more than the limit; nothing enters until there no longer is.
+            // This may exceed the limit by one; nothing is admitted until it no longer does.
             Rest::Two => self.places[direction] += 1,
         }
         self.weigh(direction);
     }
 
-    /// Nanoseconds up to `now` that the device was busy. The [statistics](Self::stats) end with the last event.
+    /// Nanoseconds up to `now` that the device was busy. The [statistics](Self::stats) end with the
+    /// last event.
     #[must_use]
     pub fn busy_ns(&self, now: Instant) -> u64 {
         let since = now.0.saturating_sub(self.counted_until.0);
         self.stats.busy_ns + if self.at_device > 0 { since } else { 0 }
     }
 
-    /// Counts the time up to `now` with the state as it was.
+    /// Accounts the time up to `now` with the current state.
     fn account(&mut self, now: Instant) {
         let passed = now.0.saturating_sub(self.counted_until.0);
         if passed > 0 {
@@ -464,10 +470,10 @@ impl Queue {
     }
 }
 
-/// Of a request of which the device has ended no part.
+/// Start of a request of which no part has completed.
 const NOT_STARTED: Instant = Instant(u64::MAX);
 
-/// Spreads request numbers, which often count up.
+/// Hashes request numbers, which are often sequential.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mix(u64);
 

@@ -1,4 +1,4 @@
-//! Elevators: which of the waiting requests goes to the device next, and whether the device should wait for a better one.
+//! Elevators: which waiting request is dispatched next, and whether to idle for a better one.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::pending::{Item, Pending};
 use super::{Elevator, QueueConfig};
 use crate::device::{Direction, Request};
 
-/// Times of thought count as at most so many times the idle time, so that one long pause does not outweigh a burst of
-/// neighbouring reads (Linux's anticipatory scheduler: 20 ms to 6.7).
+/// Think times are capped at this multiple of the idle time. Otherwise one long pause outweighs a
+/// burst of adjacent reads (Linux's anticipatory scheduler: 20 ms to 6.7).
 const THINK_CAP: u64 = 3;
 
 /// The state of an elevator.
@@ -18,9 +18,9 @@ pub(super) struct Order {
     elevator: Elevator,
     idle_ns: u64,
     near_bytes: u64,
-    /// One past the last byte of what went to the device last.
+    /// One past the last byte of the last dispatch.
     position: u64,
-    /// For whom the device is held idle.
+    /// The owner for which the device is held idle.
     hold: Option<Hold>,
     owners: BTreeMap<u32, Owner>,
 }
@@ -32,10 +32,10 @@ struct Hold {
     until: Instant,
 }
 
-/// How an owner has behaved.
+/// History of an owner.
 #[derive(Clone, Copy, Debug, Default)]
 struct Owner {
-    /// When its last read ended, unless it has asked again since.
+    /// When its last read ended, unless it has submitted since.
     ended: Option<Instant>,
     /// Time from the end of its last read to its next request, decaying average, in nanoseconds.
     think_ns: u64,
@@ -53,12 +53,12 @@ impl Order {
         }
     }
 
-    /// When the device is held idle no longer.
+    /// When the idle wait ends.
     pub(super) fn idle_until(&self) -> Option<Instant> {
         self.hold.map(|hold| hold.until)
     }
 
-    /// Learns from a request that was submitted.
+    /// Records a submission.
     pub(super) fn submitted(&mut self, now: Instant, request: &Request) {
         if self.elevator != Elevator::Anticipatory {
             return;
@@ -67,19 +67,19 @@ impl Order {
         if let Some(owner) = self.owners.get_mut(&request.owner)
             && let Some(ended) = owner.ended.take()
         {
-            // Beyond a few waits it makes no difference how long.
+            // Longer than a few waits makes no difference.
             let think = now.0.saturating_sub(ended.0).min(self.idle_ns * THINK_CAP);
             owner.think_ns = (owner.think_ns * 7 + think) / 8;
         }
     }
 
-    /// Learns what went to the device.
+    /// Records a dispatch.
     pub(super) fn dispatched(&mut self, request: &Request) {
         self.position = request.end();
         self.hold = None;
     }
 
-    /// Learns what the device has done.
+    /// Records a completion.
     pub(super) fn ended(&mut self, now: Instant, item: &Item) {
         if self.elevator != Elevator::Anticipatory || item.direction == Direction::Write {
             return;
@@ -92,13 +92,13 @@ impl Order {
         }
     }
 
-    /// The request that goes to the device now, if any should.
+    /// The request to dispatch now, if any.
     pub(super) fn next(&mut self, now: Instant, pending: &Pending, idle: bool) -> Option<u32> {
         match self.elevator {
             Elevator::Noop => pending.oldest(),
             Elevator::Clook => self.upwards(pending),
             Elevator::Anticipatory => self.anticipate(now, pending, idle),
-            // These wait in the core's scheduler, not here.
+            // These use the core's scheduler.
             Elevator::DeadlineRw | Elevator::Deadline | Elevator::DeadlineLiteral => None,
         }
     }
@@ -115,7 +115,7 @@ impl Order {
         };
         let low = hold.position.saturating_sub(self.near_bytes);
         let high = hold.position.saturating_add(self.near_bytes);
-        // What lies nearby costs no more than the wait, whoever asks for it.
+        // A nearby request costs no more than the wait, whoever owns it.
         let own = pending.within(hold.position, high).next();
         own.or_else(|| pending.within(low, high).find(|&item| pending.items[item].owner == hold.owner))
     }

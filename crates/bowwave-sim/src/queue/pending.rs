@@ -1,4 +1,4 @@
-//! The requests that wait for the device, by address and by age, and the parts that each was merged from.
+//! Waiting requests, by address and by age, and the parts each was merged from.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use bowwave_core::slab::{NONE, Slab};
 
 use crate::device::{Direction, Request, RequestId};
 
-/// What goes to the device as one request.
+/// A request to the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     pub(super) start: u64,
@@ -17,36 +17,36 @@ pub(super) struct Item {
     pub(super) object: u32,
     pub(super) owner: u32,
     pub(super) urgency: Urgency,
-    /// Its parts, in order of address without gaps.
+    /// Its parts, in address order without gaps.
     pub(super) first: u32,
     last: u32,
-    /// Neighbours by age.
+    /// Neighbours in age order.
     older: u32,
     newer: u32,
     /// Whether it still waits for the device.
     pub(super) waits: bool,
-    /// Its name in the core's scheduler, if that is which decides.
+    /// Its identifier in the core's scheduler, if that is used.
     pub(super) dispatch: Option<DispatchId>,
-    /// Whether it went to the device past its deadline.
+    /// Whether it was dispatched past its deadline.
     pub(super) expired: bool,
 }
 
-/// A submitted request, or a piece of one that was too long for the device.
+/// A submitted request, or a part of one that was too long for the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) id: RequestId,
     pub(super) request: Request,
-    /// The item that it belongs to; [`NONE`] while it waits for a place in the queue.
+    /// Its item; [`NONE`] while it waits for a place in the queue.
     pub(super) item: u32,
     /// The next part of the item.
     pub(super) next: u32,
-    /// The next piece of the same submitted request.
+    /// The next part of the same submitted request.
     pub(super) sibling: u32,
-    /// Its name in the core's scheduler, while it waits there.
+    /// Its identifier in the core's scheduler, while it waits there.
     pub(super) scheduled: Option<schedule::RequestId>,
 }
 
-/// What became of an item that lost a part.
+/// What remains of an item after it lost a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
@@ -54,7 +54,7 @@ pub(super) enum Rest {
     Two,
 }
 
-/// All items and parts, those at the device included; orders cover only those that wait.
+/// All items and parts, including those at the device; the orders hold only waiting ones.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) items: Slab<Item>,
@@ -78,7 +78,7 @@ impl Pending {
         }
     }
 
-    /// Makes an item of one part, waiting.
+    /// Creates a waiting item of one part.
     pub(super) fn add(&mut self, part: u32) -> u32 {
         let Request { start, bytes, direction, object, owner, urgency, .. } = self.parts[part].request;
         let end = start + bytes;
@@ -106,7 +106,7 @@ impl Pending {
         index
     }
 
-    /// Makes an item of what the core's scheduler has merged and handed over; of its parts the first comes first.
+    /// Creates an item from a dispatch of the core's scheduler; the first part comes first.
     pub(super) fn dispatched(&mut self, dispatch: &Dispatch, parts: &[u32], expired: bool) -> u32 {
         let Part { request, .. } = self.parts[parts[0]];
         let schedule::Request { start, end, urgency, .. } = dispatch.request;
@@ -134,10 +134,10 @@ impl Pending {
         index
     }
 
-    /// Joins a part to a waiting item that ends where it starts or starts where it ends, if both together stay within
-    /// `bytes_max`; whether it did. If that closes a gap, the items on both sides become one: `closed` counts those.
+    /// Merges a part with an adjacent waiting item, if both fit in `bytes_max`; returns whether it
+    /// did. If that closes a gap, the items on both sides become one; `closed` counts those.
     ///
-    /// Only the nearest item below is looked at, so of items that overlap one may be missed.
+    /// Checks only the nearest item below, so it may miss one of several overlapping items.
     pub(super) fn merge(&mut self, part: u32, bytes_max: u64, closed: &mut usize) -> bool {
         let request = self.parts[part].request;
         let below = self.sorted.range(..(request.start, 0)).next_back().map(|&(_, item)| item);
@@ -180,7 +180,7 @@ impl Pending {
         }
     }
 
-    /// Appends `above` to `below`; the elder of the two ages count.
+    /// Appends `above` to `below`; keeps the older age.
     fn join(&mut self, below: u32, above: u32) {
         self.sorted.remove(&(self.items[above].start, above));
         let mut part = self.items[above].first;
@@ -195,14 +195,14 @@ impl Pending {
         self.items.release(above);
     }
 
-    /// Takes a waiting item out of the orders, for the device.
+    /// Removes a waiting item from the orders, to dispatch it.
     pub(super) fn take(&mut self, item: u32) {
         self.sorted.remove(&(self.items[item].start, item));
         self.unlink(item);
         self.items[item].waits = false;
     }
 
-    /// Removes a part from its waiting item, which may go away or fall in two; the part itself is released.
+    /// Removes and frees a part of a waiting item, which may disappear or split in two.
     pub(super) fn remove(&mut self, part: u32) -> Rest {
         let (index, next) = (self.parts[part].item, self.parts[part].next);
         let item = self.items[index];
@@ -251,12 +251,12 @@ impl Pending {
         self.sorted.first().map(|&(_, item)| item)
     }
 
-    /// Waiting items that start in `low..=high`, upwards.
+    /// Waiting items that start in `low..=high`, ascending.
     pub(super) fn within(&self, low: u64, high: u64) -> impl Iterator<Item = u32> {
         self.sorted.range((low, 0)..=(high, NONE)).map(|&(_, item)| item)
     }
 
-    /// The waiting item that came first.
+    /// The oldest waiting item.
     pub(super) fn oldest(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }

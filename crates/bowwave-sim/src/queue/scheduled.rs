@@ -1,4 +1,4 @@
-//! The core's dispatcher before a device: it merges and orders the parts that wait.
+//! The core's dispatcher in front of a device: merges and orders waiting parts.
 
 use bowwave_core::Instant;
 use bowwave_core::schedule::{self, Added, DispatchId, Dispatcher, Priority, Remains, SchedulerConfig};
@@ -16,7 +16,7 @@ pub(super) struct Scheduled {
 }
 
 impl Scheduled {
-    /// The dispatcher, if the elevator is an algorithm of the core.
+    /// Creates the dispatcher, if the elevator is an algorithm of the core.
     pub(super) fn new(config: &QueueConfig, device: &dyn Device) -> Option<Self> {
         let algorithm = config.elevator.algorithm()?;
         let knobs = &config.scheduler;
@@ -32,7 +32,7 @@ impl Scheduled {
         Some(Self { dispatcher, taken: Vec::new() })
     }
 
-    /// Merges a part with a waiting one. Returns how many others became one thereby; none if the
+    /// Merges a part with a waiting one. Returns how many others became one thereby; `None` if the
     /// part was not merged.
     pub(super) fn merge(&mut self, pending: &mut Pending, part: u32) -> Option<usize> {
         let Added { id, closed, .. } =
@@ -46,7 +46,7 @@ impl Scheduled {
         pending.parts[part].scheduled = Some(added.id);
     }
 
-    /// The next request for the device, as an item, and whether a rest of it still waits.
+    /// The next request for the device, as an item, and whether a remainder still waits.
     pub(super) fn dispatch(&mut self, now: Instant, pending: &mut Pending) -> Option<(u32, bool)> {
         let before = self.dispatcher.waiting();
         self.taken.clear();
@@ -55,7 +55,8 @@ impl Scheduled {
         Some((pending.dispatched(&dispatch, &self.taken, expired), self.dispatcher.waiting() == before))
     }
 
-    /// Promotes a waiting part. Returns how many requests more wait, because it left a merged one.
+    /// Promotes a waiting part. Returns the change in waiting requests, as the part leaves a merged
+    /// one.
     pub(super) fn promote(&mut self, now: Instant, pending: &mut Pending, part: u32) -> isize {
         let Some(id) = pending.parts[part].scheduled else { return 0 };
         let before = self.dispatcher.waiting();
@@ -65,7 +66,7 @@ impl Scheduled {
         self.dispatcher.waiting() as isize - before as isize
     }
 
-    /// A dispatch has ended.
+    /// Completes a dispatch.
     pub(super) fn complete(&mut self, now: Instant, id: DispatchId) {
         let known = self.dispatcher.complete(now, id);
         debug_assert!(known, "{id:?} was not at the device");
@@ -83,7 +84,7 @@ impl Scheduled {
     }
 }
 
-/// A device's request in the terms of the scheduler. Devices know no priorities.
+/// Converts a device request to a scheduler request. Devices have no priorities.
 fn request(request: &Request) -> schedule::Request {
     schedule::Request {
         start: request.start,

@@ -1,4 +1,5 @@
-//! What a queue promises: order, merging, places, congestion, cancelling, each against a device of known times.
+//! Guarantees of a queue: order, merging, places, congestion, cancelling, with a device of known
+//! times.
 
 use bowwave_core::schedule::SchedulerConfig;
 use bowwave_core::{Instant, Urgency};
@@ -6,7 +7,7 @@ use bowwave_core::{Instant, Urgency};
 use super::*;
 use crate::device::{InstantDevice, Service};
 
-/// Takes a millisecond a request and remembers what it was asked.
+/// Takes a millisecond per request and records its requests.
 #[derive(Debug)]
 struct Slow {
     depth: usize,
@@ -234,7 +235,8 @@ fn anticipation_ends_after_its_time_and_learns_who_is_slow() {
     bench.queue.submit(Instant(0), Request { owner: 1, ..read(10_000_000, 8) });
     bench.queue.advance(Instant(100 * MS), &mut completed);
     assert_eq!(completed[1].started, Instant(7 * MS), "6 ms after the end of the first");
-    // Owner 0 takes 99 ms time and again: at last nobody waits for it. One pause alone is forgiven.
+    // Owner 0 repeatedly takes 99 ms: finally the queue stops waiting for it. One pause alone is
+    // forgiven.
     let mut waits = Vec::new();
     for round in 1..8 {
         let at = round * 100 * MS;

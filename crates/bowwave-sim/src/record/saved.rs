@@ -5,19 +5,19 @@ use std::io::{self, Write};
 use super::{Decisions, Reads, Recording, Requests, Row, Run};
 use crate::report::thin::pick;
 
-/// Events of all runs together that a saved recording holds, about 45 bytes each. Larger files take longer to read than to
-/// record again; with fewer events the map of a run shows gaps where readers read on.
+/// Maximum events of all runs in a saved recording, about 45 bytes each. With more, the file takes
+/// longer to read than to record again; with fewer, the map of a run has gaps.
 pub const EVENTS_SAVED_MAX: usize = 90_000;
 
-/// Events of one list of a run, however many runs there are.
+/// Minimum events per list of a run, however many runs there are.
 const LIST_MIN: usize = 500;
 
 /// Lists of events of a run: reads, decisions, requests.
 const LISTS: usize = 3;
 
 impl Run {
-    /// Keeps at most `events_max` of each list of events: one of every `n` neighbours, drawn from a fixed seed. `reads_every`
-    /// and its siblings say the `n`. Samples over time stay.
+    /// Keeps at most `events_max` of each list of events: one of every `n` neighbours, at random
+    /// with a fixed seed. `reads_every` and its siblings hold `n`. Samples over time stay.
     pub fn thin(&mut self, events_max: usize) {
         let every = |length: usize| length.div_ceil(events_max.max(1)).max(1);
         let Reads { time_ns, latency_ns, file, start, pages, outcome } = &mut self.reads;
@@ -76,11 +76,12 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins the file. With the number of `sampled` runs, they share [`EVENTS_SAVED_MAX`] events; without it, each run has
-    /// all the events that were recorded.
+    /// Starts the file. `sampled` runs share [`EVENTS_SAVED_MAX`] events; with `None`, each run
+    /// keeps all its events.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Errors of `out`.
     pub fn new(mut out: W, title: &str, command: &str, sampled: Option<usize>) -> io::Result<Self> {
         let events_max = sampled.map(|runs| (EVENTS_SAVED_MAX / LISTS / runs.max(1)).max(LIST_MIN));
         write!(out, "{{\"version\":{}", Recording::VERSION)?;
@@ -99,7 +100,8 @@ impl<W: Write> Writer<W> {
     /// Appends a run.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Errors of `out`.
     pub fn run(&mut self, mut run: Run) -> io::Result<()> {
         if let Some(most) = self.events_max {
             run.thin(most);
@@ -114,7 +116,8 @@ impl<W: Write> Writer<W> {
     /// Ends the file with the rows of bounds.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Errors of `out`.
     pub fn finish(mut self, bounds: &[Row]) -> io::Result<W> {
         write!(self.out, "],\"bounds\":{}}}", serde_json::to_string(bounds)?)?;
         self.out.flush()?;

@@ -1,12 +1,12 @@
-//! Refuses a run that contradicts itself, naming the place. What comes after may rely on all that is checked here.
+//! Rejects a run that contradicts itself, naming the place. Later code relies on these checks.
 
 use super::Error;
 use crate::record::{Row, Run};
 
-/// Largest count, size or time that a recording may hold: what a script's number holds exactly, with room for sums.
+/// Largest count, size or time in a recording: exact in a JavaScript number, with room for sums.
 const VALUE_MAX: u64 = 1 << 52;
 
-/// Refuses what no run can be. `number` counts runs from 0.
+/// Rejects an invalid run. `number` counts runs from 0.
 pub(super) fn run(run: &Run, number: usize) -> Result<(), Error> {
     let (policy, device) = (&run.row.policy, &run.row.device);
     let at = |defect: String| Error::new(format_args!("runs[{number}] ({policy} on {device}): {defect}"));
@@ -18,7 +18,7 @@ pub(super) fn run(run: &Run, number: usize) -> Result<(), Error> {
     samples(run).map_err(at)
 }
 
-/// Refuses what no bound can be. `number` counts bounds from 0.
+/// Rejects an invalid bound. `number` counts bounds from 0.
 pub(super) fn bound(row: &Row, number: usize) -> Result<(), Error> {
     let at = |defect: String| {
         Error::new(format_args!("bounds[{number}] ({} on {}): {defect}", row.policy, row.device))
@@ -41,7 +41,7 @@ fn row(run: &Run) -> Result<(), String> {
         ("decisions_every", run.decisions_every),
         ("requests_every", run.requests_every),
     ] {
-        // 0 is what a run has that recorded nothing.
+        // 0 means that nothing was recorded.
         if every > VALUE_MAX {
             return Err(format!("{name} is {every}, which is too large"));
         }
@@ -60,7 +60,7 @@ fn row(run: &Run) -> Result<(), String> {
     all("row.latency_ns", [row.latency_ns.p50, row.latency_ns.p90, row.latency_ns.p99, row.latency_ns.max])
 }
 
-/// Figures that both a run and a bound have.
+/// Figures that both runs and bounds have.
 fn figures(row: &Row) -> Result<(), String> {
     for (name, value) in
         [("seconds", row.seconds), ("amplification", row.amplification), ("avg_io_bytes", row.avg_io_bytes)]

@@ -1,4 +1,5 @@
-//! The runs of each device and cache size side by side, in bars of HTML: they need no script, wrap on a phone and print.
+//! Compares the runs of each device and cache size as HTML bars: they need no script, wrap on a
+//! phone and print.
 
 use std::fmt::Write;
 
@@ -8,23 +9,23 @@ use super::units::{bytes, count, three, time};
 use super::view::{Ledger, View};
 use crate::record::Row;
 
-/// Runs whose figures differ by less than this have one figure.
+/// Ratio below which two runs count as equal.
 const THE_SAME: f64 = 1.01;
 
-/// Runs that read more than others by less than this have bars that look the same: the table tells them apart.
+/// Ratio of bytes read below which bars look the same; the table tells them apart.
 const AS_LEAN: f64 = 1.05;
 
-/// Latencies up to this, in nanoseconds, are drawn as this: reads of what is at hand.
+/// Latencies up to this, in nanoseconds, are drawn as this: cache hits.
 const FLOOR_NS: f64 = 100.0;
 
-/// What bars of the first picture measure.
+/// Quantity of the first picture's bars.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Measure {
     /// Seconds.
     Seconds,
-    /// Seconds for a GiB that readers got: runs that were stopped have read different amounts.
+    /// Seconds per GiB delivered: stopped runs have read different amounts.
     SecondsAGib,
-    /// The 99th percentile of reads, where the trace says how long a run takes.
+    /// 99th percentile of read latency, where the trace sets the duration.
     Latency,
 }
 
@@ -32,13 +33,13 @@ enum Measure {
 struct Bar {
     class: &'static str,
     name: String,
-    /// What stands where the bar is, as HTML.
+    /// HTML of the bar.
     drawn: String,
     /// The figure, as HTML.
     value: String,
 }
 
-/// A block of bars for each device and cache size: how long each run takes, beside the oracle.
+/// A block of bars for each device and cache size: duration of each run, and the oracle.
 pub(super) fn overview(views: &[View], groups: &Groups) -> String {
     let mut html = String::new();
     for (number, group) in groups.0.iter().enumerate() {
@@ -54,7 +55,7 @@ pub(super) fn overview(views: &[View], groups: &Groups) -> String {
         }
         entries.sort_by(|a, b| a.0.total_cmp(&b.0));
         let longest = entries.iter().map(|entry| entry.0).fold(0.0, f64::max);
-        // What is best by latency is not what is best by time.
+        // The best by latency is not the best by time.
         let best_run = Some(group.best).filter(|_| group.runs.len() > 1 && measure != Measure::Latency);
         let runs = entries.iter().filter(|entry| entry.1.is_some());
         let best = runs.map(|entry| entry.0).fold(f64::INFINITY, f64::min);
@@ -95,7 +96,7 @@ pub(super) fn overview(views: &[View], groups: &Groups) -> String {
     html
 }
 
-/// Pictures of each device and cache size, all but the one of its time; scripts show those of the chosen one.
+/// Pictures of each device and cache size except the first; scripts show those of the chosen one.
 pub(super) fn figures(views: &[View], groups: &Groups) -> String {
     let mut html = String::new();
     for (number, group) in groups.0.iter().enumerate() {
@@ -161,7 +162,7 @@ impl Measure {
         if self == Self::Latency { value } else { value * 1e9 }
     }
 
-    /// What is measured, if it is not what the heading says.
+    /// Names the quantity, if it is not that of the heading.
     fn remark(self) -> &'static str {
         match self {
             Self::Seconds => "",
@@ -171,8 +172,8 @@ impl Measure {
     }
 }
 
-/// Median, 99th percentile and slowest read of each run on a logarithmic axis; none if all reads took the
-/// same time.
+/// Median, 99th percentile and maximum of each run on a logarithmic axis; `None` if all reads took
+/// the same time.
 fn latency(views: &[View], group: &Group) -> Option<String> {
     let of = |run: &usize| views[*run].row.latency_ns;
     let log = |ns: u64| (ns as f64).max(FLOOR_NS).log10();
@@ -214,7 +215,7 @@ fn latency(views: &[View], group: &Group) -> Option<String> {
     Some(list(&bars).replace("</ul>", &axis))
 }
 
-/// Bytes read for each byte wanted; none if all runs have the same.
+/// Bytes read per byte requested; `None` if all runs have the same.
 fn waste(views: &[View], group: &Group) -> Option<String> {
     let of = |run: &usize| views[*run].row.amplification;
     let longest = group.runs.iter().map(of).fold(0.0, f64::max);
@@ -231,7 +232,7 @@ fn waste(views: &[View], group: &Group) -> Option<String> {
     Some(list(&group.runs.iter().map(bar).collect::<Vec<_>>()))
 }
 
-/// What became of pages read ahead; none if none were.
+/// Fate of readahead pages; `None` without readahead.
 fn ledger(views: &[View], group: &Group) -> Option<String> {
     let runs: Vec<(usize, Ledger)> =
         group.runs.iter().map(|&run| (run, Ledger::of(&views[run].row))).collect();
@@ -268,7 +269,7 @@ fn named(views: &[View], group: &Group, run: usize) -> String {
     say::called(views, group, run)
 }
 
-/// A bar of a share of the whole width.
+/// A bar for a share of the full width.
 fn length(share: f64, class: &str) -> String {
     let share = if share.is_finite() { 100.0 * share } else { 0.0 };
     format!("<span class=\"stack\"><i class=\"{class}\" style=\"width:{share:.2}%\"></i></span>")

@@ -1,17 +1,17 @@
-//! Latency over time: how many reads began in each step of time and took about so long.
+//! Latency over time: reads by start time and latency.
 
 use serde::Serialize;
 
 use super::column::Column;
 use crate::record::Run;
 
-/// Steps of time.
+/// Columns of the time axis.
 const STEPS: usize = 96;
 
-/// Bands of latency for each factor of ten.
+/// Latency bands per factor of ten.
 const BANDS_A_DECADE: f64 = 8.0;
 
-/// Latencies up to this, in nanoseconds, are one band: reads of what is at hand.
+/// Latencies up to this, in nanoseconds, are one band: cache hits.
 const FLOOR_NS: f64 = 100.0;
 
 /// Counts of reads by time and latency; rows from the fastest band up.
@@ -31,7 +31,7 @@ pub(super) struct Heat {
 }
 
 impl Heat {
-    /// Of all recorded reads.
+    /// Over all recorded reads.
     pub(super) fn of(run: &Run) -> Self {
         let reads = &run.reads;
         let (Some(&from), Some(&to)) = (reads.time_ns.first(), reads.time_ns.last()) else {

@@ -9,7 +9,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 use super::{Error, Report};
 use crate::record::{Recording, Row, Run};
 
-/// The page of the recording that `json` holds. It may yet have no runs.
+/// Reads a recording from `json` into a page. It may have no runs yet.
 pub(super) fn read(json: impl Read) -> Result<Report, Error> {
     const BUFFER: usize = 256 << 10;
     let mut text = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER, json));
@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for WholeVisitor {
     }
 }
 
-/// The list of runs, each of which goes into the page and is forgotten.
+/// The list of runs; each is added to the page and dropped.
 struct Runs<'a>(&'a mut Report);
 
 impl<'de> DeserializeSeed<'de> for Runs<'_> {

@@ -1,4 +1,4 @@
-//! Offset by time: reads, readahead windows and lookahead marks.
+//! Offset over time: reads, readahead windows and lookahead marks.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use super::column::Column;
 use super::{thin, units};
 use crate::record::Run;
 
-/// Files of a run that can be chosen, those with the most reads first.
+/// Maximum files of a run to choose from, those with the most reads first.
 const FILES_MAX: usize = 40;
 
-/// A decision is kept for this many reads.
+/// Reads per retained decision.
 const READS_A_DECISION: usize = 6;
 
-/// What the map shows of a run.
+/// The map of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Map {
     files: Vec<ShownFile>,
     reads: ShownReads,
     windows: Windows,
-    /// Names of the reasons that `windows.reason` counts.
+    /// Names of the reasons in `windows.reason`.
     reasons: Vec<String>,
-    /// Reads recorded, by outcome, in all files.
+    /// Recorded reads of all files, by outcome.
     #[serde(skip)]
     recorded: [u64; 3],
-    /// Decisions recorded.
+    /// Recorded decisions.
     #[serde(skip)]
     decided: u64,
     #[serde(skip)]
@@ -55,7 +55,7 @@ struct ShownReads {
 #[derive(Clone, Debug, Default, Serialize)]
 struct Windows {
     time: Column,
-    /// Time of the last read that began in the window.
+    /// Start of the last read in the window.
     until: Column,
     file: Column,
     start: Column,
@@ -67,7 +67,7 @@ struct Windows {
 }
 
 impl Map {
-    /// Shows at most about `quota` reads and decisions of `run`.
+    /// Samples at most about `quota` reads and decisions of `run`.
     pub(super) fn of(run: &Run, quota: usize) -> Self {
         let (files, number_of) = files(run);
         let mut map = Self {
@@ -84,12 +84,12 @@ impl Map {
         map
     }
 
-    /// Reads and decisions that are shown.
+    /// Number of reads and decisions in the map.
     pub(super) fn shown(&self) -> usize {
         self.reads.time.0.len() + self.windows.time.0.len()
     }
 
-    /// Shows at most about `quota` reads and decisions.
+    /// Thins to at most about `quota` reads and decisions.
     pub(super) fn thin(&mut self, quota: usize) {
         let outcomes: Vec<u8> = self.reads.outcome.0.iter().map(|outcome| *outcome as u8).collect();
         let kept = thin::keep(&outcomes, quota);
@@ -109,7 +109,7 @@ impl Map {
         }
     }
 
-    /// What of the run the map shows, and how it was chosen.
+    /// Describes the sampling of the map.
     pub(super) fn sampling(&self) -> String {
         let mut shown = [0_u64; 3];
         self.reads.outcome.0.iter().for_each(|outcome| shown[*outcome as usize % 3] += 1);
@@ -184,7 +184,7 @@ impl Map {
     }
 }
 
-/// The files to choose from, and for each file of the run its number among them.
+/// The files to choose from, and the index among them for each file of the run.
 fn files(run: &Run) -> (Vec<ShownFile>, Vec<Option<u64>>) {
     let mut reads = vec![0_u64; run.files.len()];
     run.reads.file.iter().for_each(|file| reads[*file as usize] += 1);
@@ -200,7 +200,7 @@ fn files(run: &Run) -> (Vec<ShownFile>, Vec<Option<u64>>) {
     (shown, number_of)
 }
 
-/// For each decision, when the last read began that started in its window before another window took its place.
+/// For each decision, the start of the last read in its window before another window replaced it.
 fn last_uses(run: &Run) -> Vec<u64> {
     let (reads, decisions) = (&run.reads, &run.decisions);
     let mut until = decisions.time_ns.clone();

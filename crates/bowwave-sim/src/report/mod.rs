@@ -45,28 +45,28 @@ use std::io::{self, Read, Write};
 use crate::record::{Reads, Recording, Row, Run};
 use view::View;
 
-/// Reads and decisions that the pictures of all runs may show together; about 12 bytes of the page each.
+/// Maximum reads and decisions in the pictures of all runs; about 12 bytes of the page each.
 const SHOWN_MAX: usize = 240_000;
 
-/// Of one run.
+/// Maximum per run.
 const RUN_SHOWN_MAX: usize = 48_000;
 
-/// What every run may show, however many there are.
+/// Guaranteed minimum per run, however many runs there are.
 const RUN_SHOWN_MIN: usize = 600;
 
-/// The page, growing run by run.
+/// A page under construction, run by run.
 #[derive(Debug, Default)]
 pub struct Report {
     title: String,
     command: String,
     views: Vec<View>,
     bounds: Vec<Row>,
-    /// Reads and decisions kept in `views`.
+    /// Reads and decisions in `views`.
     shown: usize,
 }
 
 impl Report {
-    /// A page without runs. `title` names what was replayed, `command` is how to repeat it.
+    /// A page without runs. `title` names the input, `command` repeats the run.
     #[must_use]
     pub fn new(title: &str, command: &str) -> Self {
         Self { title: units::visible(title), command: units::visible(command), ..Self::default() }
@@ -75,7 +75,8 @@ impl Report {
     /// The page of a recording.
     ///
     /// # Errors
-    /// If the recording contradicts itself or is empty; the message says where.
+    ///
+    /// If the recording contradicts itself or is empty; the message names the place.
     pub fn of(recording: &Recording) -> Result<Self, Error> {
         if recording.version != Recording::VERSION {
             return Err(Error::version(recording.version));
@@ -92,33 +93,37 @@ impl Report {
     /// The page of a recording in JSON. Holds one run in memory at a time.
     ///
     /// # Errors
-    /// As [`Report::of`], and if it cannot be read or is no recording; the message says where, but not in which file.
+    ///
+    /// As [`Report::of`], and if it cannot be read or is no recording. The message names the place,
+    /// but not the file.
     pub fn read(json: impl Read) -> Result<Self, Error> {
         let report = load::read(json)?;
         report.refuse_nothing()?;
         Ok(report)
     }
 
-    /// Adds a run. What is kept of it has a bounded size; the run may go.
+    /// Adds a run. The page retains a bounded amount of it.
     ///
     /// # Errors
-    /// If it contradicts itself or nothing was read in it.
+    ///
+    /// If the run contradicts itself or has no reads.
     pub fn add(&mut self, run: &Run) -> Result<(), Error> {
         check::run(run, self.views.len())?;
         let view = View::of(&in_order(run), RUN_SHOWN_MAX);
         self.shown += view.shown();
         self.views.push(view);
-        // Twice: so that each run is thinned a few times only, however many come.
+        // Twice the maximum: each run is thinned only a few times, however many are added.
         if self.shown > 2 * SHOWN_MAX {
             self.thin();
         }
         Ok(())
     }
 
-    /// Adds the row of a bound, which is compared with the runs of its device and cache size.
+    /// Adds a bound, to compare with the runs of its device and cache size.
     ///
     /// # Errors
-    /// If its figures are none.
+    ///
+    /// If its figures are invalid.
     pub fn bound(&mut self, row: &Row) -> Result<(), Error> {
         check::bound(row, self.bounds.len())?;
         self.bounds.push(view::visible(row));
@@ -128,7 +133,8 @@ impl Report {
     /// Writes the page.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Errors of `out`.
     pub fn write(mut self, out: &mut impl Write) -> io::Result<()> {
         self.thin();
         page::write(&self.title, &self.command, &self.views, &self.bounds, out)
@@ -148,7 +154,7 @@ impl Report {
     }
 }
 
-/// The run with its reads in the order in which they began: a driver knows a read when it has ended.
+/// The run with reads in order of start: a driver records a read when it has ended.
 fn in_order(run: &Run) -> Cow<'_, Run> {
     let times = &run.reads.time_ns;
     if times.is_sorted() {
@@ -164,7 +170,7 @@ fn in_order(run: &Run) -> Cow<'_, Run> {
     Cow::Owned(run)
 }
 
-/// Why there is no page: what is wrong with the recording, and where in it.
+/// Why there is no page: the defect of the recording, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     message: String,

@@ -1,46 +1,46 @@
-//! The run in steps of time: rates, request sizes, the device's load.
+//! The run over time: rates, request sizes, device load.
 
 use serde::Serialize;
 
 use crate::record::{Run, Samples};
 
-/// Steps that a picture shows at most; more are joined.
+/// Maximum steps of a picture; more are joined.
 const STEPS_MAX: usize = 250;
 
-/// A run in steps of time. Lists have one value a step.
+/// A run over time. Lists have one value per step.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Pace {
     /// End of each step, seconds.
     time: Vec<f64>,
-    /// Share of the step that the device was busy, 0 to 1.
+    /// Share of the step the device was busy, 0 to 1.
     busy: Vec<f64>,
-    /// Most requests at the device or waiting for it.
+    /// Maximum requests at the device or waiting for it.
     queued: Vec<u32>,
-    /// Of these at most, requests that nobody waits for; empty if that was not recorded.
+    /// Maximum async requests among them; empty if not recorded.
     queued_async: Vec<u32>,
-    /// Requests that went to the device past their deadlines; empty if that was not recorded.
+    /// Requests dispatched past their deadlines; empty if not recorded.
     expired: Vec<u32>,
-    /// Bytes a second read from the device.
+    /// Bytes per second read from the device.
     fetched: Vec<f64>,
-    /// Bytes a second given to readers.
+    /// Bytes per second delivered to readers.
     delivered: Vec<f64>,
-    /// Bytes of a request on average; none in a step without requests.
+    /// Mean bytes of a request; `None` in a step without requests.
     request: Vec<Option<f64>>,
-    /// Pages a second that were evicted unused and found missing; empty if that was not recorded.
+    /// Pages per second evicted unused and then missed; empty if not recorded.
     thrashed: Vec<f64>,
     /// Recorded steps in one shown.
     #[serde(skip)]
     pub(super) joined: usize,
-    /// Highest rate that readers got over a step, bytes a second.
+    /// Highest delivered rate of a step, in bytes per second.
     #[serde(skip)]
     pub(super) delivered_max: f64,
-    /// Least bytes of a request on average over a step, after the first tenth of the time.
+    /// Smallest mean request of a step, in bytes, after the first tenth of the time.
     #[serde(skip)]
     pub(super) request_min: Option<f64>,
-    /// Pages that were evicted unused and found missing, and the second in which that began; none if never.
+    /// Pages evicted unused and then missed, and the second when that began; `None` if never.
     #[serde(skip)]
     pub(super) thrashing: Option<(u64, f64)>,
-    /// Average requests at the device or waiting.
+    /// Mean requests at the device or waiting.
     #[serde(skip)]
     pub(super) queued_mean: f64,
     /// Whether there are any samples.
@@ -49,7 +49,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Joins neighbouring samples until the picture can hold them.
+    /// Joins adjacent samples until they fit the picture.
     pub(super) fn of(run: &Run) -> Self {
         let samples = &run.samples;
         let count = samples.time_ns.len();
@@ -72,7 +72,7 @@ impl Pace {
         pace
     }
 
-    /// Appends the samples `first` to `end` as one step that begins at `from_ns`.
+    /// Appends the samples `first` to `end` as one step that starts at `from_ns`.
     fn join(&mut self, samples: &Samples, first: usize, end: usize, from_ns: u64) {
         let (mut busy, mut fetched, mut delivered, mut requests, mut queued) = (0.0, 0_u64, 0_u64, 0_u64, 0);
         let mut before = from_ns;
@@ -109,7 +109,7 @@ impl Pace {
     }
 }
 
-/// Four significant digits: more cannot be seen.
+/// Four significant digits: more are invisible.
 fn short(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;

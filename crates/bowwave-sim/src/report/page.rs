@@ -1,4 +1,4 @@
-//! Puts the page together: the template, with what is computed in place of its `{{names}}`.
+//! Assembles the page: replaces the template's `{{names}}`.
 
 use std::io::{self, Write};
 
@@ -13,11 +13,11 @@ use crate::record::Row;
 const TEMPLATE: &str = include_str!("assets/template.html");
 const STYLE: &str = concat!(include_str!("assets/uPlot.min.css"), "\n", include_str!("assets/style.css"));
 const CHARTS: &str = include_str!("assets/uPlot.iife.min.js");
-/// What the oracle is, where there is one.
+/// Explains the oracle, if there is one.
 const ORACLE: &str = " The oracle is a bound, not a run: with this cache, no policy beats it on this device.";
-/// Titles of more letters than this are written small.
+/// Titles longer than this many letters use a small font.
 const TITLE_LONG: usize = 60;
-/// In this order: each uses what stands before it.
+/// In this order: each uses earlier ones.
 const SCRIPT: &str = concat!(
     "\"use strict\";\n(() => {\n",
     include_str!("assets/base.js"),
@@ -29,7 +29,7 @@ const SCRIPT: &str = concat!(
     "})();\n"
 );
 
-/// What scripts get to know.
+/// Data for the scripts.
 #[derive(Serialize)]
 struct Data<'a> {
     runs: &'a [View],
@@ -107,7 +107,7 @@ pub(super) fn write(
     out.write_all(rest.as_bytes())
 }
 
-/// How much there is: `6 runs on 2 devices, 12,000 pages read in each`.
+/// Summary of the size: `6 runs on 2 devices, 12,000 pages read in each`.
 fn size(views: &[View], groups: &Groups) -> String {
     let runs = units::counted(views.len() as u64, "run");
     let accesses: u64 = views.iter().map(|view| view.row.accesses).max().unwrap_or(0);
@@ -120,7 +120,7 @@ fn size(views: &[View], groups: &Groups) -> String {
     )
 }
 
-/// A sentence a group; scripts show that of the chosen group alone.
+/// One sentence per group; scripts show that of the chosen group only.
 fn of_groups(sentences: &[String]) -> String {
     let line = |(number, sentence): (usize, &String)| {
         format!("<li class=\"of-group\" data-group=\"{number}\">{}</li>\n", escaped(sentence))
@@ -128,7 +128,7 @@ fn of_groups(sentences: &[String]) -> String {
     sentences.iter().enumerate().map(line).collect()
 }
 
-/// A sentence a run; scripts show that of the chosen run alone.
+/// One sentence per run; scripts show that of the chosen run only.
 fn of_runs(views: &[View], say: impl Fn(&View) -> String) -> String {
     let line = |(index, view): (usize, &View)| {
         format!(
@@ -151,9 +151,10 @@ fn data(views: &[View], groups: &Groups, out: &mut impl Write) -> io::Result<()>
     serde_json::to_writer(Harmless(out), &Data { runs: views, groups }).map_err(io::Error::from)
 }
 
-/// Passes JSON on without a `<`: nothing in it can end the script element that holds it, or open a comment.
+/// Escapes `<` in JSON, so that nothing in it can end the enclosing script element or open a
+/// comment.
 ///
-/// JSON has that letter in strings only, and there it can be written by its number.
+/// JSON has `<` only in strings, where an escape is valid.
 struct Harmless<'a, W>(&'a mut W);
 
 impl<W: Write> Write for Harmless<'_, W> {
@@ -172,7 +173,7 @@ impl<W: Write> Write for Harmless<'_, W> {
     }
 }
 
-/// `text` where HTML has text or the value of an attribute.
+/// Escapes `text` for HTML text or an attribute value.
 pub(super) fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for letter in text.chars() {

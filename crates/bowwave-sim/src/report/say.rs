@@ -1,4 +1,4 @@
-//! Sentences: what to conclude from the data of a picture, in words and figures computed from them.
+//! Sentences under the pictures, computed from the same data.
 
 mod groups;
 mod headline;
@@ -12,19 +12,20 @@ use super::sizes::Sizes;
 use super::units::{bytes, count, counted, percent, rate, three, time};
 use crate::record::{Row, Run};
 
-/// A device that is busy for this share of the time sets the pace.
+/// A device busy for at least this share of the time is the bottleneck.
 const BUSY: f64 = 0.85;
 
-/// When fewer readers than this wait at a time, on average, storage does not hold them up.
+/// With fewer waiting readers than this on average, storage does not limit them.
 const CONTENT: f64 = 0.05;
 
-/// A device that is busy for less of the time than this mostly waits.
+/// A device busy for less than this share of the time mostly waits.
 const IDLE: f64 = 0.5;
 
-/// If one window in ten or more is larger than `ra_pages`, the policy does not keep to it. Fewer come from large reads.
+/// If at least one window in this many exceeds `ra_pages`, the policy ignores it. Fewer come from
+/// large reads.
 const BEYOND: f64 = 10.0;
 
-/// What the pictures of one run say.
+/// Sentences of one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfRun {
     pub(super) map: String,
@@ -46,7 +47,7 @@ impl OfRun {
     }
 }
 
-/// Where readers' time went: hits, late reads, misses.
+/// Where readers spent their time: hits, late reads, misses.
 fn map(run: &Run) -> String {
     let reads = &run.reads;
     if reads.time_ns.is_empty() {
@@ -89,7 +90,7 @@ fn map(run: &Run) -> String {
     text
 }
 
-/// Whether readers hardly wait for storage: then there is nothing left for readahead to gain.
+/// Whether readers hardly wait for storage, so that readahead cannot gain more.
 fn content(run: &Run) -> bool {
     let reads = run.reads.outcome.iter().zip(&run.reads.latency_ns);
     let waited: f64 =
@@ -97,7 +98,7 @@ fn content(run: &Run) -> bool {
     !run.reads.outcome.is_empty() && waited * run.reads_every.max(1) as f64 <= CONTENT * run.row.seconds
 }
 
-/// How far windows grew, and whether `ra_pages` held them.
+/// How far windows grew, and whether `ra_pages` limited them.
 fn windows(run: &Run, row: &Row) -> String {
     let decisions = &run.decisions;
     let (Some(&largest), number) = (decisions.size.iter().max(), decisions.size.len() as u64) else {
@@ -140,7 +141,7 @@ fn windows(run: &Run, row: &Row) -> String {
     text + &reasons(run)
 }
 
-/// The reason given most often.
+/// The most frequent reason.
 fn reasons(run: &Run) -> String {
     let mut names: Vec<&str> = run.decisions.reason.iter().map(String::as_str).collect();
     names.sort_unstable();
@@ -151,7 +152,7 @@ fn reasons(run: &Run) -> String {
     })
 }
 
-/// How long reads took, and how much the slowest weigh.
+/// Read latencies, and the weight of the slowest.
 fn latency_of(run: &Run, row: &Row) -> String {
     let latency = row.latency_ns;
     let mut text = format!(
@@ -214,7 +215,7 @@ fn of_sizes(run: &Run, row: &Row, sizes: &Sizes) -> String {
     text
 }
 
-/// Whether the device or the waiting for it is the limit.
+/// Whether the device or latency is the limit.
 fn device(run: &Run, row: &Row, pace: &Pace) -> String {
     let busy = percent(row.utilisation, 1.0);
     let mut text = format!("The device is busy for {busy} of the time");

@@ -7,7 +7,7 @@ use crate::record::Run;
 /// Counts and bytes of requests by size.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Sizes {
-    /// The sizes of each class begin at this many bytes and end before the next.
+    /// Each size class starts at this many bytes and ends before the next.
     from: Vec<u64>,
     demand: Vec<u64>,
     readahead: Vec<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Of all recorded requests.
+    /// Over all recorded requests.
     pub(super) fn of(run: &Run) -> Self {
         let requests = &run.requests;
         let Some(most) = requests.pages.iter().max() else { return Self::default() };
@@ -50,7 +50,7 @@ fn class(pages: u32) -> usize {
     pages.max(1).ilog2() as usize
 }
 
-/// The size in pages above and at which half of all pages are.
+/// The size in pages at or above which half of all pages are.
 fn half(pages: &[u32]) -> u64 {
     let mut sorted = pages.to_vec();
     sorted.sort_unstable();

@@ -9,12 +9,12 @@ use super::units::{bytes, count, percent, three, time, visible};
 use super::view::View;
 use crate::record::Row;
 
-/// A column: its head, what the head's tip says, and the cell: what sorts it and what is shown.
+/// A column: heading, tooltip, and the cell's sort key and text.
 struct Column {
     head: &'static str,
     tip: &'static str,
     cell: fn(&Row) -> (f64, String),
-    /// Whether it is left out where all runs have the same.
+    /// Whether to omit it if all runs have the same value.
     only_if_varied: bool,
     /// Whether bounds have it, too.
     of_bounds: bool,
@@ -70,7 +70,7 @@ fn share(part: u64, whole: u64) -> (f64, String) {
     (part as f64 / whole.max(1) as f64, short(percent(part as f64, whole as f64)))
 }
 
-/// A share in the width of a cell.
+/// A percentage in the width of a cell.
 fn short(percent: String) -> String {
     percent.replace("over ", "&gt;").replace("under ", "&lt;")
 }
@@ -114,14 +114,14 @@ pub(super) fn html(views: &[View], groups: &Groups) -> String {
 }
 
 impl Column {
-    /// Whether it tells runs apart, or says what people look for first.
+    /// Whether the column differs between runs, or is an essential one.
     fn is_worth_it(&self, views: &[View]) -> bool {
         !self.only_if_varied
             || views.iter().any(|view| (self.cell)(&view.row).0 != (self.cell)(&views[0].row).0)
     }
 }
 
-/// The row of a bound: of what was not simulated, it has nothing.
+/// The row of a bound, without columns that need a simulation.
 fn of_bound(html: &mut String, bound: &Row, evictions: bool, columns: &[&Column]) {
     let policy = escaped(&bound.policy);
     let _never_fails = write!(
@@ -138,7 +138,7 @@ fn of_bound(html: &mut String, bound: &Row, evictions: bool, columns: &[&Column]
     *html += "</tr>\n";
 }
 
-/// Requests by class, a table a run; scripts show that of the chosen run alone.
+/// Requests by class, one table per run; scripts show that of the chosen run only.
 pub(super) fn classes(views: &[View]) -> String {
     let with = views.iter().enumerate().filter(|(_, view)| !view.row.classes.is_empty());
     with.map(|(index, view)| of_run(index, view)).collect()

@@ -1,4 +1,4 @@
-//! What a page says and refuses, without a browser; the command's tests have the pictures.
+//! Content and errors of a page, without a browser; the command's tests have the pictures.
 
 use bowwave_core::{Config, Instant, Policy};
 

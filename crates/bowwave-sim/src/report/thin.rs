@@ -1,9 +1,10 @@
-//! Shows fewer of many, evenly, and rare things before common ones.
+//! Samples evenly, rare items before common ones.
 
-/// Which of `classes` to keep, at most about `quota`, in order.
+/// Chooses which of `classes` to keep, at most about `quota`, in order.
 ///
-/// Classes with few members keep all; the others share what is left, and of each run of `k` neighbours of a class one is
-/// kept, picked at random with a fixed seed: every `k`-th would show one stream of `k` that take turns.
+/// Classes with few members keep all; the others share the remaining quota. Of each group of `k`
+/// neighbours in a class one is kept, at random with a fixed seed. Every `k`-th would alias with
+/// `k` alternating streams.
 pub(super) fn keep(classes: &[u8], quota: usize) -> Vec<usize> {
     if classes.len() <= quota {
         return (0..classes.len()).collect();
@@ -27,10 +28,10 @@ pub(super) fn select<T: Copy>(values: &mut Vec<T>, kept: &[usize]) {
     *values = kept.iter().map(|&index| values[index]).collect();
 }
 
-/// There are three outcomes of a read.
+/// A read has three outcomes.
 const CLASSES: usize = 3;
 
-/// One of how many each class keeps.
+/// Sampling interval of each class.
 fn every(classes: &[u8], quota: usize) -> [usize; CLASSES] {
     let mut counts = [0_usize; CLASSES];
     classes.iter().for_each(|&class| counts[usize::from(class) % CLASSES] += 1);
@@ -46,7 +47,7 @@ fn every(classes: &[u8], quota: usize) -> [usize; CLASSES] {
     every
 }
 
-/// Which of the `every` members of a block is kept: a well mixed function of the block's number.
+/// Which of the `every` members of a block is kept: a hash of the block's number.
 pub(crate) fn pick(block: usize, every: usize) -> usize {
     let mut word = (block as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

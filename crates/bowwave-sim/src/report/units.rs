@@ -1,4 +1,4 @@
-//! Figures and names as people read them.
+//! Formats figures and names for people.
 
 use std::fmt::Write;
 
@@ -78,7 +78,7 @@ pub(super) fn three(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `text` with everything visible that is not: controls, and marks that turn the direction of what follows.
+/// Makes invisible characters of `text` visible: controls and bidirectional marks.
 pub(super) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -97,7 +97,7 @@ pub(super) fn visible(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Figures do not part from their units; here they are written plainly.
+    /// Replaces no-break spaces, for assertions.
     fn plain(text: String) -> String {
         text.replace('\u{a0}', " ")
     }

@@ -1,7 +1,8 @@
 //! aio-stress -l -s4096 -r128 -t1 on an ISO image, sequential (`-o1`) and random (`-o3`) (000).
 //!
-//! `-o` names the stage, 1 for reads and 3 for random reads, not a depth. The depth is 64, but 2.6.20 has no asynchronous
-//! reads of cached files: `io_submit` comes back when all is read, so that one read is under way at a time.
+//! `-o` is the stage, 1 for reads and 3 for random reads, not the depth. The depth is 64, but
+//! 2.6.20 has no asynchronous buffered reads: `io_submit` returns when everything is read, so one
+//! read is in flight at a time.
 
 use bowwave_core::{FileId, Instant, Policy};
 
@@ -59,8 +60,8 @@ fn sequential(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
     (0..FILE_BYTES / RECORD_BYTES).map(move |n| read(file, n * RECORD_BYTES))
 }
 
-/// Any MiB but the first, and any page of it: reads begin at pages, not at records, and overlap. (The numbers are not those
-/// of the C library.)
+/// Any page of any MiB except the first: reads start at pages, not records, and overlap. (The
+/// random numbers differ from the C library's.)
 fn random_reads(file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
     let mut random = Random::from_state(1);
     (0..FILE_BYTES / RECORD_BYTES).map(move |_| {

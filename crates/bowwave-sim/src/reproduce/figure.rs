@@ -1,4 +1,4 @@
-//! A published figure beside ours.
+//! Published figures compared with ours.
 
 use serde::Serialize;
 
@@ -9,43 +9,43 @@ pub struct Figure {
     pub document: &'static str,
     /// The table or experiment.
     pub table: &'static str,
-    /// The row of it.
+    /// The row's name.
     pub row: String,
     /// Unit of the figures.
     pub unit: &'static str,
-    /// What was published.
+    /// The published figures.
     pub published: Pair,
-    /// What the simulator gives.
+    /// The simulator's figures.
     pub ours: Pair,
-    /// Improved over baseline, as published.
+    /// Published ratio of improved to baseline.
     pub gain_published: Option<f64>,
-    /// Improved over baseline, ours.
+    /// Our ratio of improved to baseline.
     pub gain_ours: Option<f64>,
-    /// What must hold.
+    /// The acceptance bar.
     pub bar: String,
-    /// Whether it does.
+    /// Whether the bar holds.
     pub holds: bool,
-    /// What to know about it.
+    /// Remarks.
     pub note: String,
 }
 
-/// The figure of the algorithm that was replaced, and of the one that replaces it.
+/// Figures of the old algorithm and its replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Pair {
-    /// Of the old one; none if not published or not to be had.
+    /// The old algorithm; `None` if not published or unavailable.
     pub baseline: Option<f64>,
-    /// Of the new one.
+    /// The new algorithm.
     pub improved: Option<f64>,
 }
 
-/// What must hold for a figure.
+/// Acceptance bar of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bar {
     /// Our gain differs from the published one by no more than this share of 1.
     GainWithin(f64),
     /// Our gain is from the first to the second.
     GainFrom(f64, f64),
-    /// Both of ours are within this share of the published ones.
+    /// Both of our figures are within this share of the published ones.
     Within(f64),
     /// Baseline within the first range, improved within the second.
     Ranges((f64, f64), (f64, f64)),
@@ -60,7 +60,7 @@ impl Pair {
         Self { baseline: Some(baseline), improved: Some(improved) }
     }
 
-    /// Improved over baseline.
+    /// Ratio of improved to baseline.
     #[must_use]
     pub fn gain(self) -> Option<f64> {
         match (self.baseline, self.improved) {
@@ -71,7 +71,7 @@ impl Pair {
 }
 
 impl Figure {
-    /// A figure of which both sides are known.
+    /// A figure with both sides known.
     #[must_use]
     pub fn new(
         (document, table): (&'static str, &'static str),
@@ -96,7 +96,7 @@ impl Figure {
         }
     }
 
-    /// A figure that cannot be had, and why.
+    /// An unavailable figure, and why.
     #[must_use]
     pub fn missing(
         (document, table): (&'static str, &'static str),
@@ -120,7 +120,7 @@ impl Figure {
         }
     }
 
-    /// Adds what to know about it.
+    /// Adds a remark.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();

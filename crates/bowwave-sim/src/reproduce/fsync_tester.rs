@@ -1,10 +1,12 @@
-//! fsync-tester beside `dd bs=8M count=256; sync; rm` in a loop (004): how long an fsync takes while another writes.
+//! fsync-tester during `dd bs=8M count=256; sync; rm` in a loop (004): fsync latency under a bulk
+//! writer.
 //!
-//! The document does not say which disk, memory and file system. Here: the disk of the readahead documents with 2 MiB of
-//! write cache, for without one each write of a stream loses a turn; 1 GiB of memory, of which 5 % may be dirty before
-//! write-back begins and 10 % before writers must help (the defaults of 2.6.29); pools of 128 requests, congested at 113
-//! and until 103; requests of 512 KiB. The file system waits for one thing at an fsync, the file's pages; the notes tell
-//! what more phases cost. [`crate::block`] says how the rest works.
+//! The document does not give the disk, memory and file system. Assumed: the disk of the readahead
+//! documents with 2 MiB of write cache, because without one each write of a stream loses a
+//! revolution; 1 GiB of memory, of which 5 % may be dirty before write-back starts and 10 % before
+//! writers are throttled (defaults of 2.6.29); pools of 128 requests, congested from 113 down to
+//! 103; requests of 512 KiB. An fsync waits for the file's pages only; the notes give the cost of
+//! more phases. [`crate::block`] describes the rest.
 
 use bowwave_core::Instant;
 use bowwave_core::schedule::Reason;
@@ -18,7 +20,7 @@ use crate::queue::{Elevator, Queue, QueueConfig};
 pub(super) const EXPERIMENT: Experiment =
     Experiment { id: "fsync-tester", what: "fsync beside a bulk writer, deadline schedulers (004)", run };
 
-/// What the document prints, in seconds: the original, the patch.
+/// Published latencies in seconds: the original, the patch.
 const PUBLISHED_ORIGINAL: [f64; 10] =
     [0.7963, 4.5914, 4.2347, 1.1670, 0.8164, 1.9783, 4.9726, 2.4929, 2.5448, 3.9627];
 const PUBLISHED_PATCH: [f64; 25] = [
@@ -28,21 +30,21 @@ const PUBLISHED_PATCH: [f64; 25] = [
 
 /// The disk.
 pub(super) const DEVICE: &str = "hdd:write_cache_kb=2048";
-/// Of memory.
+/// Share of memory.
 const DIRTY_BACKGROUND_PAGES: u64 = (1 << 30) / 4096 / 20;
 const DIRTY_PAGES: u64 = (1 << 30) / 4096 / 10;
-/// Where things lie on the disk.
+/// Addresses on the disk.
 const JOURNAL_AT: u64 = 8_000_000_000;
 const TESTER_AT: u64 = 10_000_000_000;
 const STREAM_AT: u64 = 20_000_000_000;
 const STREAM_BYTES: u64 = 256 * (8 << 20);
-/// When the tester begins: the writer runs by then.
+/// Start of the tester, when the writer is running.
 const STARTS: Instant = Instant(10_000_000_000);
-/// How long both run.
+/// Duration of both.
 const SECONDS: u64 = 300;
 const TABLE: (&str, &str) = ("004", "fsync-tester");
 
-/// What is run.
+/// A configuration.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     elevator: Elevator,
@@ -51,10 +53,10 @@ struct Case {
     contiguous: bool,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Debug)]
 struct Run {
-    /// In order of time, seconds.
+    /// Seconds, in order of time.
     samples: Vec<f64>,
     background_mb_s: f64,
     expired: u64,
@@ -153,7 +155,7 @@ fn play(case: Case) -> Result<Run, ReproduceError> {
 
 fn world(case: Case) -> Result<World, ReproduceError> {
     let device = DeviceSpec::open(case.device).map_err(|error| ReproduceError::Device(error.to_string()))?;
-    // The pools are before the queue: it has no bound of its own.
+    // The pools come before the queue, so it has no limit of its own.
     let requests_max = usize::MAX;
     let mut config = QueueConfig {
         elevator: case.elevator,
@@ -176,7 +178,7 @@ fn world(case: Case) -> Result<World, ReproduceError> {
     Ok(World::new(queue, limits))
 }
 
-/// Half of them are below; the mean of both middle ones if there are two.
+/// The median; the mean of both middle values of an even number.
 fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

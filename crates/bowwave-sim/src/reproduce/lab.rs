@@ -1,4 +1,4 @@
-//! The machine of the documents: one disk, one processor, Linux 2.6.20.
+//! The documents' machine: one disk, one processor, Linux 2.6.20.
 
 use bowwave_core::{Config, Policy};
 
@@ -9,19 +9,19 @@ use crate::machine::{Host, Machine, RecordOptions, Setup, Walk};
 use crate::queue::{Elevator, Queue, QueueConfig};
 use crate::record::{Recording, Run};
 
-/// How a machine of an experiment is made.
+/// Configuration of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Lab {
     pub(super) policy: Policy,
     pub(super) ra_pages: u32,
     pub(super) cache_bytes: u64,
     pub(super) host: Host,
-    /// None for the disk's own.
+    /// `None` for the disk's own.
     pub(super) queue: Option<QueueConfig>,
     pub(super) record: Option<RecordOptions>,
 }
 
-/// The two algorithms of the documents: what was there, and what replaced it.
+/// The documents' algorithms: the old one and its replacement.
 pub(super) const ALGORITHMS: [Policy; 2] = [bowwave_baselines::LEGACY, Policy::OnDemand];
 
 impl Lab {
@@ -37,7 +37,7 @@ impl Lab {
         }
     }
 
-    /// The same with another order of requests before the disk.
+    /// The same with another elevator.
     pub(super) fn with_elevator(&self, elevator: Elevator) -> Result<Self, ReproduceError> {
         let device = disk()?;
         let queue = QueueConfig { elevator, ..self.queue.clone().unwrap_or_else(|| device.queue().clone()) };
@@ -68,7 +68,7 @@ impl Lab {
         })?)
     }
 
-    /// Puts the name of the set-up on a run.
+    /// Labels a run with the configuration.
     pub(super) fn name(&self, mut run: Run) -> Run {
         run.row.policy = self.policy.name().to_owned();
         run.row.device = "hdd".to_owned();
@@ -83,7 +83,7 @@ fn disk() -> Result<DeviceSpec, ReproduceError> {
     DeviceSpec::open("hdd").map_err(|error| ReproduceError::Device(error.to_string()))
 }
 
-/// Runs something with each of the two algorithms, at the same time.
+/// Runs `run` with both algorithms in parallel.
 pub(super) fn both<T: Send>(
     run: impl Fn(Policy) -> Result<T, ReproduceError> + Sync,
 ) -> Result<[T; 2], ReproduceError> {

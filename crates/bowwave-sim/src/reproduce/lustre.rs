@@ -1,9 +1,9 @@
-//! 003: mapped reads of a file on Lustre by 32 jobs, with and without ranges of faults.
+//! 003: mapped reads of a file on Lustre by 32 jobs, with and without fault ranges.
 //!
-//! The published job is fio's randread of 128 KiB blocks through mmap, 32 jobs on one file of 200 GB for 30 seconds; each
-//! page of a block faults by itself. Beside it stands the pattern that the document describes, `[1M data] [hole]
-//! [0.5M data] [hole] [0.7M data] [1M data]`, and what must not become worse: reading in order, and at an even distance.
-//! `Before` is Lustre's engine without the ranges, on the same cache and device.
+//! The published job is fio's randread of 128 KiB blocks through mmap, 32 jobs on one file of 200
+//! GB for 30 seconds; each page of a block faults separately. Also run: the document's pattern `[1M
+//! data] [hole] [0.5M data] [hole] [0.7M data] [1M data]`, and sequential and strided reads, which
+//! must not regress. `Before` is Lustre's engine without ranges, on the same cache and device.
 
 use bowwave_baselines::{CLUSTERS_BEFORE, CLUSTERS_LITERAL};
 use bowwave_core::{Clusters, Config, FileId, Instant, Policy, RangeConfig, readahead::RangeEvent};
@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const TABLE: (&str, &str) = ("003", "page faults");
 const JOBS: u64 = 32;
 const FILE_BYTES: u64 = 200_000_000_000;
-/// Of the client's memory; the document does not say.
+/// Memory of the client; not in the document.
 const CACHE_BYTES: u64 = 16 << 30;
 const PAGE: u64 = 4096;
 /// A client and its servers.
@@ -39,16 +39,16 @@ struct Client {
 
 /// Eight servers with 8 RPCs in flight each, as one AI400 has, and windows that grow by 4 MiB: the document does not say.
 const MACHINE: Client = Client { device: "lustre:depth=64", rpc_pages: 1024 };
-/// Others, for the notes.
+/// Alternatives for the notes.
 const OTHERS: [Client; 3] = [
     Client { device: "lustre:depth=64", rpc_pages: 256 },
     Client { device: "lustre", rpc_pages: 1024 },
     Client { device: "lustre", rpc_pages: 256 },
 ];
-/// Of a fault that finds its page: the kernel's part. The document does not say.
+/// Kernel time of a fault on a cached page; not in the document.
 const FAULT_NS: u64 = 1_500;
 
-/// What the jobs do.
+/// Access pattern of the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Workload {
     Random,
@@ -58,7 +58,7 @@ enum Workload {
     Strided,
 }
 
-/// How long faults took.
+/// Fault latencies.
 #[derive(Clone, Debug)]
 struct Faulted {
     average_us: f64,
@@ -98,7 +98,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     Ok(outcome)
 }
 
-/// How far the figures hang on what the document leaves open.
+/// Sensitivity to what the document leaves open.
 fn others() -> Result<Vec<String>, ReproduceError> {
     let cases: Vec<(&Client, Clusters)> = OTHERS
         .iter()
@@ -138,7 +138,8 @@ impl Workload {
         }
     }
 
-    /// Of a run. The published job ran for 30; these have hundreds of thousands of faults in less.
+    /// Duration of a run in seconds. The published job ran for 30; these have hundreds of thousands
+    /// of faults in less.
     fn seconds(self) -> u64 {
         match self {
             Self::Sequential | Self::Strided => 5,
@@ -177,7 +178,7 @@ impl Workload {
         }
     }
 
-    /// What to know about a figure.
+    /// Remark on a figure.
     fn note(self, what: &str) -> &'static str {
         match (self, what) {
             (Self::Random, _) => "",
@@ -191,7 +192,7 @@ impl Workload {
         }
     }
 
-    /// The pages that a job touches, in order, without end.
+    /// The pages a job touches, in order, without end.
     fn pages(self, job: u64) -> Box<dyn Iterator<Item = u64> + Send> {
         let mut random = Random::new(job);
         let pages = FILE_BYTES / PAGE;

@@ -1,7 +1,8 @@
-//! The published experiments, again: each figure that the source documents print beside the one this simulator gives.
+//! Reproduces published experiments: each figure of the source documents next to the simulator's.
 //!
-//! An experiment sets up machines with the same cache and policies as the engine, runs them in virtual time, and turns
-//! what it sees into [`Figure`]s. A figure that cannot be had says so in its note and does not hold; none is left out.
+//! An experiment configures machines with the engine's cache and policies, runs them in virtual
+//! time, and converts the results to [`Figure`]s. An unavailable figure says so in its note and
+//! does not hold; none is omitted.
 
 mod aio_stress;
 mod beyond;
@@ -33,41 +34,41 @@ use crate::record::Recording;
 /// A published experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub id: &'static str,
-    /// What it is, in a line.
+    /// One-line description.
     pub what: &'static str,
     /// Runs it.
     pub run: fn(&Options) -> Result<Outcome, ReproduceError>,
 }
 
-/// How experiments are run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Whether to keep what the pictures need.
+    /// Whether to record data for the report.
     pub record: bool,
 }
 
-/// What an experiment gives.
+/// Results of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The figures, in the order of the documents.
     pub figures: Vec<Figure>,
-    /// What the figures are made of, in lines for people.
+    /// How the figures were obtained, as lines of text.
     pub notes: Vec<String>,
-    /// The runs, for the report; empty unless asked for.
+    /// The runs, for the report; empty unless requested.
     pub recording: Recording,
 }
 
-/// Why an experiment could not be run: a fault of this program.
+/// Why an experiment failed: a bug of this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReproduceError {
-    /// The cache refused its configuration.
+    /// The cache rejected its configuration.
     Config(ConfigError),
-    /// An invariant did not hold.
+    /// A violated invariant.
     Violation(Violation),
-    /// The device refused its parameters.
+    /// The device rejected its parameters.
     Device(String),
 }
 
@@ -88,7 +89,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     beyond::EXPERIMENT,
 ];
 
-/// The source documents by number, and the experiments that have figures of each.
+/// The source documents by number, with the experiments for each.
 pub const DOCUMENTS: &[(&str, &[&str])] = &[
     ("000", &["overheads", "iozone", "aio-stress", "sysbench-fileio", "oltp", "thrashing"]),
     ("001", &["swap"]),

@@ -59,19 +59,20 @@ const PUBLISHED: [Published; 3] = [
     ),
 ];
 
-/// What the documents leave open: the same for every row.
+/// Parameters that the documents leave open: the same for every row.
 #[derive(Clone, Copy, Debug)]
 struct Assumed {
     rows: Rows,
-    /// Processor time of MySQL and sysbench for each page that is read into the pool.
+    /// Processor time of MySQL and sysbench per page read into the pool.
     think_ns: u64,
-    /// Commands that the disk orders by itself: 31 with NCQ, which makes the rates grow with the threads as published.
+    /// Queue depth of the disk: 31 with NCQ, which makes rates grow with threads as published.
     disk_depth: u32,
-    /// Threads that InnoDB lets work at a time (`innodb_thread_concurrency`), where the published rates stop growing.
+    /// Threads that InnoDB runs at a time (`innodb_thread_concurrency`), where the published rates
+    /// stop growing.
     inside: u32,
-    /// On-demand readahead as the patch has it, or as the paper has it: the table stands in the patch.
+    /// On-demand readahead of the patch or of the paper: the table is in the patch.
     on_demand: Policy,
-    /// The first of the seeds, and how many.
+    /// First seed and number of seeds.
     seeds: (u64, u64),
 }
 
@@ -124,7 +125,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { figures, notes: notes()?, ..Outcome::default() })
 }
 
-/// What was assumed, and how far the gains hang on it.
+/// Assumptions, and the sensitivity of the gains to them.
 fn notes() -> Result<Vec<String>, ReproduceError> {
     let mut notes = vec![
         "oltp: sysbench's defaults (10 selects and 4 ranges of 100 rows; 75 % of the draws in the middle 1 % of the \
@@ -164,7 +165,7 @@ fn notes() -> Result<Vec<String>, ReproduceError> {
     Ok(notes)
 }
 
-/// Transactions a second with the old algorithm and the new, each the mean over the seeds.
+/// Transactions per second with the old algorithm and the new, each averaged over the seeds.
 fn rates(transactions: u32, threads: u32, assumed: &Assumed) -> Result<Pair, ReproduceError> {
     let (first, count) = assumed.seeds;
     let runs: Vec<(Policy, u64)> = [bowwave_baselines::LEGACY, assumed.on_demand]
@@ -179,7 +180,7 @@ fn rates(transactions: u32, threads: u32, assumed: &Assumed) -> Result<Pair, Rep
     Ok(Pair::new(mean(old), mean(new)))
 }
 
-/// Transactions a second of one run, from an empty page cache on.
+/// Transactions per second of one run with an initially empty page cache.
 fn rate(
     policy: Policy,
     transactions: u32,

@@ -23,15 +23,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Where the figures stand.
+/// Source of the figures.
 pub const TABLE: (&str, &str) = ("002", "table 5, overheads");
 
 const PATCH: (&str, &str) = ("000", "overheads");
 
-/// What else reading a page costs, in look-ups: one is 0.9 % of it.
+/// Other costs of reading a page, in lookups: one lookup is 0.9 % of it.
 const REST: f64 = 1.0 / 0.009;
 
-/// Counts a page.
+/// Counts per page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Counts {
     calls: f64,
@@ -45,7 +45,7 @@ impl Counts {
 }
 
 impl Workload {
-    /// Seconds that were published.
+    /// Published seconds.
     #[must_use]
     pub const fn published(self) -> Pair {
         match self {
@@ -57,7 +57,7 @@ impl Workload {
         }
     }
 
-    /// Seconds of the new algorithm for one of the old, as the patch prints them.
+    /// Ratio of new to old seconds, as the patch prints them.
     const fn patch(self) -> f64 {
         match self {
             Self::Hot4K => 0.988,
@@ -68,7 +68,8 @@ impl Workload {
         }
     }
 
-    /// On-demand is to cost less than 2.6.20 where all is cached, and nowhere more than 1 % more.
+    /// On-demand must cost less than 2.6.20 where everything is cached, and at most 1 % more
+    /// elsewhere.
     #[must_use]
     pub const fn bar(self) -> Bar {
         match self {
@@ -110,7 +111,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
                 Bar::Ranges((2.0, 2.0), (3.0, 3.0)),
                 "\"one extra page-cache lookup per cache miss\"",
             ),
-            // A window costs one more, when the miss that began it is looked up again.
+            // A window costs one more: the miss that started it is looked up again.
             Workload::SparseSequential => (Pair::default(), Bar::GainFrom(0.0, 1.001), ""),
             _ => (Pair::default(), Bar::GainFrom(0.0, 1.0), ""),
         };
@@ -134,7 +135,7 @@ fn notes() -> Vec<String> {
     ]
 }
 
-/// Counts a page of one pass with the old algorithm and the new.
+/// Counts per page of one pass with the old algorithm and the new.
 fn both(workload: Workload) -> Result<[Counts; 2], ReproduceError> {
     let count = |policy: Policy| {
         let mut drive = Drive::new(policy, workload)?;

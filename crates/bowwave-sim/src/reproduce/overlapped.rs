@@ -1,7 +1,9 @@
-//! Random reads that overlap: 8 to 128 KiB at any page of files of 500 and 2000 MB (002, 4.3 and figure 5).
+//! Overlapping random reads: 8 to 128 KiB at any page of files of 500 and 2000 MB (002, 4.3 and
+//! figure 5).
 //!
-//! The paper draws the difference in time as the reads add up, and tells where the curves go: to −0.2 to +0.1 %, all but
-//! that of 128 KiB, which it calls unstable. How much was read in all it does not tell; here it is as much as the file has.
+//! The paper plots the difference in time as reads accumulate, and says where the curves end: −0.2
+//! to +0.1 %, except for 128 KiB, which it calls unstable. It does not give the total read; here it
+//! equals the file size.
 
 use bowwave_core::{Instant, Policy};
 
@@ -32,7 +34,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { figures, ..Outcome::default() })
 }
 
-/// Reads as many bytes as the file has, at any page of it.
+/// Seconds to read as many bytes as the file has, at random pages.
 pub(super) fn seconds(
     testbed: &Testbed,
     policy: Policy,

@@ -1,4 +1,4 @@
-//! Reads by hand: a cache whose device takes no time, one file, and the decisions that each read causes.
+//! Scripted reads: a cache with an instant device, one file, and the decisions of each read.
 
 use bowwave_core::{
     Action, Advice, Cache, Config, Decision, FileId, FrameId, HandleId, Instant, PageCount, PageRange,
@@ -7,31 +7,31 @@ use bowwave_core::{
 
 use super::ReproduceError;
 
-/// A decision and the pages that were sent for it.
+/// A decision and the pages it submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decided {
     pub(super) decision: Decision,
     pub(super) sent: Vec<PageRange>,
 }
 
-/// A cache without end, one file, handles by number.
+/// An unbounded cache, one file, handles by number.
 #[derive(Debug)]
 pub(super) struct Script {
     cache: Cache,
     handles: u32,
     decided: Vec<Decided>,
-    /// What was counted before the part that is looked at.
+    /// Counters before the observed part.
     before: Stats,
     actions: Vec<Action>,
     frames: Vec<FrameId>,
 }
 
-/// What a policy did in the part of a script that is looked at.
+/// What a policy did in the observed part of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Times that it was asked.
+    /// Calls of the policy.
     pub(super) calls: u64,
-    /// Page-cache look-ups.
+    /// Page-cache lookups.
     pub(super) lookups: u64,
     /// Requests to the device.
     pub(super) requests: u64,
@@ -40,7 +40,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// How often it decided for a reason.
+    /// Number of decisions with this reason.
     pub(super) fn count(&self, reason: Reason) -> u64 {
         self.decided.iter().filter(|one| one.is(reason)).count() as u64
     }
@@ -50,7 +50,7 @@ const FILE: FileId = FileId(0);
 const NOW: Instant = Instant(0);
 
 impl Script {
-    /// A file of so many pages of which nothing is cached, and handle 0.
+    /// An uncached file of `pages` pages, and handle 0.
     pub(super) fn new(policy: Policy, ra_pages: u32, pages: u64) -> Result<Self, ReproduceError> {
         let mut cache = Cache::new(Config { policy, ra_pages, ..Config::default() })?;
         cache.open_file(FILE, PageCount(pages));
@@ -66,7 +66,7 @@ impl Script {
         Ok(script)
     }
 
-    /// Another handle of the file, which is used from now on.
+    /// Opens another handle of the file and uses it from now on.
     pub(super) fn open(&mut self) {
         self.cache.open_handle(HandleId(self.handles), FILE);
         self.handles += 1;
@@ -77,7 +77,7 @@ impl Script {
         self.read_some(start, pages, pages);
     }
 
-    /// A read of `pages` pages that comes back after the first `got`.
+    /// A read of `pages` pages that returns after the first `got`.
     pub(super) fn read_some(&mut self, start: u64, pages: u64, got: u64) {
         self.walk(PageRange::new(start, start + pages).into(), got);
     }
@@ -101,37 +101,37 @@ impl Script {
         }
     }
 
-    /// Reads of `each` pages one after the other, over a range.
+    /// Sequential reads of `each` pages over a range.
     pub(super) fn read_all(&mut self, range: std::ops::Range<u64>, each: u64) {
         for start in range.step_by(each as usize) {
             self.read(start, each);
         }
     }
 
-    /// Pages come in as the user asked for them.
+    /// Announces pages (`WILLNEED`).
     pub(super) fn will_need(&mut self, start: u64, pages: u64) {
         let range = PageRange::new(start, start + pages);
         self.cache.advise(NOW, HandleId(self.handles - 1), range, Advice::WillNeed, &mut self.actions);
         self.act();
     }
 
-    /// Pages are reclaimed, whoever wanted them.
+    /// Reclaims pages.
     pub(super) fn lose(&mut self, start: u64, pages: u64) {
         self.cache.invalidate(FILE, PageRange::new(start, start + pages));
     }
 
-    /// The device's queue becomes too full, or no longer is.
+    /// Sets whether the device's queue is congested.
     pub(super) fn congested(&mut self, congested: bool) {
         self.cache.set_congested(congested);
     }
 
-    /// Only what comes from here on is looked at.
+    /// Starts the observed part.
     pub(super) fn look(&mut self) {
         self.decided.clear();
         self.before = self.cache.stats();
     }
 
-    /// What came since.
+    /// Results of the observed part.
     pub(super) fn seen(self) -> Seen {
         let (before, after) = (self.before, self.cache.stats());
         Seen {
@@ -142,7 +142,7 @@ impl Script {
         }
     }
 
-    /// Answers whatever the cache asks for, at once.
+    /// Completes the cache's requests at once.
     fn act(&mut self) {
         while !self.actions.is_empty() {
             let actions = std::mem::take(&mut self.actions);
@@ -185,7 +185,7 @@ impl Decided {
         (window.start.0, window.size.0)
     }
 
-    /// `reason@start+size/async`, and `=` before a window of which nothing had to be read.
+    /// `reason@start+size/async`, with `=` before a fully cached window.
     pub(super) fn line(&self) -> String {
         let (start, size) = self.window();
         let ahead = self.decision.plan.window.async_size.0;
@@ -215,7 +215,7 @@ pub(super) fn both(
     Ok([one(bowwave_baselines::LEGACY)?, one(Policy::OnDemand)?])
 }
 
-/// Decisions in a line, with those that repeat one another counted.
+/// Decisions in a line, with repetitions counted.
 pub(super) fn lines(decided: &[Decided], most: usize) -> String {
     let mut parts: Vec<(String, usize)> = Vec::new();
     for one in decided {

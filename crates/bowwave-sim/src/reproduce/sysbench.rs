@@ -1,8 +1,10 @@
-//! sysbench fileio, rndrw: 64 KiB at random over 4 GiB in 128 files, 10,000 requests by 1 to 256 threads (000).
+//! sysbench fileio, rndrw: random 64 KiB over 4 GiB in 128 files, 10,000 requests by 1 to 256
+//! threads (000).
 //!
-//! Three of five requests read (`--file-rw-ratio=1.5`); those are what is run here. The published times hold the writes and
-//! the calls of fsync after each hundred requests, too, so ours are shorter, and only the gain can be compared: the patch
-//! calls the results "roughly the same", and its spread that of the writes.
+//! Three of five requests read (`--file-rw-ratio=1.5`); only those run here. The published times
+//! include writes and an fsync per hundred requests, so ours are shorter, and only the gain is
+//! comparable. The patch calls the results "roughly the same", and attributes the spread to the
+//! writes.
 
 use bowwave_core::{FileId, Instant, Policy};
 
@@ -34,7 +36,7 @@ const SUM: Pair = Pair::new(495.046, 491.514);
 const FILES: u64 = 128;
 const FILE_BYTES: u64 = (4 << 30) / FILES;
 const BLOCK_BYTES: u64 = 64 << 10;
-/// Of 10,000 requests.
+/// Reads among 10,000 requests.
 const READS: u64 = 6000;
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
@@ -71,8 +73,8 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { figures, notes, ..Outcome::default() })
 }
 
-/// All reads by so many threads, which share the descriptors of the files; one number of threads after the other on one
-/// machine, where preparing the files has left their end in the page cache.
+/// Seconds of all reads by each number of threads, which share file descriptors. The runs follow
+/// each other on one machine, where preparing the files left their ends in the page cache.
 pub(super) fn seconds(
     testbed: &Testbed,
     policy: Policy,
@@ -95,14 +97,14 @@ pub(super) fn seconds(
     Ok(all)
 }
 
-/// The block at a place in all files together.
+/// The block at an offset in all files together.
 fn read(place: u64) -> Access {
     // 128 files.
     let (file, offset) = (FileId((place / FILE_BYTES) as u32), place % FILE_BYTES);
     Access { at: Instant(0), op: AccessOp::Read, file, offset, bytes: BLOCK_BYTES }
 }
 
-/// What "roughly the same" means without the writes.
+/// The bar for "roughly the same" without the writes.
 const SAME: Bar = Bar::GainFrom(0.98, 1.02);
 const NOTE: &str = "reads only: theirs hold writes and fsync, too, whose spread their gain is";
 
@@ -113,7 +115,7 @@ mod tests {
     #[test]
     fn more_threads_read_faster_where_the_disk_may_order_and_both_algorithms_alike() {
         let testbed = Testbed::of_2007().unwrap();
-        // A cache of nothing to speak of, so that little has to be prepared.
+        // A tiny cache, so that little must be prepared.
         let testbed = Testbed { cache_mib: 8, device: "hdd:depth=31".to_owned(), ..testbed };
         let legacy = seconds(&testbed, bowwave_baselines::LEGACY, &[1, 64], 1).unwrap();
         let on_demand = seconds(&testbed, Policy::OnDemand, &[1, 64], 1).unwrap();

@@ -1,4 +1,4 @@
-//! The machine that the readahead documents measured on, from one file of parameters.
+//! The machine of the readahead documents, from one parameter file.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,42 +18,42 @@ use crate::record::Row;
 pub(super) struct Testbed {
     /// The disk and its queue.
     pub(super) device: String,
-    /// Most pages of a readahead window.
+    /// Maximum pages of a readahead window.
     pub(super) ra_pages: u32,
     /// Memory of the page cache.
     pub(super) cache_mib: u32,
-    /// Which page gives way.
+    /// Eviction policy.
     pub(super) eviction: String,
     /// Share of the page cache that may be dirty, in percent.
     pub(super) dirty_percent: u32,
-    /// Share from which on it is written back, in percent.
+    /// Share from which write-back starts, in percent.
     pub(super) background_percent: u32,
-    /// Where files lie, as a share of the disk's capacity.
+    /// Address of test files, as a share of the disk's capacity.
     pub(super) file_at_share: f64,
-    /// Where the ISO image of aio-stress lies.
+    /// Address of the ISO image of aio-stress.
     pub(super) image_at_share: f64,
     /// Costs of the host.
     pub(super) host: Host,
 }
 
-/// What a phase of a benchmark did.
+/// Results of a benchmark phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Phase {
-    /// From the end of the phase before to the end of its last read.
+    /// From the end of the previous phase to the end of its last read.
     pub(super) ns: u64,
-    /// Bytes that the readers got, or the writers wrote.
+    /// Bytes that readers got or writers wrote.
     pub(super) bytes: u64,
-    /// Pages that they asked for.
+    /// Pages requested.
     pub(super) accesses: u64,
-    /// Of these, pages that were there.
+    /// Cached pages among them.
     pub(super) hits: u64,
-    /// Where the disk's time went.
+    /// Service time of the disk by part.
     pub(super) service: Service,
-    /// Time that the disk was busy.
+    /// Busy time of the disk.
     pub(super) busy_ns: u64,
 }
 
-/// A machine and its counts at the end of the last phase.
+/// A machine and its counters at the end of the last phase.
 #[derive(Debug)]
 pub(super) struct Bench {
     pub(super) machine: Machine,
@@ -61,7 +61,7 @@ pub(super) struct Bench {
     written: u64,
     service: Service,
     queue: QueueStats,
-    /// When the next phase begins, if not at the end of the last one.
+    /// Start of the next phase, if not at the end of the last one.
     starts: Instant,
 }
 
@@ -74,7 +74,7 @@ impl Testbed {
         })
     }
 
-    /// The byte address on the disk where a test's files begin.
+    /// Address on the disk where a test's files start.
     pub(super) fn address(&self, bench: &Bench) -> u64 {
         bench.address_at(self.file_at_share)
     }
@@ -117,14 +117,14 @@ impl Testbed {
 }
 
 impl Bench {
-    /// The byte address at a share of the disk's capacity, at the beginning of a page.
+    /// Address at a share of the disk's capacity, page-aligned.
     pub(super) fn address_at(&self, share: f64) -> u64 {
         let capacity = self.machine.queue().device().capacity_bytes().unwrap_or(0);
         let page = PageSize::KIB_4.bytes();
         (capacity as f64 * share) as u64 / page * page
     }
 
-    /// Lets so many threads of one process share the work, from the end of the phase before on.
+    /// Runs a phase with several threads of one process, starting at the end of the previous phase.
     pub(super) fn phase(
         &mut self,
         source: impl Iterator<Item = Access> + Send + 'static,
@@ -143,7 +143,7 @@ impl Bench {
         let (service, queue) = (self.machine.queue().device().service(), *self.machine.queue().stats());
         let written = self.machine.bytes_written();
         let phase = Phase {
-            // What evicts takes no time.
+            // Eviction takes no time.
             ns: nanoseconds(&row).saturating_sub(start.0),
             bytes: row.bytes_wanted - self.row.bytes_wanted + written - self.written,
             accesses: row.accesses - self.row.accesses,
@@ -155,7 +155,7 @@ impl Bench {
         Ok(phase)
     }
 
-    /// `sync; sleep`: what was written to a file goes to the disk, and then nothing happens for so long.
+    /// `sync; sleep`: writes a file's dirty pages to the disk, then idles.
     pub(super) fn settle(&mut self, file: FileId, sleep_ns: u64) -> Result<(), ReproduceError> {
         let sync = Access { at: Instant(0), op: AccessOp::Sync, file, offset: 0, bytes: 0 };
         self.phase(std::iter::once(sync), 1)?;
@@ -165,27 +165,27 @@ impl Bench {
 }
 
 impl Phase {
-    /// KB/s as the benchmarks print it: KiB a second.
+    /// KiB per second, which benchmarks print as KB/s.
     pub(super) fn kib_a_second(&self) -> f64 {
         self.bytes as f64 / 1024.0 / self.seconds()
     }
 
-    /// How long it took.
+    /// Duration in seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.ns as f64 / 1e9
     }
 
-    /// Share of the pages that the page cache had.
+    /// Cache hit ratio by pages.
     pub(super) fn hit_share(&self) -> f64 {
         self.hits as f64 / self.accesses.max(1) as f64
     }
 }
 
-/// Requests to the disk that the kernel holds, and pages of one.
+/// The kernel's maximum requests to the disk, and pages per request.
 const REQUESTS: u32 = 128;
 const REQUEST_PAGES: u32 = 128;
 
-/// When the last read of a run ended.
+/// End of the last read of a run.
 fn nanoseconds(row: &Row) -> u64 {
     (row.seconds * 1e9).round() as u64
 }

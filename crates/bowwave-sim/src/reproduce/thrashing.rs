@@ -1,8 +1,10 @@
-//! 000 "readahead thrashing", 002 section 4.5 and figure 6: little memory, one more slow reader each second.
+//! 000 "readahead thrashing", 002 section 4.5 and figure 6: memory pressure, one more slow reader
+//! each second.
 //!
-//! A machine with 128 MB, of which the page cache has what the kernel leaves; each second one more stream of 100 KB/s
-//! begins, up to 200. Pages read ahead then are evicted before their reader comes to them. The 2.6.20 algorithm reads
-//! what was lost page by page; on-demand readahead starts a window anew at the page that is missing.
+//! A machine with 128 MB, of which the page cache has what the kernel leaves. Each second one more
+//! stream of 100 KB/s starts, up to 200. Readahead pages are then evicted before they are read. The
+//! 2.6.20 algorithm reads lost pages one by one; on-demand readahead starts a new window at the
+//! missing page.
 
 use bowwave_core::{Instant, Policy};
 
@@ -19,21 +21,21 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What the page cache has of the 128 MB: 2.6.20 in single-user mode, its slabs and page tables take the rest.
+/// Page cache of the 128 MB: 2.6.20 in single-user mode; slabs and page tables take the rest.
 pub(super) const CACHE_BYTES: u64 = 48 << 20;
 pub(super) const STREAMS: u64 = 200;
-/// Bytes a second that each of them wants.
+/// Bytes per second each stream requests.
 pub(super) const RATE: u64 = 100_000;
-/// Bytes of a read of a stream: what a server passes on at a time. The documents do not say; see the notes it prints for
-/// other sizes.
+/// Read size of a stream: what a server sends at a time. Not in the documents; the notes have other
+/// sizes.
 const READ_BYTES: u64 = 64 << 10;
-/// 1 MiB at most is read ahead, as in all runs of the documents.
+/// At most 1 MiB is read ahead, as in all runs of the documents.
 const RA_PAGES: u32 = 256;
-/// Files lie spread over this much of the disk.
+/// Span of the disk over which files are spread.
 const SPREAD_BYTES: u64 = 40_000_000_000;
-/// Seconds for which all of them run.
+/// Seconds for which all streams run.
 const SECONDS_MORE: u64 = 20;
-/// Seconds over which curves are averaged, as the eye does with figure 6.
+/// Averaging interval of curves in seconds, as the eye does with figure 6.
 const SMOOTH: usize = 5;
 const WHERE: [(&str, &str); 2] = [("000", "thrashing"), ("002", "figure 6")];
 
@@ -70,7 +72,7 @@ fn run(options: &Options) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { figures, notes: notes()?, recording })
 }
 
-/// How far the figures hang on what the documents leave open.
+/// Sensitivity to what the documents leave open.
 fn notes() -> Result<Vec<String>, ReproduceError> {
     let mut notes = vec![format!(
         "thrashing: {} MiB of page cache, reads of {} KiB, disk queue in C-LOOK order",
@@ -104,21 +106,21 @@ fn variant(read_bytes: u64, elevator: Option<Elevator>) -> Result<String, Reprod
     ))
 }
 
-/// What a policy makes of the experiment.
+/// Results of a policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pressed {
-    /// Most bytes delivered in a second, smoothed, and those of the last seconds on average.
+    /// Maximum bytes delivered in a second, smoothed, and the mean of the last seconds.
     pub(super) peak: f64,
     pub(super) last: f64,
-    /// Deviation of the last seconds from their mean, as a share of it.
+    /// Standard deviation of the last seconds as a share of their mean.
     pub(super) swing: f64,
-    /// Share of the pages read that were evicted unread.
+    /// Share of the fetched pages that were evicted unread.
     pub(super) lost: f64,
-    /// Bytes of a request in the last seconds, in KB.
+    /// Mean request size in the last seconds, in KB.
     pub(super) io_kb: f64,
 }
 
-/// The experiment with a policy of today, and with so many streams, of which one more begins each second.
+/// The experiment with a current policy and `streams` streams, one more each second.
 pub(super) fn pressed(policy: Policy, streams: u64) -> Result<Pressed, ReproduceError> {
     const LAST: usize = 20;
     let run = thrash(policy, streams, READ_BYTES, None)?;
@@ -176,12 +178,12 @@ fn thrash(
     Ok(lab.name(machine.summary()))
 }
 
-/// Bytes delivered each second, smoothed.
+/// Bytes delivered per second, smoothed.
 fn delivered(samples: &Samples) -> Vec<f64> {
     smooth(&samples.bytes_delivered.iter().map(|&bytes| bytes as f64).collect::<Vec<_>>())
 }
 
-/// Bytes of a request on average, each second while thrashing may happen, smoothed.
+/// Mean request size per second while thrashing may happen, smoothed.
 fn io_sizes(samples: &Samples) -> Vec<f64> {
     let bytes = smooth(&samples.bytes_fetched.iter().map(|&bytes| bytes as f64).collect::<Vec<_>>());
     let requests = smooth(&samples.requests.iter().map(|&count| f64::from(count)).collect::<Vec<_>>());
@@ -189,13 +191,13 @@ fn io_sizes(samples: &Samples) -> Vec<f64> {
     sizes.map(|(bytes, requests)| bytes / requests).collect()
 }
 
-/// The first second from which on pages are evicted unread and wanted again.
+/// First second in which pages were evicted unread and missed.
 fn onset_seconds(samples: &Samples) -> f64 {
     let first = samples.thrashed.iter().position(|&pages| pages > 0);
     first.map_or(f64::INFINITY, |second| (second + 1) as f64)
 }
 
-/// The first second from which on the disk has no pause for a while.
+/// First second from which the disk stays busy for a while.
 fn overload_seconds(samples: &Samples) -> f64 {
     let busy = smooth(&samples.busy);
     busy.iter().position(|&busy| busy > 0.99).map_or(f64::INFINITY, |second| (second + 1) as f64)

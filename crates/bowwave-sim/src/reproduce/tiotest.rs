@@ -1,8 +1,10 @@
-//! tiotest `-f 80 -t 32 -r 1000` (004): 32 threads, each with a file of 80 MB, 4 KiB at a time, in four phases.
+//! tiotest `-f 80 -t 32 -r 1000` (004): 32 threads, each with a file of 80 MB, 4 KiB at a time, in
+//! four phases.
 //!
-//! The machine is that of [fsync-tester](super::fsync_tester) with 2 GiB of memory, for the 125 MB of random writes of the
-//! document met no limit but a few times. Writes go through [`crate::block`], reads through the cache with on-demand
-//! readahead of 128 KiB. Each read phase begins with an empty cache.
+//! The machine is that of [fsync-tester](super::fsync_tester) with 2 GiB of memory: the document's
+//! 125 MB of random writes hit a limit only a few times. Writes go through [`crate::block`], reads
+//! through the cache with on-demand readahead of 128 KiB. Each read phase starts with an empty
+//! cache.
 
 use bowwave_core::{Config, Instant, Policy, Urgency};
 
@@ -24,7 +26,7 @@ const THREADS: u64 = 32;
 const FILE_BYTES: u64 = 80 << 20;
 const BLOCK: u64 = 4096;
 const RANDOM_OPERATIONS: u64 = 1000;
-/// Files lie one behind the other, with some room for what describes them.
+/// Address of the files, which are contiguous with some space for metadata.
 const FILES_AT: u64 = 20_000_000_000;
 const FILE_EVERY: u64 = 100_000_000;
 const JOURNAL_AT: u64 = 8_000_000_000;
@@ -33,7 +35,8 @@ const MEMORY_BYTES: u64 = 2 << 30;
 const DEEP: &str = "hdd:write_cache_kb=2048,depth=31";
 const TABLE: (&str, &str) = ("004", "tiotest");
 
-/// A row of the document's tables: seconds, MB/s, average and greatest latency in ms, share over 2 s and 10 s in percent.
+/// A row of the document's tables: seconds, MB/s, mean and maximum latency in ms, share over 2 s
+/// and 10 s in percent.
 type Columns = [f64; 6];
 const COLUMNS: [(&str, &str); 6] = [
     ("time", "s"),
@@ -51,7 +54,7 @@ const PUBLISHED: [[Columns; 2]; 4] = [
     [[166.2, 15.400, 8.032, 1125.759, 0.0, 0.0], [164.3, 15.580, 7.920, 792.899, 0.0, 0.0]],
     [[193.3, 0.647, 181.968, 972.657, 0.0, 0.0], [129.7, 0.964, 123.807, 910.263, 0.0, 0.0]],
 ];
-/// Of all phases: average, maximum, over 2 s, over 10 s.
+/// Over all phases: mean, maximum, over 2 s, over 10 s.
 const PUBLISHED_TOTAL: [[f64; 4]; 2] =
     [[10.044, 17922.920, 0.03804, 0.00029], [8.613, 8949.999, 0.03703, 0.0]];
 /// By phase, user and system time in percent: the original, the patch.
@@ -75,10 +78,10 @@ const RANDOM_WRITE: &str = "bar: the price of the patch as posted (1.2 to 5.4 s)
                             document; here none does, for nobody is over the limit and all have written before the first \
                             commit: see the rows on write-back beside fsyncs";
 
-/// What one scheduler gives, by phase.
+/// Results of one scheduler, by phase.
 type Table = [Columns; 4];
 
-/// What one scheduler gives.
+/// Results of one scheduler.
 #[derive(Clone, Debug)]
 struct Run {
     table: Table,
@@ -135,7 +138,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { figures, notes: notes([original, posted, mended])?, ..Outcome::default() })
 }
 
-/// What is not in the rows.
+/// Results that are not in the rows.
 fn notes([original, posted, mended]: [&Run; 3]) -> Result<Vec<String>, ReproduceError> {
     let rows = PHASES.iter().zip(&posted.table).map(|(name, row)| {
         format!(
@@ -166,7 +169,7 @@ fn notes([original, posted, mended]: [&Run; 3]) -> Result<Vec<String>, Reproduce
     Ok(notes)
 }
 
-/// The bar of a figure, and what to know about it.
+/// The bar of a figure, and a remark.
 fn judge(phase: usize, column: usize) -> (Bar, &'static str) {
     let reads = "a load of reads alone is scheduled alike by both (all of them wait, in disk order), at any depth: what the \
                  document found cannot come from telling sync from async";
@@ -216,7 +219,7 @@ fn table(elevator: Elevator, device: &str) -> Result<Table, ReproduceError> {
     Ok([write, random_write, reads(elevator, device, false)?, reads(elevator, device, true)?])
 }
 
-/// The longest sequential write with memory from 1 to 2.25 GiB.
+/// Slowest sequential write with memory from 1 to 2.25 GiB.
 fn maxima_ms(elevator: Elevator, throttling: Throttling) -> Result<Vec<f64>, ReproduceError> {
     (4..10).map(|quarters| Ok(writes(elevator, throttling, quarters << 28)?[0][3])).collect()
 }
@@ -307,8 +310,8 @@ fn reads(elevator: Elevator, device: &str, random: bool) -> Result<Columns, Repr
     Ok([row.seconds, megabytes(random) / row.seconds, average, maximum, 0.0, 0.0])
 }
 
-/// The longest that any of 1000 random pages of write-back waits while as many sync ones as a pool holds always do, as when
-/// the other threads sync their files; in ms.
+/// Longest wait, in ms, of 1000 random pages of write-back against a constantly full pool of sync
+/// requests, as when other threads sync their files.
 fn longest_wait_ms(elevator: Elevator) -> Result<f64, ReproduceError> {
     const SYNC_WRITES: u64 = 128;
     const SECONDS: u64 = 60;
@@ -334,7 +337,7 @@ fn longest_wait_ms(elevator: Elevator) -> Result<f64, ReproduceError> {
     Ok(longest as f64 / 1e6)
 }
 
-/// The queue before the disk; `open` if the pools are before it.
+/// The queue in front of the disk; `open` if the pools come before it.
 fn queue(elevator: Elevator, device: &str, open: bool) -> Result<Queue, ReproduceError> {
     let device = DeviceSpec::open(device).map_err(|error| ReproduceError::Device(error.to_string()))?;
     let mut config = QueueConfig { elevator, ..device.queue().clone() };
@@ -359,7 +362,8 @@ mod tests {
     #[test]
     fn every_published_figure_has_a_row_and_what_does_not_hold_says_why() {
         let figures = run(&Options::default()).unwrap().figures;
-        // Six columns of four phases and the total without its time and rate; user and system time; three of ours.
+        // Six columns of four phases and the total without time and rate; user and system time;
+        // three of ours.
         assert_eq!(figures.len(), 6 * 4 + 4 + 2 * 4 + 3);
         for figure in figures {
             assert!(figure.holds || !figure.note.is_empty(), "{figure:?}");

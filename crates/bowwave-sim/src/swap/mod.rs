@@ -1,15 +1,15 @@
-//! Memory larger than memory in virtual time: processes that touch anonymous pages, a [`Pager`] as in production, and a
-//! device that holds what does not fit.
+//! Swapping in virtual time: processes touch anonymous pages, a [`Pager`] as in production decides,
+//! and a device holds the swapped pages.
 //!
 //! ```text
-//!   processes ──touch──► Pager ──Read, Write──► queue ──► device model
-//!       ▲                  │ Map, Wake                        │
-//!       └──────────────────┴────────────◄─────────────────────┘
+//! processes ──touch──► Pager ──Read, Write──► queue ──► device model
+//!    ▲                  │ Map, Wake                        │
+//!    └──────────────────┴────────────◄─────────────────────┘
 //! ```
 //!
-//! What the model has: a fault's cost by its kind, the work of sending reads (in the fault, as Linux does it, or behind it),
-//! one reclaimer beside the processes, and the device. What it has not: contention for locks and processors, and
-//! whatever else lives in a machine's memory.
+//! Modelled: the cost of a fault by kind, the work of sending reads (in the fault, as in Linux, or
+//! after it), one concurrent reclaimer, and the device. Not modelled: contention for locks and
+//! processors, and other users of memory.
 
 mod workload;
 
@@ -31,39 +31,39 @@ pub use workload::{copy, look_up, pass, random, sequential};
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// A touch of a page by a process.
+/// A page touch by a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Which page.
+    /// The page.
     pub page: PageId,
-    /// Whether it changes it.
+    /// Load or store.
     pub touch: Touch,
-    /// What the process does with it, in nanoseconds, once it has it.
+    /// Time the process then works on it, in nanoseconds.
     pub work_ns: u64,
-    /// Among which touches it counts.
+    /// Index of its class in the statistics.
     pub class: usize,
 }
 
-/// What things cost, in nanoseconds.
+/// Costs in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// A fault that finds its page in memory.
+    /// A fault on a resident page.
     pub minor_ns: u64,
-    /// One that finds nothing, and gets a page of zeroes.
+    /// A fault that maps a zero page.
     pub zero_ns: u64,
-    /// One that must read, without what follows.
+    /// A fault that must read, without the read itself.
     pub major_ns: u64,
-    /// Each page that is read, for a frame and its part of a request.
+    /// Per page read: its frame and share of a request.
     pub read_page_ns: u64,
-    /// Whether reads that nobody waits for are sent by someone other than who touched.
+    /// Whether readahead is sent by another thread than the faulting one.
     pub ahead_beside: bool,
-    /// Each page that the reclaimer unmaps.
+    /// Per page the reclaimer unmaps.
     pub unmap_page_ns: u64,
 }
 
 impl Costs {
-    /// Linux's, on processors of the day. A fault that finds its page, 1.7 us, and one that zeroes it, 1.9 us, as measured;
-    /// the others are what is left of measured swap-ins without their device, and of reclaim.
+    /// Linux's, on processors of 2017. Minor faults (1.7 us) and zero faults (1.9 us) are measured.
+    /// The others are measured swap-ins and reclaim, less the device time.
     pub const LINUX: Self = Self {
         minor_ns: 1_700,
         zero_ns: 1_900,
@@ -77,21 +77,21 @@ impl Costs {
 /// A process.
 struct Process {
     source: Box<dyn Iterator<Item = Access> + Send>,
-    /// What it waits for, and since when.
+    /// The access it waits for, and since when.
     waits: Option<(Access, Instant)>,
-    /// What it waits for will not go on before this time, whatever the device does.
+    /// It does not continue before this time, whatever the device does.
     busy_until: Instant,
     ended: bool,
 }
 
-/// What a class of processes did.
+/// Statistics of a class of processes.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Touches that are done.
+    /// Completed touches.
     pub touches: u64,
-    /// Touches of pages that readahead had brought and that nobody had touched before.
+    /// First touches of pages that readahead brought in.
     pub ahead_hits: u64,
-    /// Nanoseconds from a touch to its end, work included, to three digits.
+    /// Nanoseconds from a touch to its end, including work, to three digits.
     pub latencies: Histogram<u64>,
 }
 
@@ -102,7 +102,7 @@ impl Default for Class {
     }
 }
 
-/// What happens at a time.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Unmapped { region: u32, start: u64, end: u64 },
@@ -124,9 +124,9 @@ pub struct Machine {
     classes: Vec<Class>,
     /// Requests that are not submitted yet.
     requests: HashMap<u64, Request>,
-    /// Pages that readahead brought and that nobody has touched since.
+    /// Pages that readahead brought in and no process has touched since.
     ahead: HashMap<RegionId, Vec<bool>>,
-    /// Pages that readahead asked for.
+    /// Pages that readahead requested.
     ahead_pages: u64,
     reclaimer_free: Instant,
     out: Vec<PagerAction>,
@@ -134,9 +134,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine without regions and processes.
+    /// Creates a machine without regions and processes.
     ///
     /// # Errors
+    ///
     /// A field of the configuration that is out of bounds.
     pub fn new(config: PagerConfig, costs: Costs, queue: Queue) -> Result<Self, ConfigError> {
         Ok(Self {
@@ -158,20 +159,21 @@ impl Machine {
         })
     }
 
-    /// Adds a region of so many pages.
+    /// Adds a region of `pages` pages.
     ///
     /// # Errors
-    /// If there is no name or no room for it.
+    ///
+    /// If region numbers or address space are exhausted.
     pub fn add_region(&mut self, pages: u64) -> Result<RegionId, ConfigError> {
         let region = RegionId(self.ahead.len() as u32);
-        // Each begins where a page table does, with one between.
+        // Each starts at a page-table boundary, with a gap between them.
         let base = u64::from(region.0 + 1) << 30;
         self.pager.add_region(region, PageIndex(base), PageCount(pages))?;
         self.ahead.insert(region, vec![false; pages as usize]);
         Ok(region)
     }
 
-    /// Adds a process, which begins now.
+    /// Adds a process, which starts now.
     pub fn add_process(&mut self, source: impl Iterator<Item = Access> + Send + 'static) {
         let process = self.processes.len();
         let source = Box::new(source);
@@ -180,7 +182,7 @@ impl Machine {
         self.plan(self.now, Event::Step(process));
     }
 
-    /// Runs until every process has ended, or until a time; the time then.
+    /// Runs until every process has ended or until a time; returns the time.
     pub fn run(&mut self, until: Instant) -> Instant {
         while self.running > 0 {
             let planned = self.agenda.peek().map(|Reverse((at, ..))| *at);
@@ -190,7 +192,7 @@ impl Machine {
                 break;
             }
             self.now = next;
-            // Of two things at one time the device's comes first.
+            // At equal times the device's event comes first.
             if self.queue.next_event().is_some_and(|at| at <= next) {
                 self.completions();
             } else if let Some(Reverse((_, _, event))) = self.agenda.pop() {
@@ -200,13 +202,13 @@ impl Machine {
         self.now
     }
 
-    /// The time.
+    /// The current time.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
     }
 
-    /// What classes of processes did.
+    /// Statistics by class.
     #[must_use]
     pub fn classes(&self) -> &[Class] {
         &self.classes
@@ -224,24 +226,25 @@ impl Machine {
         &self.pager
     }
 
-    /// The queue before the device.
+    /// The queue in front of the device.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Share of the pages that readahead brought that were touched, from 0 to 1, whether or not the pager could see it;
-    /// none if there was no readahead.
+    /// Share of readahead pages that were touched, from 0 to 1, whether or not the pager saw it;
+    /// `None` without readahead.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let hits: u64 = self.classes.iter().map(|class| class.ahead_hits).sum();
         (self.ahead_pages > 0).then(|| hits as f64 / self.ahead_pages as f64)
     }
 
-    /// Whether the pager's invariants hold.
+    /// Checks the pager's invariants.
     ///
     /// # Errors
-    /// The first that does not.
+    ///
+    /// The first violated invariant.
     pub fn check(&self) -> Result<(), PagerFault> {
         self.pager.check()
     }
@@ -286,7 +289,7 @@ impl Machine {
         self.completed = completed;
     }
 
-    /// A process goes on: touches pages until one makes it wait, or something else happens first.
+    /// Runs a process until it must wait or another event is due first.
     fn step(&mut self, process: usize) {
         loop {
             let Some(access) = self.processes[process].source.next() else {
@@ -310,7 +313,7 @@ impl Machine {
                 cost += self.act(Some(process));
             }
             let end = self.finish(access, begun, Instant(begun.0 + cost));
-            // Whatever is due before that comes first.
+            // Events due earlier come first.
             let next = self
                 .agenda
                 .peek()
@@ -326,7 +329,7 @@ impl Machine {
         }
     }
 
-    /// A process has its page at `at`: when it is done with it.
+    /// A process gets its page at `at`; returns when it is done with it.
     fn finish(&mut self, access: Access, begun: Instant, at: Instant) -> Instant {
         let end = Instant(at.0 + access.work_ns);
         if self.classes.len() <= access.class {
@@ -334,7 +337,7 @@ impl Machine {
         }
         let class = &mut self.classes[access.class];
         class.touches += 1;
-        // It grows as it must, and any number fits.
+        // The histogram grows as needed and accepts any number.
         _ = class.latencies.record(end.0 - begun.0);
         if let Some(ahead) = self
             .ahead
@@ -346,19 +349,19 @@ impl Machine {
         end
     }
 
-    /// What the fault itself costs, by what the pager counted.
+    /// Cost of a fault, by the pager's counters.
     fn cost_since(&self, before: &SwapStats) -> u64 {
         let (now, costs) = (self.pager.stats(), &self.costs);
         let zeroed = now.zero_in - before.zero_in;
         let minor =
             now.minor_faults - before.minor_faults - zeroed.min(now.minor_faults - before.minor_faults);
         let major = now.major_faults - before.major_faults;
-        // A touch of a page on its way costs as much as one that finds it.
+        // A touch of a page in flight costs as much as a minor fault.
         let late = now.late - before.late;
         zeroed * costs.zero_ns + (minor + late) * costs.minor_ns + major * costs.major_ns
     }
 
-    /// Carries out what the pager wants; what it costs whoever touched.
+    /// Performs the pager's actions; returns their cost to the touching process.
     fn act(&mut self, toucher: Option<usize>) -> u64 {
         let mut charged = 0;
         let mut actions = std::mem::take(&mut self.out);
@@ -416,14 +419,14 @@ impl Machine {
         charged
     }
 
-    /// When what a toucher sends is sent.
+    /// When a request of the touching process is sent.
     fn start_of(&self, toucher: Option<usize>, cost: u64) -> Instant {
         let waiting = toucher.filter(|&process| self.processes[process].waits.is_some());
         let begun = waiting.map_or(self.now, |process| self.processes[process].busy_until.max(self.now));
         Instant(begun.0 + cost)
     }
 
-    /// Marks what is read ahead: all that nobody waits for.
+    /// Records readahead: all requested pages without a waiter.
     fn note_ahead(&mut self, toucher: Option<usize>, pages: &[PageId]) {
         let wanted = toucher.and_then(|process| self.processes[process].waits).map(|(access, _)| access.page);
         for &page in pages {

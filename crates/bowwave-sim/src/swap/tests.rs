@@ -1,4 +1,4 @@
-//! Runs that repeat to the digit, and policies on the workload that tells them apart.
+//! Runs repeat exactly, and a workload tells the policies apart.
 
 use super::*;
 use crate::device::DeviceSpec;
@@ -13,7 +13,7 @@ fn machine(config: PagerConfig, device: &str) -> Machine {
     Machine::new(config, Costs::LINUX, queue).expect("bounds are kept")
 }
 
-/// One writer in order and two at random, in memory for a third of it.
+/// One sequential and two random writers, with memory for a third.
 fn combined(config: PagerConfig) -> Machine {
     let mut machine = machine(config, "nvme");
     let pages = [6000, 3000, 3000];
@@ -39,7 +39,7 @@ fn the_same_run_gives_the_same_digits_and_the_pager_counts_what_the_machine_sees
         assert!(stats.swap_ra > 1000 && stats.swap_in > 5000 && stats.swap_out > 5000, "{stats:?}");
         assert_eq!(stats.swap_ra, one.ahead_pages);
         let hits: u64 = one.classes().iter().map(|class| class.ahead_hits).sum();
-        // A page that is waited for on its way is seen by the pager at once, by the machine when it comes.
+        // The pager counts a touch of a page in flight at once; the machine counts it on arrival.
         assert!(stats.swap_ra_hit.abs_diff(hits) <= 3, "{stats:?} {hits}");
     }
 }
@@ -60,7 +60,7 @@ fn things_of_a_few_pages_are_looked_up_without_reading_what_lies_behind_them() {
         let fill = pass(region, 0..pages, Touch::Store, 500, 0);
         let count = 40_000 / things;
         let lookups = look_up(region, pages / things, things, 500, 1, things).take((count * things) as usize);
-        // And in the end all of it in order.
+        // Finally all of it in order.
         machine.add_process(fill.chain(lookups).chain(pass(region, 0..pages, Touch::Load, 500, 2)));
         while machine.classes().get(2).is_none_or(|class| class.touches == 0) {
             let until = machine.now().0 + 1_000_000;
@@ -68,7 +68,7 @@ fn things_of_a_few_pages_are_looked_up_without_reading_what_lies_behind_them() {
         }
         let before = *machine.stats();
         machine.run(Instant(u64::MAX));
-        // A quarter is in memory, so three quarters of what is touched must come in.
+        // A quarter is resident, so three quarters of the touched pages must be read.
         let needed = count * things * 3 / 4;
         assert!(before.swap_in <= needed * 3 / 2, "{} of {needed}: {before:?}", before.swap_in);
         let scan = machine.stats().major_faults - before.major_faults;
@@ -76,8 +76,8 @@ fn things_of_a_few_pages_are_looked_up_without_reading_what_lies_behind_them() {
     }
 }
 
-/// Touches a second at random of a writer beside one in order, both over twice the memory that was filled in order before, on a
-/// device of 150 MB/s; and those in order.
+/// Touch rates of a random writer beside a sequential one, and of the sequential one, in touches
+/// per second. Both use twice the memory, which was first filled in order; the device has 150 MB/s.
 fn neighbours(config: PagerConfig, own: bool) -> (f64, f64) {
     let device = "nvme:link_mb_s=150,channel_mb_s=40,request_kb_max=256";
     let spec = DeviceSpec::open(device).expect("a device");

@@ -1,4 +1,4 @@
-//! What processes touch.
+//! Access patterns of processes.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use bowwave_core::swap::pager::{PageId, RegionId, Touch};
 use super::Access;
 use bowwave_core::Random;
 
-/// Writes the pages of a region in order, again and again, as vm-scalability's sequential case. The first time counts among
-/// the first class, all others among the second.
+/// Writes the pages of a region in order, repeatedly, as vm-scalability's sequential case. The
+/// first pass counts in the first class, later ones in the second.
 pub fn sequential(
     region: RegionId,
     pages: u64,
@@ -48,7 +48,7 @@ pub fn pass(
     pages.map(move |page| Access { page: PageId { region, page: PageIndex(page) }, touch, work_ns, class })
 }
 
-/// Copies pages: each is read, and another as far above it is written.
+/// Copies pages: reads each and writes the page the same distance above.
 pub fn copy(
     region: RegionId,
     pages: Range<u64>,
@@ -61,7 +61,7 @@ pub fn copy(
     pages.flat_map(move |page| [access(page, Touch::Load), access(page + above, Touch::Store)])
 }
 
-/// Reads things of a few pages each, side by side, at random.
+/// Reads objects of a few adjacent pages, at random.
 pub fn look_up(
     region: RegionId,
     things: u64,

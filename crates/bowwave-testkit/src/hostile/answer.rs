@@ -15,12 +15,12 @@ impl Answer {
         Self { status, ..Self::default() }
     }
 
-    /// A success with this XML.
+    /// A success response with an XML body.
     pub(super) fn xml(body: String) -> Self {
         Self::new(200).header("Content-Type", "application/xml").body(body.into_bytes())
     }
 
-    /// An error as object stores write it.
+    /// An error in the format of object stores.
     pub(super) fn error(status: u16, code: &str) -> Self {
         let mut answer = Self::xml(format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code>\
@@ -53,19 +53,19 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The head, with these framing headers.
+    /// The head with these framing headers.
     pub(super) fn head_with(&self, version: &str, framing: &str) -> String {
         let mut head = format!("{version} {} {}\r\n", self.status, reason(self.status));
         for (name, value) in &self.headers {
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(head, "{name}: {value}\r\n");
         }
         head + framing + "\r\n"
     }
 
-    /// The head with a `Content-Length` that is right.
+    /// The head with a correct `Content-Length`.
     pub(super) fn head(&self) -> String {
-        // These statuses have no body, and must not have a length.
+        // These statuses have no body and must not have a length.
         let framing = match self.status {
             204 | 304 => String::new(),
             _ => format!("Content-Length: {}\r\n", self.body.len()),

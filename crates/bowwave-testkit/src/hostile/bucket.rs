@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use bowwave_core::{MIX_STEP, mix};
 use md5::{Digest as _, Md5};
 
-/// Keys and sizes at the start. Each directory is for one kind of call, so that tests find names no cache knows.
+/// Initial keys and sizes. Each directory is for one kind of call, so that tests find uncached
+/// names.
 pub(super) const OBJECTS: &[(&str, usize)] = &[
     ("empty", 0),
     ("one", 1),
@@ -41,7 +42,7 @@ pub(super) const OBJECTS: &[(&str, usize)] = &[
     ("honest/7", 70_007),
 ];
 
-/// The bytes of an object in a version: no 8 bytes of it are like those of another key, place or version.
+/// The bytes of an object version: no 8 bytes equal those of another key, offset or version.
 #[must_use]
 pub fn content(key: &str, version: u64, size: usize) -> Vec<u8> {
     let seed = key.bytes().fold(version.wrapping_mul(MIX_STEP), |seed, byte| mixed(seed ^ u64::from(byte)));
@@ -55,12 +56,12 @@ pub fn content(key: &str, version: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A number of SplitMix64.
+/// A SplitMix64 step.
 fn mixed(word: u64) -> u64 {
     mix(word.wrapping_add(MIX_STEP))
 }
 
-/// An object as it is now.
+/// The current version of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) bytes: Arc<[u8]>,
@@ -69,7 +70,7 @@ pub(super) struct Stored {
     pub(super) etag: String,
     /// Seconds since 1970.
     pub(super) modified: u64,
-    /// Sizes of the parts of a multipart upload; empty for an object put at once.
+    /// Part sizes of a multipart upload; empty for a single PUT.
     pub(super) parts: Vec<usize>,
 }
 
@@ -86,9 +87,10 @@ pub(super) struct Bucket {
     /// The bytes of every version of each key, oldest first.
     history: BTreeMap<String, Vec<Arc<[u8]>>>,
     uploads: BTreeMap<String, Upload>,
-    /// Blocks of Azure by key and identifier, not yet in a block list.
+    /// Azure's uncommitted blocks by key and identifier.
     blocks: BTreeMap<(String, String), Vec<u8>>,
-    /// Seconds since 1970; each change is a minute later, so that times of whole seconds tell versions apart.
+    /// Seconds since 1970; each change advances it by a minute, so that times in seconds
+    /// distinguish versions.
     clock: u64,
     begun: u64,
 }
@@ -101,7 +103,7 @@ pub(super) enum Incomplete {
 }
 
 impl Bucket {
-    /// The bucket as it is at first, made once: tests start hundreds of servers.
+    /// The initial bucket, built once: tests start hundreds of servers.
     pub(super) fn new() -> Self {
         static INITIAL: OnceLock<Bucket> = OnceLock::new();
         INITIAL.get_or_init(Self::initial).clone()
@@ -144,7 +146,7 @@ impl Bucket {
         self.objects.insert(key.to_owned(), stored);
     }
 
-    /// Puts the next version of an object, `shorter` bytes shorter than the last one.
+    /// Stores the next version of an object, `shorter` bytes shorter than the last one.
     pub(super) fn replace(&mut self, key: &str, shorter: usize) {
         if let Some(stored) = self.objects.get(key) {
             let size = stored.bytes.len().saturating_sub(shorter);
@@ -163,14 +165,14 @@ impl Bucket {
         id
     }
 
-    /// Stores a part and returns its tag; `None` if there is no such upload.
+    /// Stores a part and returns its tag; `None` for an unknown upload.
     pub(super) fn put_part(&mut self, id: &str, number: u32, bytes: Vec<u8>) -> Option<String> {
         let etag = format!("\"{}\"", hex(&Md5::digest(&bytes)));
         self.uploads.get_mut(id)?.parts.insert(number, bytes);
         Some(etag)
     }
 
-    /// Publishes an upload of these parts, each a number and a tag.
+    /// Completes an upload of these parts, each a number and a tag.
     pub(super) fn complete(&mut self, id: &str, parts: &[(u32, String)]) -> Result<String, Incomplete> {
         let upload = self.uploads.get(id).ok_or(Incomplete::NoSuchUpload)?;
         let (mut bytes, mut sums, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
@@ -204,7 +206,7 @@ impl Bucket {
         self.blocks.insert((key.to_owned(), id.to_owned()), bytes);
     }
 
-    /// Publishes the blocks `ids`, as Azure does; `None` if one is missing.
+    /// Commits the blocks `ids`, as Azure does; `None` if one is missing.
     pub(super) fn put_block_list(&mut self, key: &str, ids: &[String]) -> Option<String> {
         let blocks: Option<Vec<_>> =
             ids.iter().map(|id| self.blocks.get(&(key.to_owned(), id.clone())).cloned()).collect();

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::bucket::Stored;
 
-/// The algorithm an object's checksums are of.
+/// The algorithm of an object's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     /// CRC-32 of ISO 3309.
@@ -22,7 +22,7 @@ impl Checksum {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha256];
 
-    /// As it stands in `x-amz-checksum-…`.
+    /// Its name in `x-amz-checksum-…`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,8 +51,8 @@ impl Checksum {
         }
     }
 
-    /// The checksum of an object and its type. Multipart objects have checksums of checksums, except with CRC-64, which
-    /// S3 keeps of the whole object only.
+    /// The checksum of an object and its type. Multipart objects have checksums of checksums,
+    /// except with CRC-64, which S3 computes over the whole object only.
     pub(super) fn of_object(self, object: &Stored) -> (String, &'static str) {
         if object.parts.is_empty() || self == Self::Crc64Nvme {
             return (self.of(&object.bytes), "FULL_OBJECT");

@@ -1,4 +1,4 @@
-//! What each fault does to a response.
+//! Applies each fault to a response.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::mode::{EndlessHead, ErrorBody, Fault, Location, Mode, Place, Slow, Up
 use super::request::{Kind, Request};
 use super::{framing, lists};
 
-/// Answers `request` as `mode` has it.
+/// Responds to `request` according to `mode`.
 pub(super) fn respond(line: &Line, request: &Request, mode: &Mode) -> io::Result<Next> {
     match mode.fault {
         Fault::Honest => honestly(line, request),
@@ -31,7 +31,7 @@ pub(super) fn respond(line: &Line, request: &Request, mode: &Mode) -> io::Result
             line.send(b"HTTP/1.1 200 OK\r\n")?;
             line.flood(b"X-Many: header\r\n")
         }
-        // The length that HEAD tells is the object's, so that only bodies can be found to be missing.
+        // HEAD reports the real length, so that only bodies can be missing.
         Fault::HugeLength if request.method == "HEAD" => honestly(line, request),
         Fault::HugeLength => {
             let answer = deed(line, request);
@@ -60,7 +60,7 @@ pub(super) fn respond(line: &Line, request: &Request, mode: &Mode) -> io::Result
     }
 }
 
-/// Does what `request` asks for; the right response to it.
+/// Performs `request` and returns the correct response.
 pub(super) fn deed(line: &Line, request: &Request) -> Answer {
     deed_with(line, request, Validators::RIGHT)
 }
@@ -75,7 +75,7 @@ fn honestly(line: &Line, request: &Request) -> io::Result<Next> {
     line.answer(request, &deed(line, request))
 }
 
-/// Where in a body of `length` bytes the fault strikes.
+/// Offset in a body of `length` bytes where the fault strikes.
 pub(super) fn at(mode: &Mode, length: usize) -> usize {
     mode.after.unwrap_or(length / 2).min(length)
 }
@@ -131,7 +131,7 @@ fn error_body(line: &Line, request: &Request, status: u16, body: ErrorBody) -> i
     };
     line.send(answer.head_with("HTTP/1.1", framing).as_bytes())?;
     match body {
-        // The client is expected to be gone before the announced end.
+        // The client should disconnect before the announced end.
         ErrorBody::Huge | ErrorBody::Unannounced => line.flood(text),
         ErrorBody::Chunked => {
             line.flood(&[format!("{:x}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat())
@@ -180,7 +180,7 @@ fn version(line: &Line, request: &Request, fault: VersionFault) -> io::Result<Ne
 fn slowly(line: &Line, request: &Request, slow: Slow, mode: &Mode) -> io::Result<Next> {
     let answer = match slow {
         Slow::BeforeHead => return line.hold(),
-        // Uploads with a body do not come here.
+        // Uploads with a body are handled elsewhere.
         Slow::HalfUpload | Slow::UnreadUpload => return honestly(line, request),
         _ => deed(line, request),
     };
@@ -239,7 +239,7 @@ fn upload(line: &Line, request: &Request, fault: UploadFault) -> io::Result<Next
     Ok(Next::Request)
 }
 
-/// Between two bytes of a response that drips.
+/// Pause between two bytes of a dripping response.
 const DRIP: Duration = Duration::from_millis(800);
 const PORTAL: &str = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body><h1>Welcome</h1>\
                       <p>Accept the terms to use this network.<br></body></html>\n";

@@ -1,4 +1,4 @@
-//! Right responses of every dialect.
+//! Correct responses of every dialect.
 
 use md5::{Digest as _, Md5};
 
@@ -10,10 +10,10 @@ use super::listing::Page;
 use super::request::{Kind, Request, unescaped};
 use super::time::rfc1123;
 
-/// Path of the bucket, the container, or the directory that a web server shows.
+/// Path of the bucket, the container, or the web server's directory.
 pub(super) const ROOT: &str = "/data";
 
-/// How the server tells versions apart.
+/// How the server identifies versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validators {
     pub(super) etag: Tag,
@@ -45,7 +45,7 @@ impl Validators {
     }
 }
 
-/// The settings that responses depend on.
+/// Settings that affect responses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     pub(super) dialect: Dialect,
@@ -53,12 +53,12 @@ pub(super) struct Setting {
     pub(super) checksum: Option<Checksum>,
 }
 
-/// The key that a request names; `None` for the bucket.
+/// The key in a request; `None` for the bucket.
 pub(super) fn key(request: &Request) -> Option<&str> {
     request.path.strip_prefix(ROOT)?.strip_prefix('/').filter(|key| !key.is_empty())
 }
 
-/// Does what `request` asks for, and says so.
+/// Performs `request` and returns the response.
 pub(super) fn answer(bucket: &mut Bucket, request: &Request, setting: Setting) -> Answer {
     let Some(key) = key(request) else {
         return match (request.kind(), setting.dialect) {
@@ -99,7 +99,7 @@ fn index() -> Answer {
     Answer::new(200).header("Content-Type", "text/html").body(b"<html>a directory</html>".to_vec())
 }
 
-/// Web servers send clients to the name with a slash.
+/// Web servers redirect to the name with a slash.
 fn directory(bucket: &Bucket, key: &str) -> Answer {
     let prefix = format!("{}/", key.trim_end_matches('/'));
     match bucket.objects().any(|(key, _)| key.starts_with(&prefix)) {
@@ -161,7 +161,7 @@ fn object(stored: &Stored, request: &Request, setting: Setting) -> Answer {
     answer.body(stored.bytes[from..end].to_vec())
 }
 
-/// Adds the checksum of a whole object or of one of its parts; S3 has none of other ranges.
+/// Adds the checksum of a whole object or one of its parts; S3 has none for other ranges.
 fn with_checksum(answer: Answer, checksum: Checksum, stored: &Stored, range: (usize, usize)) -> Answer {
     let name = format!("x-amz-checksum-{}", checksum.name());
     if range == (0, stored.bytes.len()) {
@@ -180,7 +180,7 @@ fn holds(request: &Request, stored: &Stored, etag: Option<&str>) -> bool {
         // A weak tag never matches.
         return wanted == "*" || etag.is_some_and(|etag| etag == wanted && !etag.starts_with("W/"));
     }
-    // Only the form of our own times is compared, as text. A version replaces another one a minute later.
+    // Times are compared as text in our own format. A new version is a minute later.
     let same = |time| [0, 1].into_iter().any(|later| time == rfc1123(stored.modified + later));
     request.header("if-unmodified-since").is_none_or(same)
 }
@@ -234,7 +234,7 @@ fn put(bucket: &mut Bucket, key: &str, request: &Request, dialect: Dialect) -> A
     stored(bucket, key, etag, dialect, source.is_some())
 }
 
-/// The answer to a PUT that is done.
+/// The response to a completed PUT.
 fn stored(bucket: &Bucket, key: &str, etag: String, dialect: Dialect, is_copy: bool) -> Answer {
     let modified = rfc1123(bucket.get(key).map_or(0, |stored| stored.modified));
     match dialect {
@@ -247,7 +247,7 @@ fn stored(bucket: &Bucket, key: &str, etag: String, dialect: Dialect, is_copy: b
     }
 }
 
-/// The answer to a write whose conditions or checksums do not hold.
+/// The response to a write whose conditions or checksums fail.
 fn refusal(bucket: &Bucket, key: &str, request: &Request) -> Option<Answer> {
     if !may_write(bucket, key, request) {
         return Some(Answer::error(412, "PreconditionFailed"));
@@ -311,7 +311,7 @@ fn delete(bucket: &mut Bucket, key: &str, request: &Request, dialect: Dialect) -
     }
 }
 
-/// The texts of the elements of either name, in order.
+/// The texts of elements with either name, in order.
 fn texts(xml: &[u8], name: &str, other: &str) -> Vec<String> {
     let xml = String::from_utf8_lossy(xml);
     let pieces = xml.split('<').filter_map(|piece| {

@@ -1,4 +1,4 @@
-//! A connection, and ways to send on it that polite servers do not know.
+//! A connection, with methods to misuse it.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -17,11 +17,11 @@ use super::shared::Shared;
 pub(super) struct Line {
     pub(super) stream: TcpStream,
     pub(super) shared: Arc<Shared>,
-    /// The mode that the response belongs to: a slow or endless response ends with it.
+    /// The mode of the response: a slow or endless response ends with its mode.
     pub(super) epoch: u64,
 }
 
-/// Whether the connection can take another request.
+/// Whether the connection can serve another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Request,
@@ -44,13 +44,13 @@ impl Line {
         Ok(())
     }
 
-    /// Sends a response as it should be.
+    /// Sends a correct response.
     pub(super) fn answer(&self, request: &Request, answer: &Answer) -> io::Result<Next> {
         self.send(&whole(request, answer))?;
         Ok(Next::Request)
     }
 
-    /// Sends `count` bytes at a time, and pauses after each.
+    /// Sends `count` bytes at a time, with pauses.
     pub(super) fn drip(&self, bytes: &[u8], count: usize, pause: Duration) -> io::Result<()> {
         for piece in bytes.chunks(count) {
             self.send(piece)?;
@@ -59,7 +59,8 @@ impl Line {
         Ok(())
     }
 
-    /// Sends `piece` for ever, at about 60 MB/s: fast enough to fill memory, slow enough to leave the processor alone.
+    /// Sends `piece` endlessly, at about 60 MB/s: fast enough to fill memory, slow enough to leave
+    /// the processor free.
     pub(super) fn flood(&self, piece: &[u8]) -> io::Result<Next> {
         let block = piece.repeat((BLOCK_BYTES / piece.len()).max(1));
         loop {
@@ -78,13 +79,13 @@ impl Line {
         Ok(())
     }
 
-    /// Says nothing more until the client closes the connection, or the server ends.
+    /// Stays silent until the client closes the connection or the server ends.
     pub(super) fn hold(&self) -> io::Result<Next> {
         self.stream.set_read_timeout(Some(TICK))?;
         while !self.shared.stopped.load(Ordering::Relaxed) {
             match self.stream.peek(&mut [0]) {
                 Ok(0) => break,
-                // Bytes that nothing reads: an upload.
+                // Discards the bytes of an upload.
                 Ok(_) => thread::sleep(TICK),
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(error),
@@ -99,7 +100,8 @@ impl Line {
         Ok(Next::Close)
     }
 
-    /// Closes the connection in an orderly way, and reads what the client still sends, so that no reset follows.
+    /// Closes the connection in order: drains what the client still sends, so that no reset
+    /// follows.
     pub(super) fn close(&self) -> io::Result<Next> {
         self.stream.shutdown(Shutdown::Write)?;
         self.stream.set_read_timeout(Some(TICK))?;
@@ -121,7 +123,7 @@ impl Line {
         }
     }
 
-    /// Fails if the response is not to be continued.
+    /// Fails if the response must stop.
     fn check(&self) -> io::Result<()> {
         let is_over = self.shared.stopped.load(Ordering::Relaxed) || self.shared.epoch() != self.epoch;
         if is_over { Err(io::Error::other("the mode has ended")) } else { Ok(()) }
@@ -146,7 +148,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// How soon the end of a mode or of the server is noticed.
+/// Poll interval for the end of a mode or of the server.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// Bytes that an endless response sends at a time.
+/// Bytes per write of an endless response.
 const BLOCK_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! Listings, honest ones: S3's and Google's XML, and Azure's.
+//! Correct listings: S3's and Google's XML, and Azure's.
 
 use super::Dialect;
 use super::bucket::Bucket;
@@ -38,12 +38,12 @@ pub(super) struct Page {
     pub(super) prefix: String,
     pub(super) entries: Vec<Entry>,
     pub(super) truncated: bool,
-    /// The next page's token, to be sent whether the page is truncated or not.
+    /// The next page's token, sent whether or not the page is truncated.
     pub(super) token: Option<String>,
 }
 
 impl Page {
-    /// The page that `request` asks for.
+    /// The page for `request`.
     pub(super) fn of(bucket: &Bucket, request: &Request) -> Self {
         let prefix = request.query("prefix").unwrap_or_default();
         let mut entries: Vec<Entry> = Vec::new();
@@ -81,7 +81,7 @@ impl Page {
         format!("{}{}{}", self.opening(dialect), self.entries(dialect), self.closing(dialect))
     }
 
-    /// All before the entries.
+    /// Everything before the entries.
     pub(super) fn opening(&self, dialect: Dialect) -> String {
         let prefix = escaped(&self.prefix);
         match dialect {
@@ -103,7 +103,7 @@ impl Page {
         self.entries.iter().map(|entry| entry_xml(entry, dialect)).collect()
     }
 
-    /// All after the entries.
+    /// Everything after the entries.
     pub(super) fn closing(&self, dialect: Dialect) -> String {
         let token = self.token.as_deref().map(escaped);
         match dialect {

@@ -12,7 +12,7 @@ use super::request::Request;
 
 pub(super) fn respond(line: &Line, request: &Request, fault: ListFault) -> io::Result<Next> {
     let dialect = line.shared.dialect;
-    // Tokens of hostile pages mean nothing: each page is made from the first one.
+    // Tokens of hostile pages are ignored: each page is derived from the first one.
     let unpaged = ["prefix", "delimiter"]
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), request.query(name)?.to_owned())));
@@ -71,7 +71,7 @@ pub(super) fn respond(line: &Line, request: &Request, fault: ListFault) -> io::R
     line.answer(request, &answer)
 }
 
-/// The page with other entries or another end.
+/// The page with changed entries or another end.
 fn changed(mut page: Page, request: &Request, fault: ListFault) -> Page {
     let prefix = page.prefix.clone();
     let asked = request.query("continuation-token").or_else(|| request.query("marker")).unwrap_or("0");
@@ -129,7 +129,7 @@ fn changed(mut page: Page, request: &Request, fault: ListFault) -> Page {
     page
 }
 
-/// The page after a document type with `declared` entities, one entry of it named by `name`.
+/// The page with a document type that declares `declared` entities; one entry is named by `name`.
 fn entities(mut page: Page, declared: &str, name: &str, dialect: Dialect) -> Answer {
     page.entries.push(Entry::object(&format!("{}ENTITY", page.prefix), 1));
     let xml = page.xml(dialect).replace("ENTITY", name);
@@ -137,7 +137,7 @@ fn entities(mut page: Page, declared: &str, name: &str, dialect: Dialect) -> Ans
     Answer::xml(xml.replacen(DECLARATION, &document, 1))
 }
 
-/// Ten entities, each of ten of the one before.
+/// Ten entities, each ten times the previous one.
 fn laughs() -> String {
     let mut declared = "<!ENTITY lol0 \"lol\">".to_owned();
     for level in 1..10 {
@@ -148,7 +148,7 @@ fn laughs() -> String {
     declared
 }
 
-/// The document with a million attributes of its root.
+/// The document with a million attributes on its root.
 fn attributes(xml: &str) -> String {
     let mut text = String::with_capacity(14_000_000);
     for index in 0..1_000_000 {

@@ -1,4 +1,5 @@
-//! Modes of the hostile server: a fault, and the requests that get it. A mode is text: `reset-in-body,calls=reads,every=4`.
+//! Modes of the hostile server: a fault, and the requests it applies to. A mode is text:
+//! `reset-in-body,calls=reads,every=4`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ pub enum Fault {
     Honest,
     /// A redirect of this status.
     Redirect(u16, Location),
-    /// A status with this `Retry-After`, and nothing is done.
+    /// A status with this `Retry-After`; the request has no effect.
     Status(u16, Option<&'static str>),
     /// The connection is reset.
     Reset(Place),
@@ -36,20 +37,20 @@ pub enum Fault {
     Framing(Framing),
     /// Bytes that arrive late or never.
     Slow(Slow),
-    /// An upload that ends otherwise than the response says.
+    /// An upload whose result differs from the response.
     Upload(UploadFault),
     /// One byte of the body is flipped; the framing is right.
     Flip,
 }
 
-/// Where a redirect leads.
+/// Target of a redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// The same path on the second host, which answers honestly.
     OtherHost,
     /// The same path on this host with `redirected=1` in its query, which is answered honestly.
     SameHost,
-    /// Ever further on this host.
+    /// An endless redirect on this host.
     Loop,
     /// No `Location` at all.
     Missing,
@@ -59,7 +60,7 @@ pub enum Location {
     File,
 }
 
-/// Where in a response a fault strikes.
+/// Where a fault strikes in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Before its first byte.
@@ -220,7 +221,7 @@ pub enum Slow {
     UnreadUpload,
 }
 
-/// An upload that ends otherwise than the response says.
+/// An upload whose result differs from the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadFault {
     /// Completions answer 200 with an error in the body, and nothing is done.
@@ -243,7 +244,7 @@ impl Fault {
         FAULTS.iter().copied()
     }
 
-    /// The requests that have this fault where a mode does not say.
+    /// The default scope of this fault.
     fn scope(self) -> Calls {
         use Framing as F;
         match self {
@@ -317,7 +318,7 @@ impl Calls {
     }
 }
 
-/// A fault, and the requests that get it.
+/// A fault, and the requests it applies to.
 ///
 /// ```
 /// use bowwave_testkit::hostile::Mode;
@@ -327,15 +328,15 @@ impl Calls {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
-    /// For which requests.
+    /// Requests it applies to.
     pub calls: Calls,
-    /// Only each such request of `calls`, counted from 1; 1 for all of them.
+    /// One in this many requests of `calls`, counted from 1; 1 for all.
     pub every: u64,
-    /// Only the first requests of `calls`, as many as this says.
+    /// Only the first this many requests of `calls`.
     pub first: Option<u64>,
-    /// Bytes of the body before the fault, for faults within a body; without it, half of the body.
+    /// Bytes of the body before a fault within it; by default half of the body.
     pub after: Option<usize>,
 }
 
@@ -344,7 +345,7 @@ impl Mode {
     pub const HONEST: Self =
         Self { fault: Fault::Honest, calls: Calls::All, every: 1, first: None, after: None };
 
-    /// `fault` for every request that it can happen to.
+    /// `fault` for every request it can apply to.
     #[must_use]
     pub fn of(fault: Fault) -> Self {
         Self { fault, calls: fault.scope(), ..Self::HONEST }
@@ -354,7 +355,7 @@ impl Mode {
         self.calls.includes(kind)
     }
 
-    /// Whether the request that is number `index` of [`Self::calls`], from 1, gets the fault.
+    /// Whether the fault strikes request number `index` of [`Self::calls`], counted from 1.
     pub(super) fn strikes(&self, index: u64) -> bool {
         index.is_multiple_of(self.every) && self.first.is_none_or(|first| index <= first)
     }

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::net::TcpStream;
 
-/// Kinds of requests, as they are counted.
+/// Kinds of requests in the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// HEAD, and `GetObjectAttributes`.
@@ -97,7 +97,8 @@ impl Request {
         }
     }
 
-    /// The half-open range that `Range` asks for, of an object of `size` bytes; `None` for the whole.
+    /// The half-open range of the `Range` header for an object of `size` bytes; `None` for the
+    /// whole.
     pub(super) fn range(&self, size: usize) -> Option<Result<(usize, usize), ()>> {
         let (from, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         let (from, end) = match (from, last) {
@@ -119,7 +120,7 @@ fn line(reader: &mut BufReader<TcpStream>) -> io::Result<Option<String>> {
     Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// Text without `%XX`.
+/// Decodes `%XX` escapes.
 pub(super) fn unescaped(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [byte, after @ ..] = rest {

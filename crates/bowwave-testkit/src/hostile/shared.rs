@@ -1,4 +1,4 @@
-//! The state that all connections of a server share.
+//! State shared by all connections of a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader};
@@ -15,7 +15,7 @@ use super::mode::{Fault, Mode, Slow};
 use super::request::{Kind, Request};
 use super::{Dialect, Host, Recorded, Requests, faults};
 
-/// Everything but the listeners.
+/// Everything except the listeners.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) dialect: Dialect,
@@ -32,7 +32,7 @@ pub(super) struct Shared {
 pub(super) struct Inner {
     pub(super) bucket: Bucket,
     pub(super) mode: Mode,
-    /// Requests that the mode could strike so far.
+    /// Requests in the mode's scope so far.
     matched: u64,
     /// Keys that the mode has replaced.
     pub(super) replaced: BTreeSet<String>,
@@ -77,7 +77,7 @@ impl Shared {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Switches to `mode`; returns once the port is open or closed as the mode has it.
+    /// Switches to `mode`; returns once the port is open or closed accordingly.
     pub(super) fn set_mode(&self, mode: Mode) {
         let mut inner = self.inner();
         inner.mode = mode;
@@ -87,7 +87,7 @@ impl Shared {
         let should_listen = mode.fault != Fault::Refused;
         if inner.is_listening && !should_listen {
             inner.disconnect();
-            // It waits for a connection, and looks at the mode after each.
+            // The listener waits for a connection, and checks the mode after each.
             drop(TcpStream::connect(self.address));
         }
         self.listening.notify_all();
@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// Ends all connections and both listeners.
+    /// Closes all connections and both listeners.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.inner().disconnect();
@@ -126,7 +126,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the port may be open, and opens it; `None` if the server stops before.
+    /// Waits until the port may be open, and opens it; `None` if the server stops first.
     fn listen_again(&self) -> Option<TcpListener> {
         let mut inner = self.inner();
         inner.is_listening = false;
@@ -140,7 +140,7 @@ impl Shared {
                 self.listening.notify_all();
                 return Some(listener);
             }
-            // The system has lent the port to a connection meanwhile.
+            // The system has assigned the port to a connection meanwhile.
             thread::sleep(TICK);
         }
         None
@@ -156,18 +156,18 @@ impl Shared {
                 inner.connections.insert(id, clone);
                 id
             });
-            // A client that closes a connection is no concern of the server's.
+            // A client may close its connection.
             let _ended = serve(&shared, &stream, host);
             if let Ok(id) = registered {
-                // The last descriptor: now the connection closes, or is reset.
+                // The last descriptor: dropping it closes or resets the connection.
                 shared.inner().connections.remove(&id);
             }
         };
-        // Without a thread the connection is closed, which clients must bear.
+        // Without a thread the connection is closed, which clients must tolerate.
         let _spawned = thread::Builder::new().stack_size(256 << 10).spawn(serve);
     }
 
-    /// Counts a request, and decides whether the mode strikes it.
+    /// Counts a request and decides whether the mode's fault applies.
     fn pick(&self, request: &Request, host: Host) -> (Mode, u64) {
         let mut inner = self.inner();
         let kind = request.kind();
@@ -206,7 +206,7 @@ impl Inner {
     }
 }
 
-/// Answers the requests of one connection.
+/// Serves the requests of one connection.
 fn serve(shared: &Arc<Shared>, stream: &TcpStream, host: Host) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
@@ -233,7 +233,7 @@ fn serve(shared: &Arc<Shared>, stream: &TcpStream, host: Host) -> io::Result<()>
     Ok(())
 }
 
-/// How long a write may block before the mode is looked at again.
+/// Longest blocking write before the mode is checked again.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Requests that are kept with their headers; later ones are counted only.
+/// Maximum requests recorded with headers; later ones are only counted.
 const RECORDED_MAX: usize = 10_000;

@@ -1,4 +1,4 @@
-//! The server by plain requests: honest in each dialect, and hostile as each mode says.
+//! Tests with plain requests: correct in each dialect, and hostile in each mode.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Head and body of a response; a body that does not end within `limit`, or is longer than 2 MiB, is cut there.
+/// Head and body of a response, truncated after `limit` or 2 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Response {
     head: String,
@@ -95,7 +95,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
     text.split(before).skip(1).filter_map(|rest| Some(rest.split_once(after)?.0)).collect()
 }
 
-/// The target that lists `prefix`, which ends in a slash.
+/// The target that lists `prefix`, which ends with a slash.
 fn listing(dialect: Dialect, prefix: &str, more: &str) -> String {
     match dialect {
         Dialect::Azure => format!("/data?restype=container&comp=list&prefix={prefix}&delimiter=%2F{more}"),
@@ -424,7 +424,7 @@ fn every_fault_changes_a_response_and_ends_with_its_mode() {
         let listings = |fault| dialect == Dialect::S3 || matches!(fault, Fault::List(_));
         let faults: Vec<_> =
             Fault::all().filter(|(_, fault)| *fault != Fault::Honest && listings(*fault)).collect();
-        // Most of it is waiting for responses that do not come.
+        // Most of the time it waits for responses that never come.
         thread::scope(|scope| {
             for faults in faults.chunks(faults.len().div_ceil(8)) {
                 scope.spawn(move || {
@@ -447,5 +447,5 @@ fn every_fault_changes_a_response_and_ends_with_its_mode() {
     }
 }
 
-/// How long a response may take here; long enough for two bytes of one that drips.
+/// Longest wait for a response; long enough for two bytes of a dripping one.
 const PATIENCE: Duration = Duration::from_millis(1000);

@@ -1,4 +1,4 @@
-//! Times as HTTP and lists write them.
+//! HTTP and listing time formats.
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn rfc1123(seconds: u64) -> String {

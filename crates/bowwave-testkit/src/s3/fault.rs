@@ -1,18 +1,18 @@
-//! What the S3 server does wrong when it is told to.
+//! Scripted faults of the S3 server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// One thing to go wrong.
+/// One fault.
 #[derive(Debug, Clone)]
 pub struct S3Fault {
-    /// Method of the requests that it meets: `PUT` and so on.
+    /// Method of matching requests: `PUT` and so on.
     pub method: &'static str,
-    /// What their path and query must contain; empty for all.
+    /// A part of their path and query; empty for all.
     pub part: String,
-    /// How many of these requests pass before the first fault.
+    /// Matching requests that pass before the first fault.
     pub after: u32,
-    /// How many requests it meets; then all is well again.
+    /// Requests that fail; later ones succeed.
     pub times: u32,
     /// What happens.
     pub what: S3Trouble,
@@ -21,19 +21,20 @@ pub struct S3Fault {
 /// How a request goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum S3Trouble {
-    /// Answered with this status; nothing is done.
+    /// Returns this status; the request has no effect.
     Refused(u16),
-    /// The connection breaks; nothing is done.
+    /// The connection breaks; the request has no effect.
     Reset,
-    /// It is done, but the connection breaks before the answer.
+    /// The request takes effect, but the connection breaks before the response.
     AnswerLost,
-    /// Answered 200 with an error in the body, as S3 does for slow copies and completions; nothing is done.
+    /// Returns 200 with an error in the body, as S3 does for slow copies and completions; the
+    /// request has no effect.
     ErrorInBody,
-    /// It is done after this time.
+    /// The request takes effect after this time.
     Late(Duration),
 }
 
-/// Faults to come, and the requests that came.
+/// Future faults, and the received requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Script {
     state: Arc<Mutex<State>>,
@@ -54,7 +55,7 @@ impl Script {
         self.state().requests.clone()
     }
 
-    /// Notes a request and says what is to go wrong with it.
+    /// Records a request and returns its fault, if any.
     pub(super) fn meet(&self, method: &str, target: &str) -> Option<S3Trouble> {
         let mut state = self.state();
         state.requests.push(format!("{method} {target}"));

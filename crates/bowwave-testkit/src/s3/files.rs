@@ -1,7 +1,8 @@
-//! The folder behind the S3 server: what `s3s-fs` does, with what it leaves out.
+//! The directory behind the S3 server: `s3s-fs` with changes.
 //!
-//! Left out are checksums, which it would keep of earlier versions. Added are the list of unfinished uploads, and keys that end in `/`, which `s3s-fs` would make folders that no
-//! listing shows: each is a file called [`MARKER`] in its folder.
+//! Removes checksums, which it would keep from earlier versions. Adds the list of unfinished
+//! uploads, and keys that end with `/`. `s3s-fs` would make such a key a directory that no listing
+//! has; here it is a file called [`MARKER`] in its directory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use s3s::dto::*;
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use s3s_fs::FileSystem;
 
-/// Unfinished uploads by key and id, as the list of them is ordered.
+/// Unfinished uploads by key and id, the order of their listing.
 pub(super) type Uploads = Arc<Mutex<BTreeMap<(String, String), Upload>>>;
 
 /// An unfinished upload.
@@ -49,7 +50,8 @@ impl S3 for Files {
 
     async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
         to_file(&mut request.input.key);
-        // `s3s-fs` would keep it beside the object, also when an upload or a test replaces the object.
+        // `s3s-fs` would keep it with the object, even when an upload or a test replaces the
+        // object.
         request.input.checksum_crc64nvme = None;
         self.inner.put_object(request).await
     }
@@ -109,7 +111,7 @@ impl S3 for Files {
         if known.is_err()
             && let Some(mut body) = request.input.body.take()
         {
-            // Answered before all of it came, the client might hear of a broken connection only.
+            // Read the body first: otherwise the client may see only a broken connection.
             while body.next().await.is_some() {}
         }
         known?;
@@ -143,7 +145,7 @@ impl S3 for Files {
         self.known(&place.0, &place.1)?;
         let answer = self.inner.abort_multipart_upload(request).await;
         self.uploads().remove(&place);
-        // It has been completed between the two looks.
+        // It was completed between the two lookups.
         answer.map_err(|error| match error.code() {
             S3ErrorCode::AccessDenied => s3_error!(NoSuchUpload),
             _ => error,
@@ -166,7 +168,7 @@ impl Files {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `s3s-fs` refuses unknown uploads as the requester's lack of rights, which is not what S3 says.
+    /// `s3s-fs` reports unknown uploads as access denied, unlike S3.
     fn known(&self, key: &str, id: &str) -> S3Result<()> {
         let place = (key.to_owned(), id.to_owned());
         if self.uploads().contains_key(&place) { Ok(()) } else { Err(s3_error!(NoSuchUpload)) }
@@ -179,7 +181,7 @@ fn list_uploads(
 ) -> ListMultipartUploadsOutput {
     let prefix = input.prefix.clone().unwrap_or_default();
     let marker = input.key_marker.filter(|marker| !marker.is_empty()).map(|key| {
-        // Without an upload's id, the list goes on behind all uploads of the key.
+        // Without an upload id, the listing continues after all uploads of the key.
         (key, input.upload_id_marker.unwrap_or_else(|| char::MAX.to_string()))
     });
     let most = usize::try_from(input.max_uploads.unwrap_or(PAGE)).unwrap_or(0);
@@ -210,14 +212,14 @@ fn list_uploads(
     }
 }
 
-/// The file that stands for a key ending in `/`.
+/// Maps a key ending with `/` to its marker file.
 fn to_file(key: &mut String) {
     if key.ends_with('/') {
         key.push_str(MARKER);
     }
 }
 
-/// Name of the file that stands for a key ending in `/`.
+/// Name of the marker file for a key ending with `/`.
 pub(super) const MARKER: &str = ".marker-of-this-folder";
-/// Uploads in one answer; S3 has 1000, and few tests have so many.
+/// Uploads per page; S3 has 1000, more than tests create.
 const PAGE: i32 = 5;

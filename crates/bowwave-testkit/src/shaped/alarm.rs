@@ -1,5 +1,5 @@
-//! Waking at a time, late by some tens of microseconds. Timers of the runtime are of whole milliseconds and rounded up: an
-//! answer of 30 ms took 32, which is a tenth of what reads in no order are measured by.
+//! Timers accurate to tens of microseconds. The runtime's timers round up to milliseconds: a
+//! response of 30 ms took 32, which distorts random reads.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tokio::sync::oneshot::{Sender, channel};
 
-/// Wakes whoever waits, from a thread of its own, which ends when this is dropped.
+/// Wakes waiters from a thread of its own, which ends on drop.
 #[derive(Debug)]
 pub(super) struct Alarm(Arc<Clock>);
 
@@ -34,7 +34,8 @@ struct Waiting {
 
 impl Alarm {
     /// # Errors
-    /// If no thread is to be had.
+    ///
+    /// If no thread is available.
     pub(super) fn start() -> io::Result<Self> {
         let clock = Arc::new(Clock::default());
         let own = Arc::clone(&clock);
@@ -42,7 +43,7 @@ impl Alarm {
         Ok(Self(clock))
     }
 
-    /// Comes back when it is `due`, at once if that is past.
+    /// Returns when `due`, at once if that is past.
     pub(super) async fn wait_until(&self, due: Instant) {
         if due <= Instant::now() {
             return;
@@ -50,7 +51,7 @@ impl Alarm {
         let (wake, woken) = channel();
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.push(Waiting { due, wake });
         self.0.changed.notify_one();
-        // An error is a clock that has ended with its server: nobody is left to be served.
+        // An error means that the clock ended with its server: no request is left.
         woken.await.ok();
     }
 }
@@ -72,7 +73,7 @@ impl Clock {
                     state.waiting.push(waiting);
                     break;
                 }
-                // Whoever has gone away meanwhile need not be woken.
+                // The waiter may be gone.
                 waiting.wake.send(()).ok();
             }
             let next =
@@ -88,7 +89,7 @@ impl Clock {
     }
 }
 
-/// The earliest is the greatest, as a heap gives that first.
+/// Reversed: the earliest is the greatest, because a heap returns that first.
 impl Ord for Waiting {
     fn cmp(&self, other: &Self) -> Ordering {
         other.due.cmp(&self.due)

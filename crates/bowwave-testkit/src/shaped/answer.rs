@@ -1,4 +1,4 @@
-//! What a request gets: as much of S3 as reading takes.
+//! Responses: the part of S3 that reads need.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, 
 use hyper::http::response::Builder;
 use hyper::{Method, Request, Response, StatusCode};
 
-/// An answer, before it is slowed down.
+/// A response before it is slowed down.
 pub(super) struct Answer {
     pub(super) head: Builder,
-    /// Its body, if that is not of an object.
+    /// Its body, if not from an object.
     pub(super) text: Option<String>,
-    /// The bytes of an object that are its body.
+    /// The object's bytes in the body.
     pub(super) range: (u64, u64),
     pub(super) own: Own,
 }
 
-/// What the server says of itself, at once and without being counted.
+/// The server's own endpoints, served at once and not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     No,
@@ -79,7 +79,7 @@ impl Answer {
         Self { head: answer, text, range: wanted, own: Own::No }
     }
 
-    /// The objects whose keys begin as asked for. There are no folders.
+    /// Lists the objects with the requested prefix, without directories.
     fn list(query: &str, objects: &[(String, u64)]) -> Self {
         if query.split('&').any(|part| part == "location" || part == "location=") {
             let text = "<LocationConstraint xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";
@@ -116,12 +116,12 @@ impl Answer {
     }
 }
 
-/// As of an upload in parts: nobody takes it for a sum of the bytes.
+/// In the form of a multipart tag, so that no client takes it for an MD5 sum.
 fn tag(number: usize) -> String {
     format!("\"{number:032x}-2\"")
 }
 
-/// The bytes that a range header means, if there are any.
+/// The bytes of a range header, if any.
 fn wanted(range: &str, bytes: u64) -> Option<(u64, u64)> {
     let (from, to) = range.strip_prefix("bytes=")?.split_once('-')?;
     if from.is_empty() {

@@ -1,4 +1,4 @@
-//! What the kernel's tracepoints tell, one event each; and what ours would have told.
+//! Events of the kernel's tracepoints, and the same events of our policy.
 
 use std::fmt;
 
@@ -7,26 +7,27 @@ use std::fmt;
 pub(super) enum Event {
     /// `page_cache_sync_ra`: a page is missing.
     Sync { index: u64, req: u64 },
-    /// `page_cache_async_ra`: a page bears the mark.
+    /// `page_cache_async_ra`: a page has the mark.
     Async { index: u64, req: u64 },
     /// `page_cache_ra_order`: a window is planned.
     Window { start: u64, size: u64, async_size: u64 },
-    /// `page_cache_ra_unbounded`: pages are submitted one by one, the last `lookahead` of them behind a mark.
+    /// `page_cache_ra_unbounded`: pages are submitted one by one, the last `lookahead` of them
+    /// after the mark.
     Submit { start: u64, size: u64, lookahead: u64 },
 }
 
-/// What a line of the trace says.
+/// A line of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Event(Event),
-    /// We wrote this: step `.0` of the script begins.
+    /// Written by us: step `.0` of the script begins.
     Step(usize),
-    /// `mm_filemap_delete_from_page_cache`: a page, or a folio of them, was dropped.
+    /// `mm_filemap_delete_from_page_cache`: a page or folio was dropped.
     Dropped,
 }
 
 impl Line {
-    /// Reads a line of a trace; `None` for comments and events of others.
+    /// Parses a line of a trace; `None` for comments and other events.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (_, tail) = text.split_once(": ")?;
         let (name, fields) = tail.split_once(": ")?;
@@ -59,13 +60,13 @@ impl Line {
     }
 }
 
-/// Parts events into decisions: what triggered one, its window, and how that was submitted.
+/// Groups events into decisions: the trigger, the window, and its submission.
 pub(super) fn decisions(events: &[Event]) -> Vec<&[Event]> {
     let mut starts: Vec<usize> = Vec::new();
     for (at, event) in events.iter().enumerate() {
         let begins = match event {
             Event::Sync { .. } | Event::Async { .. } => true,
-            // A window follows its trigger at once; without one, a mapped page has faulted.
+            // A window follows its trigger at once; without a trigger, a mapped page has faulted.
             Event::Window { .. } => {
                 at == 0 || !matches!(events[at - 1], Event::Sync { .. } | Event::Async { .. })
             }
@@ -79,7 +80,7 @@ pub(super) fn decisions(events: &[Event]) -> Vec<&[Event]> {
     starts.iter().zip(ends).map(|(&start, end)| &events[start..end]).collect()
 }
 
-/// As the tables of the paper have windows: `start+size/async_size`.
+/// In the notation of the paper's tables: `start+size/async_size`.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -1,8 +1,8 @@
-//! A file system of our own to try the kernel on: an image on disk, a loop device over it, ext4 in it, and the files.
+//! A private file system to test the kernel: an image on disk, a loop device, ext4, and the files.
 //!
-//! Everything is mounted where only this thread sees it, the image has no name as soon as the device is over it, and the
-//! device goes with its last user: even a killed process leaves only an empty directory and a trace instance, which
-//! the next run clears away.
+//! Only this thread sees the mounts. The image is unlinked once the device holds it, and the device
+//! disappears with its last user. So a killed process leaves only an empty directory and a trace
+//! instance, which the next run removes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,13 +17,13 @@ use super::script::Target;
 use super::sys::{self, LoopDevice, PAGE};
 use super::tracing::Tracing;
 
-/// Bytes of the image: the files, the journal, and what ext4 needs.
+/// Bytes of the image: the files, the journal, and ext4's metadata.
 const IMAGE_BYTES: u64 = 400 << 20;
-/// `max_sectors_kb` of the device: makes `io_pages` 128, between the window sizes that are tried.
+/// `max_sectors_kb` of the device: sets `io_pages` to 128, between the tested window sizes.
 const MAX_SECTORS_KIB: u64 = 512;
 const NAME: &str = "bowwave-conformance-";
 
-/// Whether the file system makes folios of several pages.
+/// Whether the file system uses large folios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Folios {
     /// ext4 with `data=journal`: single pages
@@ -41,7 +41,7 @@ impl Folios {
     }
 }
 
-/// The laboratory. Dropping it takes it down.
+/// The laboratory. Dropping it removes it.
 #[derive(Debug)]
 pub(super) struct Lab {
     dir: PathBuf,
@@ -51,7 +51,7 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// Builds it under `parent`, on a disk file system; the calling thread keeps to its processor from now on.
+    /// Builds it under `parent`, on a disk file system; pins the calling thread to its processor.
     pub(super) fn build(parent: &Path) -> Result<Self, Stop> {
         require(rustix::process::geteuid().is_root(), "only root may mount and trace")?;
         require(rustix::param::page_size() as u64 == PAGE, "the kernel's pages are not 4096 bytes")?;
@@ -75,11 +75,11 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Mounts the file system so that files have folios of this kind.
+    /// Mounts the file system with this kind of folios.
     pub(super) fn mount(&mut self, folios: Folios) -> Result<(), Stop> {
         self.unmount();
         let device = self.device.as_ref().expect("attached when built");
-        // Tables that are set up in the background would read and write while we watch.
+        // Lazy table initialization would read and write during the test.
         let options = match folios {
             Folios::Single => c"data=journal,noinit_itable",
             Folios::Large => c"noinit_itable",
@@ -91,11 +91,11 @@ impl Lab {
         Ok(())
     }
 
-    /// Sets the window size of files opened from now on; the device's `io_pages`.
+    /// Sets the window size of files opened from now on; returns the device's `io_pages`.
     pub(super) fn set_ra_pages(&self, pages: u64) -> Result<u64, Stop> {
         let queue = PathBuf::from(self.device.as_ref().expect("attached when built").queue());
         let knobs = || {
-            // The order matters: limits set the window size anew.
+            // The order matters: setting limits resets the window size.
             let (sectors, window) = (queue.join("max_sectors_kb"), queue.join("read_ahead_kb"));
             fs::write(&sectors, MAX_SECTORS_KIB.to_string())?;
             fs::write(&window, (pages * PAGE / 1024).to_string())?;
@@ -151,7 +151,7 @@ impl Lab {
         };
         let made = make();
         let device = made.map(|image| LoopDevice::attach(&image));
-        // From here on only the device holds it.
+        // From here on only the device holds the image.
         let _not_made = fs::remove_file(&path);
         let device = device.map_err(failed(&format!("cannot make an image in {}", self.dir.display())))?;
         self.device =
@@ -197,7 +197,7 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Stop {
     move |error| Stop::failed(format_args!("{what}: {error}"))
 }
 
-/// The order of events of several processors would be uncertain.
+/// With several processors the order of events would be uncertain.
 fn keep_to_one_cpu() -> io::Result<usize> {
     let cpu = sched_getcpu();
     let mut set = CpuSet::new();
@@ -220,7 +220,7 @@ fn fill(path: &Path, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes the folders of runs that were killed.
+/// Removes the directories of killed runs.
 fn sweep(parent: &Path) {
     for dir in left_behind(parent) {
         for inner in ["trace", "mnt", "image"] {
@@ -230,14 +230,14 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Removes the trace instances of runs that were killed.
+/// Removes the trace instances of killed runs.
 fn sweep_instances(tracefs: &Path) {
     for instance in left_behind(&tracefs.join("instances")) {
         let _in_use = fs::remove_dir(instance);
     }
 }
 
-/// Entries that ended runs have left.
+/// Leftovers of ended runs.
 fn left_behind(parent: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let dead = |path: &PathBuf| {

@@ -1,4 +1,4 @@
-//! The script played to our policy, in the words of the kernel's tracepoints.
+//! Plays the script to our policy, and reports it as the kernel's tracepoints do.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,25 @@ use super::event::Event;
 use super::script::{Op, Script, Target};
 use crate::Failure;
 
-/// Pages that the kernel submits at once where it is forced: 2 MiB.
+/// Pages the kernel submits at once when forced: 2 MiB.
 const FORCED_PAGES: u64 = 512;
 const FILE: FileId = FileId(0);
 const NOW: Instant = Instant(0);
 
-/// What a step of the script should lead to.
+/// Expected result of a step.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     pub(super) events: Vec<Event>,
-    /// Pages that must be up to date before the step, and how many: what is still on its way would be treated otherwise.
+    /// Pages that must be up to date before the step, and their number: pages in flight would
+    /// change the result.
     pub(super) settle: Option<(PageRange, u64)>,
 }
 
-/// What a script should lead to.
+/// Expected result of a script.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) steps: Vec<Expected>,
-    /// Pages in the cache at the end.
+    /// Cached pages at the end.
     pub(super) cached: u64,
 }
 
@@ -58,11 +59,11 @@ struct Player {
     target: Target,
     folios: bool,
     ra_pages: u64,
-    /// How each handle's mapping is advised; as many as there are handles.
+    /// The `madvise` pattern of each handle's mapping, one per handle.
     patterns: Vec<Pattern>,
-    /// Handles whose windows are twice as large.
+    /// Handles with doubled windows.
     wide: BTreeSet<usize>,
-    /// Pages of each handle's mapping that fault no more.
+    /// Pages of each handle's mapping that no longer fault.
     touched: BTreeSet<(usize, u64)>,
     actions: Vec<Action>,
     decisions: Vec<Decision>,
@@ -100,7 +101,7 @@ impl Player {
         let handle = self.handle(handle);
         let page = PageSize::KIB_4;
         let range = page.request_of(offset, length).range;
-        // The position after a read that the end of the file cuts short is that end.
+        // A read cut short by the end of the file leaves the position there.
         let end = (offset + length).min(self.target.bytes());
         let request = Request { range, ends_inside: !end.is_multiple_of(page.bytes()) };
         let mut frames = Vec::new();
@@ -130,7 +131,7 @@ impl Player {
         let settle = Some((one, self.cached(one)));
         let id = self.handle(handle);
         let pattern = self.patterns[handle];
-        // For the kernel a fault asks for a window.
+        // In the kernel a fault requests a window.
         let req = self.ra_pages * if self.wide.contains(&handle) { 2 } else { 1 };
         let fault = Fault { page: PageIndex(page), pattern };
         self.cache.fault(NOW, Waiter(0), id, fault, &mut self.actions);
@@ -150,7 +151,7 @@ impl Player {
         Expected { events, settle }
     }
 
-    /// The events of the decisions since the last call.
+    /// Events of the decisions since the last call.
     fn told(&mut self, tell: impl Fn(&Self, &Decision, &mut Vec<Event>)) -> Vec<Event> {
         let decisions = std::mem::take(&mut self.decisions);
         let mut events = Vec::new();
@@ -160,7 +161,7 @@ impl Player {
         events
     }
 
-    /// What follows a miss.
+    /// Events after a miss.
     fn sync(&self, decision: &Decision, events: &mut Vec<Event>) {
         match decision.plan.reason {
             Reason::Random => self.submit(decision, 0, events),
@@ -169,7 +170,7 @@ impl Player {
         }
     }
 
-    /// A window, and its submission, which is page by page where there are no folios.
+    /// A window and its submission, page by page without folios.
     fn window(&self, decision: &Decision, events: &mut Vec<Event>) {
         let window = decision.plan.window;
         if window.size.0 == 0 {
@@ -199,7 +200,7 @@ impl Player {
         }
     }
 
-    /// The handle of this number; opens what is not open.
+    /// Returns a handle by number; opens it if needed.
     fn handle(&mut self, number: usize) -> HandleId {
         let id = |number: usize| HandleId(u32::try_from(number).expect("scripts have a handful of handles"));
         while self.patterns.len() <= number {
@@ -215,7 +216,7 @@ impl Player {
             as u64
     }
 
-    /// Carries out what the cache asks for, at once.
+    /// Performs the cache's actions at once.
     fn act(&mut self) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {

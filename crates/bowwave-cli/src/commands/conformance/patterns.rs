@@ -8,16 +8,16 @@ use super::script::{Script, Target};
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) name: &'static str,
-    /// What it does, for `--list`.
+    /// Description, for `--list`.
     pub(super) what: &'static str,
     pub(super) target: Target,
     pub(super) write: fn(&mut Script),
-    /// Play it only where folios are single pages: with large ones it is bound to meet what is known to differ.
+    /// Play it only with single-page folios: large ones lead to known differences.
     pub(super) single: bool,
 }
 
-/// Every pattern, in the order in which they are played. Lengths scale with the window (`ra`), so that each reaches its
-/// steady state.
+/// Every pattern, in the order of play. Lengths scale with the window (`ra`), so that each reaches
+/// its steady state.
 #[rustfmt::skip]
 pub(super) const PATTERNS: &[Pattern] = &[
     on_large("sequential-1", "1 page a read, from the start", |s| { s.sequential(0, 1, 6 * s.ra); }),
@@ -176,7 +176,7 @@ const fn mix(name: &'static str, what: &'static str, write: fn(&mut Script)) -> 
     Pattern { single: true, ..on_large(name, what, write) }
 }
 
-/// Everything that a script can do, in no order, within `span` pages from `from`.
+/// Every operation, in random order, within `span` pages from `from`.
 fn mixed(s: &mut Script, seed: u64, from: u64, span: u64) {
     const HANDLES: usize = 3;
     let mut cursors = [from * 4096; HANDLES];
@@ -199,14 +199,14 @@ fn mixed(s: &mut Script, seed: u64, from: u64, span: u64) {
                 continue;
             }
         };
-        // Past the end they start anew.
+        // Past the end they start over.
         let start = if next <= cursor || next - cursor > 12 * 4096 { any * 4096 } else { cursor };
         cursors[handle] = if next > (from + span) * 4096 { any * 4096 } else { next };
         s.read_bytes(start, next.max(start + 1) - start);
     }
 }
 
-/// What is not a read in order.
+/// An operation other than a sequential read.
 fn mixed_other(s: &mut Script, kind: u64, any: u64, few: u64, end: u64) {
     let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
     let uses = [Use::Normal, Use::Sequential, Use::Random, Use::Normal];
@@ -282,7 +282,7 @@ mod tests {
             assert!(!script.ops.is_empty(), "{}", pattern.name);
             for op in &script.ops {
                 let inside = match *op {
-                    // Reads may begin a little behind the end: that is one of the patterns.
+                    // Reads may start a little past the end: one of the patterns.
                     Op::Read { offset, length, .. } => {
                         offset < pattern.target.bytes() + 500 * 4096 && length > 0
                     }

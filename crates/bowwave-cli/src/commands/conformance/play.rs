@@ -1,4 +1,4 @@
-//! The script played to the kernel.
+//! Plays the script to the kernel.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +16,10 @@ use super::sys::{Mapping, PAGE};
 use super::tracing::Tracing;
 use crate::interrupt::Interrupt;
 
-/// Longest wait for pages in flight; the device is a file in memory or on a disk nearby.
+/// Longest wait for pages in flight; the device is a local file.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A file that is being read: its handles, and a look at what of it is in memory.
+/// An open file: its handles, and a mapping for `mincore`.
 #[derive(Debug)]
 pub(super) struct Player<'a> {
     path: &'a Path,
@@ -35,12 +35,12 @@ pub(super) struct Player<'a> {
 #[derive(Debug)]
 struct Handle {
     file: File,
-    /// Made when it is first needed.
+    /// Created on first use.
     mapping: Option<Mapping>,
 }
 
 impl<'a> Player<'a> {
-    /// Opens the file with nothing of it in memory.
+    /// Opens the file with none of it cached.
     pub(super) fn cold(path: &'a Path, target: Target) -> io::Result<Self> {
         let file = File::open(path)?;
         let look = Mapping::new(&file, target.pages())?;
@@ -60,12 +60,12 @@ impl<'a> Player<'a> {
         Ok(Self { path, target, handles: Vec::new(), look, buffer: Vec::new(), patience: PATIENCE })
     }
 
-    /// Says that the two sides are known to differ, so that nothing is worth waiting for.
+    /// Gives up waiting: the two sides are known to differ.
     pub(super) fn hurry(&mut self) {
         self.patience = Duration::ZERO;
     }
 
-    /// Plays a script, each step under its number in the trace. Stops early if the user asks for it.
+    /// Plays a script, marking each step in the trace. Stops early on an interrupt.
     pub(super) fn play(
         &mut self,
         script: &Script,
@@ -87,15 +87,15 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Pages in memory, once those that are expected have come.
+    /// Resident pages, after waiting for the expected ones.
     pub(super) fn resident(&mut self, expected: u64) -> io::Result<u64> {
         let all = PageRange::new(0, self.target.pages());
         self.settle(all, expected)?;
         self.look.resident(all)
     }
 
-    /// Waits until `count` pages of a range are up to date. If they never are, the two sides differ already, and waiting
-    /// as long again for the pages of later steps would not help.
+    /// Waits until `count` pages of a range are up to date. After one timeout the two sides differ
+    /// already, so later steps wait no more.
     fn settle(&mut self, range: PageRange, count: u64) -> io::Result<()> {
         let deadline = Instant::now() + self.patience;
         while self.look.resident(range)? < count {

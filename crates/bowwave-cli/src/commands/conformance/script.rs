@@ -1,4 +1,4 @@
-//! What a pattern does, step by step: the same script is played to the kernel and to our policy.
+//! Scripts: the steps of a pattern, played to both the kernel and our policy.
 
 use bowwave_core::{Advice, PageRange, Pattern};
 
@@ -7,22 +7,22 @@ use super::sys::PAGE;
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// A read of bytes through a handle.
+    /// Reads bytes through a handle.
     Read { handle: usize, offset: u64, length: u64 },
     /// `posix_fadvise` through a handle, on whole pages.
     Advise { handle: usize, pages: PageRange, advice: Advice },
-    /// A store to a page of a handle's mapping.
+    /// Stores to a page of a handle's mapping.
     Touch { handle: usize, page: u64 },
     /// `madvise` on a handle's mapping.
     MapAdvise { handle: usize, pattern: Pattern },
 }
 
-/// The files that patterns work on; all are full of data.
+/// The test files; all are filled with data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// 65536 pages.
     Large,
-    /// 1000 pages and 100 bytes more.
+    /// 1000 pages and 100 bytes.
     Odd,
     /// 3 pages.
     Tiny,
@@ -40,7 +40,7 @@ impl Target {
         }
     }
 
-    /// Its pages, the last one perhaps in part.
+    /// Its pages; the last may be partial.
     pub(super) const fn pages(self) -> u64 {
         self.bytes().div_ceil(PAGE)
     }
@@ -54,10 +54,10 @@ impl Target {
     }
 }
 
-/// Writes a script.
+/// Builds a script.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// Most pages of a readahead window, for patterns that scale with it.
+    /// Maximum pages of a readahead window, for patterns that scale with it.
     pub(super) ra: u64,
     /// Pages of the file.
     pub(super) pages: u64,
@@ -71,7 +71,7 @@ impl Script {
         Self { ra, pages: target.pages(), ops: Vec::new(), handle: 0, random: 0x2545_F491_4F6C_DD1D }
     }
 
-    /// The steps that follow go through this handle: each is an open file of its own.
+    /// Later steps use this handle; each is an open file of its own.
     pub(super) fn through(&mut self, handle: usize) -> &mut Self {
         self.handle = handle;
         self
@@ -95,7 +95,7 @@ impl Script {
         self
     }
 
-    /// Reads in order from each of `starts` in turn, `each` pages at a time, `rounds` times.
+    /// Reads sequentially from each of `starts` in turn, `each` pages at a time, `rounds` times.
     pub(super) fn interleaved(&mut self, starts: &[u64], each: u64, rounds: u64) -> &mut Self {
         for round in 0..rounds {
             for &start in starts {
@@ -105,7 +105,7 @@ impl Script {
         self
     }
 
-    /// Starts of `count` streams, far from each other and from the start and end of the file.
+    /// Start pages of `count` streams, far from each other and from the ends of the file.
     pub(super) fn starts(&self, count: u64) -> Vec<u64> {
         let apart = self.pages / (count + 1);
         (1..=count).map(|stream| stream * apart + 7 * stream).collect()
@@ -130,7 +130,7 @@ impl Script {
         self
     }
 
-    /// Advice that concerns the handle.
+    /// Advice on the whole handle.
     pub(super) fn advise_all(&mut self, advice: Advice) -> &mut Self {
         self.advise(0, self.pages, advice)
     }

@@ -1,4 +1,4 @@
-//! The system calls that have no safe wrapper: private mounts, loop devices, mappings and what of them is in memory.
+//! System calls without a safe wrapper: private mounts, loop devices, mappings and `mincore`.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -12,23 +12,23 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Bytes of a page of the kernel; the caller has checked it.
+/// The kernel's page size in bytes; the caller has checked it.
 pub(super) const PAGE: u64 = 4096;
 
-/// Gives this thread mounts of its own, which no other process sees and which end with the thread.
+/// Gives this thread a private mount namespace, which ends with it.
 pub(super) fn private_mounts() -> io::Result<()> {
     #[expect(unsafe_code, reason = "unshare")]
-    // SAFETY: a mount namespace of its own changes nothing that memory safety rests on; no files are unshared.
+    // SAFETY: a new mount namespace does not affect memory safety; no files are unshared.
     unsafe {
         unshare_unsafe(UnshareFlags::NEWNS)?;
     }
     Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
-/// A block device over a file; the kernel frees it when it is no longer open or mounted.
+/// A loop device; the kernel frees it when it is no longer open or mounted.
 #[derive(Debug)]
 pub(super) struct LoopDevice {
-    /// Kept open, so that the device stays between mounts.
+    /// Held open, so that the device stays between mounts.
     _device: File,
     number: i32,
 }
@@ -38,7 +38,8 @@ impl LoopDevice {
     const CONFIGURE: u32 = 0x4C0A;
     const AUTOCLEAR: u32 = 4;
 
-    /// Attaches a free loop device to `image`. Another process may take the free one first, so this tries a few.
+    /// Attaches a free loop device to `image`. Retries, because another process may take the free
+    /// one first.
     pub(super) fn attach(image: &File) -> io::Result<Self> {
         let control = File::options().read(true).write(true).open("/dev/loop-control")?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -148,7 +149,7 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// Stores a byte into a page: a fault of this page alone, since a store that copies never maps the pages around.
+    /// Stores a byte into a page. Faults this page only, since copy-on-write does not map around.
     pub(super) fn touch(&mut self, page: u64) {
         let at = usize::try_from(page * PAGE).expect("the mapping is no longer than memory");
         assert!(at < self.bytes, "page {page} is not mapped");
@@ -160,7 +161,7 @@ impl Mapping {
         }
     }
 
-    /// Says how the mapping will be used.
+    /// Calls `madvise` on the mapping.
     pub(super) fn advise(&self, pattern: Pattern) -> io::Result<()> {
         let advice = match pattern {
             Pattern::Normal => Advice::Normal,
@@ -168,14 +169,14 @@ impl Mapping {
             Pattern::Random => Advice::Random,
         };
         #[expect(unsafe_code, reason = "madvise")]
-        // SAFETY: these three only change what is read ahead, never the contents.
+        // SAFETY: these three change only readahead, never the contents.
         unsafe {
             madvise(self.start.as_ptr(), self.bytes, advice)?;
         }
         Ok(())
     }
 
-    /// Pages of `range` that are in memory and up to date.
+    /// Pages of `range` that are resident and up to date.
     pub(super) fn resident(&self, range: PageRange) -> io::Result<u64> {
         let range = range.intersect(PageRange::new(0, self.bytes as u64 / PAGE));
         let pages = usize::try_from(range.count().0).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! The kernel's tracepoints, in a trace instance of our own.
+//! The kernel's tracepoints, in a private trace instance.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,18 +10,19 @@ use bowwave_core::Advice;
 use super::event::{Event, Line};
 use super::script::Op;
 
-/// Memory for events: a pattern makes a few hundred thousand at most, at some 80 bytes.
+/// Buffer for events: a pattern causes at most a few hundred thousand, of about 80 bytes.
 const BUFFER_KIB: u64 = 16 << 10;
 
-/// The events that count.
+/// The traced events.
 const EVENTS: [&str; 2] = ["events/readahead", "events/filemap/mm_filemap_delete_from_page_cache"];
 
-/// What a trace told.
+/// A parsed trace.
 #[derive(Debug)]
 pub(super) struct Told {
     /// The readahead events of each step.
     pub(super) steps: Vec<Vec<Event>>,
-    /// Whether the kernel dropped pages in a step that did not ask for it: memory is short, or someone empties the cache.
+    /// Whether the kernel dropped pages without being told to: memory pressure, or another process
+    /// dropped caches.
     pub(super) disturbed: bool,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct Told {
 #[derive(Debug)]
 pub(super) struct Tracing {
     instance: PathBuf,
-    /// Taken away first when dropped: an instance in use stays.
+    /// Closed first on drop: an instance in use cannot be removed.
     marker: Option<File>,
     cpu: usize,
 }
@@ -40,7 +41,7 @@ impl Tracing {
         tracefs.join("events/readahead/page_cache_ra_order").is_dir()
     }
 
-    /// Makes the instance `name`; events of `cpu` count.
+    /// Creates the instance `name` for events of `cpu`.
     pub(super) fn start(tracefs: &Path, name: &str, cpu: usize) -> io::Result<Self> {
         let instance = tracefs.join("instances").join(name);
         fs::create_dir(&instance)?;
@@ -57,11 +58,11 @@ impl Tracing {
         }
     }
 
-    /// From now on only events of this file count, and none from before.
+    /// Traces only this file from now on, and drops earlier events.
     pub(super) fn watch(&self, file: &File) -> io::Result<()> {
         let metadata = file.metadata()?;
         let (major, minor) = (rustix::fs::major(metadata.st_dev()), rustix::fs::minor(metadata.st_dev()));
-        // In the kernel a device number has 20 bits for the minor.
+        // The kernel's device numbers have 20 bits for the minor.
         let device = (major << 20) | minor;
         let filter = format!("s_dev == {device} && i_ino == {}", metadata.st_ino());
         for events in EVENTS {
@@ -72,7 +73,7 @@ impl Tracing {
         fs::write(self.instance.join("trace"), "")
     }
 
-    /// Notes that a step of the script begins.
+    /// Marks the start of a step.
     pub(super) fn step(&mut self, step: usize) -> io::Result<()> {
         // One write is one entry of the trace.
         let marker = self.marker.as_mut().expect("closed only when dropped");

@@ -1,4 +1,4 @@
-//! Theirs and ours, decision by decision.
+//! Compares the kernel's decisions with ours.
 
 use bowwave_core::Advice;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::patterns::Pattern;
 use super::script::{Op, Script};
 use super::sys::PAGE;
 
-/// How a pattern came out.
+/// Result of a pattern.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) pattern: &'static str,
@@ -18,24 +18,24 @@ pub(super) struct Verdict {
     pub(super) ra_pages: u64,
     /// Steps of the script.
     pub(super) steps: usize,
-    /// Decisions that the kernel took.
+    /// Decisions of the kernel.
     pub(super) decisions: usize,
-    /// Of these and ours, those that differ.
+    /// Decisions that differ, the kernel's or ours.
     pub(super) differences: usize,
-    /// Pages in memory at the end: the kernel's and ours.
+    /// Resident pages at the end: the kernel's and ours.
     pub(super) cached: u64,
     pub(super) cached_ours: u64,
     /// The first difference.
     pub(super) first: Option<String>,
-    /// Why they differ, where it is known.
+    /// Cause of the differences, if known.
     pub(super) reason: Option<&'static str>,
-    /// With `--decisions`: what the kernel decided at each step that had a decision.
+    /// With `--decisions`: the kernel's decisions at each step that has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kernel: Option<Vec<String>>,
 }
 
-/// Reasons of differences. Only large folios have any: our cache is one of single pages, and what the kernel does with a
-/// folio as a whole shows. From the first difference on the two go separate ways, so the reason of the first one counts.
+/// Known causes of differences, all from large folios: our cache has single pages, while the kernel
+/// handles a folio as a whole. After the first difference the two diverge, so its cause counts.
 mod reason {
     pub(super) const HOLE: &str = "the kernel's search for the next hole starts inside the marked folio and \
         counts a page too many, so its window leaves a page out";
@@ -44,12 +44,12 @@ mod reason {
     pub(super) const KEPT: &str = "the kernel keeps a folio of which only a part was to be dropped";
 }
 
-/// Whether the kernel and ours decided the same at every step.
+/// Whether the kernel and our policy decided the same at every step.
 pub(super) fn alike(folios: Folios, theirs: &[Vec<Event>], ours: &Outcome) -> bool {
     theirs.iter().zip(&ours.steps).all(|(theirs, ours)| seen(folios, theirs) == ours.events)
 }
 
-/// The decisions of each step that has any, in words.
+/// Decisions of each step that has any, as text.
 pub(super) fn by_step<'a>(folios: Folios, steps: impl Iterator<Item = &'a [Event]>) -> Vec<String> {
     let told = |events: &[Event]| {
         let seen = seen(folios, events);
@@ -59,13 +59,13 @@ pub(super) fn by_step<'a>(folios: Folios, steps: impl Iterator<Item = &'a [Event
     steps.map(|(step, events)| format!("{step}: {}", told(events))).collect()
 }
 
-/// The events that count.
+/// Events that are compared.
 fn seen(folios: Folios, events: &[Event]) -> Vec<Event> {
     if folios == Folios::Large { planned(events) } else { events.to_vec() }
 }
 
 impl Verdict {
-    /// Compares what the kernel did, by step, with what ours would have done.
+    /// Compares the kernel's events with the expected ones, by step.
     pub(super) fn of(
         pattern: &Pattern,
         folios: Folios,
@@ -111,13 +111,13 @@ impl Verdict {
         }
     }
 
-    /// Whether there is a difference that has no name.
+    /// Whether there is a difference without a known cause.
     pub(super) fn is_unexplained(&self) -> bool {
         self.first.is_some() && self.reason.is_none()
     }
 }
 
-/// Why the last of these steps went differently, if its shape tells.
+/// Explains the last of these steps, if its shape shows the cause.
 fn explain(ops: &[Op], kernel: Option<&[Event]>, ours: Option<&[Event]>) -> Option<&'static str> {
     match (kernel, ours) {
         (
@@ -132,7 +132,8 @@ fn explain(ops: &[Op], kernel: Option<&[Event]>, ours: Option<&[Event]>) -> Opti
     }
 }
 
-/// Whether an operation begins behind `index`, the first page of a folio; the kernel names the page itself if it is mapped.
+/// Whether an operation starts inside the folio at `index`; for mapped pages the kernel reports the
+/// page itself.
 fn is_inside(op: Op, index: u64) -> bool {
     match op {
         Op::Read { offset, .. } => offset / PAGE > index,
@@ -145,7 +146,7 @@ fn drops(ops: &[Op]) -> bool {
     ops.iter().any(|op| matches!(op, Op::Advise { advice: Advice::DontNeed, .. }))
 }
 
-/// Leaves out how windows are submitted: with large folios that shows only where pages were in the way.
+/// Removes submissions: with large folios they appear only where pages were in the way.
 fn planned(events: &[Event]) -> Vec<Event> {
     let mut window = false;
     let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! What all files of one command share: memory, progress, and what is to be told at the end.
+//! State shared by all files of a command: memory, progress, and the final report.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use super::Args;
 use crate::Failure;
 use crate::interrupt::Interrupt;
 
-/// Shared by the threads that copy.
+/// Shared by the copying threads.
 #[derive(Debug)]
 pub(super) struct Crew<'a> {
     pub(super) args: &'a Args,
     pub(super) interrupt: Interrupt,
-    /// Permission bits that new files do not get.
+    /// The umask.
     pub(super) umask: u32,
-    /// The destination's tags were no MD5 sums of what was sent: they cannot be compared.
+    /// The destination's tags were no MD5 sums of the sent bytes: they cannot be compared.
     pub(super) tags_differ: AtomicBool,
-    /// Uploads that earlier commands have left at the destination; listed when first needed.
+    /// Uploads of earlier commands at the destination; listed on first use.
     uploads: OnceLock<Vec<Upload>>,
     memory: Mutex<u64>,
     freed: Condvar,
@@ -30,26 +30,26 @@ pub(super) struct Crew<'a> {
     tally: Mutex<Tally>,
 }
 
-/// What has become of the files.
+/// Results of the files so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) files: u64,
     pub(super) bytes: u64,
-    /// Of these, what an earlier command had copied.
+    /// Bytes that an earlier command had copied.
     pub(super) bytes_resumed: u64,
     pub(super) skipped: u64,
     pub(super) failed: u64,
-    /// Files that can be continued.
+    /// Files whose copy can be resumed.
     pub(super) resumable: u64,
     /// The first failures, with the names of their files.
     pub(super) failures: Vec<(String, Failure)>,
-    /// Directories that are there.
+    /// Existing directories.
     directories: BTreeSet<PathBuf>,
-    /// Directories whose names are not safe from a loss of power yet.
+    /// Directories with entries not yet synced.
     unsynced: BTreeSet<PathBuf>,
 }
 
-/// Bytes that have moved.
+/// Counter of copied bytes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Moved(Arc<AtomicU64>);
 
@@ -58,7 +58,7 @@ impl Moved {
         self.0.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Takes back what was counted too early.
+    /// Subtracts bytes that were counted too early.
     pub(super) fn take_back(&self, bytes: usize) {
         self.0.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Memory for a range, waiting for it if so asked; `None` if there is none, or the user interrupts.
+    /// Memory for a range; waits for it if `waits`. `None` if none is available or on an interrupt.
     pub(super) fn memory(&self, bytes: u64, waits: bool) -> Option<Permit<'_>> {
         let bytes = bytes.min(MEMORY_BYTES);
         let mut free = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,9 +99,9 @@ impl<'a> Crew<'a> {
         Some(Permit { free: &self.memory, freed: &self.freed, bytes })
     }
 
-    /// Uploads to `path` that were there before this command's own, the latest first.
+    /// Uploads to `path` started before this command, the latest first.
     pub(super) fn uploads_of(&self, store: &dyn Backend, path: &Path) -> Vec<Upload> {
-        // Credentials that can write cannot always list. Then nothing is continued.
+        // Write credentials often cannot list. Then no upload is resumed.
         let all = self.uploads.get_or_init(|| store.stray_uploads().unwrap_or_default());
         let mut uploads: Vec<_> = all.iter().filter(|upload| upload.path == path).cloned().collect();
         uploads.sort_by_key(|upload| std::cmp::Reverse(upload.begun));
@@ -117,7 +117,7 @@ impl<'a> Crew<'a> {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// More bytes are to be copied.
+    /// Adds to the total to copy.
     pub(super) fn more(&self, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -126,7 +126,7 @@ impl<'a> Crew<'a> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file was not copied.
+    /// Records a failed file.
     pub(super) fn failed(&self, name: impl Into<String>, failure: Failure) {
         let mut tally = self.tally();
         tally.failed += 1;
@@ -135,7 +135,7 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Creates a directory of the destination, and those around it, unless they are there.
+    /// Creates a directory of the destination and its missing parents.
     pub(super) fn make_directories(&self, store: &dyn Backend, path: &Path) -> bowwave_backend::Result<()> {
         let missing: Vec<&Path> = {
             let tally = self.tally();
@@ -154,19 +154,19 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// The name of `path` is new.
+    /// Marks the entry `path` as new.
     pub(super) fn unsynced(&self, path: &Path) {
         self.tally().unsynced.insert(path.parent().unwrap_or_else(|| Path::new("")).to_owned());
     }
 
-    /// Sees to it that all new names outlive a loss of power.
+    /// Syncs all directories with new entries.
     pub(super) fn sync_directories(&self, store: &dyn Backend) -> bowwave_backend::Result<()> {
         let unsynced = std::mem::take(&mut self.tally().unsynced);
         unsynced.iter().try_for_each(|path| store.sync_directory(path))
     }
 }
 
-/// Memory of a range, until it is dropped.
+/// Memory of a range, until dropped.
 #[derive(Debug)]
 pub(super) struct Permit<'a> {
     free: &'a Mutex<u64>,
@@ -181,10 +181,10 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// Bytes of all ranges in flight. With less, fewer connections are used at once; with more, small machines swap.
+/// Bytes of all ranges in flight. Smaller: fewer connections at once; larger: small machines swap.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Failures that are told one by one; more are only counted.
+/// Maximum failures reported one by one; further ones are only counted.
 const FAILURES_MAX: usize = 1000;
-/// Uploads of one object that are looked at: an object that many commands have failed to upload has more.
+/// Maximum uploads of one object to inspect; more remain if many commands failed.
 const UPLOADS_MAX: usize = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(100);

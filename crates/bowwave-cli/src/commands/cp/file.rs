@@ -1,4 +1,4 @@
-//! One task: a file is looked at, copied, and given its name.
+//! One task: inspects a file, copies it, and gives it its name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::transfer::{Input, transfer};
 use crate::Failure;
 use crate::output;
 
-/// What has become of a task.
+/// Result of a task.
 enum Outcome {
     Copied {
         bytes: u64,
         resumed: u64,
     },
     Skipped,
-    /// Not copied, but what is there can be continued.
+    /// Not copied, but the partial copy can be resumed.
     Stopped {
         failure: Failure,
         resumable: bool,
@@ -31,7 +31,7 @@ enum Outcome {
 }
 
 impl Task {
-    /// Copies the file; what becomes of it is noted in `crew`.
+    /// Copies the file and records the result in `crew`.
     pub(super) fn run(self, crew: &Crew<'_>, destination: &Destination) {
         if crew.interrupt.is_set() {
             return;
@@ -48,7 +48,7 @@ impl Task {
             Ok(Outcome::Stopped { failure, resumable }) => {
                 tally.resumable += u64::from(resumable);
                 drop(tally);
-                // That the user interrupts is told once.
+                // An interrupt is reported once.
                 if !crew.interrupt.is_set() {
                     crew.failed(self.label(), failure);
                 }
@@ -60,7 +60,7 @@ impl Task {
         }
     }
 
-    /// Whether the options have the file skipped.
+    /// Whether the options skip the file.
     pub(super) fn is_skipped(&self, crew: &Crew<'_>, destination: &Destination) -> Result<bool> {
         let Destination::Store(tree) = destination else { return Ok(false) };
         let Some(there) = self.there(crew, tree)? else { return Ok(false) };
@@ -80,7 +80,7 @@ impl Task {
         crew.args.no_clobber || (crew.args.update && is_same)
     }
 
-    /// What has the name in the destination; only looked at where that matters.
+    /// The existing entry of that name in the destination; looked up only where it matters.
     fn there(&self, crew: &Crew<'_>, tree: &Tree) -> Result<Option<Entry>> {
         let matters = tree.writes == Writes::Anywhere || crew.args.update || crew.args.no_clobber;
         let Some(store) = tree.store.as_ref().filter(|_| matters) else { return Ok(None) };
@@ -126,7 +126,7 @@ impl Task {
         let mut outcome =
             transfer(crew, limits(crew, opened.as_ref()), self.input(opened.as_ref()), &mut target);
         if outcome.is_ok() && crew.interrupt.is_set() {
-            // Also ends what standard input comes from: its end is none.
+            // Also the end of an interrupted standard input, which is not a real end.
             outcome = Err(Failure::failed("interrupted"));
         }
         let size = opened.as_ref().map_or(0, |opened| opened.object.size());
@@ -177,7 +177,7 @@ impl Task {
         }
     }
 
-    /// The target, and the bytes that it has already.
+    /// The target, and the bytes it already has.
     fn target(
         &self,
         crew: &Crew<'_>,
@@ -214,7 +214,7 @@ impl Task {
     }
 }
 
-/// A source that is open.
+/// An open source.
 struct Opened {
     object: Arc<dyn Object>,
     deadline: Option<std::time::Duration>,
@@ -234,7 +234,7 @@ impl Opened {
     }
 }
 
-/// When reads are tried again: as often as the options say, with the store's deadline for a range that does not move.
+/// Retry limits of reads: from the options, with the store's deadline for a range without progress.
 fn limits(crew: &Crew<'_>, opened: Option<&Opened>) -> RetryLimits {
     let deadline = opened.and_then(|opened| opened.deadline);
     let budget_ns = deadline.map(|deadline| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
@@ -246,7 +246,7 @@ fn limits(crew: &Crew<'_>, opened: Option<&Opened>) -> RetryLimits {
     }
 }
 
-/// Permission bits of the copy: the source's, else those of the file that it replaces, else the usual ones.
+/// Permission bits of the copy: the source's, else those of the replaced file, else the default.
 fn mode(crew: &Crew<'_>, source: Option<&Entry>, there: Option<&Entry>) -> u32 {
     let replaced = there.filter(|there| there.kind == EntryKind::File).and_then(|there| there.mode);
     match (replaced, source.and_then(|source| source.mode)) {
@@ -256,7 +256,7 @@ fn mode(crew: &Crew<'_>, source: Option<&Entry>, there: Option<&Entry>) -> u32 {
     }
 }
 
-/// Copies a link as a link.
+/// Copies a symbolic link as a link.
 fn link(
     crew: &Crew<'_>,
     (from, path): (&dyn Backend, &Path),

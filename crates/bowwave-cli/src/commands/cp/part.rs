@@ -1,12 +1,13 @@
-//! A file that is being downloaded: written beside its final name, and renamed when it is complete.
+//! A file being downloaded: written next to its final name, and renamed when complete.
 //!
 //! ```text
-//!   .NAME.bowwave-part   | bytes of the file, with holes | header | range sum | range sum | …
-//!                        0                          size ^ the log, cut off before the rename
+//! .NAME.bowwave-part   | bytes of the file, with holes | header | range sum | range sum | …
+//!                      0                          size ^ the log, cut off before the rename
 //! ```
 //!
-//! The log says which version of the source the bytes are of, and which ranges are there, each with a CRC-32: what a crash
-//! or a loss of power has damaged is found out when the copy is continued, and copied again.
+//! The log identifies the version of the source and the ranges that are present, each with a
+//! CRC-32. When the copy is resumed, ranges damaged by a crash or power loss are detected and
+//! copied again.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -25,25 +26,25 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The file while it is incomplete.
+/// An incomplete file.
 #[derive(Debug)]
 pub(super) struct PartFile {
     store: Arc<dyn Backend>,
     pub(super) object: Arc<dyn WriteObject>,
-    /// Its name while it is incomplete, and after.
+    /// Its temporary and final names.
     part: PathBuf,
     path: PathBuf,
-    /// The sums of the ranges that are there.
+    /// Checksums of the present ranges.
     sums: BTreeMap<u64, u32>,
-    /// Where the next line of the log goes; `None` for a copy that cannot be continued.
+    /// Offset of the next log line; `None` for a copy that cannot be resumed.
     log_at: Option<u64>,
-    /// Ranges that an earlier command has copied.
+    /// Bytes that an earlier command has copied.
     pub(super) found: u64,
     /// Held so that no other command writes the file.
     _lock: Option<File>,
 }
 
-/// What is copied.
+/// Identity of the copied version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Version {
     bowwave_part: u32,
@@ -56,7 +57,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// `None` if the version cannot be told from others, or is so small that it is copied at once.
+    /// `None` if the version has no identity, or is small enough to copy at once.
     pub(super) fn of(identity: &Identity, chunk: u64) -> Option<Self> {
         let known = identity.etag.is_some() || identity.modified_ns.is_some();
         (known && identity.size > chunk).then(|| Self {
@@ -71,7 +72,7 @@ impl Version {
     }
 }
 
-/// What an earlier command has left.
+/// State left by an earlier command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Before {
     Nothing,
@@ -79,13 +80,13 @@ pub(super) enum Before {
     Same,
     /// Bytes of another version.
     Changed,
-    /// Bytes that are not the store's.
+    /// Bytes that differ from the store's.
     Damaged,
 }
 
 impl PartFile {
-    /// Opens the incomplete file of `path`, and finds out what of it is there. `local` is the directory of the store, if it has
-    /// one.
+    /// Opens the incomplete file of `path` and checks which ranges are present. `local` is the
+    /// store's directory, if it has one.
     pub(super) fn open(
         store: &Arc<dyn Backend>,
         path: &Path,
@@ -120,17 +121,17 @@ impl PartFile {
         Ok((file, before))
     }
 
-    /// Whether a range is there.
+    /// Whether a range is present.
     pub(super) fn has(&self, index: u64) -> bool {
         self.sums.contains_key(&index)
     }
 
-    /// Takes note of the bytes of a range that is about to be written.
+    /// Computes the checksum of a range that is about to be written.
     pub(super) fn note(&self, bytes: &WriteBuf) -> Option<u32> {
         self.log_at.map(|_| sum(bytes.slices()))
     }
 
-    /// A range has been written.
+    /// Records a written range.
     pub(super) fn wrote(&mut self, index: u64, sum: u32) -> Result<()> {
         let Some(at) = self.log_at else { return Ok(()) };
         let line = line(index, sum);
@@ -140,7 +141,7 @@ impl PartFile {
         Ok(())
     }
 
-    /// Gives the file its final name. All of its bytes are safe from a loss of power by then.
+    /// Renames the file to its final name, after syncing all its bytes.
     pub(super) fn finish(
         &self,
         size: u64,
@@ -149,7 +150,8 @@ impl PartFile {
         replace: bool,
     ) -> Result<()> {
         if self.log_at.is_some() {
-            // First the bytes, which may take long: the log is lost only when nothing but the name is missing.
+            // Bytes first, which may take long: the log is cut off only when just the rename is
+            // missing.
             self.object.sync(true)?;
             self.object.set_len(size)?;
         }
@@ -168,23 +170,24 @@ impl PartFile {
         self.store.rename(&self.part, &self.path, how)
     }
 
-    /// Forgets all ranges: some of them are damaged.
+    /// Forgets all ranges, because some of them are damaged.
     pub(super) fn distrust(&mut self) {
         self.sums.clear();
         self.log_at = None;
     }
 
-    /// Leaves what is worth continuing, and removes all else. Returns whether there is something to continue.
+    /// Keeps a partial copy that can be resumed, and removes everything else. Returns whether it
+    /// can be resumed.
     pub(super) fn stop(&self) -> bool {
         let resumable = !self.sums.is_empty();
         if !resumable {
-            // The failure that led here is what counts; a leftover is overwritten by the next copy.
+            // The original failure counts; the next copy overwrites leftovers.
             let _best_effort = self.store.remove_file(&self.part);
         }
         resumable
     }
 
-    /// Reads the log of an earlier command, and the ranges that it names.
+    /// Reads the log of an earlier command and verifies its ranges.
     fn recall(
         &mut self,
         version: &Version,
@@ -238,7 +241,7 @@ impl PartFile {
             serde_json::to_string(version).map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
         match self.object.allocate(0, version.size, Allocate::Reserve { keep_size: false }) {
             Err(error) if error.kind() == ErrorKind::NoSpace => return Err(error),
-            // It only finds out early what does not fit.
+            // It only detects mismatches early.
             _ => {}
         }
         write_exact(&*self.object, version.size, format!("{header}\n").as_bytes(), PATIENCE)?;
@@ -247,7 +250,7 @@ impl PartFile {
     }
 }
 
-/// Opens the incomplete file, which no other command has open.
+/// Opens the incomplete file exclusively.
 fn open_locked(
     store: &dyn Backend,
     part: &Path,
@@ -274,18 +277,19 @@ fn open_locked(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(failed(&error)),
         };
-        // A file system without locks refuses them: then two commands are the user's to keep apart.
+        // File systems without locks reject them: then the user must keep two commands apart.
         if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
             let message = format!("{}: another command copies to it", place.display());
             return Err(Error::new(ErrorKind::Busy, message));
         }
         let meta = file.metadata().map_err(|error| failed(&error))?;
         if !is_new && (meta.uid() != rustix::process::geteuid().as_raw() || meta.nlink() > 1) {
-            // In a directory that others can write to, they could have what is copied, or have a file of ours cut off.
+            // In a directory writable by others, they could read the copy or truncate another file
+            // of ours.
             store.remove_file(part)?;
             continue;
         }
-        // Another command may have finished it in the meantime: then this is the final file.
+        // Another command may have completed it in the meantime: then this is the final file.
         let inode = meta.ino();
         let named = store.stat(part).ok().and_then(|entry| entry.unix).map(|unix| unix.inode);
         let opened = object.identity().inode;
@@ -297,7 +301,7 @@ fn open_locked(
     Err(Error::new(ErrorKind::Busy, message))
 }
 
-/// The name of a file while it is incomplete.
+/// The temporary name of a file.
 fn part_name(name: &OsStr) -> OsString {
     let full = [b".", name.as_bytes(), SUFFIX.as_bytes()].concat();
     if full.len() <= NAME_BYTES_MAX {
@@ -308,7 +312,7 @@ fn part_name(name: &OsStr) -> OsString {
     OsString::from(format!(".{digits}{SUFFIX}"))
 }
 
-/// Whether a file of this name is an incomplete copy.
+/// Whether this is the temporary name of an incomplete copy.
 pub(super) fn is_part_name(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(SUFFIX.as_bytes())
 }
@@ -323,7 +327,7 @@ fn sum<'a>(bytes: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     hasher.finalize()
 }
 
-/// The version and ranges of a log, and its bytes. What a crash has cut off or damaged ends it.
+/// Parses a log: version, ranges and length. A truncated or damaged line ends it.
 fn parse(log: &[u8]) -> Option<(Version, BTreeMap<u64, u32>, usize)> {
     let mut lines = log.split_inclusive(|&byte| byte == b'\n');
     let header = lines.next()?;
@@ -341,13 +345,13 @@ fn parse(log: &[u8]) -> Option<(Version, BTreeMap<u64, u32>, usize)> {
 }
 
 const SUFFIX: &str = ".bowwave-part";
-/// Longest name of a file on Linux.
+/// Linux's `NAME_MAX`.
 const NAME_BYTES_MAX: usize = 255;
-/// Longest log that is read: that of 16 TiB.
+/// Longest log to read: that of 16 TiB.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// How often a file is opened that other commands finish at the same time.
+/// Maximum opens of a file that other commands complete at the same time.
 const OPENS_MAX: u32 = 8;
-/// Longest wait for a read or write of the incomplete file: a disk under load.
+/// Longest wait for a read or write of the incomplete file, on a loaded disk.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the arguments name: sources and the destination.
+//! Sources and the destination, from the arguments.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -26,7 +26,7 @@ pub(super) enum Destination {
     Store(Arc<Tree>),
 }
 
-/// Where files go.
+/// The directory tree files are copied to.
 #[derive(Debug)]
 pub(super) struct Tree {
     /// For messages.
@@ -35,7 +35,7 @@ pub(super) struct Tree {
     pub(super) store: Option<Arc<dyn Backend>>,
     /// The directory on a local disk, if it is one.
     pub(super) local: Option<PathBuf>,
-    /// The one name in the store that is written; `None` for names in a directory.
+    /// The only name written in the store; `None` for names in a directory.
     pub(super) file: Option<PathBuf>,
     pub(super) writes: Writes,
 }
@@ -68,7 +68,7 @@ impl Source {
     }
 }
 
-/// Whether a path is one below a directory, whatever a server calls its files.
+/// Whether a path stays below its directory, whatever names a server sends.
 pub(super) fn is_inside(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
@@ -133,7 +133,7 @@ impl Tree {
             let failed = |error| failed!("cannot create {}: {error}", directory.display());
             fs::create_dir_all(&directory).map_err(failed)?;
         }
-        // Absolute: a relative one may look like a URL.
+        // Absolute: a relative path may look like a URL.
         let named = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
         let named = named.to_str().ok_or_else(|| usage!("{url}: the name is not UTF-8"))?;
         let store = match open_url(named, options) {
@@ -162,7 +162,7 @@ impl Tree {
         Ok(Self { url: store.url().to_owned(), store: Some(store), local: None, file, writes })
     }
 
-    /// The path in the store for a file that is called `name` in the destination.
+    /// The path in the store for the file `name` of the destination.
     pub(super) fn path(&self, name: &Path) -> PathBuf {
         self.file.clone().unwrap_or_else(|| name.to_owned())
     }
@@ -173,7 +173,7 @@ impl Tree {
     }
 }
 
-/// Whether what `inner` names is `outer` or inside it.
+/// Whether `inner` is `outer` or below it.
 fn is_within(outer: &str, inner: &str) -> bool {
     match (local_path(outer), local_path(inner)) {
         (Some(outer), Some(inner)) => match fs::canonicalize(&outer) {
@@ -188,7 +188,7 @@ fn is_within(outer: &str, inner: &str) -> bool {
     }
 }
 
-/// The real path of what may be missing.
+/// The real path of a name that may not exist.
 fn real(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let found = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));

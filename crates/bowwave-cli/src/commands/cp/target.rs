@@ -1,4 +1,4 @@
-//! Where the bytes of one file go: a file system, an object store, or standard output.
+//! Targets of one file's bytes: a file system, an object store, or standard output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -25,7 +25,7 @@ pub(super) enum Target {
     /// A file system: ranges in any order.
     Part {
         file: PartFile,
-        /// Sums of the ranges in flight.
+        /// Checksums of the ranges in flight.
         sums: BTreeMap<u64, u32>,
     },
     /// An object store: parts in any order.
@@ -34,7 +34,7 @@ pub(super) enum Target {
     Stdout(Ordered),
 }
 
-/// An object that is being uploaded.
+/// An object upload.
 #[derive(Debug)]
 pub(super) struct Upload {
     store: Arc<dyn Backend>,
@@ -49,7 +49,7 @@ pub(super) struct Upload {
     is_worth_keeping: bool,
 }
 
-/// Ranges that come in any order, written in theirs.
+/// Ranges that arrive in any order and are written in order.
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
     bytes: u64,
@@ -72,7 +72,7 @@ impl Target {
         Self::Part { file, sums: BTreeMap::new() }
     }
 
-    /// Bytes of the whole copy, of a source of `size` bytes, or of standard input.
+    /// Bytes of the whole copy, for a source of `size` bytes or standard input.
     pub(super) fn bytes(&self, size: u64) -> u64 {
         match self {
             Self::Part { file, .. } => {
@@ -91,7 +91,7 @@ impl Target {
         }
     }
 
-    /// Whether a range is there already.
+    /// Whether a range is already present.
     pub(super) fn has(&self, index: u64) -> bool {
         match self {
             Self::Part { file, .. } => file.has(index),
@@ -100,12 +100,12 @@ impl Target {
         }
     }
 
-    /// Whether bytes count as moved when they are written, not when they are read.
+    /// Whether bytes count as copied when written, not when read.
     pub(super) fn counts_writes(&self) -> bool {
         matches!(self, Self::Whole(_))
     }
 
-    /// Takes note of the bytes of a range that is about to be written.
+    /// Computes the checksum of a range that is about to be written.
     pub(super) fn note(&mut self, index: u64, bytes: &WriteBuf) {
         match self {
             Self::Part { file, sums, .. } => sums.extend(file.note(bytes).map(|sum| (index, sum))),
@@ -118,8 +118,8 @@ impl Target {
         }
     }
 
-    /// Begins to write `bytes`, which `sink` hears the end of; where they are written at once, it is dropped, and the ranges
-    /// are returned that are complete.
+    /// Starts writing `bytes`; `sink` receives the completion. A target that writes synchronously
+    /// drops `sink` and returns the completed ranges.
     pub(super) fn write(
         &mut self,
         index: u64,
@@ -139,7 +139,7 @@ impl Target {
         Ok(Vec::new())
     }
 
-    /// A range has been written.
+    /// Records a written range.
     pub(super) fn wrote(&mut self, index: u64) -> Result<()> {
         match self {
             Self::Part { file, sums, .. } => match sums.remove(&index) {
@@ -150,7 +150,7 @@ impl Target {
         }
     }
 
-    /// Makes the file appear under its name, with all of its bytes.
+    /// Publishes the complete file under its name.
     pub(super) fn finish(&self, crew: &Crew<'_>, how: Finish) -> std::result::Result<(), Failure> {
         match self {
             Self::Part { file, .. } => {
@@ -162,24 +162,25 @@ impl Target {
         }
     }
 
-    /// Takes note of why the copy fails.
+    /// Records why the copy fails.
     pub(super) fn failed(&mut self, error: &Error) {
         match self {
-            // Which range is damaged is not known where checksums are of more than one.
+            // A checksum over several ranges does not show which one is damaged.
             Self::Part { file, .. } if error.kind() == ErrorKind::Corrupt => file.distrust(),
             Self::Whole(upload) => upload.is_worth_keeping |= error.is_retryable(),
             Self::Part { .. } | Self::Stdout(_) => {}
         }
     }
 
-    /// Leaves what can be continued, removes all else; returns whether there is something to continue.
+    /// Keeps a partial copy that can be resumed, and removes everything else; returns whether it
+    /// can be resumed.
     pub(super) fn stop(&self, crew: &Crew<'_>) -> bool {
         match self {
             Self::Part { file, .. } => file.stop(),
             Self::Whole(upload) if crew.interrupt.is_set() || upload.is_worth_keeping => {
                 upload.object.leave_upload()
             }
-            // What the store refuses for good would only cost money there.
+            // An upload that the store rejects for good would only cost storage.
             Self::Whole(upload) => {
                 upload.object.abort();
                 false
@@ -190,7 +191,7 @@ impl Target {
 }
 
 impl Upload {
-    /// Begins a new version of the object at `path`.
+    /// Starts a new version of the object at `path`.
     pub(super) fn begin(store: &Arc<dyn Backend>, path: &Path, replace: bool) -> Result<Self> {
         let how = OpenWrite { create: true, truncate: true, exclusive: !replace, ..OpenWrite::default() };
         let object = store.open_write(path, &how)?;
@@ -206,7 +207,7 @@ impl Upload {
         })
     }
 
-    /// Continues an upload of the same bytes that an earlier command has left. Returns the bytes that the store has.
+    /// Resumes an upload of the same bytes by an earlier command. Returns the bytes the store has.
     pub(super) fn resume(&mut self, crew: &Crew<'_>, source: &dyn Object) -> u64 {
         if source.size() <= self.part {
             return 0;
@@ -223,7 +224,7 @@ impl Upload {
                     _ => false,
                 }
             };
-            // Where the parts cannot be listed, all of them are sent.
+            // If the parts cannot be listed, all are sent again.
             let found = self.object.continue_upload(&upload, &mut fits).unwrap_or_default();
             if !found.is_empty() {
                 return found.iter().map(|range| range.end - range.start).sum();
@@ -245,7 +246,7 @@ impl Upload {
         if crew.tags_differ.load(Ordering::Relaxed) || self.tag_fits(&identity) != Some(false) {
             return Ok(());
         }
-        // Damaged, or a tag that is no MD5 sum, as that of an encrypted object: its bytes tell.
+        // Damaged, or a tag that is no MD5 sum, as for an encrypted object: compare the bytes.
         self.compare()?;
         if !crew.tags_differ.swap(true, Ordering::Relaxed) && !crew.args.quiet {
             note!("the tags of {} are no MD5 sums and are not compared", self.store.url());
@@ -253,7 +254,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Whether the store's tag is that of what was sent; `None` for tags that tell nothing about bytes.
+    /// Whether the store's tag matches the sent bytes; `None` for tags without checksums.
     fn tag_fits(&self, identity: &Identity) -> Option<bool> {
         let tag = identity.etag.as_deref()?.trim_matches('"').to_owned();
         let is_sum = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -274,7 +275,7 @@ impl Upload {
         }
     }
 
-    /// Reads the object and compares its bytes with those that were sent.
+    /// Reads the object back and compares its bytes with the sent ones.
     fn compare(&self) -> Result<()> {
         let object = self.store.open(&self.path)?;
         for (index, (bytes, sum)) in &self.sums {
@@ -294,7 +295,8 @@ impl Upload {
     }
 }
 
-/// Bytes and MD5 sums of the parts of a range of `source`, and the sum of all; `None` if they cannot be read, or are no parts.
+/// Length and MD5 sum of each part of a range of `source`, and the MD5 sum of all; `None` if they
+/// are unreadable or not parts.
 #[expect(clippy::type_complexity, reason = "a table and a sum")]
 fn parts(
     source: &dyn Object,
@@ -302,7 +304,7 @@ fn parts(
     part: u64,
 ) -> Option<(BTreeMap<u64, (u64, [u8; 16])>, [u8; 16])> {
     let (mut parts, mut all, mut at) = (BTreeMap::new(), Md5::new(), range.start);
-    // A part that ends before the source's end is of another plan.
+    // A part that ends before the end of the source has another layout.
     let ends_well = range.end.is_multiple_of(part) || range.end == source.size();
     if !range.start.is_multiple_of(part) || range.end > source.size() || !ends_well {
         return None;
@@ -342,7 +344,7 @@ pub(super) fn place(url: &str, path: &Path) -> String {
     }
 }
 
-/// Bytes of a range where the store sets no size: the first byte of a high-latency store is then a small share of the time.
+/// Bytes of a range if the store sets no size: large enough to make TTFB a small share of the time.
 pub(super) const CHUNK_BYTES: u64 = 8 << 20;
 /// Longest wait for a range that is read back.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! What is to be copied: the sources are walked, and each file is a task.
+//! Walks the sources; each file is a task.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) struct Task {
     pub(super) name: PathBuf,
 }
 
-/// Where a file comes from.
+/// Source of a file.
 #[derive(Debug)]
 pub(super) enum From {
     Stdin,
@@ -30,7 +30,7 @@ pub(super) enum From {
 }
 
 impl Task {
-    /// What is copied, for messages.
+    /// The source's name, for messages.
     pub(super) fn label(&self) -> String {
         match &self.from {
             From::Stdin => "standard input".to_owned(),
@@ -38,7 +38,7 @@ impl Task {
         }
     }
 
-    /// Prints what would be copied.
+    /// Prints what a copy would do.
     pub(super) fn show(
         &self,
         crew: &Crew<'_>,
@@ -95,7 +95,7 @@ pub(super) fn walk(
     }
 }
 
-/// The task of a source that is one file.
+/// The task of a single-file source.
 fn one(source: &Source, destination: &Destination) -> Result<Task, Failure> {
     let name = match destination {
         Destination::Stdout => PathBuf::new(),
@@ -116,10 +116,10 @@ struct Walk<'a> {
     crew: &'a Crew<'a>,
     store: &'a Arc<dyn Backend>,
     tree: &'a Tree,
-    /// The directory of the destination that the source's files go to.
+    /// The destination directory of the source's files.
     below: PathBuf,
     tasks: &'a SyncSender<Task>,
-    /// A directory that nothing was found in so far, for stores whose directories are names of objects.
+    /// A directory without entries so far, for stores whose directories are object prefixes.
     empty: Option<PathBuf>,
 }
 
@@ -163,7 +163,7 @@ impl Walk<'_> {
                 let directory = self.below.join(path);
                 self.directory(&directory);
             }
-            // What another copy has left incomplete is no file of the source.
+            // Skips incomplete copies.
             EntryKind::File if path.file_name().is_some_and(is_part_name) => {}
             EntryKind::File | EntryKind::Link => {
                 if entry.kind == EntryKind::File {
@@ -185,7 +185,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Has a directory in the destination, in an object store only if nothing is found in it.
+    /// Creates a directory in the destination; in an object store only if it has no entries.
     fn directory(&mut self, path: &Path) {
         match (self.tree.writes, &self.tree.store) {
             _ if self.crew.args.dry_run => {}
@@ -199,7 +199,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The walk goes on at `next`: a directory before it that has nothing in it is created.
+    /// The walk continues at `next`: creates the previous directory if it was empty.
     fn leave(&mut self, next: Option<&Path>) {
         let Some(directory) = self.empty.take() else { return };
         if next.is_some_and(|next| self.below.join(next).starts_with(&directory)) {
@@ -211,7 +211,7 @@ impl Walk<'_> {
         let Some(store) = &self.tree.store else { return };
         let created = match store.make_directory(&directory, 0, None) {
             Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
-            // Its parent begins to exist with the first file that is copied into it, and none is complete yet.
+            // Its parent is created with the first file copied into it, and none is complete yet.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.crew.make_directories(store.as_ref(), &directory)
             }

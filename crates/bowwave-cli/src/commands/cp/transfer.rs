@@ -1,9 +1,9 @@
-//! One file: its ranges are read and written, several at a time, until all have arrived.
+//! Copies one file: reads and writes its ranges, several at a time.
 //!
 //! ```text
-//!   missing range --read--> ReadBuf --the same memory--> WriteBuf --write--> noted
-//!        ^                     |
-//!        +---- again, later ---+  what had arrived of it is kept
+//! missing range --read--> ReadBuf --the same memory--> WriteBuf --write--> noted
+//!     ^                     |
+//!     +---- retry, later ---+  bytes that arrived are kept
 //! ```
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use super::crew::{Crew, Moved, Permit};
 use super::target::Target;
 use crate::Failure;
 
-/// Where the bytes come from.
+/// Source of the bytes.
 #[derive(Debug)]
 pub(super) enum Input<'a> {
     Object(&'a dyn Object),
@@ -31,14 +31,14 @@ pub(super) enum Input<'a> {
     Stream(Stdin),
 }
 
-/// Copies all of `input` that `target` does not have yet.
+/// Copies everything of `input` that `target` does not have yet.
 pub(super) fn transfer(
     crew: &Crew<'_>,
     limits: RetryLimits,
     input: Input<'_>,
     target: &mut Target,
 ) -> std::result::Result<(), Failure> {
-    // Each range in flight sends one event, so that no backend's thread is held up here.
+    // One event per range in flight, so no backend thread blocks here.
     let (events, heard) = mpsc::sync_channel(RANGES_MAX);
     let unwanted = Arc::new(AtomicBool::new(false));
     let counts =
@@ -67,16 +67,16 @@ struct Transfer<'a> {
     input: Input<'a>,
     target: &'a mut Target,
     events: SyncSender<Event>,
-    /// Reads of this file may be dropped.
+    /// Reads of this file may be cancelled.
     unwanted: Arc<AtomicBool>,
-    /// Where bytes are counted as they arrive; `None` where they are counted when written.
+    /// Counts bytes as they arrive; `None` if they count when written.
     counts: Option<Moved>,
-    /// In flight, or to be read again.
+    /// In flight, or to be retried.
     ranges: BTreeMap<u64, Range<'a>>,
-    /// When ranges are to be read again.
+    /// When to retry ranges.
     again: Vec<(Instant, u64)>,
     next: u64,
-    /// Nothing more begins: all has, or the input has ended.
+    /// No more ranges start: all have, or the input has ended.
     ended: bool,
     failure: Option<Failure>,
 }
@@ -84,15 +84,15 @@ struct Transfer<'a> {
 /// A range of the file in flight.
 struct Range<'a> {
     offset: u64,
-    /// What has arrived of it.
+    /// Bytes that have arrived.
     head: Option<ReadBuf>,
-    /// What is to be read again.
+    /// Bytes to read again.
     rest: Option<ReadBuf>,
     retry: Retry,
     _memory: Permit<'a>,
 }
 
-/// How a request has ended.
+/// Completion of a request.
 pub(super) enum Event {
     Read {
         index: u64,
@@ -105,7 +105,7 @@ pub(super) enum Event {
         buf: WriteBuf,
         result: Result<usize>,
     },
-    /// The store dropped it.
+    /// The store dropped the request.
     Lost {
         index: u64,
     },
@@ -137,7 +137,7 @@ impl<'a> Transfer<'a> {
             self.failure = Some(failure());
             self.unwanted.store(true, Ordering::Relaxed);
         }
-        // What only waits is not in flight.
+        // Ranges that wait for a retry are not in flight.
         for (_, index) in self.again.drain(..) {
             self.ranges.remove(&index);
         }
@@ -148,7 +148,7 @@ impl<'a> Transfer<'a> {
         self.fail(|| Failure::from(error));
     }
 
-    /// Begins to read ranges, in order, as long as there is memory for more.
+    /// Starts reads of ranges, in order, while there is memory.
     fn begin_reads(&mut self) {
         while self.ranges.len() < RANGES_MAX && self.failure.is_none() {
             let (index, chunk) = (self.next, self.target.chunk());
@@ -165,7 +165,7 @@ impl<'a> Transfer<'a> {
                 self.next += 1;
                 continue;
             }
-            // One range at least moves; others only take what is left.
+            // At least one range proceeds; others use spare memory only.
             let Some(memory) = self.crew.memory(len, self.ranges.is_empty()) else { return };
             let retry = Retry::new(self.limits, now());
             self.ranges.insert(index, Range { offset, head: None, rest: None, retry, _memory: memory });
@@ -250,7 +250,7 @@ impl<'a> Transfer<'a> {
             Ok(count) if count == buf.len() => (count, None),
             Ok(0) => (0, Some(Error::new(ErrorKind::Truncated, "the store sent no byte"))),
             Ok(count) => (count, None),
-            // Which of these bytes are damaged is not known.
+            // It is unknown which of these bytes are damaged.
             Err(error) if error.kind() == ErrorKind::Corrupt => (0, Some(error)),
             Err(error) => (progressed.min(buf.len()), Some(error)),
         };
@@ -321,7 +321,7 @@ impl<'a> Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Reads what is due.
+    /// Retries reads that are due.
     fn read_again(&mut self) {
         let time = now();
         let (due, later) = self.again.drain(..).partition(|(at, _)| *at <= time);
@@ -343,14 +343,14 @@ impl Transfer<'_> {
     }
 }
 
-/// Up to `len` bytes; fewer only at the end.
+/// Up to `len` bytes; fewer only at the end of the input.
 fn next_bytes(stream: &Stdin, len: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(to_usize(len));
     stream.lock().take(len).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Now, for the rules of retries.
+/// The current time, for retry rules.
 fn now() -> Instant {
     static EPOCH: OnceLock<StdInstant> = OnceLock::new();
     let since = EPOCH.get_or_init(StdInstant::now).elapsed();
@@ -361,17 +361,18 @@ fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Tells how a request has ended; dropped before that, that the store dropped the request.
+/// Reports the completion of a request; on drop, reports that the store dropped it.
 struct Teller {
     index: u64,
-    /// Until it has told.
+    /// `None` once it has reported.
     events: Option<SyncSender<Event>>,
 }
 
 impl Teller {
     fn tell(&mut self, event: Event) {
         if let Some(events) = self.events.take() {
-            // There is space for one event of each range; without a receiver nothing is to be told.
+            // The channel has space for one event per range; without a receiver the event is not
+            // needed.
             events.try_send(event).ok();
         }
     }
@@ -383,7 +384,7 @@ impl Drop for Teller {
     }
 }
 
-/// Passes the end of a read on.
+/// Forwards the completion of a read.
 struct Reading {
     teller: Teller,
     unwanted: Arc<AtomicBool>,
@@ -409,11 +410,11 @@ impl ReadSink for Reading {
     }
 }
 
-/// Passes the end of a write on.
+/// Forwards the completion of a write.
 pub(super) struct Writing(Teller);
 
 impl Writing {
-    /// Ends without an event.
+    /// Drops without an event.
     pub(super) fn forget(mut self) {
         self.0.events = None;
     }
@@ -426,7 +427,7 @@ impl WriteSink for Writing {
     }
 }
 
-/// Most ranges of one file in flight: enough to fill a fast link from a high-latency store.
+/// Maximum ranges of one file in flight: enough to fill a fast link from a high-latency store.
 const RANGES_MAX: usize = 32;
-/// Time between two looks at whether the user interrupts.
+/// Interval of checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What the demo reads, as programs would.
+//! The demo's jobs: reads as programs do them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use crate::Failure;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
-/// A job: readers that start together, each with a file of its own.
+/// A job: concurrent readers, one file each.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
-    /// In the table and in JSON.
+    /// Name in the table and in JSON.
     pub(super) name: &'static str,
-    /// What is emulated.
+    /// The emulated store.
     pub(super) store: &'static str,
     readers: usize,
     file_bytes: &'static str,
@@ -27,13 +27,13 @@ pub(super) struct Job {
 
 #[derive(Debug, Clone, Copy)]
 enum Order {
-    /// From front to back, in reads of 128 KiB, as `cat` and `md5sum` do.
+    /// Sequentially, in reads of 128 KiB, as `cat` and `md5sum` do.
     Sequential,
-    /// This many reads of 4 KiB, anywhere.
+    /// This many random reads of 4 KiB.
     Random(u64),
 }
 
-/// The jobs, of full size or small ones for tests.
+/// The jobs, in full size or small ones for tests.
 pub(super) fn jobs(quick: bool) -> Vec<Job> {
     let pick = |small, full| if quick { small } else { full };
     let reads = if quick { 10 } else { 100 };
@@ -63,7 +63,7 @@ pub(super) fn jobs(quick: bool) -> Vec<Job> {
 }
 
 impl Job {
-    /// Bytes that all readers together want.
+    /// Bytes that all readers request.
     pub(super) fn bytes(&self) -> u64 {
         match self.order {
             Order::Sequential => self.file_size() * self.readers as u64,
@@ -71,7 +71,7 @@ impl Job {
         }
     }
 
-    /// Reads it all at `place`, checks every byte, and says how long it took.
+    /// Reads everything at `place`, checks every byte, and returns the time it took.
     pub(super) fn run(&self, place: &Place, interrupt: &Interrupt) -> Result<Duration, Failure> {
         let done = AtomicU64::new(0);
         let mut progress = Progress::bytes(self.name, Some(self.bytes()));
@@ -136,7 +136,8 @@ impl Job {
                     .map(move |block| block * BLOCK as u64)
                     .map(move |offset| (offset, BLOCK.min((size - offset) as usize))),
             ),
-            // No page twice. Not by an even step around the file: that would have an order, which readahead finds.
+            // Reads each page at most once. A constant stride around the file would be a pattern
+            // that readahead detects.
             Order::Random(reads) => {
                 let pages = size / RANDOM_BYTES;
                 let order = Scatter::new(pages, &mut Random::new(1));
@@ -164,10 +165,10 @@ fn read_exactly(file: &Reading<'_>, offset: u64, buffer: &mut [u8]) -> Result<()
     Ok(())
 }
 
-/// What `cat` and `cp` read at once.
+/// Read size of `cat` and `cp`.
 const BLOCK: usize = 128 << 10;
 const RANDOM_BYTES: u64 = 4096;
-/// Time between two looks at the progress; bounds the error of the times, too.
+/// Interval of progress checks; also bounds the error of the times.
 const GLANCE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where the demo reads: a mount, or where there can be none, this process.
+//! Where the demo reads: through a mount, or in this process without one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,16 +16,16 @@ use crate::mounted::Calls;
 /// Where files are opened.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Through the kernel, as any program reads.
+    /// Through the kernel, as any program.
     Mounted(Mounted),
-    /// By calls of the engine.
+    /// By engine calls.
     Process(Store),
 }
 
-/// A mount at a directory of its own; both go away when dropped.
+/// A mount at a temporary directory; dropping removes both.
 #[derive(Debug)]
 pub(super) struct Mounted {
-    /// Only `None` while dropped.
+    /// `None` only during drop.
     mount: Option<Mount>,
     dir: PathBuf,
 }
@@ -76,7 +76,7 @@ impl Reading<'_> {
 impl Drop for Mounted {
     fn drop(&mut self) {
         drop(self.mount.take());
-        // Never recursive: if the unmount failed, something is still there.
+        // Never recursive: if the unmount failed, the mount still has files.
         let _best_effort = fs::remove_dir(&self.dir);
     }
 }

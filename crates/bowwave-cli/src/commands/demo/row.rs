@@ -1,15 +1,15 @@
-//! What the demo has shown: rows, a table, a sentence.
+//! Results of the demo: rows, a table, a sentence.
 
 use serde::Serialize;
 
 use crate::commands::read;
 use crate::table::{Align, Keep, Table};
 
-/// The row of a job, read with one kind of readahead.
+/// Results of a job with one kind of readahead.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) job: &'static str,
-    /// What is emulated.
+    /// The emulated device.
     pub(super) device: String,
     /// `mount` or `process`.
     pub(super) through: &'static str,
@@ -22,9 +22,9 @@ pub(super) struct Row {
     pub(super) requests: u64,
     pub(super) bytes_fetched: u64,
     pub(super) bytes_wanted: u64,
-    /// Bytes fetched per byte wanted.
+    /// Bytes fetched per byte requested.
     pub(super) amplification: f64,
-    /// Bytes that were read and compared with what they must be.
+    /// Bytes read and verified.
     pub(super) bytes_checked: u64,
     /// Time without readahead over time with it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What the rows show, in a sentence made of their figures.
+/// A sentence with the rows' figures.
 pub(super) fn sentence(rows: &[Row]) -> Option<String> {
     let speedups = |kind: &str| -> Vec<(&Row, f64)> {
         let rows = rows.iter().filter(|row| row.readahead == kind);

@@ -1,4 +1,4 @@
-//! The driver of `explain`: the core's cache, an instant device, memory without end.
+//! The driver of `explain`: the core's cache, an instant device, unlimited memory.
 
 use std::collections::HashMap;
 
@@ -10,33 +10,33 @@ use bowwave_trace::{Op, Record};
 
 use crate::Failure;
 
-/// Bytes of a page, as the format of traces has it.
+/// Bytes of a page, as the trace format defines it.
 const PAGE: PageSize = PageSize::KIB_4;
 
-/// Pages of a file without end: all that 64-bit offsets reach.
+/// Pages of an unbounded file: all that 64-bit offsets reach.
 const ENDLESS: u64 = 1 << (64 - PAGE.shift());
 
-/// Most pages that one row may bring in: twice the 2 GiB that Linux reads in a call. More is a mistake in the trace, and
-/// would fill the memory of this machine.
+/// Maximum pages a row may read: twice the 2 GiB that Linux reads per call. More is an error in the
+/// trace and would exhaust memory.
 const ROW_PAGES_MAX: u64 = 1 << 20;
 
-/// Feeds accesses to a cache and keeps the decisions that the last one caused.
+/// Feeds accesses to a cache and holds the decisions of the last one.
 #[derive(Debug)]
 pub(super) struct Explainer {
     cache: Cache,
     file_pages: PageCount,
     files: HashMap<String, FileId>,
-    /// A readahead state for each (pid, file).
+    /// A readahead state per (pid, file).
     handles: HashMap<(u64, FileId), HandleId>,
     now: Instant,
     decided: Vec<Explained>,
-    // Lent to the cache, kept for their memory.
+    // Reused buffers, lent to the cache.
     actions: Vec<Action>,
     frames: Vec<FrameId>,
     fills: Vec<Fill>,
 }
 
-/// A decision and what was sent for it.
+/// A decision and the fills it caused.
 #[derive(Debug)]
 pub(super) struct Explained {
     pub(super) decision: Decision,
@@ -59,15 +59,15 @@ impl Explainer {
         })
     }
 
-    /// What the last access made the policy decide, in order.
+    /// The decisions that the last access caused, in order.
     pub(super) fn decisions(&self) -> &[Explained] {
         &self.decided
     }
 
-    /// Takes one row in; an error says what is wrong with it.
+    /// Processes a row; an error says what is wrong with it.
     pub(super) fn access(&mut self, record: &Record) -> Result<(), String> {
         self.decided.clear();
-        // Rows of several processes need not be in order of time; the cache's time never runs back.
+        // Rows of several processes may be out of order; the cache's time never runs back.
         self.now = self.now.max(Instant(record.time_ns));
         let file = self.file(&record.file);
         let request = PAGE.request_of(record.offset, record.length);
@@ -78,7 +78,7 @@ impl Explainer {
         }
         let handle = self.handle(record.pid, file);
         let wanted = range.intersect(PageRange::new(0, self.file_pages.0)).count().0;
-        // What is planned is brought in bit by bit.
+        // A read plan is read in parts.
         if wanted > ROW_PAGES_MAX && record.op != Op::Plan {
             return Err(format!("{wanted} pages at once; a row may touch {ROW_PAGES_MAX} at most"));
         }
@@ -106,7 +106,7 @@ impl Explainer {
             self.cache.read(self.now, Waiter(0), handle, request, &mut self.frames, &mut self.actions);
         if outcome == ReadOutcome::Hit {
             self.cache.unpin(self.now, &self.frames, &mut self.actions);
-            // A policy that is asked as the reader walks may read ahead even then.
+            // A policy that runs on every access may read ahead even then.
             self.act();
             return Ok(());
         }
@@ -123,12 +123,13 @@ impl Explainer {
         Ok(())
     }
 
-    /// Carries out what a read leads to, which must end with its pages.
+    /// Performs a read's actions, which must wake it with its pages.
     fn woken(&mut self) -> Result<(), String> {
         if self.act() { Ok(()) } else { Err(format!("more than {} pages in all", Config::UNLIMITED)) }
     }
 
-    /// Carries out what the cache asks for, each fill at once; tells whether the read that waits was woken with its pages.
+    /// Performs the cache's actions, completing each fill at once; returns whether the waiting read
+    /// was woken with its pages.
     fn act(&mut self) -> bool {
         let mut woken = false;
         while !self.actions.is_empty() {

@@ -1,4 +1,4 @@
-//! How a decision is printed: columns for people, or an object of JSON.
+//! Prints decisions as columns or JSON objects.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Lines<'a> {
     json: bool,
 }
 
-/// A decision as `--json` prints it; a contract with its readers.
+/// A decision in `--json`; its format is a public contract.
 #[derive(Serialize)]
 struct Line<'a> {
     access: u64,
@@ -32,7 +32,8 @@ struct Line<'a> {
     async_size: u64,
     submitted: &'a [[u64; 2]],
     mark: Option<u64>,
-    /// Of policies with detectors: how well each has predicted the reads so far, from 0 to [`Scores::MAX`].
+    /// For policies with detectors: how well each has predicted the reads so far, from 0 to
+    /// [`Scores::MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
     detectors: Option<BTreeMap<&'static str, u8>>,
 }
@@ -42,7 +43,7 @@ impl<'a> Lines<'a> {
         Self { output, json }
     }
 
-    /// Prints the head of the columns.
+    /// Prints the column headings.
     pub(super) fn head(&mut self) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -55,7 +56,7 @@ impl<'a> Lines<'a> {
         ))
     }
 
-    /// Prints a decision that the row `record`, number `access`, has caused.
+    /// Prints a decision caused by `record`, row number `access`.
     pub(super) fn decision(
         &mut self,
         access: u64,
@@ -103,7 +104,7 @@ impl Line<'_> {
     }
 }
 
-/// A line of columns; wide enough for most traces, and no harm done where a value is wider.
+/// A line of columns, wide enough for most traces; wider values shift the rest.
 fn columns(cells: [&str; 9], submitted: &str, mark: &str, file: &str) -> String {
     let [access, pid, page, req, trigger, reason, start, size, ahead] = cells;
     format!(

@@ -1,4 +1,4 @@
-//! `explain --scheduler`: a trace before a device, each dispatch with its reason.
+//! `explain --scheduler`: a trace in front of a device, each dispatch with its reason.
 
 mod layout;
 mod lines;
@@ -19,7 +19,7 @@ use layout::Layout;
 use lines::Lines;
 use server::{Server, Setup};
 
-/// What `--scheduler` needs of the command line.
+/// Options of `--scheduler`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Served {
     /// Explain this scheduler instead: noop, deadline-rw, deadline or deadline-literal, perhaps with knobs, as in
@@ -61,7 +61,7 @@ fn priority(text: &str) -> Result<(u64, Priority), String> {
 }
 
 impl Served {
-    /// The device and the scheduler that belongs before it, with all its knobs.
+    /// The device and its scheduler, fully configured.
     fn setup(&self, scheduler: &str) -> Result<(DeviceSpec, SchedulerConfig), Failure> {
         let spec = DeviceSpec::open(&self.device).map_err(Failure::usage)?;
         let spec = match self.device_depth {
@@ -85,7 +85,7 @@ impl Served {
     }
 }
 
-/// Serves the trace and prints the dispatches; the number of rows that mean nothing here.
+/// Serves the trace and prints the dispatches; returns the number of skipped rows.
 pub(super) fn run(args: &super::Args, scheduler: &str) -> Result<u64, Failure> {
     let (spec, scheduler) = args.served.setup(scheduler)?;
     let mut input = Input::open(&args.trace, args.format)?;
@@ -125,7 +125,7 @@ fn serve(server: &mut Server<'_>, layout: &Layout, mut lines: Lines<'_>) -> Resu
     server.dispatched().try_for_each(|dispatch| lines.dispatch(&dispatch))
 }
 
-/// What was counted, in one line.
+/// The counters in one line.
 fn said(stats: &SchedulerStats) -> String {
     let reasons = Reason::ALL.into_iter().filter(|&reason| stats.dispatched_for(reason) > 0);
     let reasons: Vec<String> =

@@ -1,5 +1,5 @@
-//! What swap readahead decides on a trace of touched memory: the core's pager, memory without end, a store that answers at
-//! once.
+//! Decisions of swap readahead on a trace of memory touches: the core's pager, unlimited memory, an
+//! instant store.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ use crate::output::{Output, plain};
 
 /// Bytes of a page.
 const PAGE: PageSize = PageSize::KIB_4;
-/// Pages of a region without end: 16 TiB.
+/// Pages of an unbounded region: 16 TiB.
 const ENDLESS: u64 = 1 << 32;
-/// Most pages that a row may touch or take out.
+/// Maximum pages a row may touch or evict.
 const ROW_PAGES_MAX: u64 = 1 << 20;
 
-/// What only swap has.
+/// Options for swap only.
 #[derive(Debug, clap::Args)]
 pub(super) struct Knobs {
     /// Logarithm of the largest window of cluster and vma, in pages, as vm.page-cluster; 0 turns them off
@@ -42,25 +42,25 @@ struct Line<'a> {
     pid: u64,
     file: &'a str,
     page: u64,
-    /// Of the page.
+    /// Slot of the page.
     slot: u64,
     reason: &'static str,
-    /// What `start` and `count` count.
+    /// Unit of `start` and `count`.
     unit: &'static str,
     start: u64,
-    /// From one page of the window to the next.
+    /// Distance between pages of the window.
     stride: i64,
-    /// After clipping.
+    /// Pages after clipping.
     count: u64,
-    /// Before.
+    /// Pages before clipping.
     size: u64,
-    /// Half-open runs that are read, the page's own among them.
+    /// Half-open runs that are read, including the page's own.
     slots: Vec<[u64; 2]>,
-    /// Whose they are, in order of slots: pid, file, page.
+    /// Their pages in slot order: pid, file, page.
     pages: Vec<(u64, &'a str, u64)>,
 }
 
-/// The pager, and the process and file of each of its regions.
+/// The pager, and the process and file of each region.
 struct Explainer {
     pager: Pager,
     region_pages: u64,
@@ -134,7 +134,7 @@ impl Explainer {
         })
     }
 
-    /// Takes one row in; an error says what is wrong with it.
+    /// Processes a row; an error says what is wrong with it.
     fn row(&mut self, record: &Record) -> Result<(), String> {
         self.decided.clear();
         self.now = self.now.max(Instant(record.time_ns));
@@ -174,7 +174,7 @@ impl Explainer {
     }
 
     fn touch(&mut self, id: PageId, touch: Touch) -> Result<(), String> {
-        // A page that was never touched begins with something in it: else there would be nothing to write out.
+        // An untouched page starts with contents: otherwise there would be nothing to write out.
         let known = self.pager.is_in_memory(id) || self.pager.slot(id).is_some();
         let touch = if known { touch } else { Touch::Store };
         let outcome = self.pager.touch(self.now, Waiter(0), id, touch, &mut self.out);
@@ -182,7 +182,7 @@ impl Explainer {
         if outcome == TouchOutcome::Go || woken { Ok(()) } else { Err("the page cannot be had".to_owned()) }
     }
 
-    /// Carries out what the pager wants, at once; whether someone was woken with a page.
+    /// Performs the pager's actions at once; returns whether a waiter was woken with a page.
     fn act(&mut self) -> bool {
         let mut woken = false;
         while !self.out.is_empty() {

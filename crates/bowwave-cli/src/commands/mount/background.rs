@@ -1,10 +1,10 @@
-//! The mount in the background: a process of its own, whose errors are told before we go.
+//! The mount in the background: a separate process; the parent reports its errors before it exits.
 //!
 //! ```text
-//!   bowwave mount -d …  ──starts──►  bowwave mount --tell-ready -d …
-//!         ▲  waits                        │ opens, mounts
-//!         ├──── "ready" on stdout ────────┤ then leaves session, terminal, directory
-//!         └──── or exit code, stderr ─────┘
+//! bowwave mount -d …  ──starts──►  bowwave mount --tell-ready -d …
+//!    ▲  waits                        │ opens, mounts
+//!    ├──── "ready" on stdout ────────┤ then leaves session, terminal, directory
+//!    └──── or exit code, stderr ─────┘
 //! ```
 
 use std::ffi::OsString;
@@ -16,10 +16,11 @@ use std::process::{Command, Stdio};
 use super::Args;
 use crate::{Failure, output};
 
-/// Starts this command again in the background, and returns when its mount is ready, or with its failure.
+/// Starts this command again in the background, and returns when its mount is ready, or with its
+/// failure.
 ///
-/// A URL that may hold a secret goes there by the environment: arguments are for everybody to see, for as long as the
-/// mount lives.
+/// Passes a URL that may contain a secret through the environment: every user can read the
+/// arguments for the lifetime of the mount.
 pub(super) fn start(args: &Args) -> Result<(), Failure> {
     let url = &args.url;
     let failed = |error: io::Error| failed!("cannot start the mount's process: {error}");
@@ -67,8 +68,8 @@ pub(super) fn start(args: &Args) -> Result<(), Failure> {
     Err(if status.code() == Some(2) { Failure::usage(message) } else { Failure::failed(message) })
 }
 
-/// Goes on as this command with a URL that may hold a secret in the environment instead; returns if there is none among the
-/// arguments.
+/// Re-executes this command with a secret URL in the environment; returns if no argument contains
+/// one.
 pub(super) fn hide(url: &str) -> Result<(), Failure> {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     if !may_hold_secret(url) || !arguments.iter().any(|argument| argument == url) {
@@ -94,12 +95,12 @@ pub(super) fn url(args: &Args) -> String {
     }
 }
 
-/// Whether a URL can have a password or a signature in it.
+/// Whether a URL can contain a password or a signature.
 fn may_hold_secret(url: &str) -> bool {
     url.contains(['@', '?'])
 }
 
-/// Tells a user something before the mount is ready: through the process that started us, if we go to the background.
+/// Shows a note before the mount is ready; in the background, through the parent process.
 pub(super) fn note(tell_ready: bool, note: &str) -> Result<(), Failure> {
     if !tell_ready {
         note!("{note}");
@@ -111,11 +112,12 @@ pub(super) fn note(tell_ready: bool, note: &str) -> Result<(), Failure> {
         .map_err(|error| failed!("cannot write to standard output: {error}"))
 }
 
-/// Leaves the terminal and the current directory, and tells the parent that the mount is ready, with its `access`.
+/// Leaves the terminal and the current directory, and reports to the parent that the mount is
+/// ready, with its `access`.
 pub(super) fn detach(access: &str) -> Result<(), Failure> {
     let failed = |error: io::Error| failed!("cannot go to the background: {error}");
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
-    // The leader of a session, which we may be already, cannot found another.
+    // A session leader cannot create another session.
     let _already_leader = rustix::process::setsid();
     std::env::set_current_dir("/").map_err(failed)?;
     rustix::stdio::dup2_stdin(&null).map_err(|error| failed(error.into()))?;
@@ -131,8 +133,8 @@ pub(super) fn detach(access: &str) -> Result<(), Failure> {
 const READY: &str = "ready, ";
 const NOTE: &str = "note, ";
 
-/// Stands for the URL among the arguments.
+/// Replaces the URL in the arguments.
 const BY_ENVIRONMENT: &str = "url-by-environment";
 
-/// Holds it then.
+/// The environment variable with the URL.
 const URL_VARIABLE: &str = "BOWWAVE_MOUNT_URL";

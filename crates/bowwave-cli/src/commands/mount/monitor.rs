@@ -1,4 +1,4 @@
-//! Logs every few seconds what a mount's store and cache have been through, if that is worth a line.
+//! Periodically logs notable events of a mount's store and cache.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -13,7 +13,7 @@ use crate::logging::{CACHE, STORE};
 use crate::mounted::Calls;
 use crate::setup::Opened;
 
-/// Runs until it is dropped, and logs the rest then.
+/// Runs until dropped, and then logs the rest.
 pub(super) struct Monitor {
     end: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ impl Monitor {
                 }
             }
         });
-        // Without the thread these lines are missing, and nothing else.
+        // Without the thread only these lines are missing.
         Self { end: Some(end), thread: thread.ok() }
     }
 }
@@ -98,7 +98,7 @@ impl Counts {
     }
 }
 
-/// What there is, if there is anything.
+/// The nonzero counts, if any.
 fn list<const N: usize>(counts: [(u64, &str); N]) -> Option<String> {
     let some: Vec<_> = counts
         .iter()
@@ -108,5 +108,5 @@ fn list<const N: usize>(counts: [(u64, &str); N]) -> Option<String> {
     (!some.is_empty()).then(|| some.join(", "))
 }
 
-/// How often it looks.
+/// Interval of checks.
 const EVERY: Duration = Duration::from_secs(10);

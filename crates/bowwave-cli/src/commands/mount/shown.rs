@@ -1,4 +1,4 @@
-//! How a mount shows and stores owners, modes and times of files whose store has none of its own.
+//! Owners, modes and times of files in stores that have none.
 
 use bowwave_backend::Writes;
 use bowwave_fuse::{Metadata, MountOptions};
@@ -37,7 +37,7 @@ pub(super) struct ShownArgs {
     dir_mode: Option<u32>,
 }
 
-/// What becomes of attributes that programs set.
+/// What happens to attributes that programs set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Keeping {
     /// Setting them succeeds and changes nothing
@@ -49,7 +49,7 @@ enum Keeping {
 }
 
 impl ShownArgs {
-    /// What becomes of attributes in this store.
+    /// What happens to attributes in this store.
     pub(super) fn metadata_of(&self, opened: &Opened) -> Result<Metadata, Failure> {
         let (profile, url) = (opened.store.profile(), opened.store.url());
         if profile.writes == Writes::Anywhere || profile.kind.ends_with("file") {
@@ -74,7 +74,7 @@ impl ShownArgs {
         matches!(self.metadata, None | Some(Keeping::Store))
     }
 
-    /// `options` with the owner and the modes that are given.
+    /// `options` with the given owner and modes.
     pub(super) fn add_to(&self, options: MountOptions) -> MountOptions {
         MountOptions {
             uid: self.uid,
@@ -85,7 +85,7 @@ impl ShownArgs {
         }
     }
 
-    /// With a umask of 0022, 644 and 755 are what 666 and 777 leave.
+    /// With a umask of 0022, 666 and 777 become 644 and 755.
     fn mode(&self, given: Option<u32>, all: u32) -> Option<u32> {
         let mode = given.or_else(|| self.umask.map(|_| all));
         mode.map(|mode| mode & !self.umask.unwrap_or(0))

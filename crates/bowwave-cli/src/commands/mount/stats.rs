@@ -1,4 +1,4 @@
-//! What a cache has done, for people and as JSON.
+//! Counters of a cache, as text and JSON.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{Failure, lustre, setup};
 pub(super) struct Counters {
     #[serde(flatten)]
     cache: Counts,
-    /// What the policy range counts, by Lustre's names.
+    /// Counters of the policy range, by Lustre's names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     lustre: BTreeMap<&'static str, u64>,
     store: Requests,
@@ -27,10 +27,10 @@ pub(super) struct Counters {
     disk: Option<Counts>,
 }
 
-/// A member of the JSON (empty if it has none), a row of the table (empty if it has none), the count, and its bytes.
+/// A JSON member (or empty), a table row (or empty), the count, and its bytes.
 type Counter = (&'static str, &'static str, u64, Option<u64>);
 
-/// Counters in the order in which JSON and table have them.
+/// Counters in the order of JSON and table.
 #[derive(Debug)]
 struct Counts(Vec<Counter>);
 
@@ -72,11 +72,11 @@ impl Counts {
         ])
     }
 
-    /// What went over the network, reads included.
+    /// Network counters, including reads.
     fn of_network(stats: NetworkStats) -> Self {
         Self(vec![
             ("requests", "requests over the network", stats.requests, None),
-            // After the first attempt; retries of reads are among the cache's.
+            // After the first attempt; retries of reads are in the cache's counters.
             ("retries", "- lookups, listings and uploads tried again", stats.retries, None),
             ("timeouts", "- too slow or silent", stats.timeouts, None),
             ("throttled", "- refused by an overloaded store", stats.throttled, None),
@@ -86,7 +86,7 @@ impl Counts {
         ])
     }
 
-    /// What the disk cache did: requests, and bytes where the name says so.
+    /// Disk cache counters: requests, or bytes if named so.
     fn of_disk(stats: DiskStats) -> Self {
         Self(vec![
             ("hits", "requests met by the disk", stats.hits, Some(stats.bytes_read)),
@@ -110,7 +110,7 @@ impl Counts {
 }
 
 impl Counters {
-    /// What a cache has done so far.
+    /// The current counters of a cache.
     pub(super) fn of(opened: &Opened) -> Self {
         let (stats, store) = (opened.engine.stats(), Requests::of(&opened.engine));
         Self {

@@ -1,4 +1,4 @@
-//! What a mount tells by its control channel, and what can be changed through it.
+//! The control channel of a mount: what it reports, and what can be changed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct Mounted {
     pub(super) policy: Policy,
     pub(super) read_only: bool,
     pub(super) started: (Instant, SystemTime),
-    /// Options that hold until the end, by key, as they were given.
+    /// Options fixed for the mount's lifetime, by key, as given.
     pub(super) fixed: Vec<(&'static str, String)>,
     pub(super) tunables: Vec<(Tunable, String)>,
 }
@@ -128,7 +128,7 @@ impl Subject for Mounted {
             }
             "dirty_limit" => {
                 let dirty_bytes = values::positive_size(value).map_err(wrong)?;
-                // As without --dirty-background, where the present value no longer fits.
+                // As without --dirty-background, if the current value no longer fits.
                 let dirty_background_bytes = match tuning.dirty_background_bytes {
                     bytes if bytes < dirty_bytes => bytes,
                     _ => dirty_bytes / 2,

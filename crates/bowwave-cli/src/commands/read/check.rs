@@ -1,4 +1,4 @@
-//! Whether bytes are the right ones.
+//! Verifies bytes.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::jobs::Job;
 use crate::Failure;
 
-/// How the bytes of a store can be checked.
+/// How a store's bytes can be verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verify {
     /// Not at all.
@@ -21,7 +21,7 @@ pub(super) enum Verify {
 }
 
 impl Verify {
-    /// How to check the store that calls itself `url`.
+    /// How to verify the store at `url`.
     pub(super) fn of(url: &str) -> Self {
         let mut rest = url;
         while let Some((_, inner)) = rest.strip_prefix("emulate:").and_then(|rest| rest.split_once(':')) {
@@ -34,7 +34,7 @@ impl Verify {
     }
 }
 
-/// Checks the bytes of one thread.
+/// Verifies the bytes of one thread.
 #[derive(Debug)]
 pub(super) enum Checker {
     Nothing,
@@ -51,14 +51,14 @@ impl Checker {
         }
     }
 
-    /// From now on, the bytes are those of this job.
+    /// Starts verifying the bytes of this job.
     pub(super) fn begin(&mut self, job: &Job) {
         if let Self::Pattern { base, seed, .. } = self {
             *seed = pattern::seed(&joined(base, &job.path));
         }
     }
 
-    /// Takes bytes from `offset` on.
+    /// Verifies bytes from `offset` on.
     pub(super) fn take(&mut self, job: &Job, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
         match self {
             Self::Nothing => Ok(()),

@@ -1,4 +1,4 @@
-//! What there is to read: the files of a store, cut into jobs for threads.
+//! Splits the files of a store into jobs for threads.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ pub(super) struct Job {
     /// Path in the store; empty if the store is one file.
     pub(super) path: PathBuf,
     pub(super) span: Span,
-    /// Bytes to read at most.
+    /// Maximum bytes to read.
     pub(super) budget: u64,
     pub(super) seed: u64,
 }
 
-/// How much to read, and how to share it out.
+/// How much to read, and how to split it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) shape: Shape,
     pub(super) threads: u64,
-    /// Bytes to read in total; what there is, or a sample of it, if `None`.
+    /// Total bytes to read; `None` for everything, or a sample.
     pub(super) size: Option<u64>,
     pub(super) seed: u64,
 }
@@ -56,7 +56,7 @@ impl Share {
         };
         let total: u64 = files.iter().map(|file| file.1).fold(0, u64::saturating_add);
         let mut left = self.size.unwrap_or_else(|| if sampling { sample.min(total) } else { u64::MAX });
-        // Files of a directory go to one thread each; a lone file is cut up.
+        // Files of a directory go to one thread each; a single file is split.
         let parts = if files.len() == 1 { self.threads } else { 1 };
         let count = files.len() as u64;
         let mut jobs = Vec::new();
@@ -85,7 +85,7 @@ impl Share {
         jobs
     }
 
-    /// The bytes of a file of `size` that patterns with an end cover if they may read `left`.
+    /// The range of a file of `size` bytes that patterns with an end cover within `left` bytes.
     fn clip(self, size: u64, left: u64) -> Span {
         match self.shape.pattern {
             Pattern::Backward => Span { start: size.saturating_sub(left), end: size },
@@ -97,7 +97,7 @@ impl Share {
         }
     }
 
-    /// Parts for threads begin at multiples of this.
+    /// Alignment of parts.
     fn unit(self) -> u64 {
         if self.shape.pattern == Pattern::Stride { self.shape.stride } else { self.shape.block }
     }
@@ -119,7 +119,7 @@ fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
                     let size = store.stat(&path)?.size;
                     found.push((path, size));
                 }
-                // What a link names is read where it stands, if at all.
+                // A link's target is read at its own path, if at all.
                 EntryKind::Link => {}
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::CharDevice | EntryKind::BlockDevice => {}
             }
@@ -134,9 +134,9 @@ fn files(store: &Store) -> Result<Vec<(PathBuf, u64)>, Failure> {
     Ok(found)
 }
 
-/// Reads of a random pattern, if nothing else is said: 30 s of a store that takes 30 ms.
+/// Default reads of a random pattern: 30 s on a store with 30 ms latency.
 const SAMPLE_READS: u64 = 1000;
-/// Bytes of a clustered pattern, if nothing else is said: about 100 clusters.
+/// Default bytes of a clustered pattern: about 100 clusters.
 const SAMPLE_CLUSTERED_BYTES: u64 = 64 << 20;
 const FILES_MAX: usize = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! What the kernel alone knows: files that it maps, and the faults of a thread.
+//! Kernel mappings of files, and a thread's page faults.
 #![allow(unsafe_code, reason = "maps a file, asks for the usage of a thread")]
 
 use std::fs::File;
@@ -10,12 +10,13 @@ use memmap2::Mmap;
 /// Maps a file for reading.
 pub(super) fn map(path: &Path) -> io::Result<Mmap> {
     let file = File::open(path)?;
-    // SAFETY: as for all maps of files, others could change the bytes under us. They are plain `u8`s that are looked
-    // at once; if the file is cut, a touch is a SIGBUS.
+    // SAFETY: as with every file mapping, others may change the bytes. They are plain `u8`s, read
+    // once; if the file is truncated, a touch raises SIGBUS.
     unsafe { Mmap::map(&file) }
 }
 
-/// Page faults of this thread so far, those included that another thread has served. Pages mapped with a neighbour's fault are none.
+/// Page faults of this thread so far, including those another thread served. Fault-around pages do
+/// not count.
 pub(super) fn faults_of_thread() -> u64 {
     // SAFETY: zeros are a valid value of this structure of numbers, which the kernel fills.
     let usage = unsafe {

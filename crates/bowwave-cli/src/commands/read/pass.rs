@@ -1,4 +1,4 @@
-//! One pass over the jobs: threads that read, time and check.
+//! One pass over the jobs: threads read, time and verify.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -24,7 +24,7 @@ pub(super) struct Pass<'a> {
     pub(super) jobs: &'a [Job],
     pub(super) shape: Shape,
     pub(super) threads: usize,
-    /// Readers say beforehand what they will read.
+    /// Whether readers announce their reads.
     pub(super) plan: bool,
     pub(super) verify: &'a Verify,
     pub(super) interrupt: &'a Interrupt,
@@ -36,23 +36,23 @@ pub(super) struct Outcome {
     pub(super) elapsed: Duration,
     pub(super) bytes: u64,
     pub(super) times: Meter,
-    /// What regions had done: before, after; `None` if nothing is mapped.
+    /// Counters of regions: before, after; `None` without mappings.
     pub(super) mapped: Option<(Mapped, Mapped)>,
-    /// How the cache's counters moved: before, after.
+    /// Counters of the cache: before, after.
     pub(super) stats: (EngineStats, EngineStats),
     pub(super) requests: Requests,
     pub(super) digest: Option<String>,
     pub(super) interrupted: bool,
 }
 
-/// What the threads of a pass share.
+/// State shared by the threads of a pass.
 struct Shared {
     next: AtomicUsize,
     bytes: AtomicU64,
     stop: AtomicBool,
 }
 
-/// What a thread has to tell in the end.
+/// Result of a thread.
 type Told = Result<(Meter, Option<String>), Failure>;
 
 impl Pass<'_> {
@@ -115,7 +115,7 @@ impl Pass<'_> {
         if outcome.is_err() {
             shared.stop.store(true, Ordering::Relaxed);
         }
-        // There is room for every thread's word, and the listener stays for all of them.
+        // The channel has space for every thread's result, and the receiver waits for all.
         let _there_is_room = tell.send(outcome);
     }
 
@@ -157,5 +157,5 @@ impl Pass<'_> {
     }
 }
 
-/// Time between two looks at progress and Ctrl-C.
+/// Interval of checks for progress and Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);

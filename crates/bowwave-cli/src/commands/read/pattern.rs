@@ -20,7 +20,7 @@ pub(super) enum Pattern {
     Clustered,
 }
 
-/// A pattern with its measures.
+/// A pattern with its parameters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) pattern: Pattern,
@@ -55,7 +55,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it has no end of its own but that of the bytes to read.
+    /// Whether it ends only by the number of bytes to read.
     pub(super) fn is_sampling(self) -> bool {
         matches!(self, Self::Random | Self::Clustered)
     }
@@ -66,7 +66,7 @@ impl Span {
         self.end - self.start
     }
 
-    /// Splits into `count` parts of whole blocks, but for the last; may give fewer.
+    /// Splits into `count` parts of whole blocks, except for the last; may return fewer.
     pub(super) fn parts(self, count: u64, block: u64) -> impl Iterator<Item = Self> {
         let part = self.len().div_ceil(count.max(1)).max(1).next_multiple_of(block);
         (0..count).map_while(move |index| {
@@ -81,7 +81,8 @@ impl Span {
 }
 
 impl Shape {
-    /// The reads of a span, in order. Sampling patterns read `budget` bytes, the others what there is up to it.
+    /// The reads of a span, in order. Sampling patterns read `budget` bytes, others the span up to
+    /// it.
     pub(super) fn accesses(
         self,
         span: Span,
@@ -95,7 +96,7 @@ impl Shape {
             Pattern::Backward => {
                 let (block, count) = (self.block, span.len().div_ceil(self.block));
                 Box::new((1..=count).map(move |index| {
-                    // The first block, read last, is what is left over.
+                    // The first block, read last, is the remainder.
                     let end = span.end - (index - 1) * block;
                     let start = end.saturating_sub(block).max(span.start);
                     (start, end - start)
@@ -141,7 +142,7 @@ fn interleaved(span: Span, streams: u64, block: u64) -> impl Iterator<Item = Acc
     })
 }
 
-/// One cluster in each of equally large slots, at a random place in it; over and over.
+/// One cluster at a random place in each of equal slots, repeatedly.
 fn clustered(span: Span, block: u64, seed: u64) -> impl Iterator<Item = Access> {
     let slots: Vec<Span> = {
         let count = (span.len() / SLOT_BYTES).clamp(1, SLOTS_MAX);
@@ -174,9 +175,9 @@ fn clustered(span: Span, block: u64, seed: u64) -> impl Iterator<Item = Access> 
 
 const CLUSTER_MIN: u64 = 256 << 10;
 const CLUSTER_MAX: u64 = 1024 << 10;
-/// Average distance between clusters.
+/// Mean distance between clusters, in bytes.
 const SLOT_BYTES: u64 = 2 << 20;
-/// Bounds the list of slots.
+/// Limits the list of slots.
 const SLOTS_MAX: u64 = 1 << 16;
 const PAGE: u64 = 4096;
 

@@ -1,4 +1,4 @@
-//! What a pass has shown, as a row.
+//! Results of a pass.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use crate::setup;
 use crate::table::{Align, Keep, Table};
 use crate::values::time;
 
-/// The row of a pass. Pages unless the name says otherwise.
+/// Results of a pass. Pages unless the name says otherwise.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) policy: &'static str,
     pub(super) device: String,
     pub(super) pattern: &'static str,
     pub(super) threads: usize,
-    /// Whether the readers said beforehand what they would read.
+    /// Whether the readers announced their reads.
     pub(super) plan: bool,
     /// Bytes of a read.
     pub(super) bs: u64,
     pub(super) page_bytes: u64,
     pub(super) cache_bytes: u64,
     pub(super) ra_pages: u32,
-    /// Counts from 1; later ones find a warm cache.
+    /// Counts from 1; later passes find a warm cache.
     pub(super) pass: u32,
     pub(super) seconds: f64,
     /// Bytes a second.
@@ -43,46 +43,46 @@ pub(super) struct Row {
     pub(super) requests_failed: u64,
     pub(super) bytes_fetched: u64,
     pub(super) bytes_wanted: u64,
-    /// Bytes fetched per byte wanted.
+    /// Bytes fetched per byte requested.
     pub(super) amplification: f64,
     pub(super) pages_readahead: u64,
     pub(super) pages_wasted: u64,
     pub(super) pages_thrashed: u64,
     pub(super) avg_io_bytes: u64,
     pub(super) latency_ns: Latency,
-    /// What the policy range counts, by Lustre's names.
+    /// Counters of the policy range, by Lustre's names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) lustre: BTreeMap<&'static str, u64>,
-    /// Of mapped files.
+    /// Results of mapped files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) map: Option<MapRow>,
-    /// Whether every byte was compared with what it must be.
+    /// Whether every byte was verified.
     pub(super) verified: bool,
     /// Of the bytes in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sha256: Option<String>,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub(super) interrupted: bool,
-    /// How the store was asked.
+    /// Request statistics of the store.
     pub(super) store: Requests,
 }
 
-/// What is told of mapped files. Pages are the machine's where they are touched, else the cache's.
+/// Results of mapped files. Pages are the machine's where they are touched, else the cache's.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct MapRow {
-    /// What maps them.
+    /// What maps the files.
     pub(super) by: &'static str,
-    /// Pages touched, each time that it was.
+    /// Page touches, repeated ones included.
     pub(super) touches: u64,
     /// Touches of pages that were not mapped.
     pub(super) faults: u64,
-    /// Of faults; `latency_ns` is of all touches.
+    /// Latency of faults; `latency_ns` covers all touches.
     pub(super) fault_ns: Latency,
     pub(super) pages_mapped: u64,
     pub(super) pages_unmapped: u64,
 }
 
-/// Of single reads, or of touches of single pages, in nanoseconds.
+/// Latency of single reads or page touches, in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Latency {
     pub(super) mean: u64,
@@ -93,7 +93,7 @@ pub(super) struct Latency {
 }
 
 impl Row {
-    /// What the pass `number` has measured.
+    /// The results of pass `number`.
     pub(super) fn of(policy: Policy, pass: &Pass<'_>, number: u32, outcome: Outcome) -> Self {
         let (before, after) = outcome.stats;
         let requests = after.store.requests - before.store.requests;
@@ -209,7 +209,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Bytes a second, in powers of ten, as disks and networks are sold.
+/// Bytes per second in powers of ten, as disks and networks are sold.
 pub(crate) fn rate(bytes_a_second: f64) -> String {
     if bytes_a_second >= 999.5e6 {
         format!("{:.2} GB/s", bytes_a_second / 1e9)
@@ -220,7 +220,7 @@ pub(crate) fn rate(bytes_a_second: f64) -> String {
     }
 }
 
-/// 0 where there is nothing to divide by.
+/// 0 if the divisor is 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }

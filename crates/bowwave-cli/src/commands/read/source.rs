@@ -1,4 +1,4 @@
-//! How bytes are reached: by read calls, in a region, or in a mapping of the kernel's.
+//! Access methods: read calls, a region, or a kernel mapping.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -38,7 +38,7 @@ impl Mapper {
     }
 }
 
-/// Where the bytes of jobs come from. Maps stay until it goes, so that a second pass finds them.
+/// Where jobs read from. Mappings last as long as it does, so a second pass finds them.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     store: &'a Store,
@@ -54,23 +54,23 @@ pub(super) enum Map {
     Kernel(Mmap),
 }
 
-/// What a thread reads a file with.
+/// How a thread reads a file.
 #[derive(Debug)]
 pub(super) enum Reader {
     Calls { file: File, buffer: Vec<u8> },
     Map(Arc<Map>),
 }
 
-/// How long reads took.
+/// Latencies of reads.
 #[derive(Debug)]
 pub(super) struct Meter {
-    /// Of read calls, or of touches of pages, in nanoseconds.
+    /// Read calls or page touches, in nanoseconds.
     pub(super) waits: Histogram<u64>,
-    /// Of those touches that were faults.
+    /// Touches that were faults.
     pub(super) faults: Histogram<u64>,
 }
 
-/// What regions have done so far.
+/// Counters of regions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mapped {
     pub(super) pages_mapped: u64,
@@ -78,7 +78,7 @@ pub(super) struct Mapped {
 }
 
 impl<'a> Source<'a> {
-    /// `url` is what the user called the store.
+    /// `url` is the store's URL as given.
     pub(super) fn new(store: &'a Store, mapper: Option<Mapper>, url: &str) -> Result<Self, Failure> {
         let root = PathBuf::from(url.strip_prefix("file://").unwrap_or(url));
         if mapper == Some(Mapper::Kernel) && !root.exists() {
@@ -89,12 +89,12 @@ impl<'a> Source<'a> {
         Ok(Self { store, mapper, root, maps: Mutex::default() })
     }
 
-    /// Says once what the store cannot promise of its files' versions.
+    /// Warns once if the store cannot guarantee one version of its files.
     fn caution(&self, path: &Path, file: &File) {
         if let Some(why) = file.identity().weakness().filter(|_| self.store.network().is_some()) {
             let place =
                 if path.as_os_str().is_empty() { self.store.url() } else { path.to_str().unwrap_or("") };
-            // Once for the command: each policy of `--compare` has a source of its own.
+            // Once per command: each policy of `--compare` has its own source.
             static CAUTIONED: Once = Once::new();
             CAUTIONED.call_once(|| {
                 note!("{place}: the store gives {why} (--require-version refuses such files)");
@@ -134,7 +134,7 @@ impl<'a> Source<'a> {
         kernel::map(&path).map_err(|error| failed!("cannot map {}: {error}", path.display()))
     }
 
-    /// What regions have done so far; nothing if there are none.
+    /// Counters of regions; `None` without regions.
     pub(super) fn mapped(&self) -> Option<Mapped> {
         self.mapper?;
         let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,10 +150,10 @@ impl<'a> Source<'a> {
 }
 
 impl Reader {
-    /// Says what will be read, as offsets and lengths in order. Mapped files have no plans.
+    /// Announces reads, as offsets and lengths in order. Mapped files have no read plans.
     pub(super) fn plan(&self, accesses: impl Iterator<Item = Access>) -> Result<(), Failure> {
         let Self::Calls { file, .. } = self else { return Ok(()) };
-        // Reads in order are one range, however many they are.
+        // Contiguous reads are one range.
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for (offset, len) in accesses {
             match ranges.last_mut() {
@@ -164,7 +164,7 @@ impl Reader {
         file.plan(ranges).map_err(Failure::from)
     }
 
-    /// The bytes from `offset`, as many as there are up to `len`, once they are there.
+    /// Returns up to `len` bytes from `offset`, once they are available.
     pub(super) fn read(&mut self, offset: u64, len: u64, meter: &mut Meter) -> Result<&[u8], Failure> {
         match self {
             Self::Calls { file, buffer } => {
@@ -180,7 +180,7 @@ impl Reader {
 }
 
 impl Map {
-    /// Touches each page of the bytes once, as a program would that reads them in order.
+    /// Touches each page once, as a sequential reader does.
     fn touch(&self, offset: u64, len: u64, meter: &mut Meter) -> &[u8] {
         let bytes = self.bytes();
         let end = offset.saturating_add(len).min(bytes.len() as u64);
@@ -222,7 +222,7 @@ impl Meter {
         }
     }
 
-    /// Takes the times of another.
+    /// Adds the times of another.
     pub(super) fn add(&mut self, other: &Self) {
         self.waits.add(&other.waits).expect("all have the same bounds");
         self.faults.add(&other.faults).expect("all have the same bounds");

@@ -1,16 +1,16 @@
-//! What the rows of a replay recommend: up to three sentences a device.
+//! Recommendations from the rows of a replay: up to three sentences per device.
 
 use bowwave_sim::record::Row;
 
 use super::rivals;
 use super::table::{size, time};
 
-/// Rows no more than this much worse than the best are as good, so that the cheapest of them is worth naming.
+/// Rows within this factor of the best count as equal, so the cheapest of them is named.
 const AS_GOOD: f64 = 1.05;
-/// Differences below this are none.
+/// Ratios below this count as no difference.
 const THE_SAME: f64 = 1.01;
 
-/// What a row is judged by; less is better.
+/// The quantity that rows are judged by; less is better.
 #[derive(Clone, Copy)]
 enum Measure {
     Seconds,
@@ -18,11 +18,11 @@ enum Measure {
     Misses,
 }
 
-/// Runs of a tie that are named.
+/// Maximum runs of a tie that are named.
 const NAMES_MAX: usize = 4;
 
-/// A line for each device. A device with a single run has one only if `default`, the policy that a mount takes, did not run:
-/// no run is recommended over a policy that it was not compared with.
+/// One line per device. A device with a single run gets one only if `default`, the policy of a
+/// mount, did not run: a run is never recommended over a policy it was not compared with.
 pub(super) fn advice(rows: &[Row], default: &str) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     for row in rows {
@@ -43,7 +43,8 @@ pub(super) fn advice(rows: &[Row], default: &str) -> Vec<String> {
     places.iter().filter_map(of).collect()
 }
 
-/// That the default policy did not run, and how to run it. Where nothing takes time, evictions are compared and not policies.
+/// Says that the default policy did not run, and how to run it. On a timeless device evictions are
+/// compared, not policies.
 fn left_out(rows: &[&Row], default: &str) -> Option<String> {
     let mut policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
     policies.sort_by_key(|policy| rows.iter().position(|row| row.policy == *policy));
@@ -104,7 +105,7 @@ fn about(rows: &[&Row], default: &str) -> Option<String> {
     Some(text)
 }
 
-/// `a`, `a and b`, `a, b and c`; of many, the first ones.
+/// `a`, `a and b`, `a, b and c`; only the first of many.
 fn list(names: &[String]) -> String {
     match names {
         [one] => one.clone(),
@@ -116,7 +117,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// What the largest cache tried gives over the smallest.
+/// The gain of the largest cache over the smallest.
 fn more_cache(rows: &[&Row], measure: Measure) -> Option<String> {
     let key = |row: &Row| row.cache_bytes.unwrap_or(u64::MAX);
     let smallest = rows.iter().map(|row| key(row)).min()?;
@@ -139,7 +140,8 @@ fn more_cache(rows: &[&Row], measure: Measure) -> Option<String> {
 }
 
 impl Measure {
-    /// Time, if the runs differ in it. Else latency, as when a trace sets the pace. Misses count where nothing takes time.
+    /// Time, if it differs; else latency, as when a trace sets the pace; misses on a timeless
+    /// device.
     fn of(rows: &[&Row]) -> Self {
         let differs = |measure: Self| {
             let values = || rows.iter().map(|row| measure.value(row));
@@ -168,7 +170,7 @@ impl Measure {
     }
 }
 
-/// How many times worse, in words; none if it is about the same.
+/// How many times worse, as text; `None` if about the same.
 fn times(measure: Measure, best: &Row, worst: &Row) -> Option<String> {
     let (best, worst) = (measure.value(best), measure.value(worst));
     if worst <= best * THE_SAME {
@@ -181,7 +183,7 @@ fn times(measure: Measure, best: &Row, worst: &Row) -> Option<String> {
     })
 }
 
-/// What a run takes of memory, then of the device.
+/// Cost of a run: memory, then device.
 fn cost(row: &Row) -> (u64, u64, u64, u32) {
     (row.cache_bytes.unwrap_or(u64::MAX), row.bytes_fetched, row.requests, row.ra_pages)
 }
@@ -190,7 +192,7 @@ fn cheapest<'a>(rows: &[&'a Row]) -> &'a Row {
     rows.iter().copied().min_by_key(|row| cost(row)).expect("there is at least the best")
 }
 
-/// A run by what makes it different from the others.
+/// Names a run by its differences from the others.
 fn name(row: &Row, rows: &[&Row]) -> String {
     let mut name = row.policy.clone();
     if rows.iter().any(|other| other.ra_pages != row.ra_pages) {

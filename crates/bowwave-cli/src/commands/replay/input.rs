@@ -1,4 +1,4 @@
-//! What is replayed: a trace, or a plan with readers of its own.
+//! Input of a replay: a trace, or an experiment with its own readers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::lists::Oracle;
 use crate::Failure;
 use crate::progress::Progress;
 
-/// What is replayed.
+/// Input of a replay.
 pub(super) enum Input {
     Plan(Box<Plan>),
     Trace(Workload, ReplayOptions),
@@ -65,7 +65,7 @@ impl Input {
         Ok(Self::Trace(workload, options))
     }
 
-    /// What is varied if the command line says nothing.
+    /// Default values to vary.
     pub(super) fn axes(&self) -> Axes {
         match self {
             Self::Plan(plan) => plan.axes.clone(),
@@ -81,7 +81,7 @@ impl Input {
         }
     }
 
-    /// What is not varied, if the command line says nothing.
+    /// Default fixed settings.
     pub(super) fn common(&self) -> Common {
         match self {
             Self::Plan(plan) => plan.common.clone(),
@@ -102,7 +102,7 @@ impl Input {
         }
     }
 
-    /// Refuses an oracle that is requested by name where there can be none.
+    /// Rejects an explicitly requested oracle where none exists.
     pub(super) fn can_have(&self, oracle: Oracle, file_size: Option<u64>) -> Result<(), Failure> {
         match self {
             Self::Plan(_) if oracle == Oracle::Yes => Err(Failure::usage(
@@ -117,7 +117,7 @@ impl Input {
         }
     }
 
-    /// Reads of one run, at most.
+    /// Maximum reads of one run.
     pub(super) fn reads(&self, case: &Case) -> u64 {
         match self {
             Self::Plan(plan) => plan.reads(case),
@@ -132,7 +132,7 @@ impl Input {
         }
     }
 
-    /// Says what of the trace was not replayed.
+    /// Reports the skipped parts of a trace.
     pub(super) fn notes(&self) {
         let Self::Trace(workload, options) = self else { return };
         let counts = workload.counts();

@@ -1,4 +1,4 @@
-//! Lists and choices as people write them behind the options of `replay`.
+//! Parses lists and choices of `replay` options.
 
 use bowwave_core::{Eviction, Policy};
 use bowwave_sim::device::DeviceSpec;
@@ -14,11 +14,11 @@ pub(super) struct Policies {
     pub(super) oracle: Oracle,
 }
 
-/// Whether the bound that no policy beats is wanted.
+/// Whether the lower bound is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Oracle {
     No,
-    /// Where there can be one.
+    /// Where one exists.
     IfItCan,
     Yes,
 }
@@ -31,7 +31,7 @@ pub(super) struct Devices(pub(super) Vec<String>);
 #[derive(Clone, Debug)]
 pub(super) struct Schedulers(pub(super) Vec<String>);
 
-/// Bytes, or none for a cache without end.
+/// Bytes; `None` is unlimited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheSize(pub(super) Option<u64>);
 
@@ -52,7 +52,7 @@ pub(super) fn eviction(text: &str) -> Result<Eviction, &'static str> {
     text.parse()
 }
 
-/// Devices behind each other; a comma may also stand between the overrides of one.
+/// Devices separated by commas, which may also separate the overrides of one.
 pub(super) fn devices(text: &str) -> Result<Devices, String> {
     let devices = listed(text);
     for device in &devices {
@@ -61,7 +61,7 @@ pub(super) fn devices(text: &str) -> Result<Devices, String> {
     Ok(Devices(devices))
 }
 
-/// Schedulers behind each other; a comma may also stand between the knobs of one.
+/// Schedulers separated by commas, which may also separate the settings of one.
 pub(super) fn schedulers(text: &str) -> Result<Schedulers, String> {
     let schedulers = listed(text);
     for scheduler in &schedulers {
@@ -70,7 +70,7 @@ pub(super) fn schedulers(text: &str) -> Result<Schedulers, String> {
     Ok(Schedulers(schedulers))
 }
 
-/// Texts behind each other, each perhaps with settings behind a colon, which have commas, too.
+/// Texts separated by commas, each optionally with settings after a colon, which use commas, too.
 fn listed(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for part in text.split(',') {

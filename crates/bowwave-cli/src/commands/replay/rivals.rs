@@ -1,4 +1,4 @@
-//! What no policy can beat, as rows beside the real ones, and how far each of these is from it.
+//! Lower bounds as rows, and the regret of each run.
 
 use bowwave_core::{Config, Eviction};
 use bowwave_sim::device::DeviceSpec;
@@ -7,13 +7,13 @@ use bowwave_sim::oracle::{Bound, Future};
 use bowwave_sim::record::Row;
 use bowwave_sim::replay::{ReplayOptions, ReplayPace, Workload};
 
-/// Whether a row is a bound and no run.
+/// Whether a row is a bound, not a run.
 pub(super) fn is_bound(row: &Row) -> bool {
     row.policy == Bound::ORACLE || row.policy == Bound::BELADY
 }
 
-/// The rows of runs, with a bound behind those of each device and cache size, and each run's regret if time is what
-/// bounds it.
+/// Adds a bound after the runs of each device and cache size, and sets each run's regret if time
+/// limits it.
 pub(super) fn beside(rows: Vec<Row>, workload: &Workload, options: ReplayOptions) -> Result<Vec<Row>, Error> {
     let page_size = Config::default().page_size;
     let future = Future::of(workload.trace(), page_size, options.writes)?;
@@ -40,7 +40,7 @@ pub(super) fn beside(rows: Vec<Row>, workload: &Workload, options: ReplayOptions
             best.amplification =
                 if row.bytes_wanted == 0 { 0.0 } else { best.bytes_fetched as f64 / row.bytes_wanted as f64 };
         }
-        // At the trace's own pace, the trace says how long it takes.
+        // At the trace's own pace, the trace sets the duration.
         if limits.is_some() && options.pace == ReplayPace::Closed && best.seconds > 0.0 {
             for row in &mut group {
                 row.regret = Some(row.seconds / best.seconds);
@@ -53,7 +53,7 @@ pub(super) fn beside(rows: Vec<Row>, workload: &Workload, options: ReplayOptions
     Ok(all)
 }
 
-/// The name that a table gives an eviction: none for the default.
+/// Name of an eviction in a table; `None` for the default.
 pub(super) fn eviction(row: &Row) -> Option<&str> {
     Some(row.eviction.as_str()).filter(|name| *name != Eviction::TwoList.name() && !is_bound(row))
 }

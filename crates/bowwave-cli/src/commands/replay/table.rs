@@ -1,4 +1,4 @@
-//! The rows of a replay, for people and for programs.
+//! The rows of a replay, as text and CSV.
 
 use std::fmt::Write;
 
@@ -40,7 +40,7 @@ pub(super) fn text(rows: &[Row]) -> Table {
     table
 }
 
-/// The cells of a row; of a bound, what no run has is left out.
+/// The cells of a row; a bound leaves out what only runs have.
 fn cells(row: &Row) -> [String; 19] {
     let ran = |cell: String| if rivals::is_bound(row) { "-".to_owned() } else { cell };
     let policy = match rivals::eviction(row) {
@@ -70,7 +70,7 @@ fn cells(row: &Row) -> [String; 19] {
     ]
 }
 
-/// For programs that want no JSON: one line a row, the head first.
+/// As CSV: a heading and one line per row.
 pub(super) fn csv(rows: &[Row]) -> String {
     let mut text = "policy,eviction,device,scheduler,workload,cache_bytes,ra_pages,seed,seconds,accesses,hits,late,misses,requests,\
                     bytes_fetched,bytes_wanted,amplification,pages_used,pages_wasted,pages_thrashed,avg_io_bytes,\
@@ -125,7 +125,7 @@ pub(super) fn size(bytes: u64) -> String {
     whole.map_or_else(|| format!("{bytes} B"), |(unit, name)| format!("{} {name}", bytes / unit))
 }
 
-/// Nanoseconds in a unit that leaves few digits.
+/// Nanoseconds in a unit with few digits.
 pub(super) fn time(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),

@@ -1,4 +1,4 @@
-//! What the reads of table 5 take on this machine: the only part of `reproduce` that looks at a clock.
+//! Times the reads of table 5 on this machine: the only part of `reproduce` that uses a clock.
 
 use std::time::Instant;
 
@@ -6,13 +6,13 @@ use bowwave_core::Policy;
 use bowwave_sim::reproduce::overheads::{Drive, TABLE, Workload};
 use bowwave_sim::reproduce::{Figure, Outcome, Pair, ReproduceError};
 
-/// The experiment that it adds to.
+/// The experiment it extends.
 pub(super) const OF: &str = "overheads";
 
-/// Rounds, of which the median counts. Odd, so that there is one.
+/// Rounds; the median counts. Odd, so that there is one.
 const ROUNDS: usize = 41;
 
-/// Adds a row for each workload: nanoseconds a page of either algorithm.
+/// Adds a row per workload: nanoseconds per page for each algorithm.
 pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     for workload in Workload::ALL {
         let ours = nanoseconds(workload)?;
@@ -29,8 +29,8 @@ pub(super) fn add(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     Ok(())
 }
 
-/// Nanoseconds a page with the old algorithm and the new. They take turns, so that whatever else the machine does meets
-/// both, and the order of a turn changes.
+/// Nanoseconds per page with the old algorithm and the new. They alternate in changing order, so
+/// that other load affects both.
 fn nanoseconds(workload: Workload) -> Result<Pair, ReproduceError> {
     let mut drives =
         [Drive::new(bowwave_baselines::LEGACY, workload)?, Drive::new(Policy::OnDemand, workload)?];

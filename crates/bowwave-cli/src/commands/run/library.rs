@@ -1,4 +1,4 @@
-//! The libraries that are loaded into programs: beside this program, or its own copies, in a directory of the user's.
+//! Preloaded libraries: next to this executable, or embedded copies in a user directory.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,27 +17,27 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Failure, Libraries};
 
-/// What [`embed`] was given.
+/// The libraries passed to [`embed`].
 static EMBEDDED: OnceLock<Libraries> = OnceLock::new();
 
-/// Says which libraries this program brings along. The first call counts.
+/// Registers the embedded libraries. Only the first call counts.
 pub(crate) fn embed(libraries: Libraries) {
     let _first = EMBEDDED.set(libraries);
 }
 
 /// A library that is loaded into programs.
 pub(super) struct Library {
-    /// Of its file.
+    /// File name.
     pub(super) name: &'static str,
     /// Environment variable with the path of the library to use.
     pub(super) variable: &'static str,
-    /// Bytes of the library that this program brings along.
+    /// Bytes of the embedded copy.
     pub(super) embedded: fn(&Libraries) -> &'static [u8],
 }
 
 impl Library {
-    /// Where the environment says, where cargo builds it, beside the program, or where it is installed; else a copy of the one
-    /// that this program brings along. Of this program's version.
+    /// Finds the library of this program's version: from the environment, where cargo builds it,
+    /// next to the program, or where it is installed; else a copy of the embedded one.
     pub(super) fn find(&self) -> Result<PathBuf, Failure> {
         let path = self.look()?;
         self.check(&path)?;
@@ -60,7 +60,7 @@ impl Library {
         let failed = |error: io::Error| failed!("cannot tell where this program is: {error}");
         let own = env::current_exe().map_err(failed)?;
         let directory = own.parent().unwrap_or_else(|| Path::new("/"));
-        // Cargo renews what is in `deps` with the program; what lies beside may be of an earlier build.
+        // Cargo updates `deps` with the program; a library next to it may be from an earlier build.
         let places = ["deps", "", "../lib/bowwave", "../lib"].map(|place| directory.join(place).join(name));
         if let Some(found) = places.into_iter().find_map(|place| fs::canonicalize(place).ok()) {
             return Ok(found);
@@ -72,7 +72,7 @@ impl Library {
         self.unpack((self.embedded)(EMBEDDED.get().ok_or_else(missing)?))
     }
 
-    /// Refuses a library of another version: the environment would mean something else to it.
+    /// Rejects a library of another version, which would misread the environment.
     fn check(&self, path: &Path) -> Result<(), Failure> {
         let found = File::open(path).ok().and_then(|file| version(&file));
         let own = env!("CARGO_PKG_VERSION");
@@ -89,7 +89,7 @@ impl Library {
         Err(Failure::failed(message).try_this("to remove it, or to install both again"))
     }
 
-    /// A file with these bytes that only this user can change, in the first directory that takes it.
+    /// Writes these bytes to a file that only this user can change, in the first usable directory.
     fn unpack(&self, bytes: &[u8]) -> Result<PathBuf, Failure> {
         let mut refusals = Vec::new();
         for directory in directories() {
@@ -119,7 +119,7 @@ impl Library {
         if fstatvfs(&handle)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(io::Error::other("it is mounted without permission to execute (noexec)"));
         }
-        // The name says what the file holds, so that versions do not meet and no file is ever written again.
+        // The name contains a digest, so that versions do not collide and no file is rewritten.
         let digest = Sha256::digest(bytes);
         let hash: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let name = format!("{hash}-{}", self.name);
@@ -129,7 +129,7 @@ impl Library {
         }
         let part = format!(".{name}.{}", std::process::id());
         let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // Of a process that had this number and did not come to the end.
+        // Leftover of a process with the same number that did not finish.
         let _stale = unlinkat(&handle, &part, rustix::fs::AtFlags::empty());
         let mut file = File::from(openat(&handle, &part, create, Mode::from_raw_mode(0o600))?);
         let written = file.write_all(bytes).and_then(|()| {
@@ -145,26 +145,26 @@ impl Library {
     }
 }
 
-/// Directories that a copy may be put in, best first.
+/// Directories for a copy, best first.
 fn directories() -> impl Iterator<Item = PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let named = move |name: &str| env::var_os(name).and_then(absolute);
     let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
-    // The last one is in memory, and is removed when the user logs out.
+    // The last one is in memory and removed at logout.
     [cache, named("XDG_RUNTIME_DIR")].into_iter().flatten().map(|directory| directory.join("bowwave"))
 }
 
-/// Whether only this user, and root, can change it.
+/// Whether only this user and root can change it.
 fn is_private(stat: &Stat) -> bool {
     stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o022 == 0
 }
 
-/// Whether the list in `LD_PRELOAD` would be cut within the path.
+/// Whether `LD_PRELOAD` would split the path.
 fn is_separator_in(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte))
 }
 
-/// The version that a library names in a section of its own; from the ELF header and the table of sections (elf(5)).
+/// The version in a library's own section; from the ELF header and section table (elf(5)).
 fn version(file: &File) -> Option<Vec<u8>> {
     let read = |at: u64, len: u64| {
         let mut bytes = vec![0; usize::try_from(len).ok().filter(|&len| len <= SECTION_MAX)?];
@@ -189,5 +189,5 @@ fn version(file: &File) -> Option<Vec<u8>> {
     })
 }
 
-/// Bytes of a section that is read at most: names of sections take less than 1 KiB.
+/// Maximum bytes to read of a section: section names take less than 1 KiB.
 const SECTION_MAX: usize = 1 << 20;

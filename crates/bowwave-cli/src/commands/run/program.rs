@@ -1,4 +1,4 @@
-//! The program to be run: where it is, and whether a library can be loaded into it.
+//! Finds the program, and checks that a library can be preloaded into it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// The program's file, searched as shells do; a program that cannot be served is refused.
+/// The program's file, searched as shells do; rejects a program that cannot be served.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let found = if name.as_bytes().contains(&b'/') {
         is_program(Path::new(name)).then(|| PathBuf::from(name))
@@ -23,7 +23,8 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     Ok(found)
 }
 
-/// Why there is no program of that name, with the exit codes of shells: 127, or 126 where its file cannot be executed.
+/// Why there is no such program, with the exit codes of shells: 127, or 126 if it cannot be
+/// executed.
 fn absent(name: &OsStr) -> Failure {
     let shown = Path::new(name).display();
     let missing = || failed!("{shown}: there is no such program").with_code(NOT_FOUND);
@@ -80,7 +81,7 @@ fn check(path: &Path, interpreters: usize) -> Result<(), Failure> {
         Some(Linked::Dynamically(_)) => Ok(()),
         Some(Linked::Statically) => Err(cannot("is linked statically, without the dynamic linker")),
         Some(Linked::OtherMachine) => Err(cannot("is built for another machine than bowwave")),
-        // A script without a first line, which shells and exec of libraries run by /bin/sh.
+        // A script without a `#!` line, which shells and `execvp` run by /bin/sh.
         None => Err(cannot("is neither a program (ELF) nor a script that names its interpreter")),
     }
 }
@@ -93,7 +94,7 @@ enum Linked {
     OtherMachine,
 }
 
-/// From the file's ELF header: 64 bits, the table of segments, the segment that names the linker (elf(5)).
+/// From the ELF header: 64 bits, program headers, the interpreter (elf(5)).
 fn linked(file: &File, head: &[u8]) -> Option<Linked> {
     if !head.starts_with(b"\x7fELF") {
         return None;
@@ -122,13 +123,13 @@ fn linked(file: &File, head: &[u8]) -> Option<Linked> {
 const NOT_FOUND: u8 = 127;
 /// Exit code for a program that cannot be executed.
 pub(super) const NOT_EXECUTABLE: u8 = 126;
-/// Bytes that tell what a file is.
+/// Bytes to read to identify a file.
 const HEAD: u64 = 4096;
 /// A file of 64 bits.
 const ELF64: u8 = 2;
 /// `PT_INTERP`.
 const INTERPRETER: u32 = 3;
-/// Scripts whose interpreter is a script, as deep as Linux goes.
+/// Maximum nested interpreters, as in Linux.
 const INTERPRETERS_MAX: usize = 5;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the processes of a run have left: lines of counters, added up.
+//! Sums the counters left by the processes of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,25 +13,25 @@ use crate::{Failure, setup};
 /// Sums over processes. Pages unless the name says otherwise.
 #[derive(Debug, Default, Serialize, PartialEq, Eq)]
 struct Counters {
-    /// That used a store, or had swapped memory.
+    /// Processes that used a store or had swapped memory.
     processes: u64,
     #[serde(flatten)]
     sums: BTreeMap<String, u64>,
 }
 
 impl Counters {
-    /// A line a process: `pid=1 reads=2 …`.
+    /// Parses one line per process: `pid=1 reads=2 …`.
     fn parse(text: &str) -> Self {
         let mut all = Self::default();
         let mut processes = BTreeSet::new();
         for line in text.lines() {
-            // A process with maps and swapped memory leaves two lines.
+            // A process with maps and swapped memory writes two lines.
             processes.insert(line.split_whitespace().next());
             let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
             for (name, count) in pairs.filter(|(name, _)| *name != "pid") {
                 let count: u64 = count.parse().unwrap_or(0);
                 let sum = all.sums.entry(name.to_owned()).or_default();
-                // Of a size there is no sum.
+                // A page size is not summed.
                 *sum = if name == "page_bytes" { count } else { *sum + count };
             }
         }
@@ -94,7 +94,7 @@ impl Counters {
     }
 }
 
-/// Prints the sums on standard error: standard output is the program's.
+/// Prints the sums on standard error: standard output belongs to the program.
 pub(super) fn print(report: &Path, json: bool) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| failed!("cannot read the counters: {error}");
     let counters = Counters::parse(&fs::read_to_string(report).map_err(|error| failed(&error))?);

@@ -1,4 +1,4 @@
-//! `bowwave run --swap`: memory larger than memory for the program.
+//! `bowwave run --swap`: more memory for the program than the machine has.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use bowwave_region::{Spill, Swap, SwapOptions};
 use super::library::Library;
 use crate::{Failure, values};
 
-/// Arguments of the swap.
+/// Options of the swap.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Memory larger than memory")]
 pub(super) struct SwapArgs {
@@ -32,11 +32,12 @@ pub(super) struct SwapArgs {
 }
 
 impl SwapArgs {
-    /// What the environment is to say; none without a swap. Tries it, so that what is wrong is said before the program starts.
+    /// The value for the environment; `None` without a swap. Opens it, so that errors appear before
+    /// the program starts.
     pub(super) fn check(&self) -> Result<Option<OsString>, Failure> {
         let Some(swap) = self.swap else { return Ok(None) };
         let path = fs::canonicalize(&self.spill).or_else(|error| match self.spill.parent() {
-            // A file that is yet to be made.
+            // A file that does not exist yet.
             Some(folder) if error.kind() == std::io::ErrorKind::NotFound => {
                 let folder = if folder.as_os_str().is_empty() { ".".as_ref() } else { folder };
                 let name = self.spill.file_name().ok_or(error)?;
@@ -59,8 +60,8 @@ impl SwapArgs {
     }
 }
 
-/// Gives memory.
+/// Provides memory.
 pub(super) const LIBRARY: Library =
     Library { name: "libbowwave_heap.so", variable: "BOWWAVE_HEAP", embedded: |all| all.heap };
-/// What it reads.
+/// The variable that configures it.
 pub(super) const SWAP: &str = "BOWWAVE_RUN_SWAP";

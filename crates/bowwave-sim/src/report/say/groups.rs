@@ -1,10 +1,10 @@
-//! Runs that can be compared: the same device and cache.
+//! Comparable runs: the same device and cache.
 
 use crate::record::Row;
 
 use super::super::view::View;
 
-/// Runs within this factor of the fastest count as as fast.
+/// Runs within this factor of the fastest count as equally fast.
 pub(super) const AS_FAST: f64 = 1.01;
 
 /// One device and cache size.
@@ -12,13 +12,13 @@ pub(super) const AS_FAST: f64 = 1.01;
 pub(in super::super) struct Group {
     /// The runs, by number.
     pub(in super::super) runs: Vec<usize>,
-    /// The fastest, or as fast as it within 1 % and reading least.
+    /// The fastest run; among runs within 1 % of it, the one that reads least.
     pub(in super::super) best: usize,
-    /// What others are measured by: `none`, else `legacy`, else the slowest.
+    /// The baseline: `none`, else `legacy`, else the slowest.
     pub(in super::super) baseline: usize,
-    /// Runs than which no other is faster and leaner, the fastest first.
+    /// Pareto frontier by time and bytes, the fastest first.
     pub(in super::super) frontier: Vec<usize>,
-    /// What no policy beats here; none if that was not asked for.
+    /// The lower bound; `None` if not requested.
     pub(in super::super) bound: Option<Row>,
 }
 
@@ -45,14 +45,14 @@ impl Groups {
         Self(lists.into_iter().map(group).collect())
     }
 
-    /// Whether the run is the best of its group, and the group has others.
+    /// Whether the run is the best of several in its group.
     pub(in super::super) fn is_best(&self, run: usize) -> bool {
         self.0.iter().any(|group| group.best == run && group.runs.len() > 1)
     }
 }
 
 impl Group {
-    /// Seconds of the oracle; none if no bound on time is known.
+    /// Seconds of the oracle; `None` without a bound on time.
     pub(in super::super) fn bound_seconds(&self) -> Option<f64> {
         self.bound.as_ref().filter(|row| row.regret.is_some() && row.seconds > 0.0).map(|row| row.seconds)
     }

@@ -1,14 +1,14 @@
-//! The one sentence to take away from all runs.
+//! The conclusion from all runs, in one sentence.
 
 use super::super::units::{three, time};
 use super::super::view::View;
 use super::groups::{Group, Groups};
 use super::overall::{as_fast, called, faster, listed, place};
 
-/// Groups that the sentence names.
+/// Maximum groups the sentence names.
 const NAMED_MAX: usize = 4;
 
-/// Gains that differ by less than this are one gain.
+/// Gains within this factor count as equal.
 const AS_MUCH: f64 = 1.05;
 
 /// The sentence.
@@ -27,7 +27,7 @@ pub(super) fn of(views: &[View], groups: &Groups) -> String {
     }
 }
 
-/// Of runs that have nothing to be compared with.
+/// For runs without anything to compare with.
 fn alone(views: &[View], groups: &[Group], first: &Group) -> String {
     let row = &views[first.best].row;
     let of_bound = |bound: f64| format!(", {} times the oracle's", three(row.seconds / bound));
@@ -36,10 +36,10 @@ fn alone(views: &[View], groups: &[Group], first: &Group) -> String {
     format!("{} on {} takes {}{regret}{more}.", row.policy, row.place(), time(row.seconds * 1e9))
 }
 
-/// Of the runs of one device and cache size.
+/// For one device and cache size.
 fn of_one(views: &[View], group: &Group) -> String {
     let (best, base) = (&views[group.best].row, &views[group.baseline].row);
-    // Runs that were stopped at one time got different amounts.
+    // Runs stopped at the same time got different amounts.
     let stopped = group.runs.iter().any(|run| views[*run].row.bytes_wanted != best.bytes_wanted);
     let seconds = if stopped {
         format!("{} for a GiB", time(best.seconds_a_gib() * 1e9))
@@ -62,7 +62,7 @@ fn of_one(views: &[View], group: &Group) -> String {
     text + "."
 }
 
-/// Where one policy is the best everywhere.
+/// If one policy is the best everywhere.
 fn of_one_policy(views: &[View], groups: &[Group], first: &Group) -> String {
     let policy = &views[first.best].row.policy;
     let cache = |group: &Group| views[group.best].row.cache_bytes;
@@ -91,7 +91,7 @@ fn of_one_policy(views: &[View], groups: &[Group], first: &Group) -> String {
     text + "."
 }
 
-/// Where the best policy differs.
+/// If the best policy differs.
 fn of_several_policies(views: &[View], groups: &[Group]) -> String {
     let best = |group: &Group| {
         let place = place(views, group).replacen("On ", "on ", 1);

@@ -1,4 +1,4 @@
-//! What the pictures of all runs say.
+//! Sentences about all runs.
 
 use super::super::units::{bytes, count, counted, percent, rate, three, time};
 use super::super::view::{Ledger, View};
@@ -6,10 +6,10 @@ use super::groups::{AS_FAST, Group, Groups};
 use super::headline;
 use crate::record::Row;
 
-/// Groups that have sentences of their own; more are in the table.
+/// Maximum groups with sentences; the table has the others.
 const GROUPS_MAX: usize = 100;
 
-/// Sentences about all runs: one of all together, and in each list one a group.
+/// Sentences about all runs together, and one per group in each list.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Overall {
     pub(in super::super) headline: String,
@@ -84,7 +84,7 @@ pub(in super::super) fn called(views: &[View], group: &Group, run: usize) -> Str
     if parts.is_empty() { row.policy.clone() } else { format!("{} ({})", row.policy, parts.join(", ")) }
 }
 
-/// `3.2 times as fast as none`, or how it is otherwise.
+/// `3.2 times as fast as none`, or the like.
 pub(super) fn faster(ours: f64, theirs: f64, whom: &str) -> String {
     if ours <= 0.0 || theirs <= 0.0 {
         return format!("next to {} s of {whom}", three(theirs));
@@ -99,7 +99,7 @@ pub(super) fn faster(ours: f64, theirs: f64, whom: &str) -> String {
     }
 }
 
-/// ` at 1.8 MiB/s`: what readers got; nothing if that is not known.
+/// ` at 1.8 MiB/s`: the delivered rate; empty if unknown.
 fn to_readers(row: &Row) -> String {
     if row.bytes_wanted == 0 || row.seconds <= 0.0 {
         return String::new();
@@ -184,7 +184,7 @@ pub(in super::super) fn frontier(views: &[View], group: &Group) -> String {
     text + "."
 }
 
-/// The runs with the shortest and the longest tail.
+/// The runs with the shortest and the longest tail latency.
 pub(in super::super) fn latency(views: &[View], group: &Group) -> String {
     let p99 = |run: &&usize| views[**run].row.latency_ns.p99;
     let (Some(&least), Some(&most)) = (group.runs.iter().min_by_key(p99), group.runs.iter().max_by_key(p99))
@@ -209,7 +209,7 @@ pub(in super::super) fn latency(views: &[View], group: &Group) -> String {
     format!("{place}, the 99th percentile is lowest with {} and highest with {}.", say(least), say(most))
 }
 
-/// What became of pages read ahead by the best run and by the most wasteful one.
+/// Fate of the readahead pages of the best run and of the most wasteful one.
 pub(in super::super) fn ledger(views: &[View], group: &Group) -> String {
     let place = place(views, group);
     let of = |run: usize| (run, Ledger::of(&views[run].row));
@@ -218,7 +218,7 @@ pub(in super::super) fn ledger(views: &[View], group: &Group) -> String {
     let Some(least) = some().min_by(|a, b| used(a).total_cmp(&used(b))) else {
         return format!("{place}, nothing was read ahead.");
     };
-    // The best run, and the most wasteful one beside it.
+    // The best run and the most wasteful one.
     let first = some().find(|(run, _)| *run == group.best).unwrap_or(least);
     let say = |(run, ledger): &(usize, Ledger)| {
         let part = |pages: u64| percent(pages as f64, ledger.pages() as f64);
@@ -241,7 +241,7 @@ pub(in super::super) fn ledger(views: &[View], group: &Group) -> String {
     format!("{place}, {}; at the other end, {}.", say(&first), say(&least))
 }
 
-/// The best run and the one to measure it by, or others in their place that have samples.
+/// The best run and its baseline, or others with samples in their place.
 fn pair(views: &[View], group: &Group) -> Option<(usize, Option<usize>)> {
     let with = || [group.best, group.baseline].into_iter().chain(group.runs.iter().copied());
     let mut with = with().filter(|run| !views[*run].pace.is_empty);
@@ -249,7 +249,7 @@ fn pair(views: &[View], group: &Group) -> Option<(usize, Option<usize>)> {
     Some((first, with.find(|run| *run != first)))
 }
 
-/// One sentence: what `say` has of each of the pair, and how the figure of the first relates to that of the other.
+/// One sentence: the text of `say` for each of the pair, and the ratio of their figures.
 fn of_pair(
     views: &[View],
     group: &Group,

@@ -1,7 +1,7 @@
-//! What each constant and each detector of the policy `stream` is worth.
+//! The effect of each constant and each detector of the policy `stream`.
 //!
-//! One of them is changed at a time. The work is the twelve workloads on an object store, the same on a disk
-//! with little memory, and traces.
+//! Changes one of them at a time. Runs the twelve workloads on an object store and on a disk under
+//! memory pressure, and traces.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::{RA_PAGES, ReproduceError, STORE, machine, measure, workloads};
 use crate::record::Row;
 use crate::replay::{self, ReplayOptions};
 
-/// The second device, and the bytes of its cache: 2 to 128 of the readers' windows.
+/// The second device, and its cache in bytes: 2 to 128 of the readers' windows.
 const DISK: (&str, u64) = ("hdd", 64 << 20);
 
 /// One workload under a variant.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Letter of the workload and the device, or name of the trace.
+    /// Letter of the workload and device, or name of the trace.
     pub workload: String,
     /// Simulated seconds.
     pub seconds: f64,
@@ -28,17 +28,18 @@ pub struct Measured {
 /// All workloads under one variant.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// The constant and its value, the detector that is off, or "as it is".
+    /// The changed constant and its value, the disabled detector, or "as it is".
     pub name: String,
     /// In the order of the workloads.
     pub measured: Vec<Measured>,
 }
 
-/// Measures all workloads with the constants as they are, and then with each constant halved and doubled
-/// and each detector off. Calls `report` after each variant, the first of which is the baseline.
+/// Measures all workloads with the default constants, with each constant halved and doubled, and
+/// with each detector off. Calls `report` after each variant, the baseline first.
 ///
 /// # Errors
-/// A trace that cannot be read, and as [`run`](super::run).
+///
+/// An unreadable trace, and as [`run`](super::run).
 pub fn ablate(traces: &[&Path], mut report: impl FnMut(Variant)) -> Result<(), ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
     let traces = traces.iter().map(|path| {
@@ -63,7 +64,7 @@ pub fn ablate(traces: &[&Path], mut report: impl FnMut(Variant)) -> Result<(), R
                 }
                 let mut row = measure(&workload, Policy::Stream, false)?;
                 if workload.id == "k" {
-                    // Players take their time; what counts is the longest read.
+                    // Players are paced, so the slowest read counts.
                     row.seconds = row.latency_ns.max as f64 / 1e9;
                 }
                 measured.push(of(&name, &row));

@@ -1,5 +1,5 @@
-//! What `stream` must not cost: the experiments of the documents where readahead has nothing to gain, with `stream` in the
-//! place of what the documents had improved.
+//! Regressions that `stream` must not cause: the documents' experiments where readahead cannot
+//! gain, with `stream` as the improved policy.
 
 use bowwave_core::Policy;
 
@@ -7,10 +7,10 @@ use super::super::testbed::Testbed;
 use super::super::{aio_stress, overlapped, sysbench};
 use super::{Bar, Figure, Outcome, Pair, ReproduceError};
 
-/// Seconds, so less is better: nobody may lose more than a hundredth.
+/// Ratio of seconds, less is better: at most 1 % loss.
 const NO_LOSS: Bar = Bar::GainFrom(0.0, 1.01);
 
-/// Of random reads: which of them follow each other closely on the disk is chance, and makes a hundredth by itself.
+/// Seeds of random reads: neighbours on the disk are chance, which alone makes 1 %.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {

@@ -1,4 +1,4 @@
-//! Readers in order who have little memory: how much of their speed is left.
+//! Sequential readers under memory pressure: the remaining throughput.
 
 use bowwave_core::Policy;
 
@@ -6,7 +6,7 @@ use super::workloads::{self, Workload};
 use super::{Bar, Figure, Outcome, Pair, ReproduceError, measure};
 
 const MIB: u64 = 1 << 20;
-/// More than the readers read, as workload b has it; an eighth of that; and less.
+/// More than the readers read, as in workload b; an eighth of that; and less.
 const MUCH: u64 = 4096 * MIB;
 const LITTLE: u64 = 256 * MIB;
 const LESS: [u64; 2] = [160 * MIB, 64 * MIB];

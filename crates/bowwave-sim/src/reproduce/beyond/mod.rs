@@ -1,19 +1,20 @@
-//! What the documents leave as future work, and what users have today: `stream` beside the other policies.
+//! Future work of the documents, and current use: `stream` compared with the other policies.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `workloads` | twelve workloads on an object store |
-//! | `plans` | readers who say beforehand what they will read |
-//! | `regret` | what an oracle would have taken for them |
-//! | `streams` | interleaved streams, how many requests |
-//! | `memory` | readers in order with little memory |
+//! | `plans` | readers that announce their reads |
+//! | `regret` | comparison with an oracle |
+//! | `streams` | requests of interleaved streams |
+//! | `memory` | sequential readers under memory pressure |
 //! | `pressure` | the thrashing experiment of 000, with `stream` |
-//! | `random` | reads in no order, what is fetched in vain |
+//! | `random` | waste with random reads |
 //! | `ablation` | each constant and detector of `stream`, changed (a benchmark) |
-//! | `losses` | experiments of the documents that have nothing to gain |
+//! | `losses` | experiments of the documents where readahead cannot gain |
 //!
-//! Nothing of this was published, so the columns of published figures are empty. The baseline is on-demand readahead, if
-//! the row does not say otherwise, and `stream` is what improves it. The notes have all policies.
+//! None of this was published, so the columns of published figures are empty. The baseline is
+//! on-demand readahead unless the row says otherwise, and `stream` is the improved policy. The
+//! notes have all policies.
 
 #[cfg(feature = "ablation")]
 mod ablation;
@@ -45,13 +46,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// No connection of the store is slower or faster than another: 30 ms, 90 MB/s.
+/// All connections are equal: 30 ms, 90 MB/s.
 const STORE: &str = "s3-steady";
 /// 1 MiB.
 const RA_PAGES: u32 = 256;
 const POLICIES: [Policy; 5] =
     [Policy::None, Policy::OnDemand, bowwave_baselines::LINUX, Policy::Range, Policy::Stream];
-/// A call, a wake-up and a copy of a machine of today.
+/// Costs of a call, a wake-up and a copy on a current machine.
 const HOST: Host = Host { call_ns: 1_000, wait_ns: 5_000, copy_ns_a_kib: 100.0 };
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
@@ -119,7 +120,7 @@ fn device(workload: &Workload) -> String {
     }
 }
 
-/// One workload with one policy; the readers say beforehand what they will read, or not.
+/// Measures one workload with one policy; `planned` readers announce their reads.
 fn measure(workload: &Workload, policy: Policy, planned: bool) -> Result<Row, ReproduceError> {
     let mut machine = machine(policy, &device(workload), workload.cache_bytes, RA_PAGES)?;
     for (number, reader) in workload.readers.iter().enumerate() {
@@ -136,7 +137,7 @@ fn measure(workload: &Workload, policy: Policy, planned: bool) -> Result<Row, Re
     Ok(machine.summary().row)
 }
 
-/// A machine of today; with a cache of 0 bytes, of one without end.
+/// A current machine; 0 bytes of cache mean unlimited.
 fn machine(policy: Policy, device: &str, cache_bytes: u64, ra_pages: u32) -> Result<Machine, ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
     let device = DeviceSpec::open(device).map_err(|error| failed(&error))?;

@@ -1,7 +1,8 @@
-//! Readers who say beforehand what they will read, in order: how near they come to what the store can do.
+//! Readers that announce their reads, in order: how close they come to the store's limit.
 //!
-//! With reads in no order nobody can foretell, so readahead is left with nothing. Told beforehand, they are a matter of keeping
-//! the store's connections busy: ranges that do not touch cost a first byte each, as many at once as there are connections.
+//! Random reads cannot be predicted, so readahead cannot help. Announced, they only need to keep
+//! the store's connections busy: each separate range costs one TTFB, as many at once as there are
+//! connections.
 
 use bowwave_core::Policy;
 
@@ -10,11 +11,12 @@ use super::{Bar, Figure, Outcome, Pair, ReproduceError, device, measure};
 use crate::device::DeviceLimits;
 use crate::device::DeviceSpec;
 
-/// No more than the store takes for the requests alone, times this: the reader takes what came, and asks for more, meanwhile.
+/// Maximum time relative to the store's time for the requests alone: the reader consumes data and
+/// announces more meanwhile.
 const NEAR: f64 = 1.25;
-/// Columns are large: how far ahead they are read grows with the waiting, which takes some first bytes.
+/// Columns are large. The distance read ahead grows with waiting, which takes several TTFBs.
 const HALF: f64 = 0.5;
-/// Bytes a nanosecond of one connection.
+/// Bytes per nanosecond of one connection.
 const CONNECTION: f64 = 0.09;
 
 pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
@@ -36,14 +38,15 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
         outcome.figures.push(Figure::new(place, row, "s", Pair::default(), ours, bar));
         let row = format!("{}: bytes fetched for each wanted", workload.id);
         let ours = Pair::new(untold.amplification, told.amplification);
-        // Rows share pages, and reads begin and end within some.
+        // Rows share pages, and reads start and end within pages.
         let bar = Bar::Ranges((0.0, f64::INFINITY), (0.0, 1.05));
         outcome.figures.push(Figure::new(place, row, "", Pair::default(), ours, bar));
     }
     Ok(())
 }
 
-/// Seconds that the store takes for ranges that do not touch, on all connections, and no less than for their bytes.
+/// Seconds the store takes for separate ranges on all connections, at least the time for their
+/// bytes.
 fn seconds(workload: &Workload) -> Result<f64, ReproduceError> {
     let failed = |error: &dyn std::fmt::Display| ReproduceError::Device(error.to_string());
     let device = DeviceSpec::open(&device(workload)).map_err(|error| failed(&error))?;

@@ -1,14 +1,15 @@
-//! The thrashing experiment of 000 with `stream`: the throughput that is left, and whether it holds.
+//! The thrashing experiment of 000 with `stream`: the remaining throughput, and whether it is
+//! stable.
 //!
-//! Its 200 readers ask for 20 MB/s, which on-demand readahead nearly reaches: how much more a policy could give them does not
-//! show. So it is run once more with half as many again.
+//! Its 200 readers request 20 MB/s, which on-demand readahead nearly reaches, so a better policy
+//! would show no gain. So it also runs with 50 % more readers.
 
 use bowwave_core::Policy;
 
 use super::super::thrashing::{self, Pressed, RATE, STREAMS};
 use super::{Bar, Figure, Outcome, Pair, ReproduceError};
 
-/// Readers who ask for more than anybody can give them.
+/// Readers that request more than any policy can deliver.
 const MANY: u64 = 300;
 
 pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
@@ -23,7 +24,7 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
             let figure = Figure::new(("beyond", "thrashing"), row, unit, Pair::default(), ours, bar);
             outcome.figures.push(figure.note(note));
         };
-        // Nobody reads faster than the readers want.
+        // Throughput is at most the requested rate.
         let wanted = (streams * RATE) as f64;
         let most = |reached: f64| format!("{:.1} times is all that the readers ask for", wanted / reached);
         let row = format!("{streams} streams: max throughput");

@@ -1,4 +1,4 @@
-//! Reads in no order: what is fetched beyond what is asked for.
+//! Random reads: bytes fetched beyond the requested ones.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     Ok(())
 }
 
-/// Of 1 to 4 pages, anywhere.
+/// Reads of 1 to 4 pages at random offsets.
 fn uniform() -> Vec<(u64, u64)> {
     let mut random = Random::new(5);
     (0..READS).map(|_| (random.below(FILE_PAGES - 4), 1 + random.below(4))).collect()
 }
 
-/// Transactions on tables of 8 KiB blocks: the root and a branch of an index, which are hot, a leaf, and a row or a short
-/// range of rows; now and then one looks at what was appended last.
+/// Transactions on tables of 8 KiB blocks: the hot root and branch of an index, a leaf, and a row
+/// or a short range of rows; occasionally the last appended rows.
 fn transactions() -> Vec<(u64, u64)> {
     let mut random = Random::new(6);
     let mut reads = Vec::new();
@@ -60,7 +60,7 @@ fn transactions() -> Vec<(u64, u64)> {
     reads
 }
 
-/// Megabytes that these reads fetch.
+/// Megabytes fetched by these reads.
 fn fetched(policy: Policy, cache_bytes: u64, reads: &Arc<Vec<(u64, u64)>>) -> Result<f64, ReproduceError> {
     let mut machine = machine(policy, STORE, cache_bytes, 32)?;
     let file = machine.add_file("random", FILE_PAGES * 4096, 0);

@@ -1,13 +1,13 @@
-//! Interleaved streams: no more requests together than apart, but for two a stream.
+//! Interleaved streams: no more requests than separate ones, except for two per stream.
 
 use bowwave_core::{Instant, Policy};
 
 use super::{Bar, Figure, Outcome, Pair, ReproduceError, machine};
 use crate::machine::{Access, AccessOp, Pace, Process};
 
-/// Reads of a stream, of a page each.
+/// Reads per stream, one page each.
 const READS: u64 = 512;
-/// Windows as Linux has them.
+/// Linux's default window.
 const RA_PAGES: u32 = 32;
 const FILE_BYTES: u64 = 64 << 30;
 
@@ -32,7 +32,7 @@ pub(super) fn fill(outcome: &mut Outcome) -> Result<(), ReproduceError> {
     Ok(())
 }
 
-/// Where a stream begins: at no even distance from the others.
+/// Start of a stream; starts are not strided.
 fn begin(stream: u64) -> u64 {
     (stream * 1_000_000_007 + stream * stream % 13 * 7_654_321) / 4096 * 4096 % (FILE_BYTES / 2)
 }
@@ -49,7 +49,7 @@ fn alone(stream: u64) -> Result<u64, ReproduceError> {
     count(Policy::Stream, vec![vec![begin(stream)]])
 }
 
-/// Requests of readers of one file, each of which takes its streams by turns.
+/// Counts requests of readers of one file, each alternating between its streams.
 fn count(policy: Policy, readers: Vec<Vec<u64>>) -> Result<u64, ReproduceError> {
     let mut machine = machine(policy, "instant", 0, RA_PAGES)?;
     let file = machine.add_file("shared", FILE_BYTES, 0);
@@ -64,7 +64,7 @@ fn count(policy: Policy, readers: Vec<Vec<u64>>) -> Result<u64, ReproduceError> 
                 bytes: 4096,
             })
         });
-        // Each thinks for a while, so that all are under way together.
+        // A short think time, so that all run concurrently.
         let pace = Pace::Closed { think_ns: 1000 };
         machine.add_process(Process { start: Instant(0), source: Box::new(source), pace, depth: 1 });
     }

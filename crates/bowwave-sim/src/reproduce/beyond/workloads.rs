@@ -1,7 +1,8 @@
-//! Twelve workloads on an object store that users have, and on which mounts of today were measured.
+//! Twelve common workloads on an object store, on which current mounts were measured.
 //!
-//! Each is a list of readers. Sizes are those of the measurement; where it used programs (a parquet reader, a loader of
-//! tensors), their accesses are here as they reach the file system: in pieces of 128 KiB at most, or as touches of pages.
+//! Each is a list of readers, with the sizes of the measurement. Where it used programs (a parquet
+//! reader, a tensor loader), the accesses are those that reach the file system: reads of at most
+//! 128 KiB, or page touches.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ const GIB: u64 = 1 << 30;
 pub(super) struct Workload {
     pub(super) id: &'static str,
     pub(super) what: &'static str,
-    /// Most seconds that it may take, and most bytes fetched for each byte wanted.
+    /// Maximum seconds, and maximum bytes fetched per byte requested.
     pub(super) seconds: f64,
     pub(super) amplification: f64,
     pub(super) device: &'static str,
@@ -27,7 +28,7 @@ pub(super) struct Workload {
     pub(super) link_mb_s: u64,
     pub(super) cache_bytes: u64,
     pub(super) file_bytes: u64,
-    /// Each with a file of its own.
+    /// Readers, one file each.
     pub(super) readers: Vec<Reader>,
 }
 
@@ -44,7 +45,7 @@ impl Reader {
         Self { op: AccessOp::Read, pace: Pace::Closed { think_ns: 0 }, reads: Arc::new(reads) }
     }
 
-    /// It touches mapped pages.
+    /// Reads by touching mapped pages.
     fn mapped(self) -> Self {
         Self { op: AccessOp::Load, ..self }
     }
@@ -54,7 +55,7 @@ impl Reader {
         &self.reads
     }
 
-    /// What it does; if it is `planned`, it says all of it beforehand.
+    /// Its accesses; if `planned`, all are announced first.
     pub(super) fn source(&self, file: FileId, planned: bool) -> Box<dyn Iterator<Item = Access> + Send> {
         let (op, reads) = (self.op, Arc::clone(&self.reads));
         let access = move |op, (offset, bytes)| Access { at: Instant(0), op, file, offset, bytes };
@@ -111,13 +112,13 @@ fn one(
     }
 }
 
-/// Records drawn beforehand: what a loader of training data does.
+/// Records in a known random order, as a loader of training data reads.
 pub(super) fn drawn() -> Workload {
     let records = random(1000, 16 * GIB, 64 * KIB);
     one("records", "1000 random 64 KiB in 16 GiB", (f64::INFINITY, 1.05), 16 * GIB, records)
 }
 
-/// A range in pieces of 128 KiB.
+/// A range split into reads of 128 KiB.
 fn pieces(start: u64, bytes: u64) -> Vec<(u64, u64)> {
     (0..bytes.div_ceil(128 * KIB))
         .map(|n| (start + n * 128 * KIB, (bytes - n * 128 * KIB).min(128 * KIB)))
@@ -157,7 +158,7 @@ fn backward() -> Reader {
     Reader::new((0..2048).rev().map(|n| (n * 64 * KIB, 64 * KIB)).collect())
 }
 
-/// The footer, then of each of ten row groups the first, the eighth and the fifteenth of twenty columns.
+/// The footer, then columns 1, 8 and 15 of twenty in each of ten row groups.
 fn columns() -> Reader {
     let (file, group, column) = (480_000_000, 48_000_000, 2_400_000);
     let mut reads = vec![(file - 8, 8), (file - 40_000, 39_992)];
@@ -176,11 +177,11 @@ fn tensors() -> Reader {
     Reader::new(header.into_iter().chain(pages).collect()).mapped()
 }
 
-/// 64 KiB four times a second, for half a minute.
+/// 64 KiB four times a second, for 30 seconds.
 fn player() -> Reader {
     let reads = (0..120).map(|n| (n * 64_000, 64_000)).collect();
     Reader { pace: Pace::Every { period_ns: PERIOD_NS }, ..Reader::new(reads) }
 }
 
-/// Nanoseconds from one read of a player to the next: what comes later is a missed deadline.
+/// Nanoseconds between two reads of a player: a slower read misses its deadline.
 pub(super) const PERIOD_NS: u64 = 250_000_000;

@@ -1,10 +1,12 @@
-//! iozone -c -t1 -s 4096m -r 64k: one process, a file of 4 GiB, records of 64 KiB (000 and 002, table 6).
+//! iozone -c -t1 -s 4096m -r 64k: one process, a file of 4 GiB, records of 64 KiB (000 and 002,
+//! table 6).
 //!
-//! A phase ends with its last call. What a phase that writes has left dirty goes to the disk before the next one begins, and is
-//! not counted: iozone calls sync and sleeps two seconds between them.
+//! A phase ends with its last call. Dirty data of a phase is written before the next one starts,
+//! and does not count: iozone syncs and sleeps two seconds in between.
 //!
-//! The published figures contain more than readahead: what the phase before left in the page cache, how the disk turns, and
-//! what it reads unasked. The notes take them apart, and show what two of these are worth by leaving them out.
+//! The published figures include more than readahead: pages cached by the previous phase, the
+//! disk's rotation, and its own look-ahead. The notes separate them, and show the effect of two by
+//! leaving them out.
 
 mod pattern;
 mod published;
@@ -61,7 +63,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { figures: figures(legacy, on_demand), notes, ..Outcome::default() })
 }
 
-/// So many runs after each other on one machine.
+/// Runs the phases `runs` times on one machine.
 fn phases(
     testbed: &Testbed,
     policy: Policy,
@@ -72,7 +74,7 @@ fn phases(
     let address = testbed.address(&bench);
     let mut all = vec![[Phase::default(); Pattern::ALL.len()]; runs];
     for phases in &mut all {
-        // Each run makes it anew, in the same place.
+        // Each run creates it again at the same address.
         let file = bench.machine.add_file("iozone.DUMMY.0", 0, address);
         for (phase, pattern) in phases.iter_mut().zip(Pattern::ALL) {
             *phase = bench.phase(pattern.source(file, records), 1)?;
@@ -123,7 +125,7 @@ fn figure(table: (&'static str, &'static str), row: &Row, ours: impl Fn(Pattern)
     Figure::new(table, row.name, "KB/s", published, ours(pattern), Bar::Within(near)).note(note)
 }
 
-/// Where the time of each phase goes, in lines.
+/// Where the time of each phase goes, one line each.
 fn decomposition(phases: &Phases) -> Vec<String> {
     let mut lines = vec![
         "where the time goes (first run, on-demand): bytes that the page cache still had; of a request to the disk, milliseconds of \
@@ -152,11 +154,11 @@ fn decomposition(phases: &Phases) -> Vec<String> {
     lines
 }
 
-/// What the issue of readahead is about here: it must not be slower on plain patterns.
+/// The bar for readahead: it must not be slower on plain patterns.
 const GAIN_MAX: f64 = 0.007;
 /// Between two phases.
 const SLEEP_NS: u64 = 2_000_000_000;
-/// How near writes should come: without a file system nearer would be chance.
+/// Bar for writes: without a file system, closer results would be chance.
 const WRITE_NEAR: f64 = 0.25;
 const WRITE: &str = "the disk at its full rate, and a fifth of the file still dirty when the last call ends; the published runs are slower \
                      by what a file system adds, block allocation and a journal, of which there is none here. Readahead has \
@@ -180,7 +182,8 @@ mod tests {
         let (legacy, on_demand) = (small(bowwave_baselines::LEGACY), small(Policy::OnDemand));
         for (pattern, (legacy, on_demand)) in Pattern::ALL.into_iter().zip(legacy.iter().zip(&on_demand)) {
             let gain = on_demand.kib_a_second() / legacy.kib_a_second();
-            // Pread begins among the scattered records that random reads left, which weigh more in so small a file.
+            // Pread starts among scattered records of the random phase, which weigh more in so
+            // small a file.
             let most = if pattern == Pattern::Pread { 0.03 } else { GAIN_MAX };
             assert!((gain - 1.0).abs() <= most, "{pattern:?}: {gain}");
         }

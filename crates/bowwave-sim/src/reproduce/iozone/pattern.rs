@@ -1,4 +1,4 @@
-//! What iozone reads and writes in each phase, in throughput mode (`-t1`).
+//! Accesses of each iozone phase in throughput mode (`-t1`).
 
 use bowwave_core::{FileId, Instant};
 
@@ -19,11 +19,12 @@ pub(super) enum Pattern {
     Reverse,
     /// Every 17th record to the end, then every 17th from the second on, and so on.
     Stride,
-    /// As many records as there are, any of them each time: `lrand48` from seed 0.
+    /// Random records with replacement, as many as the file has: `lrand48` from seed 0.
     Random,
-    /// Of a single process the mixed workload is random reads, from the same seed: the same records in the same order.
+    /// With one process the mixed workload is random reads from the same seed: the same records in
+    /// the same order.
     Mixed,
-    /// As many records as there are, any of them each time, from seed 0 again.
+    /// Random records with replacement, as many as the file has, from seed 0 again.
     RandomWrite,
     /// As `Rewrite`, by `pwrite`.
     Pwrite,
@@ -51,7 +52,7 @@ impl Pattern {
         matches!(self, Self::Write | Self::Rewrite | Self::RandomWrite | Self::Pwrite)
     }
 
-    /// The accesses to a file of so many records.
+    /// The accesses to a file of `records` records.
     pub(super) fn source(self, file: FileId, records: u64) -> impl Iterator<Item = Access> + Send + 'static {
         let (mut random, mut stride) = (Lrand48::seeded(0), Stride::default());
         (0..records).map(move |n| {
@@ -93,7 +94,7 @@ impl Stride {
     fn next(&mut self, records: u64) -> u64 {
         let record = self.record;
         self.record += STRIDE;
-        // iozone turns back before it would come to the last record.
+        // iozone turns back before the last record.
         if self.record + 1 >= records - 1 {
             self.sweep += 1;
             self.record = self.sweep % records;

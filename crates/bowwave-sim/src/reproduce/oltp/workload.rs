@@ -1,4 +1,4 @@
-//! What MySQL reads for sysbench: transactions to rows, rows to leaf pages, and the pool in between.
+//! MySQL's reads for sysbench: from transactions to rows to leaf pages, with the buffer pool.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,23 +12,23 @@ use bowwave_core::Random;
 const PAGE_BYTES: u64 = 16 << 10;
 /// `--oltp-table-size`.
 const TABLE_ROWS: u64 = 10_000_000;
-/// Point selects of a transaction (`--oltp-point-selects`).
+/// Point selects per transaction (`--oltp-point-selects`).
 const POINTS: u64 = 10;
-/// Range queries of a transaction: simple, sum, order, distinct, one each.
+/// Range queries per transaction: simple, sum, order, distinct, one each.
 const RANGES: u64 = 4;
 /// Rows of a range (`--oltp-range-size`).
 const RANGE_ROWS: u64 = 100;
 
-/// How rows are drawn and where they lie.
+/// Distribution and layout of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rows {
-    /// Rows of a leaf page.
+    /// Rows per leaf page.
     pub(super) a_page: u64,
-    /// Share of the draws that lie in the middle of the table (`--oltp-dist-res`).
+    /// Share of draws in the middle of the table (`--oltp-dist-res`).
     pub(super) middle_draws: f64,
-    /// Share of the table that is its middle (`--oltp-dist-pct`).
+    /// Share of the table that counts as its middle (`--oltp-dist-pct`).
     pub(super) middle_rows: f64,
-    /// Draws of which the other rows are the mean (`--oltp-dist-iter`).
+    /// Draws averaged for each other row (`--oltp-dist-iter`).
     pub(super) draws: u64,
     /// Pages of the buffer pool.
     pub(super) pool_pages: u64,
@@ -61,9 +61,9 @@ impl Rows {
         (0..self.draws).map(|_| random.below(TABLE_ROWS)).sum::<u64>() / self.draws
     }
 
-    /// The leaf pages of transaction `number`, in the order in which they are wanted.
+    /// The leaf pages of transaction `number`, in order of access.
     fn pages_of(&self, seed: u64, number: u32, pages: &mut VecDeque<u64>) {
-        // The same transactions whoever runs them when.
+        // A transaction does not depend on its thread or time.
         let mut random = Random::from_state(Random::from_state(seed).bits() ^ u64::from(number) << 20);
         for query in 0..POINTS + RANGES {
             let first = self.draw(&mut random);
@@ -74,7 +74,7 @@ impl Rows {
     }
 }
 
-/// Transactions that threads share, and the pool.
+/// Transactions shared by threads, and the pool.
 #[derive(Clone, Debug)]
 pub(super) struct Transactions(Arc<Mutex<State>>);
 
@@ -87,12 +87,12 @@ struct State {
     pool: Pool,
 }
 
-/// The pages used last.
+/// The LRU buffer pool.
 #[derive(Debug)]
 struct Pool {
-    /// When each page of the table was used last; 0 if it is not there.
+    /// Last use of each page of the table; 0 if absent.
     used: Vec<u64>,
-    /// Uses in order; the latest of a page counts.
+    /// Uses in order; only the latest of a page counts.
     order: VecDeque<(u64, u64)>,
     now: u64,
     resident: u64,
@@ -100,7 +100,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// Uses a page; tells whether it was there.
+    /// Uses a page; returns whether it was present.
     fn use_page(&mut self, page: u64) -> bool {
         self.now += 1;
         // The table has fewer pages than a usize holds.
@@ -132,7 +132,7 @@ impl Transactions {
         Self(Arc::new(Mutex::new(State { rows, seed, next: 0, transactions, pool })))
     }
 
-    /// What one thread reads: whole transactions, as long as any are left, without what the pool has.
+    /// Reads of one thread: whole transactions while any are left, without pool hits.
     pub(super) fn thread(&self, file: FileId) -> impl Iterator<Item = Access> + Send + 'static {
         let shared = Arc::clone(&self.0);
         let mut pages = VecDeque::new();

@@ -1,4 +1,4 @@
-//! The reads of table 5, over and over, on a cache whose device takes no time.
+//! The reads of table 5, repeated, on a cache with a device that takes no time.
 
 use bowwave_core::{
     Cache, Config, FileId, HandleId, Instant, PageCount, PageRange, PageSize, Policy, ReadOutcome, Request,
@@ -11,32 +11,32 @@ use bowwave_core::Random;
 /// A row of table 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// A cached file in order, by 4 KB.
+    /// Sequential 4 KB reads of a cached file.
     Hot4K,
-    /// A cached file in order, by 1 MB.
+    /// Sequential 1 MB reads of a cached file.
     Hot1M,
-    /// Cached small files, each opened and read whole (`tar /lib`).
+    /// Cached small files, each opened and read completely (`tar /lib`).
     SmallFiles,
-    /// Single pages of a huge sparse file at random.
+    /// Random single pages of a huge sparse file.
     SparseRandom,
-    /// Single pages of a huge sparse file in order.
+    /// Sequential single pages of a huge sparse file.
     SparseSequential,
 }
 
 /// Pages of the cached file.
 const HOT_PAGES: u64 = 16_384;
-/// Frames for the sparse file: 64 MiB, so that its pages come and go.
+/// Frames for the sparse file: 64 MiB, so that its pages are evicted.
 const SPARSE_FRAMES: u32 = 16_384;
-/// Pages of the sparse file: so many that a page drawn is not there by chance.
+/// Pages of the sparse file: enough that a random page is never cached.
 const SPARSE_PAGES: u64 = 1 << 40;
-/// Reads of a pass over the sparse file.
+/// Reads per pass over the sparse file.
 const SPARSE_READS: u64 = 65_536;
 /// 1 MiB, the paper's.
 const RA_PAGES: u32 = 256;
-/// What tar reads at once.
+/// Read size of tar.
 const TAR_BYTES: u64 = 10_240;
-/// How many small files there are of so many KiB: what a directory of libraries and kernel modules is like. The paper does
-/// not tell.
+/// Number of small files by size in KiB: typical of a directory of libraries and kernel modules.
+/// Not in the paper.
 const SMALL_FILES: [(u64, u64); 12] = [
     (1, 60),
     (2, 80),
@@ -58,7 +58,7 @@ pub(super) fn small_files() -> impl Iterator<Item = u64> {
 }
 
 impl Workload {
-    /// All, in the order of the table.
+    /// All rows, in table order.
     pub const ALL: [Self; 5] =
         [Self::Hot4K, Self::Hot1M, Self::SmallFiles, Self::SparseRandom, Self::SparseSequential];
 
@@ -75,7 +75,7 @@ impl Workload {
     }
 }
 
-/// A cache that is ready for a workload.
+/// A cache prepared for a workload.
 #[derive(Debug)]
 pub struct Drive {
     workload: Workload,
@@ -91,10 +91,11 @@ const NOW: Instant = Instant(0);
 const HANDLE: HandleId = HandleId(0);
 
 impl Drive {
-    /// The cache with its files: the cached ones cached, by readers that have left.
+    /// Creates the cache with its files; cached files were read by closed handles.
     ///
     /// # Errors
-    /// If the cache refuses its configuration.
+    ///
+    /// If the cache rejects its configuration.
     pub fn new(policy: Policy, workload: Workload) -> Result<Self, ReproduceError> {
         let sparse = matches!(workload, Workload::SparseRandom | Workload::SparseSequential);
         let frames = if sparse { SPARSE_FRAMES } else { Config::UNLIMITED };
@@ -115,7 +116,7 @@ impl Drive {
         Ok(drive)
     }
 
-    /// Does the reads of the row once; returns how many pages were asked for.
+    /// Performs the row's reads once; returns the number of requested pages.
     pub fn pass(&mut self) -> u64 {
         match self.workload {
             Workload::Hot4K => self.whole_files(4 << 10),
@@ -138,13 +139,13 @@ impl Drive {
         }
     }
 
-    /// What the cache has counted.
+    /// Counters of the cache.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.cache.stats()
     }
 
-    /// Opens, reads and closes each file; returns how many pages reads have asked for.
+    /// Opens, reads and closes each file; returns the number of requested pages.
     fn whole_files(&mut self, bytes: u64) -> u64 {
         let before = self.cache.stats().accesses;
         let mut actions = Vec::new();

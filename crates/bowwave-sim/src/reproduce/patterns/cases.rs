@@ -6,11 +6,11 @@ use super::{RA_PAGES, Sheet, of, pair};
 use crate::reproduce::script::{self, Script, Seen};
 use crate::reproduce::{Bar, Pair, ReproduceError};
 
-/// A case of table 2, and what table 3 says of it.
+/// A case of table 2, and its row of table 3.
 struct Case {
     reason: Reason,
     play: fn(&mut Script),
-    /// `ra_index`, `ra_size` and `la_size` of table 3; where that is garbled, of the patch (000).
+    /// `ra_index`, `ra_size` and `la_size` of table 3; from the patch (000) where that is garbled.
     window: (u64, u64, u64),
 }
 

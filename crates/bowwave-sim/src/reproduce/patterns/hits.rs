@@ -61,7 +61,7 @@ fn large_chunk(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     Ok(())
 }
 
-/// Share of the files, 1 to 255 pages, for which something is asked of the policy in vain.
+/// Share of the files of 1 to 255 pages for which the policy runs in vain.
 fn small_files(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     let share = |prepare: fn(&mut Script, u64), each: fn(u64) -> u64| {
         let mut called = [0.0; 2];
@@ -95,7 +95,8 @@ fn small_files(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     Ok(())
 }
 
-/// A chunk within a file that is otherwise not cached: read at random before, or left by a sequential reader with its mark.
+/// A cached chunk within an uncached file: read at random before, or left by a sequential reader
+/// with its mark.
 fn small_chunk(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     let ways = ["read at random", "left by a sequential reader, with a mark"];
     let mut called = [0.0; 2];

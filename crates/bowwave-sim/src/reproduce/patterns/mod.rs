@@ -29,7 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// 1 MiB, the paper's.
 const RA_PAGES: u32 = 256;
-/// Decisions that a note shows.
+/// Maximum decisions in a note.
 const SHOWN: usize = 14;
 
 fn run(_: &Options) -> Result<Outcome, ReproduceError> {
@@ -41,7 +41,7 @@ fn run(_: &Options) -> Result<Outcome, ReproduceError> {
     Ok(Outcome { figures: sheet.figures, notes: sheet.notes, ..Outcome::default() })
 }
 
-/// Figures and notes as they come.
+/// Collects figures and notes.
 #[derive(Debug, Default)]
 struct Sheet {
     figures: Vec<Figure>,
@@ -49,7 +49,7 @@ struct Sheet {
 }
 
 impl Sheet {
-    /// Plays a script with both algorithms, and notes what they decide.
+    /// Plays a script with both algorithms, and notes their decisions.
     fn play(
         &mut self,
         name: &str,
@@ -85,7 +85,7 @@ impl Sheet {
         &mut self.figures[last]
     }
 
-    /// A figure that must be what the paper says, to the digit.
+    /// A figure that must match the paper exactly.
     fn exact(
         &mut self,
         table: &'static str,

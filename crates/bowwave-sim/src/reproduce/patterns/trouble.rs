@@ -13,7 +13,7 @@ pub(super) fn fill(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     thrashing(sheet)
 }
 
-/// A sequential reader in front of a queue that stays congested, against one that never is.
+/// A sequential reader with a congested queue, compared with an uncongested one.
 fn congestion(sheet: &mut Sheet, pages: u64) -> Result<(), ReproduceError> {
     const TABLE: &str = "3.2, queue congestion";
     let read = |script: &mut script::Script| script.read_all(0..4096, pages);
@@ -24,7 +24,7 @@ fn congestion(sheet: &mut Sheet, pages: u64) -> Result<(), ReproduceError> {
         read(script);
     })?;
     let row = format!("reads of {pages} pages: sync readaheads for each deferred async one");
-    // A window that was deferred comes back when the reader gets there; the last may lie past the end.
+    // A deferred window comes back when the reader gets there; the last may lie past the end.
     let (deferred, served) = (seen[1].count(Reason::Deferred), seen[1].count(Reason::Readahead));
     let ours = Pair { baseline: None, improved: Some(served as f64 / deferred as f64) };
     let theirs = Pair { baseline: None, improved: Some(1.0) };
@@ -41,7 +41,8 @@ fn congestion(sheet: &mut Sheet, pages: u64) -> Result<(), ReproduceError> {
 /// A reader in the middle of its window loses the rest of it.
 fn thrashing(sheet: &mut Sheet) -> Result<(), ReproduceError> {
     const TABLE: &str = "3.3, readahead thrashing";
-    // Windows of 4, 16, 32, 64 pages from 0, 4, 20, 52: the reader is at page 24, its window ends at 52.
+    // Windows of 4, 16, 32, 64 pages from 0, 4, 20, 52: the reader is at page 24, its window ends
+    // at 52.
     const LOST: u64 = 28;
     let seen =
         sheet.play("3.3, 28 pages of the window lost before the reader", RA_PAGES, 4096, |script| {

@@ -1,9 +1,9 @@
-//! Linpack with more memory than there is.
+//! Linpack with more memory than the machine has.
 //!
-//! Two matrices, as one that solves and then checks has them: `A`, kept for the check, and the copy that is factorised in
-//! place. Threads generate `A`, copy it, factorise the copy panel by panel, and read `A` again for the residual. The document
-//! says that the score did not change and that startup and teardown gained: so what is factorised fits into memory, and what
-//! does not is the other.
+//! Two matrices, as in a program that solves and then checks: `A`, kept for the check, and the copy
+//! that is factorised in place. Threads generate `A`, copy it, factorise the copy panel by panel,
+//! and read `A` again for the residual. The document says that the score did not change and that
+//! startup and teardown gained. So the factorised copy fits in memory, and `A` does not.
 
 use std::ops::Range;
 
@@ -15,26 +15,28 @@ use crate::parallel;
 use crate::reproduce::{Bar, Figure, Outcome, Pair, ReproduceError};
 use crate::swap::{self, Machine};
 
-/// Pages of a matrix: three quarters of memory, so that one fits and two do not. 24 GB are 56,755 unknowns.
+/// Pages of a matrix: three quarters of memory, so one fits and two do not. 24 GB are 56,755
+/// unknowns.
 const MATRIX: u64 = 24 * GB / PAGE / SCALE;
-/// 2/3 n^3 operations at 800 GFlop/s, what two such processors reach: 152 s, whatever swaps.
+/// 2/3 n^3 operations at 800 GFlop/s, the speed of two such processors: 152 s, independent of
+/// swapping.
 const SOLVE_NS: u64 = 152_000_000_000 / SCALE;
-/// Panels that the factorisation goes by; each touches what is to the right of it.
+/// Panels of the factorisation; each touches everything to its right.
 const PANELS: u64 = 16;
 /// Pages of a block of columns.
 const BLOCK: u64 = 108;
-/// Of generating a page of random numbers, and of copying one or multiplying with it.
+/// Time to generate a page of random numbers, and to copy or multiply one.
 const GENERATE_NS: u64 = 2_000;
 const COPY_NS: u64 = 400;
 
-/// Threads. The document does not say; with so many the old way takes as long as published.
+/// Threads. Not in the document; with this number the old algorithm takes as long as published.
 const THREADS: u64 = 8;
-/// Others, for the notes.
+/// Alternatives for the notes.
 const OTHERS: [u64; 3] = [1, 16, 36];
 const TABLE: (&str, &str) = ("001", "linpack");
 const OWN: (&str, &str) = ("001", "linpack, bowwave's own");
 
-/// What it gives.
+/// Results.
 #[derive(Clone, Debug)]
 struct Linpack {
     /// At the documents' scale.
@@ -82,10 +84,10 @@ fn figures(table: (&'static str, &'static str), [old, new]: [&Linpack; 2], figur
     ));
 }
 
-/// One run with so many threads.
+/// One run with `threads` threads.
 fn linpack(way: Way, threads: u64) -> Result<Linpack, ReproduceError> {
     let mut machine = way.machine()?;
-    // Both in one mapping: the kernel joins neighbours.
+    // Both in one mapping: the kernel merges adjacent ones.
     let region = machine.add_region(2 * MATRIX)?;
     let slice = |thread: u64, pages: u64| thread * pages / threads..(thread + 1) * pages / threads;
     each(&mut machine, threads, |thread| {
@@ -118,13 +120,13 @@ fn linpack(way: Way, threads: u64) -> Result<Linpack, ReproduceError> {
     })
 }
 
-/// A thread's blocks of pages: each takes every so many-th.
+/// A thread's blocks of pages: one in `threads`.
 fn blocks(thread: u64, threads: u64, pages: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
     let starts = pages.clone().step_by(BLOCK as usize).skip(thread as usize).step_by(threads as usize);
     starts.map(move |start| start..pages.end.min(start + BLOCK))
 }
 
-/// All threads do their parts, and wait for each other.
+/// All threads do their parts, then wait at a barrier.
 fn each(
     machine: &mut Machine,
     threads: u64,

@@ -1,8 +1,9 @@
-//! 001: swap readahead by addresses in place of slots.
+//! 001: swap readahead by addresses instead of slots.
 //!
-//! vm-scalability's sequential case, 4 processes that write 50 GB in order again and again, beside its random case,
-//! 8 processes that write 30 GB without order, on 32 GB of memory and an NVMe drive, for 300 seconds; and Linpack with more
-//! memory than there is. All sizes and times here are a 64th of that, their ratios kept.
+//! vm-scalability's sequential case (4 processes that repeatedly write 50 GB in order) next to its
+//! random case (8 processes that write 30 GB at random), with 32 GB of memory and an NVMe drive,
+//! for 300 seconds; and Linpack with more memory than the machine has. All sizes and times here are
+//! 1/64, with the same ratios.
 
 mod linpack;
 
@@ -25,24 +26,25 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const MICRO: (&str, &str) = ("001", "micro-benchmark");
 const OWN: (&str, &str) = ("001", "micro-benchmark, bowwave's own");
-/// By how much everything is smaller than published.
+/// Scale: published sizes divided by this.
 const SCALE: u64 = 64;
 const GB: u64 = 1 << 30;
 /// Memory of the machine.
 const FRAMES: u64 = 32 * GB / PAGE / SCALE;
-/// Slots of the drive: the document does not say; enough for all.
+/// Slots of the drive: not in the document; enough for everything.
 const SLOTS: u64 = 96 * GB / PAGE / SCALE;
 const SEQUENTIAL: (u64, u64) = (4, 50 * GB / PAGE / SCALE);
 const RANDOM: (u64, u64) = (8, 30 * GB / PAGE / SCALE);
 const SECONDS: u64 = 300;
-/// Of writing a page word by word.
+/// Time to write a page word by word, in nanoseconds.
 const WRITE_NS: u64 = 300;
-/// Classes of touches: of the sequential writers' first round, of their others, and of their neighbours.
+/// Classes of touches: the sequential writers' first pass, their later passes, and their
+/// neighbours.
 const FIRST: usize = 0;
 const LATER: usize = 1;
 const NEIGHBOURS: usize = 2;
 
-/// A way to swap.
+/// A swap configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Slots,
@@ -50,22 +52,22 @@ enum Way {
     Own,
 }
 
-/// What the micro-benchmark gives.
+/// Results of the micro-benchmark.
 #[derive(Clone, Debug)]
 struct Micro {
     kib_s: f64,
     average_us: f64,
     /// By [`SHARES`].
     us: [f64; SHARES.len()],
-    /// Of all readahead, in percent.
+    /// Hit ratio of all readahead, in percent.
     hits: f64,
-    /// Of a touch of the first round, which counts in the throughput alone.
+    /// Latency of a first-pass touch, which counts in the throughput only.
     first_us: f64,
     random_per_s: f64,
     read_kib: f64,
 }
 
-/// The percentiles of the document, and what it has for them in microseconds.
+/// The document's percentiles, and their latencies in microseconds.
 const SHARES: [(&str, f64, (f64, f64)); 7] = [
     ("latency, 50th", 0.5, (2.0, 1.0)),
     ("latency, 60th", 0.6, (2.0, 1.0)),
@@ -88,7 +90,7 @@ impl Way {
     }
 
     fn config(self) -> PagerConfig {
-        // Of Linux 4.12 with 32 GB, whatever the scale.
+        // As Linux 4.12 with 32 GB, at any scale.
         let linux = |policy| PagerConfig {
             inactive_ratio: 17,
             list_batch: 14,
@@ -214,7 +216,7 @@ mod tests {
 
     #[test]
     fn addresses_tell_what_slots_do_not_and_streams_more_than_either() {
-        // Half of the time: the first round and what follows.
+        // Half of the time: the first pass and more.
         let [slots, addresses, own] = Way::ALL.map(|way| micro(way, 2 * SCALE).unwrap());
         assert!(
             slots.hits < 80.0 && addresses.hits > 98.0 && own.hits > 98.0,

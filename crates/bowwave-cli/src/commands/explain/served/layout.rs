@@ -1,4 +1,5 @@
-//! The rows of a trace, and where its files lie on the device: one behind the other, in the order in which they appear.
+//! The rows of a trace, and the layout of its files on the device: one after the other, in order of
+//! appearance.
 
 use std::collections::HashMap;
 
@@ -9,13 +10,13 @@ use super::super::{Input, ROWS_A_REPORT};
 use crate::Failure;
 use crate::progress::Progress;
 
-/// Bytes of a page, as the format of traces has it.
+/// Bytes of a page, as the trace format defines it.
 pub(super) const PAGE: PageSize = PageSize::KIB_4;
-/// Most pages of a row, as without a scheduler.
+/// Maximum pages of a row, as without a scheduler.
 const ROW_PAGES_MAX: u64 = 1 << 20;
-/// Files begin at multiples of this many pages, as in a replay.
+/// Alignment of files in pages, as in a replay.
 const FILE_PAGES_ALIGNMENT: u64 = 256;
-/// Most pages of all files: beyond 2^62 bytes addresses have no room.
+/// Maximum pages of all files: 2^62 bytes, so that addresses do not overflow.
 const DEVICE_PAGES_MAX: u64 = 1 << (62 - PAGE.shift());
 
 /// A trace, laid out.
@@ -24,7 +25,7 @@ pub(super) struct Layout {
     /// In order of time.
     pub(super) rows: Vec<Row>,
     pub(super) files: Vec<File>,
-    /// Rows that mean nothing here.
+    /// Skipped rows.
     pub(super) left_out: u64,
 }
 
@@ -51,13 +52,13 @@ pub(super) struct File {
 }
 
 impl Layout {
-    /// Reads a trace to its end. Files have `file_pages`, or end with their last access.
+    /// Reads a whole trace. Files have `file_pages`, or end with their last access.
     pub(super) fn read(input: &mut Input, file_pages: Option<u64>) -> Result<Self, Failure> {
         let mut progress = Progress::bytes("reading", input.total);
         let mut layout = Self { rows: Vec::new(), files: Vec::new(), left_out: 0 };
         let (mut names, mut record, mut number, mut now) = (HashMap::new(), Record::default(), 0, 0);
         while input.rows.read(&mut record).map_err(Failure::failed)? {
-            // Rows of several processes need not be in order of time.
+            // Rows of several processes may be out of order.
             now = record.time_ns.max(now);
             layout
                 .row(&mut names, &Record { time_ns: now, ..std::mem::take(&mut record) }, number, file_pages)
@@ -116,7 +117,7 @@ impl Layout {
                 ));
             }
             let pages = &mut self.files[file as usize].pages;
-            // Advice may reach further than what is there.
+            // Advice may reach past the end of the file.
             *pages = if op.is_access() && start < end { end.max(*pages) } else { *pages };
         }
         self.rows.push(Row { number, time_ns, pid, op, file, start, end, ends_inside: request.ends_inside });

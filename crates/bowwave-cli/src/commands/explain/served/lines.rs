@@ -1,4 +1,4 @@
-//! How a dispatch is printed: columns for people, or an object of JSON.
+//! Prints dispatches as columns or JSON objects.
 
 use bowwave_core::schedule::{Class, Direction};
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub(super) struct Lines<'a> {
     layout: &'a Layout,
 }
 
-/// A dispatch as `--json` prints it; a contract with its readers.
+/// A dispatch in `--json`; its format is a public contract.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ns: u64,
@@ -49,7 +49,7 @@ impl<'a> Lines<'a> {
         Self { output, json, layout }
     }
 
-    /// Prints the head of the columns.
+    /// Prints the column headings.
     pub(super) fn head(&mut self) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -120,7 +120,7 @@ impl Line<'_> {
     }
 }
 
-/// Numbers, runs of them as one: `3,5..8`, the last one included.
+/// Numbers with runs joined: `3,5..8`, inclusive.
 fn spans(rows: &[u64]) -> String {
     let runs = rows.chunk_by(|one, next| next.checked_sub(*one) == Some(1));
     let runs = runs.map(|run| match run {
@@ -130,7 +130,7 @@ fn spans(rows: &[u64]) -> String {
     runs.collect::<Vec<_>>().join(",")
 }
 
-/// A line of columns; wide enough for most traces, and no harm done where a value is wider.
+/// A line of columns, wide enough for most traces; wider values shift the rest.
 fn columns(cells: [&str; 10], flags: &str, rows: &str, file: &str) -> String {
     let [ms, direction, class, reason, waited, offset, kib, sync, background, device] = cells;
     format!(

@@ -1,38 +1,38 @@
-//! Requests from the row that caused them to their dispatch.
+//! Requests, from the row that caused them to their dispatch.
 
 use std::collections::{BTreeMap, HashMap};
 
 use bowwave_core::schedule::{Class, RequestId};
 use bowwave_core::{FillId, Urgency};
 
-/// A request as the scheduler got it.
+/// A request to the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
-    /// The row that it is for.
+    /// The row that caused it.
     pub(super) row: u64,
     pub(super) file: u32,
     /// Pages of the file.
     pub(super) start: u64,
     pub(super) end: u64,
-    /// The fill that it is part of; none if it writes.
+    /// The fill it is part of; `None` for a write.
     pub(super) fill: Option<FillId>,
     pub(super) urgency: Urgency,
-    /// Whether it became sync while it waited.
+    /// Whether it was promoted to sync while it waited.
     pub(super) promoted: bool,
     pub(super) at_device: bool,
     pub(super) id: RequestId,
 }
 
-/// Requests that have not ended.
+/// Requests that have not completed.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// By [`RequestId::slot`], which a waiting request and one at the device have.
+    /// By [`RequestId::slot`], which stays the same from submission to completion.
     by_slot: Vec<Option<Piece>>,
-    /// Of each fill, the requests that have not ended.
+    /// Per fill, its incomplete requests.
     fills: HashMap<u64, Vec<RequestId>>,
-    /// Of each file, pages that wait to be written.
+    /// Per file, pages waiting to be written.
     writes: HashMap<u32, BTreeMap<u64, RequestId>>,
-    /// Requests that wait: sync, async.
+    /// Waiting requests: sync, async.
     pub(super) waiting: [u64; 2],
 }
 
@@ -42,7 +42,7 @@ impl Piece {
     }
 }
 
-/// Whether someone waits for it.
+/// The class of a request.
 fn class_of(urgency: Urgency) -> Class {
     match urgency {
         Urgency::Demand => Class::Sync,
@@ -51,7 +51,7 @@ fn class_of(urgency: Urgency) -> Class {
 }
 
 impl Pieces {
-    /// Keeps a request that waits from now on.
+    /// Adds a waiting request.
     pub(super) fn insert(&mut self, piece: Piece) {
         let slot = piece.id.slot();
         if self.by_slot.len() <= slot {
@@ -68,12 +68,12 @@ impl Pieces {
         }
     }
 
-    /// A request that has not ended.
+    /// A request that has not completed.
     pub(super) fn get(&self, id: RequestId) -> Option<&Piece> {
         self.by_slot.get(id.slot())?.as_ref().filter(|piece| piece.id == id)
     }
 
-    /// Someone now waits for this one, which waits itself, perhaps under another name.
+    /// Marks a waiting request as demand; its id may change.
     pub(super) fn promote(&mut self, old: RequestId, id: RequestId) {
         let Some(piece) = self.by_slot[old.slot()].take() else { return };
         self.waiting[piece.class()] -= 1;
@@ -87,7 +87,7 @@ impl Pieces {
         self.insert(piece);
     }
 
-    /// The device has it now.
+    /// The request was dispatched.
     pub(super) fn dispatched(&mut self, id: RequestId) -> Option<Piece> {
         let piece = *self.get(id)?;
         self.by_slot[id.slot()] = Some(Piece { at_device: true, ..piece });
@@ -100,7 +100,7 @@ impl Pieces {
         Some(piece)
     }
 
-    /// It has ended; the fill that thereby has, too.
+    /// The request completed; returns its fill if that is now complete.
     pub(super) fn ended(&mut self, id: RequestId) -> Option<FillId> {
         let fill = self.by_slot[id.slot()].take()?.fill?;
         let ids = self.fills.get_mut(&fill.0)?;
@@ -112,24 +112,24 @@ impl Pieces {
         Some(fill)
     }
 
-    /// It was dropped before the device had it.
+    /// The request was cancelled before dispatch.
     pub(super) fn dropped(&mut self, id: RequestId) {
         if let Some(piece) = self.by_slot[id.slot()].take() {
             self.waiting[piece.class()] -= 1;
         }
     }
 
-    /// The requests of a fill that have not ended, in the order in which they were made.
+    /// The incomplete requests of a fill, in order of creation.
     pub(super) fn of_fill(&self, fill: FillId) -> Vec<RequestId> {
         self.fills.get(&fill.0).cloned().unwrap_or_default()
     }
 
-    /// The fill was dropped.
+    /// The fill was cancelled.
     pub(super) fn forget_fill(&mut self, fill: FillId) {
         self.fills.remove(&fill.0);
     }
 
-    /// The writes of a file that wait, in order of address.
+    /// The waiting writes of a file, in address order.
     pub(super) fn writes_of(&self, file: u32) -> Vec<RequestId> {
         let mut ids: Vec<RequestId> =
             self.writes.get(&file).into_iter().flat_map(BTreeMap::values).copied().collect();
@@ -137,7 +137,7 @@ impl Pieces {
         ids
     }
 
-    /// The pages of a range that do not wait to be written, as runs.
+    /// The pages of a range that are not waiting to be written, as runs.
     pub(super) fn unwritten(&self, file: u32, start: u64, end: u64) -> Vec<(u64, u64)> {
         let waiting = self.writes.get(&file);
         let taken = waiting.into_iter().flat_map(|pages| pages.range(start..end)).map(|(&page, _)| page);

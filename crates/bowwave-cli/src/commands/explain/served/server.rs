@@ -1,7 +1,7 @@
 //! The driver: the core's cache and scheduler and a simulated device, in the trace's own time.
 //!
-//! Each row happens at its time, whatever is under way. Of what happens at one time the device's comes first, then the
-//! rows, then what goes to the device.
+//! Each row happens at its time, whatever is in flight. At equal times, device events come first,
+//! then rows, then dispatches.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,10 +19,10 @@ use bowwave_trace::Op;
 use super::layout::{Layout, PAGE, Row};
 use super::pieces::{Piece, Pieces};
 
-/// Pages of a fill, as the engine has it: 256 KiB.
+/// Pages of a fill, as in the engine: 256 KiB.
 const FILL_PAGES: u32 = 64;
 
-/// What a server is made of.
+/// Configuration of a server.
 pub(super) struct Setup<'a> {
     pub(super) policy: Policy,
     pub(super) ra_pages: u32,
@@ -39,26 +39,26 @@ pub(super) struct Server<'a> {
     scheduler: Scheduler,
     device: Box<dyn Device>,
     pieces: Pieces,
-    /// A readahead state for each (pid, file); the files that are open.
+    /// A readahead state per (pid, file); the open files.
     handles: HashMap<(Option<u64>, u32), HandleId>,
     opened: HashSet<u32>,
-    /// What is at the device, by the number that it has there.
+    /// Dispatches at the device, by device request number.
     at_device: HashMap<u64, DispatchId>,
     numbers: u64,
     now: Instant,
-    /// The row that causes requests, and its priority.
+    /// The current row, and its priority.
     cause: (u64, Priority),
     dispatched: Vec<Dispatched>,
-    // Lent, kept for their memory.
+    // Reused buffers.
     actions: Vec<Action>,
     frames: Vec<FrameId>,
 }
 
-/// A dispatch, for printing.
+/// A dispatch to print.
 #[derive(Debug)]
 pub(super) struct Dispatched {
     pub(super) at: Instant,
-    /// The rows that its requests are for, in order of address.
+    /// The rows its requests belong to, in address order.
     pub(super) rows: Vec<u64>,
     pub(super) file: u32,
     pub(super) offset: u64,
@@ -69,12 +69,12 @@ pub(super) struct Dispatched {
     pub(super) reason: Reason,
     pub(super) waited_ns: u64,
     pub(super) expired: bool,
-    /// Of how many requests it was made.
+    /// Number of merged requests.
     pub(super) parts: usize,
     pub(super) promoted: bool,
-    /// Requests that still wait: sync, async.
+    /// Requests still waiting: sync, async.
     pub(super) waiting: [u64; 2],
-    /// Dispatches at the device, this one included.
+    /// Dispatches at the device, including this one.
     pub(super) at_device: usize,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Server<'a> {
         std::mem::take(&mut self.dispatched).into_iter()
     }
 
-    /// Takes in rows of one time.
+    /// Processes rows of one time.
     pub(super) fn at(&mut self, rows: &[Row]) {
         let Some(first) = rows.first() else { return };
         let now = Instant(first.time_ns);
@@ -120,7 +120,7 @@ impl<'a> Server<'a> {
         self.dispatch();
     }
 
-    /// Lets everything end.
+    /// Runs until everything has completed.
     pub(super) fn finish(&mut self) {
         self.advance(Instant(u64::MAX));
     }
@@ -168,7 +168,7 @@ impl<'a> Server<'a> {
                 if range.is_empty() {
                     self.cache.end_plan(self.now, handle, &mut self.actions);
                 } else {
-                    // More ranges than a plan may have are not known beforehand, then.
+                    // Ranges beyond the maximum of a plan are not announced.
                     let _refused = self.cache.follow(self.now, handle, &[range], &mut self.actions);
                 }
             }
@@ -186,7 +186,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The pages are in memory, and are written back in the background, but for those that already wait for that.
+    /// Marks pages dirty and queues async write-back, except for pages that already wait for it.
     fn write(&mut self, row: &Row) {
         let handle = self.handle(None, row.file);
         let range = PageRange::new(row.start, row.end);
@@ -205,7 +205,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Someone waits for all that is to be written of a file.
+    /// Promotes all waiting writes of a file to sync.
     fn sync(&mut self, file: u32) {
         for id in self.pieces.writes_of(file) {
             if self.scheduler.promote(self.now, id) {
@@ -214,7 +214,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Adds a request, in pieces that the device takes.
+    /// Adds a request, split for the device.
     fn submit(&mut self, file: u32, start: u64, end: u64, fill: Option<FillId>, urgency: Urgency) {
         let pages_max = (self.device.request_bytes_max() >> PAGE.shift()).max(1);
         let at = self.layout.files[file as usize].at;
@@ -247,7 +247,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Does what the cache asks for.
+    /// Performs the cache's actions.
     fn act(&mut self) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
@@ -280,7 +280,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Drops a fill of which nothing is at the device yet.
+    /// Cancels a fill that has no request at the device.
     fn cancel(&mut self, fill: FillId) {
         let ids = self.pieces.of_fill(fill);
         if ids.iter().any(|id| self.pieces.get(*id).is_none_or(|piece| piece.at_device)) {
@@ -361,7 +361,7 @@ impl<'a> Server<'a> {
         FileId(file)
     }
 
-    /// The handle of a process; that of writes has no process.
+    /// The handle of a process; writes have no process.
     fn handle(&mut self, pid: Option<u64>, file: u32) -> HandleId {
         let id = self.open(file);
         let next = HandleId(
