@@ -53,6 +53,11 @@ pub trait Device: Debug + Send {
     /// Lets happen what is due by `now` and adds the requests that ended by then, in order of their ends.
     fn advance(&mut self, now: Instant, ended: &mut Vec<Done>);
 
+    /// When a flush ends that is sent now: all writes that have ended are on the medium then.
+    fn flush_end(&self, now: Instant) -> Instant {
+        now
+    }
+
     /// Where its time went so far.
     fn service(&self) -> Service;
 }
