@@ -55,6 +55,11 @@ pub trait Device: Debug + Send {
     /// Processes events up to `now` and adds the completed requests, in order of completion.
     fn advance(&mut self, now: Instant, ended: &mut Vec<Done>);
 
+    /// When a flush sent at `now` ends: every write that has completed is then on the medium.
+    fn flush_end(&self, now: Instant) -> Instant {
+        now
+    }
+
     /// Accumulated service time by part.
     fn service(&self) -> Service;
 }

@@ -155,8 +155,23 @@ impl DeviceSpec {
             Model::Hdd(_) | Model::Flash(_) | Model::Lustre(_) => "depth",
             Model::S3(_) => "slots",
         };
+        self.with(key, f64::from(depth))
+    }
+
+    /// The same device with another value of a parameter.
+    ///
+    /// # Errors
+    /// An unknown key or a value out of bounds.
+    pub fn with(&self, key: &str, value: f64) -> Result<Self, DeviceError> {
         let separator = if split(&self.name).1.is_some() { ',' } else { ':' };
-        Self::open(&format!("{}{separator}{key}={depth}", self.name))
+        Self::open(&format!("{}{separator}{key}={value}", self.name))
+    }
+
+    /// Of a disk: the time to the first byte of a typical read, in nanoseconds, and its bytes a nanosecond after that.
+    #[must_use]
+    pub fn typical_read(&self) -> Option<(f64, f64)> {
+        let Model::Hdd(parameters) = &self.model else { return None };
+        Some(parameters.typical_read())
     }
 
     /// For a disk: average seek in milliseconds, between uniform cylinders and between uniform

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bowwave_device::DeviceSpec;
+
 use crate::{Error, ErrorKind, Result, parse_duration, parse_rate, parse_size};
 
 /// Parameters of an emulated device.
@@ -14,6 +16,7 @@ use crate::{Error, ErrorKind, Result, parse_duration, parse_rate, parse_size};
 /// | `ssd` | 110 µs | 40 µs | – | 540 MB/s, 500 MB/s | 1 ms | 31 | – |
 /// | `hdd` | seek, rotation | the same | 76 to 37 MB/s by zone | one head | one head | 32 | – |
 ///
+/// `hdd` is the device `hdd` of `bowwave-device`, with a queue of `slots` commands.
 /// What writes of `nvme` and `ssd` reach is assumed: drives differ in it more than in anything else.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
@@ -46,49 +49,8 @@ pub struct Device {
     pub metadata: Duration,
     /// Seed of jitter and tail.
     pub seed: u64,
-    /// The mechanics of a disk, which then rule instead of latency and bandwidth.
-    pub disk: Option<Disk>,
-}
-
-/// Mechanics of a disk: one head, requests one at a time in C-LOOK order, late ones before.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Disk {
-    /// Revolutions a minute.
-    pub rpm: f64,
-    /// Surfaces.
-    pub heads: u64,
-    /// Cylinders.
-    pub cylinders: u64,
-    /// Zones of equal cylinder counts.
-    pub zones: u64,
-    /// Sectors of 512 bytes on an outermost and an innermost track; linear between.
-    pub track_sectors: (u64, u64),
-    /// Seek over `d` cylinders in ms: `base + root * sqrt(d)` …
-    pub seek_base_ms: f64,
-    /// … the root's factor …
-    pub seek_root_ms: f64,
-    /// … and from a third of the disk on, linear to this at full stroke.
-    pub seek_full_ms: f64,
-    /// Switch to the next surface, in ms.
-    pub head_skew_ms: f64,
-    /// Switch to the next cylinder, in ms.
-    pub cylinder_skew_ms: f64,
-    /// Command overhead of an access to the media, in ms.
-    pub overhead_ms: f64,
-    /// Command overhead of an access that the buffer answers, in ms.
-    pub buffer_ms: f64,
-    /// Bytes a second between buffer and host.
-    pub bus: u64,
-    /// Buffer segments.
-    pub segments: usize,
-    /// Bytes read ahead into the buffer behind a request.
-    pub look_ahead: u64,
-    /// A request that has waited this many ms goes before those nearer to the head; 0: never.
-    pub deadline_ms: f64,
-    /// Most bytes kept that passed under the head before a request's first.
-    pub on_arrival: u64,
-    /// Bytes of writes that are taken before they are on the medium; 0 as with `hdparm -W0`.
-    pub write_cache: u64,
+    /// The model of a disk. It then rules instead of latency and bandwidth.
+    pub disk: Option<DeviceSpec>,
 }
 
 impl Device {
@@ -138,7 +100,10 @@ impl Device {
                 flush: ms(1),
                 ..base
             }),
-            "hdd" => Ok(Self { slots: 32, disk: Some(Disk::default()), ..base }),
+            "hdd" => {
+                let disk = DeviceSpec::open("hdd").map_err(|error| invalid(error.to_string()))?;
+                Ok(Self { slots: 32, disk: Some(disk), ..base })
+            }
             _ => {
                 Err(invalid(format!("unknown device profile `{profile}`; known: hdd, lustre, nvme, s3, ssd")))
             }
@@ -208,13 +173,23 @@ impl Device {
                 self.bandwidth =
                     Some(u64::try_from(PAGE_BYTES * 1_000_000_000 / time).unwrap_or(u64::MAX).max(1));
             }
-            ("rpm", Some(disk)) => disk.rpm = number(1.0, 1e6)?,
-            ("seek", Some(disk)) => disk.seek_base_ms = time()?.as_secs_f64() * 1e3,
-            ("seek_full", Some(disk)) => disk.seek_full_ms = time()?.as_secs_f64() * 1e3,
-            ("overhead", Some(disk)) => disk.overhead_ms = time()?.as_secs_f64() * 1e3,
-            ("deadline", Some(disk)) => disk.deadline_ms = time()?.as_secs_f64() * 1e3,
-            ("look_ahead", Some(disk)) => disk.look_ahead = size()?,
-            ("write_cache", Some(disk)) => disk.write_cache = size()?,
+            ("rpm", Some(disk)) => {
+                let rpm = number(60.0, 1e5)?;
+                // A fast disk also changes tracks fast: a skew is less than a turn.
+                for (skew, ms) in [("head_skew_ms", 1.10), ("cylinder_skew_ms", 1.45)] {
+                    replace(disk, skew, f64::min(ms, 30_000.0 / rpm))?;
+                }
+                replace(disk, "rpm", rpm)?;
+            }
+            ("seek", Some(disk)) => replace(disk, "seek_base_ms", milliseconds(time()?))?,
+            ("seek_full", Some(disk)) => replace(disk, "seek_full_ms", milliseconds(time()?))?,
+            ("overhead", Some(disk)) => replace(disk, "command_media_ms", milliseconds(time()?))?,
+            ("deadline", Some(disk)) => {
+                let age = Some(milliseconds(time()?)).filter(|age| *age > 0.0);
+                replace(disk, "command_age_ms", age.map_or(AGE_MS_MAX, |age| age.min(AGE_MS_MAX)))?;
+            }
+            ("look_ahead", Some(disk)) => replace(disk, "look_ahead_kb", kib(size()?))?,
+            ("write_cache", Some(disk)) => replace(disk, "write_cache_kb", kib(size()?))?,
             (_, disk) => {
                 let known = if disk.is_some() { KEYS_DISK } else { KEYS };
                 return Err(invalid(format!(
@@ -226,50 +201,28 @@ impl Device {
         Ok(())
     }
 
+    /// A fresh model of the device, if `bowwave-device` has one.
+    pub(super) fn model(&self) -> Result<Option<Box<dyn bowwave_device::Device>>> {
+        let Some(disk) = &self.disk else { return Ok(None) };
+        let disk = disk.with_depth(self.slots.min(DISK_SLOTS_MAX));
+        Ok(Some(disk.map_err(|error| invalid(error.to_string()))?.build(self.seed)))
+    }
+
     /// Bytes a second that one request can reach; an average for a disk.
     pub(super) fn rate_of_one(&self) -> u64 {
-        match &self.disk {
-            Some(disk) => {
-                let sectors = (disk.track_sectors.0 + disk.track_sectors.1) / 2;
-                (sectors as f64 * 512.0 * disk.rpm / 60.0) as u64
-            }
+        match self.typical_read() {
+            Some((_, rate)) => (rate * 1e9) as u64,
             None => self.bandwidth.unwrap_or(u64::MAX).min(self.total.unwrap_or(u64::MAX)),
         }
     }
 
     /// Typical time to the first byte.
     pub(super) fn first_byte(&self) -> Duration {
-        self.disk.as_ref().map_or(self.latency, |disk| {
-            let third = disk.seek_base_ms + disk.seek_root_ms * (disk.cylinders as f64 / 3.0).sqrt();
-            Duration::from_secs_f64((disk.overhead_ms + third.min(8.5) + 30_000.0 / disk.rpm) / 1e3)
-        })
+        self.typical_read().map_or(self.latency, |(first_byte, _)| Duration::from_nanos(first_byte as u64))
     }
-}
 
-impl Default for Disk {
-    /// A 160 GB desktop disk of 2007, whose measured throughput the source documents report.
-    fn default() -> Self {
-        Self {
-            rpm: 7200.0,
-            heads: 3,
-            cylinders: 112_968,
-            zones: 24,
-            track_sectors: (1240, 604),
-            seek_base_ms: 1.55,
-            seek_root_ms: 0.0358,
-            seek_full_ms: 16.0,
-            head_skew_ms: 0.95,
-            cylinder_skew_ms: 1.30,
-            overhead_ms: 0.665,
-            buffer_ms: 0.097,
-            bus: 250_000_000,
-            segments: 14,
-            look_ahead: 128 << 10,
-            // Of eight readers in order each waits half as long as without, for 2 % of what they get together.
-            deadline_ms: 800.0,
-            on_arrival: 448 << 10,
-            write_cache: 0,
-        }
+    fn typical_read(&self) -> Option<(f64, f64)> {
+        self.disk.as_ref()?.typical_read()
     }
 }
 
@@ -277,11 +230,28 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidUrl, message)
 }
 
+fn replace(disk: &mut DeviceSpec, key: &str, value: f64) -> Result<()> {
+    *disk = disk.with(key, value).map_err(|error| invalid(error.to_string()))?;
+    Ok(())
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn kib(bytes: u64) -> f64 {
+    bytes.div_ceil(1024) as f64
+}
+
 fn optional(value: &str, rate: impl Fn() -> Result<u64>) -> Result<Option<u64>> {
     if value == "none" { Ok(None) } else { rate().map(Some) }
 }
 
 const PAGE_BYTES: u128 = 4096;
+/// Most commands that the model of a disk holds.
+const DISK_SLOTS_MAX: u32 = 1024;
+/// The largest age that the model of a disk knows, in milliseconds: as good as never.
+const AGE_MS_MAX: f64 = 1e6;
 /// What the size of a part may be.
 const PARTS: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 const KEYS: &str = "bandwidth, flush, jitter, latency, metadata, page, part, seed, slots, tail, tail_latency, total, \

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   read, write, sync --> inner store --bytes--> Transfer --min(arrived, released)--> sink
-//!                     `-> schedule (Link or Drive) --timer thread--^
+//!                     `-> schedule (Link or Driver) --timer thread--^
 //! ```
 //!
 //! So what was written lies in the store below, a folder for one, as soon as the write has ended. A disk has one head for
@@ -29,7 +29,7 @@
 //! First bytes, p50 / p99: `nvme` 86 / 98 µs for 80, `lustre` 472 / 492 for 450, `s3` 30.3 / 30.3 ms for 30.
 
 mod device;
-mod disk;
+mod driver;
 mod link;
 mod objects;
 mod places;
@@ -42,7 +42,7 @@ mod whole;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use device::{Device, Disk};
+pub use device::Device;
 pub(crate) use stall::Stall;
 
 use self::slow::Slow;

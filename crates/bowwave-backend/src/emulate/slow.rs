@@ -59,6 +59,11 @@ impl Slow {
         EmulatedObject { inner, address, station: Arc::clone(&self.station), grows }
     }
 
+    #[cfg(test)]
+    pub(super) fn log(&self) -> super::driver::Log {
+        self.station.log()
+    }
+
     /// Takes the time of a request for metadata.
     pub(super) fn metadata(&self) {
         if !self.device.metadata.is_zero() {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::disk::Drive;
+use super::driver::Driver;
 use super::link::Link;
 use super::transfer::Transfer;
-use super::{Device, Release, disk};
+use super::{Device, Release};
 
 /// The sending side; dropping it lets the transfers on their way end, then ends the thread.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(super) enum Kind {
 
 impl Station {
     pub(super) fn start(device: &Device) -> io::Result<Self> {
-        let model = match disk::drive(device) {
-            Some(drive) => Model::Drive(drive),
+        let model = match device.model().map_err(io::Error::other)? {
+            Some(model) => Model::Driver(Driver::new(model)),
             None => Model::Link(Link::new(device)),
         };
         // Bytes are let through in batches this far apart at most: far below any latency that the device has.
@@ -49,7 +49,7 @@ impl Station {
         let (id, now) = (state.count, self.shared.now());
         let taken = match &mut state.model {
             Model::Link(link) => link.arrive(now, id, kind, len),
-            Model::Drive(drive) => drive.arrive(now, id, kind, address, len),
+            Model::Driver(driver) => driver.arrive(now, id, kind, address, len),
         };
         if taken {
             state.count += 1;
@@ -59,6 +59,17 @@ impl Station {
             }
         }
         taken
+    }
+}
+
+#[cfg(test)]
+impl Station {
+    /// What the device model was sent, and when it served it.
+    pub(super) fn log(&self) -> super::driver::Log {
+        match &self.shared.lock().model {
+            Model::Driver(driver) => driver.log.clone(),
+            Model::Link(_) => panic!("this device has no model of bowwave-device"),
+        }
     }
 }
 
@@ -91,29 +102,29 @@ struct State {
 #[derive(Debug)]
 enum Model {
     Link(Link),
-    Drive(Drive),
+    Driver(Driver),
 }
 
 impl Model {
     fn next(&self) -> Option<u64> {
         match self {
             Self::Link(link) => link.next(),
-            Self::Drive(drive) => drive.next(),
+            Self::Driver(driver) => driver.next(),
         }
     }
 
     fn advance(&mut self, now: u64, out: &mut Vec<Release>) {
         match self {
             Self::Link(link) => link.advance(now, out),
-            Self::Drive(drive) => drive.advance(now, out),
+            Self::Driver(driver) => driver.advance(now, out),
         }
     }
 
     fn cut(&mut self, now: u64, id: u64) {
         match self {
             Self::Link(link) => link.cut(now, id),
-            // A disk reads on whatever becomes of the bytes.
-            Self::Drive(_) => {}
+            // A device reads on whatever becomes of the bytes.
+            Self::Driver(_) => {}
         }
     }
 }

@@ -33,7 +33,7 @@ fn emulated_devices_conform() {
     conformance::run(&Emulated(MemoryBackend::new(), device("s3", &quick)));
     conformance::run(&Emulated(MemoryBackend::new(), device("nvme", &[])));
     conformance::run(&Emulated(MemoryBackend::new(), device("lustre", &[])));
-    conformance::run(&Emulated(MemoryBackend::new(), device("hdd", &[("rpm", "720000"), ("seek", "0")])));
+    conformance::run(&Emulated(MemoryBackend::new(), device("hdd", &[("rpm", "100000"), ("seek", "0")])));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_folder_behind_an_emulated_object_store_conforms() {
 fn what_is_written_to_an_emulated_disk_lies_in_the_folder_when_the_write_has_ended() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let url =
-        format!("emulate:hdd,rpm=720000,seek=0,overhead=0,write_cache=2MiB:{}", folder.path().display());
+        format!("emulate:hdd,rpm=100000,seek=0,overhead=0,write_cache=2MiB:{}", folder.path().display());
     let store = crate::open_url(&url, &crate::Options::default()).unwrap();
     let create = OpenWrite { create: true, mode: 0o644, ..OpenWrite::default() };
     let object = store.open_write("file".as_ref(), &create).unwrap();
@@ -142,4 +142,90 @@ fn a_write_takes_what_the_device_takes_and_so_does_a_flush() {
     let begun = Instant::now();
     object.sync(true).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(15), "{:?}", begun.elapsed());
+}
+
+/// I/O requests of a model, in order of service, with their times.
+type Served = Vec<(u64, u64, u64)>;
+
+/// Reads from an emulated device in real time: what the model served, and the same model driven by an agenda in
+/// virtual time with the same arrivals.
+fn in_real_and_in_virtual_time(device: &Device, reads: &[(u64, usize)]) -> (Served, Served) {
+    use bowwave_core::{Instant, Urgency};
+    use bowwave_device::{Done, Request, RequestId};
+
+    let slow = Slow::new(Arc::new(PatternBackend::new("4GiB").unwrap()), device.clone()).unwrap();
+    let object = slow.open("".as_ref()).unwrap();
+    let heard: Vec<_> =
+        reads.iter().map(|&(offset, len)| start_read(&*object, offset, ReadBuf::zeroed(len))).collect();
+    for reads in heard {
+        while let Heard::Progress(_) = reads.recv_timeout(Duration::from_secs(20)).expect("goes on") {}
+    }
+    let log = slow.log();
+
+    let mut model = device.model().unwrap().unwrap();
+    let (mut served, mut waiting, mut held) = (Vec::<Done>::new(), std::collections::VecDeque::new(), 0);
+    let mut arrivals = log.arrivals.iter().peekable();
+    let mut id = 0;
+    loop {
+        let event = model.next_event().map(|next| next.0);
+        let arrival = arrivals.peek().map(|(time, ..)| *time);
+        let Some(now) = event.into_iter().chain(arrival).min() else { break };
+        // Events of the device come before arrivals of the same time.
+        if event == Some(now) {
+            let before = served.len();
+            model.advance(Instant(now), &mut served);
+            held -= served[before..].iter().filter(|done| done.left == 0).count();
+        } else if let Some(&(_, direction, address, len)) = arrivals.next() {
+            let size = model.request_bytes_max();
+            for offset in (0..len).step_by(usize::try_from(size).unwrap()) {
+                let (start, bytes) = (address + offset, size.min(len - offset));
+                let (urgency, owner, object) = (Urgency::Demand, 0, 0);
+                waiting.push_back(Request {
+                    id: RequestId(id),
+                    direction,
+                    start,
+                    bytes,
+                    urgency,
+                    owner,
+                    object,
+                });
+                id += 1;
+            }
+        }
+        while held < model.depth()
+            && let Some(request) = waiting.pop_front()
+        {
+            held += 1;
+            model.submit(Instant(now), &request);
+        }
+    }
+    let plain = |served: &[Done]| {
+        served.iter().map(|done| (done.id.0, done.started.0, done.ended.0)).collect::<Vec<_>>()
+    };
+    (plain(&log.served), plain(&served))
+}
+
+/// Reads of several places, near and far, some longer than a request of the device.
+const READS: [(u64, usize); 12] = [
+    (0, 4096),
+    (3 << 30, 64 << 10),
+    (1 << 30, 1 << 20),
+    ((1 << 30) + (1 << 20), 1 << 20),
+    (2 << 30, 4096),
+    (4096, 4096),
+    (8192, 128 << 10),
+    ((2 << 30) + 4096, 700),
+    (1 << 20, 3 << 20),
+    (3 << 30, 64 << 10),
+    (123, 45_678),
+    ((4 << 30) - 4096, 4096),
+];
+
+#[test]
+fn an_emulated_disk_serves_as_its_model_in_virtual_time() {
+    for parameters in [&[][..], &[("slots", "1")][..], &[("slots", "4"), ("write_cache", "2MiB")][..]] {
+        let (real, simulated) = in_real_and_in_virtual_time(&device("hdd", parameters), &READS);
+        assert_eq!(real, simulated, "{parameters:?}");
+        assert!(real.len() > READS.len(), "long reads are several requests");
+    }
 }

@@ -289,6 +289,11 @@ impl Device for Hdd {
         }
     }
 
+    fn flush_end(&self, now: Instant) -> Instant {
+        let command = now.0 as f64 + self.p.command_buffer_ns;
+        Instant(command.max(self.cached.until).ceil() as u64)
+    }
+
     fn service(&self) -> Service {
         self.service
     }

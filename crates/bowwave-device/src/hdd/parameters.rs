@@ -125,6 +125,14 @@ impl HddParameters {
         }
     }
 
+    /// Time to the first byte of a read after a seek over a third of the disk, in nanoseconds, and
+    /// bytes per nanosecond of an average track.
+    pub(crate) fn typical_read(&self) -> (f64, f64) {
+        let first_byte = self.command_media_ns + self.seek_ns(self.cylinders / 3) + self.revolution_ns / 2.0;
+        let track = (self.track_sectors_outer + self.track_sectors_inner) / 2 * self.sector_bytes;
+        (first_byte, track as f64 / self.revolution_ns)
+    }
+
     /// Average seek time in nanoseconds, between uniform cylinders and between uniform sectors
     /// (outer cylinders have more). Summed over 400 rings of cylinders.
     pub(crate) fn seek_averages_ns(&self) -> (f64, f64) {

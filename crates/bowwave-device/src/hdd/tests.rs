@@ -184,3 +184,17 @@ fn a_write_cache_ends_writes_early_until_it_is_full_and_then_keeps_the_pace_of_t
     // A read waits until the cache is empty.
     assert!(disk.read(20 * GB, 4 * KB) > 20_000);
 }
+
+#[test]
+fn a_flush_costs_a_command_or_waits_for_the_write_cache() {
+    let flush = |disk: &Disk| (disk.device.flush_end(Instant(disk.now)).0 - disk.now) / 1000;
+    let mut without = Disk::open("hdd");
+    without.one(Direction::Write, 80 * GB, 4 * KB);
+    assert_eq!(flush(&without), 97);
+    let mut disk = Disk::open("hdd:write_cache_kb=2048");
+    assert!(disk.one(Direction::Write, 80 * GB, 4 * KB) < 200);
+    let waited = flush(&disk);
+    assert!((7_000..25_000).contains(&waited), "{waited} us");
+    disk.now += 1_000_000_000;
+    assert_eq!(flush(&disk), 97, "nothing is left");
+}
