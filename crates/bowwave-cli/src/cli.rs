@@ -54,13 +54,13 @@ pub(crate) enum Command {
     Cp(commands::cp::Args),
     /// List a directory, prefix or bucket of a store, without a mount
     Ls(commands::ls::Args),
-    /// List mounts, or tell how one of them does
+    /// List mounts, or show the state of one
     Status(commands::status::Args),
     /// Show and change the settings of a running mount
     Ctl(commands::ctl::Args),
-    /// Say what this machine lacks, and the command that provides it
+    /// Check what this machine lacks, and print the command that provides it
     Doctor(commands::doctor::Args),
-    /// List, and abort, uploads that were never finished at an object store
+    /// List and abort unfinished uploads at an object store
     Uploads(commands::uploads::Args),
     /// Run a program that sees stores as files, without a mount
     ///
@@ -85,19 +85,19 @@ pub(crate) enum Command {
     /// readahead tells threads apart. A page that cannot be read, after retries, ends the program with SIGBUS, after the
     /// cause is printed. With --mmap=thread the thread that touches a page also fills it.
     Read(commands::read::Args),
-    /// Print the decisions of a readahead policy on a trace, one a line
+    /// Print the decisions of a readahead policy on a trace, one per line
     Explain(commands::explain::Args),
-    /// Make a trace up: sequential, random, zipf, database-like and other access patterns
+    /// Generate a trace: sequential, random, zipf, database-like and other access patterns
     Generate(commands::generate::Args),
-    /// Draw recorded runs: one HTML file of pictures
+    /// Render recorded runs as one HTML file of pictures
     Report(commands::report::Args),
-    /// Convert a trace of another tool into bowwave's own form
+    /// Convert a trace of another tool into bowwave's own format
     Import(commands::import::Args),
-    /// Hold a policy against the system that it follows
+    /// Compare a policy with the system that it follows
     Conformance(commands::conformance::Args),
     /// Replay a trace or a plan in virtual time, under any policy, device and cache size
     Replay(commands::replay::Args),
-    /// Print every published figure of the source documents beside ours
+    /// Compare every published figure of the source documents with ours
     Reproduce(commands::reproduce::Args),
     /// Print the completion script of a shell
     Completions(commands::completions::Args),

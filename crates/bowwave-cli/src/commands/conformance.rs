@@ -50,7 +50,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 #[command(disable_help_subcommand = true)]
 enum Peer {
-    /// Hold the policy linux against the running kernel, decision by decision
+    /// Compare the policy linux with the running kernel, decision by decision
     Kernel(KernelArgs),
 }
 
@@ -75,7 +75,7 @@ struct KernelArgs {
           value_parser = kernel_window)]
     ra_pages: Vec<u64>,
 
-    /// Patterns to play; without it, all
+    /// Patterns to play; by default all
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(PATTERNS.iter().map(|pattern| pattern.name)), hide_possible_values = true)]
     pattern: Vec<String>,
 
@@ -83,7 +83,7 @@ struct KernelArgs {
     #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "single,large")]
     folios: Vec<Folios>,
 
-    /// Where the image of 400 MiB is made
+    /// Where to create the 400 MiB image
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
 

@@ -44,7 +44,7 @@ enum Action {
         /// The setting
         #[arg(value_name = "KEY")]
         key: String,
-        /// Print JSON: an object as of list
+        /// Print JSON: an object as in list
         #[arg(long)]
         json: bool,
     },

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
 
-    /// The readahead policy; without it stream, and with --scheduler none
+    /// The readahead policy; by default stream, and none with --scheduler
     #[arg(long, value_name = "POLICY", value_parser = values::explained())]
     policy: Option<values::Explained>,
 
@@ -85,11 +85,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PAGES")]
     file_pages: Option<u64>,
 
-    /// The format of the trace; without it, told from its first bytes
+    /// The format of the trace; by default detected from its first bytes
     #[arg(long, value_name = "FORMAT", value_parser = super::import::format())]
     format: Option<Format>,
 
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
 }

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// The format of the trace; without it, told from its first bytes
+    /// The format of the trace; by default detected from its first bytes
     #[arg(long, value_name = "FORMAT", value_parser = format())]
     format: Option<Format>,
 

@@ -26,7 +26,7 @@ fn page_of_tunables() -> String {
   bowwave man | man -l -
   bowwave man explain > bowwave-explain.1")]
 pub(crate) struct Args {
-    /// The page of this command; without it, the page of bowwave as a whole
+    /// The page of this command; by default that of bowwave as a whole
     #[arg(value_name = "COMMAND")]
     command: Option<String>,
 }

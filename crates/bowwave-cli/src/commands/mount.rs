@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(value_name = "URL")]
     url: String,
 
-    /// Where: an empty directory
+    /// The mount point: an empty directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 
-    /// How long the end of the mount may take to write dirty bytes to the store
+    /// Maximum time to write dirty bytes to the store at the end of the mount
     #[arg(long, value_name = "TIME", default_value = "5min", hide_short_help = true, value_parser = values::duration)]
     write_out_timeout: Duration,
 

@@ -53,11 +53,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = block)]
     bs: u64,
 
-    /// Bytes to read in all; without it, all there is, 1000 random reads, or 64 MiB of clusters
+    /// Bytes to read in total; by default everything, 1000 random reads, or 64 MiB of clusters
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     size: Option<u64>,
 
-    /// Bytes from block to block of the pattern stride; without it, 8 blocks
+    /// Bytes from block to block of the pattern stride; by default 8 blocks
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = values::positive_size)]
     stride: Option<u64>,
 
@@ -73,11 +73,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", default_value = "stream", value_parser = values::policy())]
     policy: Policy,
 
-    /// Several policies, each with a fresh cache, a row each
+    /// Several policies, each with an empty cache and a row of its own
     #[arg(long, value_name = "POLICIES", value_delimiter = ',', conflicts_with = "policy", value_parser = values::policy())]
     compare: Vec<Policy>,
 
-    /// Each thread says beforehand what it will read, in order
+    /// Each thread announces its reads, in order
     #[arg(long, hide_short_help = true, conflicts_with = "mmap")]
     plan: bool,
 

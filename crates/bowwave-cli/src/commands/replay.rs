@@ -79,31 +79,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE|PAGES", value_delimiter = ',', value_parser = values::window_pages)]
     ra_pages: Vec<u32>,
 
-    /// When each read of the trace begins; without it, closed
+    /// When each read of the trace starts; by default closed
     #[arg(long, value_parser = paces())]
     pace: Option<ReplayPace>,
 
-    /// Reads that a process of the trace may have under way at once; without it, 1
+    /// Maximum reads in flight per process of the trace; by default 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Option<u32>,
 
-    /// What the writes of the trace are; without it, left-out
+    /// How to treat writes of the trace; by default left-out
     #[arg(long, value_parser = writes())]
     writes: Option<Writes>,
 
-    /// Which pages go first: linux, linux-2.6 or lru; without it, the plan's, or linux
+    /// Eviction policy: linux, linux-2.6 or lru; by default the plan's, or linux
     #[arg(long, value_name = "EVICTION", value_parser = lists::eviction)]
     eviction: Option<Eviction>,
 
-    /// Wait at each page before looking at the next, as a kernel's read does
+    /// Wait at each page before processing the next, as a kernel's read does
     #[arg(long)]
     page_by_page: bool,
 
-    /// Bytes of every file of the trace; without it, each ends with its last access
+    /// Bytes of every file of the trace; by default each ends with its last access
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     file_size: Option<u64>,
 
-    /// The format of the trace; without it, told from its first bytes
+    /// The format of the trace; by default detected from its first bytes
     #[arg(long, value_name = "FORMAT", value_parser = super::import::format())]
     format: Option<bowwave_trace::import::Format>,
 
@@ -123,7 +123,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Runs at once; without it, one for each processor
+    /// Parallel runs; by default one per processor
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 

@@ -1,4 +1,4 @@
-//! `bowwave reproduce`: every published figure of the source documents beside ours.
+//! `bowwave reproduce`: compares every published figure of the source documents with ours.
 
 mod measure;
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
-    /// Name the experiments there are
+    /// List the experiments
     #[arg(long, conflicts_with_all = ["ids", "json", "html", "measure"])]
     list: bool,
 

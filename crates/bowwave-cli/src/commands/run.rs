@@ -44,7 +44,8 @@ Examples:
   bowwave run --swap 64GiB --spill /scratch --swap-from 1KiB --stats -- redis-server --save ''"
 )]
 pub(crate) struct Args {
-    /// What the program sees where: a store's URL and an absolute path; without '=PATH', the URL, or a folder's own path
+    /// A store's URL and the absolute path where the program sees it; without '=PATH', the URL, or
+    /// a directory's own path
     #[arg(long = "map", value_name = "URL[=PATH]", required_unless_present = "swap")]
     maps: Vec<String>,
 
@@ -52,11 +53,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", default_value = "stream", value_parser = values::policy())]
     policy: Policy,
 
-    /// At the end, print on standard error what the caches did, of all processes together
+    /// At the end, print the summed cache counters of all processes on standard error
     #[arg(long, visible_alias = "stats")]
     stats_on_exit: bool,
 
-    /// Print that as JSON, on one line
+    /// Print these counters as JSON, on one line
     #[arg(long, requires = "stats_on_exit")]
     json: bool,
 

@@ -27,12 +27,11 @@ pub(crate) struct Args {
     #[arg(value_name = "URL")]
     url: String,
 
-    /// Abort what is listed, and list what was aborted
+    /// Abort the listed uploads, and list the aborted ones
     #[arg(long)]
     abort: bool,
 
-    /// Leave out uploads that were begun less than so long ago, or at a time that the store does not tell; a day with
-    /// --abort
+    /// Minimum age of uploads; skips uploads of unknown age; one day with --abort
     #[arg(long, value_name = "AGE", default_value = "0", default_value_if("abort", "true", "24h"), value_parser = values::duration)]
     older_than: Duration,
 

@@ -22,8 +22,8 @@ use server::{Server, Setup};
 /// Options of `--scheduler`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Served {
-    /// Explain this scheduler instead: noop, deadline-rw, deadline or deadline-literal, perhaps with knobs, as in
-    /// deadline:starved=4
+    /// Explain this scheduler instead: noop, deadline-rw, deadline or deadline-literal, optionally
+    /// with settings, as in deadline:starved=4
     #[arg(long, value_name = "NAME", value_parser = known)]
     pub(super) scheduler: Option<String>,
 
@@ -31,7 +31,7 @@ pub(super) struct Served {
     #[arg(long, value_name = "DEVICE", default_value = "hdd", value_parser = device, requires = "scheduler")]
     device: String,
 
-    /// Requests that the device holds at once; without it, as many as it has (depth or slots)
+    /// Queue depth of the device; by default its own (depth or slots)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), requires = "scheduler")]
     device_depth: Option<u32>,
 

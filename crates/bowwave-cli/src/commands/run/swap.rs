@@ -14,19 +14,21 @@ use crate::{Failure, values};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Memory larger than memory")]
 pub(super) struct SwapArgs {
-    /// Give the program memory beyond --memory, so much of it on --spill
+    /// Give the program more memory than --memory, with this much of it on --spill
     #[arg(long, value_name = "SIZE", value_parser = values::positive_size)]
     swap: Option<u64>,
 
-    /// Where it goes: a folder, for a file without a name, or a file, which stays and is for one process at a time
+    /// Where to spill: a directory, for an unlinked file, or a file, which remains and serves one
+    /// process at a time
     #[arg(long, value_name = "PATH", default_value = "/var/tmp", requires = "swap")]
     spill: PathBuf,
 
-    /// How much of the swapped memory of each process may be in memory, from 4MiB; by default half of what is available
+    /// Resident limit of the swapped memory of each process, at least 4MiB; by default half of the
+    /// available memory
     #[arg(long, value_name = "SIZE", requires = "swap", value_parser = values::positive_size)]
     memory: Option<u64>,
 
-    /// Allocations from this size on are served, smaller ones are the C library's
+    /// Swap allocations of at least this size; the C library serves smaller ones
     #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "64KiB", requires = "swap", value_parser = values::size)]
     swap_from: u64,
 }
