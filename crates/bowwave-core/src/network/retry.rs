@@ -30,16 +30,16 @@ impl Default for RetryLimits {
     }
 }
 
-/// How an attempt has failed, as far as retrying is concerned.
+/// A failed attempt, as far as it matters for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Whether another attempt may succeed.
     pub transient: bool,
-    /// The pause that the server asks for (`Retry-After`), in nanoseconds.
+    /// The pause that the server requested (`Retry-After`), in nanoseconds.
     pub retry_after_ns: Option<u64>,
 }
 
-/// What follows a failed attempt.
+/// What happens after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Send the request again at this time.

@@ -121,15 +121,15 @@ pub struct Stream {
     runs: Runs,
     scores: Scores,
     jumps: Jumps,
-    /// Runs that no stream or prediction led to.
+    /// Runs that neither a stream nor a prediction led to.
     fresh: u64,
-    /// The tail was read ahead, and no read has used it so far.
+    /// The tail was read ahead, and no read has used it yet.
     tail_read: bool,
     /// Further plans of the last decision, in reverse order.
     more: Vec<Plan>,
-    /// Of all streams of the file together.
+    /// Pace of all streams of the file together.
     pace: Pace,
-    /// Pages of the current request, from the page of the decision on.
+    /// Rest of the current request, from the accessed page to its end.
     asked: PageRange,
 }
 
@@ -141,9 +141,9 @@ struct Wanted {
     /// First page of the request.
     first: u64,
     now: Instant,
-    /// Most pages of a window.
+    /// Largest window, in pages.
     max: u64,
-    /// A mapped page was touched.
+    /// A fault of a mapped page, not a read.
     mapped: bool,
 }
 
@@ -184,7 +184,7 @@ impl Readahead for Stream {
 
     fn on_fill(&mut self, report: &FillReport) {
         let (lo, hi) = (report.range.start.0, report.range.end.0);
-        // Devices that take no time tell nothing.
+        // Stores that take no time (tests, simulations) carry no fill times.
         if report.took_ns == 0 {
             return;
         }
@@ -202,12 +202,12 @@ impl Stream {
         self.table.read_by(handle);
         let Some(last) = self.table.last() else { return };
         if matches!(last.way, Way::New | Way::Up) && (last.lo..last.edge).contains(&range.start.0) {
-            // As far as one can tell. If it was not, its reader does not come to the next tripwire.
+            // An assumption. If it is wrong, the reader never reaches the next tripwire.
             last.come_to(range.end.0.min(last.edge));
         }
     }
 
-    /// The state of a file that nobody has read.
+    /// The state of a file that was never read.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {
         Self {
@@ -224,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// Reads of cached pages are not seen, but where the last one through this handle ended is known.
+    /// Applies hits: the policy is not called for them, but the handle's last page is known.
     fn follow_hits(&mut self, access: &Access) {
         let Some(prev) = access.prev_page else { return };
         if let Some(entry) = self.table.gone_on(prev.0) {
@@ -232,21 +232,22 @@ impl Stream {
         }
     }
 
-    /// Pages that the readers of this file could have read while a fill is under way; 0 if that is not known.
+    /// Pages that the readers of this file use during one fill; 0 while unknown.
     fn pages_a_fill(&self) -> u64 {
         self.pace.pages_a_fill().unwrap_or(0)
     }
 
-    /// The first window of a stream: where a request takes as long as many pages are read in, a few pages more cost little.
+    /// The first window of a stream. It covers at least the pages that readers use during one fill,
+    /// since a few more pages then cost little.
     fn first_window(&self, wanted: Wanted) -> u64 {
         let Wanted { page, end, max, .. } = wanted;
-        // Touches of a map that lie beside each other are clusters more often than files read in order.
+        // Adjacent touches of a map are clusters more often than sequential reads.
         let least = if wanted.mapped { 0 } else { self.pages_a_fill().min(max / 4) };
         initial_size(end - page, max).max(least)
     }
 
-    /// The window behind the last one of the stream at `at`, as large as makes up for a fill at once. One that lasts its reader
-    /// for many first bytes of the store is long enough.
+    /// The next window of the stream at `at`: at least the pages of one fill. A window that lasts
+    /// its reader for `first_bytes` TTFB does not grow.
     fn next_window(&mut self, at: usize, max: u64) -> u64 {
         let far = self.pages_a_fill().min(max);
         let entry = self.table.get(at);
@@ -257,7 +258,7 @@ impl Stream {
             .min(enough.max(max / tuning().step_windows).max(tuning().in_order))
     }
 
-    /// A page is not there.
+    /// Decides at a missing page.
     fn missed(&mut self, access: &Access, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, .. } = wanted;
         let last = self.table.last_at();
@@ -269,7 +270,8 @@ impl Stream {
             if join == Join::Up && self.leapt(at, wanted, view) {
                 return self.begun(wanted, view);
             }
-            // Where many have read in no order, one comes to lie beside another by chance. The last one hardly does.
+            // Among many random reads, some are adjacent by chance; the handle's last read hardly
+            // is.
             let direct = last == Some(at) || follows;
             let begun = self.table.last().map(|last| last.lo);
             self.table.touch(at);
@@ -284,7 +286,7 @@ impl Stream {
             };
         }
         if follows && page == access.request.start.0 {
-            // What lies before was cached, by whomever.
+            // The pages before were cached, through any handle.
             let before = page.saturating_sub(end - page);
             let at = self.enter(Entry { way: Way::Up, consumed: 0, ..Entry::new(before, page) });
             return self.upward(at, wanted, view);
@@ -292,8 +294,8 @@ impl Stream {
         self.begun(wanted, view)
     }
 
-    /// Whether a page is missing that was read ahead for a stream, was used, and has gone since: not a reader who goes on with
-    /// the stream, but one who comes for the second time.
+    /// Whether a missing page was read ahead for the stream, used, and evicted. That is a second
+    /// read of the page, not a continuation of the stream.
     fn read_again(&mut self, at: usize, join: Join, page: u64, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let read_ahead = match join {
@@ -304,9 +306,10 @@ impl Stream {
         read_ahead && view.was_used(PageIndex(page))
     }
 
-    /// Whether a reader came to `page` over the pages that were read ahead for it, and not through them. It did not go on,
-    /// then, however well what it wants fits to a window's end: windows are powers of two, and so are most even distances.
-    /// Requests that come in another order leave out little more than themselves, and come to the rest at once.
+    /// Whether the reader jumped over the stream's readahead to `page`, instead of reading it. Such
+    /// a read does not continue the stream even if it fits a window's end: windows are powers of
+    /// two, and so are most strides. Requests that are merely reordered skip little, and the
+    /// skipped pages follow at once.
     fn leapt(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let span = wanted.page.saturating_sub(entry.hi);
@@ -314,12 +317,12 @@ impl Stream {
         if !matches!(entry.way, Way::New | Way::Up) || span <= near {
             return false;
         }
-        // Most of what lies between was read ahead, and not used.
+        // Most pages in between were read ahead and are unused.
         let ahead = entry.edge.min(wanted.page).saturating_sub(entry.hi);
         ahead > span / 2 && self.used_since(at, wanted.page, view) < span / 2
     }
 
-    /// The reader has come to a mark.
+    /// Decides at a lookahead mark.
     fn marked(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Some(at) = self.table.marked(wanted.page) else { return self.context(wanted, view) };
         if self.table.get(at).way == Way::Expected {
@@ -366,13 +369,14 @@ impl Stream {
         }
     }
 
-    /// The pages between where a stream was and `page`, if memory is short and nobody comes behind.
+    /// The pages from `before` to `page` if they can be dropped behind the reader, else an empty
+    /// range.
     fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> PageRange {
         let done = before < page && self.once(at, view);
         PageRange::new(if done { before } else { page }, page)
     }
 
-    /// Whether memory is short for what is read ahead, and nobody comes behind this stream who would read its pages again.
+    /// Whether readahead is short of memory and no other reader of this stream's pages follows.
     pub(super) fn once(&mut self, at: usize, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let (limit, hi) = (entry.pace.limit, entry.hi);
@@ -380,7 +384,7 @@ impl Stream {
         short && !self.table.any_up_to(at, hi.saturating_sub(limit.saturating_mul(4)), hi)
     }
 
-    /// A run begins that belongs to nothing known.
+    /// Decides at the first miss of a run that continues no stream.
     fn begun(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let step = self.runs.step_to(page);
@@ -423,11 +427,12 @@ impl Stream {
             return self.tail(at, wanted, view);
         }
         if self.scores.trusts(Detector::Cluster) {
-            // What is even in bytes may be a page more, and whoever reads so many pages at a time ends with such a read.
+            // Runs aligned to bytes may be a page longer, and readers of fixed-size requests end
+            // with a whole request.
             let expected = self.affordable(view).next_multiple_of(end - page);
             let known = expected > end - page;
             if known && wanted.mapped {
-                // Of what is too little to be read at once the rest is, as soon as the run goes on.
+                // A run too short to be read ahead at once is read ahead when it continues.
                 self.table.get(at).expected = expected;
             }
             if known && expected >= tuning().speculation_min {
@@ -447,11 +452,12 @@ impl Stream {
         wanted.alone()
     }
 
-    /// Pages of a run that should be read at once: as many as the longest have, or as many as leave so many unused, to judge by the
-    /// last ones, as can be afforded for each. All have the shortest.
+    /// Pages of a new run to read at once: the longest expected length, or less if the waste budget
+    /// of one run does not cover it. At least the shortest recent length.
     fn affordable(&mut self, view: View<'_>) -> u64 {
         let longest = self.runs.length();
-        // What is ahead counts until it is used, so there has to be room for the longest all the time.
+        // Unread readahead counts as waste until it is used, so the budget reserves one longest
+        // run.
         let reserve = self.theirs(longest, view).saturating_add(longest).max(1);
         let runs = tuning().runs_afforded + self.table.readers().saturating_sub(1);
         let enough = reserve.saturating_add(longest.saturating_mul(runs));
@@ -464,26 +470,27 @@ impl Stream {
         let pages = self.runs.losing(lost, longest);
         match self.config.reader_ahead_pages {
             0 => pages.max(self.runs.shortest()),
-            // What its reader asked for last nobody came to, nor, it may be, to what was asked for before. But all ask for the least.
+            // The kernel's last one or two readahead requests of a run went unused, so they are
+            // subtracted.
             ahead => pages.saturating_sub(2 * ahead).max(self.runs.least()),
         }
     }
 
-    /// Whether so many runs of so many pages may be lost.
+    /// Whether the waste budget covers `runs` wasted runs of `pages` pages.
     fn affords(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
         let needed = pages.saturating_mul(runs).saturating_add(self.theirs(pages, view));
         self.file_credit(view, needed) >= needed
     }
 
-    /// Pages that the other readers may lose before their next request, if each is read so many: of what they have asked for the same
-    /// part is lost, and none of them should come to find nothing left.
+    /// Waste budget reserved for the other readers, if each is read ahead by `pages`: their
+    /// expected waste and half a window each.
     fn theirs(&self, pages: u64, view: View<'_>) -> u64 {
         let others = self.table.readers().saturating_sub(1);
         others.saturating_mul(self.runs.lost(pages).saturating_add(view.ra_pages / 2))
     }
 
-    /// Whether one request is missing between the last run and this one, so that they may be one whose requests came in another order:
-    /// the kernel of a mount sends them through several queues.
+    /// Whether exactly one request is missing between the last run and this one. Then both may be
+    /// one run whose requests arrived out of order, as a kernel's mount queues can cause.
     fn in_turn(&mut self, page: u64, end: u64) -> bool {
         self.table.last().is_some_and(|last| {
             matches!(last.way, Way::New | Way::Up)
@@ -492,7 +499,7 @@ impl Stream {
         })
     }
 
-    /// The run that this reader was in has ended, and one begins at `next`: is it as long as the ones before it?
+    /// Ends the reader's last run when a run begins at `next`, and scores its predicted length.
     fn close_last(&mut self, next: u64) {
         let Some(last) = self.table.last() else { return };
         if !matches!(last.way, Way::New | Way::Up) {
@@ -500,9 +507,9 @@ impl Stream {
         }
         let pages = last.hi.saturating_sub(last.lo);
         let alone = last.way == Way::New && pages <= last.request;
-        // Two reads beside each other come together by chance.
+        // Two adjacent reads may be chance.
         let short = alone || pages <= last.request.saturating_mul(2);
-        // What is read nearby may be more of the same run, in another order.
+        // Nearby reads may belong to the same run, out of order.
         if last.hi.abs_diff(next) > tuning().nearby {
             self.runs.count(pages);
         }
@@ -511,7 +518,7 @@ impl Stream {
         match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, foretold) } {
             Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
             Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
-            // Three requests in a row are no chance, so the first run foretells the next.
+            // Three consecutive requests are not chance, so this run predicts the next one.
             None => {
                 if !short {
                     self.scores.count(Detector::Cluster, true);
@@ -523,7 +530,8 @@ impl Stream {
         }
     }
 
-    /// Three runs at an even distance: a stream, to be believed when a fourth one comes where it should.
+    /// Enters a strided stream after three equally spaced runs. It is trusted when a fourth run
+    /// fits.
     fn stride_begun(&mut self, wanted: Wanted, step: i64, view: View<'_>) -> Option<Plan> {
         let before = wanted.page.wrapping_add_signed(step.wrapping_neg());
         let block = match self.table.begun_at(before) {
@@ -539,11 +547,12 @@ impl Stream {
         }
         let way = Way::Stride { step, block };
         let at = self.enter(Entry { way, edge, ..Entry::new(wanted.page, wanted.end) });
-        // It may as well be the begin of a stream like any other: several begin at even distances if one file is shared out.
+        // It may still be several sequential readers of one partitioned file, which start at equal
+        // distances.
         self.scores.trusts(Detector::Stride).then(|| self.window_strided(at, wanted, view))
     }
 
-    /// Enters a stream; one that has to go tells whether it was one.
+    /// Enters a stream. If that evicts an unproven stream, its detector is scored as wrong.
     fn enter(&mut self, entry: Entry) -> usize {
         let (at, gone) = self.table.insert(entry);
         match gone {

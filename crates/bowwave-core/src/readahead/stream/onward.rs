@@ -1,4 +1,4 @@
-//! A miss that goes on with a stream: upward, downward, at an even distance.
+//! A miss that continues a stream: upward, downward or strided.
 
 use super::entry::{Entry, Join, Way};
 use super::tuning::tuning;
@@ -6,8 +6,8 @@ use super::{Detector, Stream, Wanted};
 use crate::readahead::{Plan, Reason, View};
 
 impl Stream {
-    /// A read that leaves pages out between the last one and itself. The second one that leaves out as many makes a stream
-    /// at an even distance; before, one cannot tell, and nothing is read ahead of a stream that has not shown more.
+    /// Handles a read that skips pages since the last one. The second equal skip makes the stream
+    /// strided. Before that, a stream without a window gets no readahead.
     pub(super) fn leaves_out(
         &mut self,
         at: usize,
@@ -47,7 +47,7 @@ impl Stream {
         None
     }
 
-    /// A miss or a mark of a stream that is read upward.
+    /// A miss or a mark of an upward stream.
     pub(super) fn upward(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let trusted = self.scores.trusts(Detector::Sequential);
@@ -57,7 +57,7 @@ impl Stream {
         if entry.way == Way::New {
             self.scores.count(Detector::Sequential, true);
             if began && !trusted && !self.runs.goes_on(before - entry.lo) {
-                // Among many reads in no order some lie side by side. A third one in a row is more than chance.
+                // Among random reads, two may be adjacent by chance; three in a row are not.
                 entry.way = Way::Up;
                 entry.consumed = entry.consumed.saturating_add(end - page);
                 (entry.hi, entry.edge) = (entry.hi.max(end), entry.edge.max(end));
@@ -81,7 +81,7 @@ impl Stream {
             entry.thrashed();
             ((entry.edge - page).min(entry.window), Reason::Thrash)
         } else if entry.expected > read {
-            // There was no room for all of it when it began.
+            // The budget did not cover the whole run at its start.
             (end - page + (entry.expected - read), Reason::Range)
         } else if began && entry.expected == 0 {
             (first, Reason::Miss)
@@ -89,11 +89,11 @@ impl Stream {
             if read <= entry.expected + 2 * self.config.reader_ahead_pages
                 && self.config.reader_ahead_pages > 0
             {
-                // Only its reader's readahead has come so far.
+                // Only the kernel's own readahead has reached this page.
                 entry.edge = entry.edge.max(end);
                 return wanted.alone();
             }
-            // A run that is longer than expected is no longer than the longest, or not by much.
+            // An outgrown run is at most as long as the longest run, or little longer.
             let step = (entry.expected / tuning().outgrown_step).max(tuning().speculation_min);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
             let far = self.pages_a_fill() > longest && self.affords(longest, tuning().runs_left, view);
@@ -110,8 +110,8 @@ impl Stream {
         plan
     }
 
-    /// From the wanted page on, as many pages as a run still has that goes on and of which nothing was foretold, if it is like the
-    /// ones before: where a request takes as long as many pages are read in, they are asked for at once.
+    /// Pages that the run probably still has, judged by earlier runs, if it had no prediction. On a
+    /// high-latency store they are requested at once; else 0.
     fn like_the_last(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> u64 {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
         if lo == 0
@@ -124,8 +124,8 @@ impl Stream {
         lo.saturating_add(self.affordable(view)).saturating_sub(wanted.page)
     }
 
-    /// Joins the stream at `at` with those that begin where it has come to: what looked like the begin of another run were requests of
-    /// this one that came in another order. Its place now.
+    /// Merges the stream at `at` with streams that begin where it ends: those were reordered
+    /// requests of the same run. Returns its new index.
     fn close_gaps(&mut self, at: usize) -> usize {
         let (at, joined) = self.table.close_gaps(at);
         if let Some(start) = joined {
@@ -134,7 +134,7 @@ impl Stream {
         at
     }
 
-    /// A miss of a stream that is read downward.
+    /// A miss of a downward stream.
     pub(super) fn downward(&mut self, at: usize, direct: bool, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
@@ -164,7 +164,7 @@ impl Stream {
         let goes_on = !began || self.runs.goes_on(read);
         let known = known || direct && self.scores.trusts(Detector::Backward);
         if !(goes_on && known) {
-            // Two requests that came in the wrong order look like this: it may go on either way.
+            // Two reordered requests look the same, so the direction stays open.
             let entry = self.table.get(at);
             entry.edge = entry.hi;
             return wanted.alone();
@@ -174,7 +174,7 @@ impl Stream {
         self.window_down(at, wanted, size, reason, view)
     }
 
-    /// A miss of a stream at an even distance.
+    /// A miss of a strided stream.
     pub(super) fn strided(&mut self, at: usize, begun: Option<u64>, wanted: Wanted, view: View<'_>) -> Plan {
         let trusted = self.scores.trusts(Detector::Stride);
         let entry = self.table.get(at);
@@ -192,7 +192,7 @@ impl Stream {
                 self.scores.count(Detector::Stride, true);
             }
         }
-        // Among many reads in no order some lie at even distances; hardly those that come one after the other.
+        // Among random reads, some are equally spaced by chance; consecutive reads hardly are.
         let shown = direct || trusted || self.table.get(at).proven > 2;
         if !shown || wanted.end - wanted.page > block - within {
             return wanted.alone();
@@ -200,7 +200,7 @@ impl Stream {
         self.window_strided(at, wanted, view)
     }
 
-    /// What looked like blocks at an even distance are streams that began at even distances.
+    /// The blocks that looked strided are sequential streams that began at equal distances.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let entry = self.table.get(at);
         let Way::Stride { block, .. } = entry.way else { return wanted.alone() };
