@@ -57,12 +57,12 @@ use crate::stats::Stats;
 use crate::time::Instant;
 use crate::write::WriteBackConfig;
 
-/// A page cache without bytes: see the [crate docs](crate) for what it does and how to drive it.
+/// A page cache without bytes: the [crate docs](crate) explain how to drive it.
 ///
-/// The calls in order of use: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`, `follow`,
-/// `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`. Each appends at most a few
-/// actions for each page of its range and window to the lent buffer. Every call is also an [`Event`] for
-/// [`step`](Self::step). Time must not run back.
+/// Order of calls: `open_file`, `open_handle`, then any of `read`, `filled`, `unpin`, `advise`,
+/// `follow`, `invalidate`, `set_congested`, `grant`, `revoke`, then `close_handle`, `close_file`.
+/// Each call appends at most a few actions for each page of its range and window to the lent
+/// buffer. Every call is also an [`Event`] for [`step`](Self::step). Time must not run backward.
 #[derive(Debug)]
 pub struct Cache {
     config: Config,

@@ -96,12 +96,12 @@ impl WriteBack {
 }
 
 impl Cache {
-    /// A write-out has ended: the store has the bytes that its frames held, or it failed; then the pages are dirty still, and
-    /// tried again by a sync or after [`expire_ns`](crate::WriteBackConfig::expire_ns). Retrying for the store's sake is
-    /// the driver's business. After [`FillError::LOST`] the frames hold what they held until the driver unpins them; who
-    /// writes to their pages gets others.
+    /// A write-out ended: the store has its frames' bytes, or it failed. Failed pages stay dirty; a
+    /// sync retries them, or write-back after [`expire_ns`](crate::WriteBackConfig::expire_ns). The
+    /// driver retries on the store's behalf. After [`FillError::LOST`] the frames stay unchanged until
+    /// the driver unpins them; writes to their pages get other frames.
     ///
-    /// An answer to a write-out that is not in flight is ignored.
+    /// Completions of write-outs that are not in flight are ignored.
     pub fn written_out(
         &mut self,
         now: Instant,
@@ -142,9 +142,10 @@ impl Cache {
         self.write_back(out);
     }
 
-    /// The store is to have what was written to some pages of a file by now; `why` decides how urgent that is. [`ReadOutcome::Hit`] if it has; else exactly
-    /// one [`Action::Wake`] without frames follows when it has, or with the error of the last write-out that failed. The
-    /// store's own flush is the driver's business.
+    /// Requires that the store has what was written to pages of a file; `why` decides the urgency.
+    /// Returns [`ReadOutcome::Hit`] if it has. Otherwise exactly one [`Action::Wake`] without frames
+    /// follows, with the error of the last failed write-out if there is one. The driver flushes the
+    /// store itself.
     ///
     /// # Panics
     /// If the file is not open.
