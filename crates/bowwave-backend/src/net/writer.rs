@@ -1,4 +1,4 @@
-//! An object of a cloud that is open for writing.
+//! A cloud object open for writing.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use super::runtime::{self, AsyncWork, Gate};
 use crate::{EntryKind, Error, ErrorKind, Identity, Object, ReadBuf, ReadSink, Result};
 use crate::{SetAttributes, SetTime, Upload, WriteBuf, WriteObject, WriteSink};
 
-/// Reads what is published; writes a draft of what will be.
+/// Reads the published version; writes the upload of the next one.
 #[derive(Debug)]
 pub(super) struct CloudWriter {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub(super) struct CloudWriter {
 #[derive(Debug)]
 struct Shared {
     place: Place,
-    /// Shared by writes, held alone by what needs them to have ended.
+    /// Shared by writes; exclusive for operations that need them to have ended.
     turn: RwLock<()>,
     state: Mutex<State>,
 }
@@ -34,15 +34,16 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     published: Option<Arc<Version>>,
-    /// Publish only if nothing has the name.
+    /// Publish only if the name is free.
     exclusive: bool,
     draft: Option<Arc<Draft>>,
-    /// What the next version is published with.
+    /// Attributes for the next version.
     stored: Stored,
 }
 
 impl CloudWriter {
-    /// An object that is `published` already, or not; a `fresh` one is published even if nothing is written.
+    /// An object that is `published` already, or not; a `fresh` one is published even without a
+    /// write.
     pub(super) fn new(
         place: Place,
         gate: Gate,
@@ -131,7 +132,7 @@ impl WriteObject for CloudWriter {
             shared.give_up(|_| None).await;
             Ok(())
         });
-        // Without network threads nothing was begun.
+        // Without network threads there is no upload.
         drop(given_up);
     }
 
@@ -142,7 +143,7 @@ impl WriteObject for CloudWriter {
     ) -> Result<Vec<Range<u64>>> {
         let (shared, id) = (Arc::clone(&self.shared), upload.id.clone());
         let draft = shared.state().draft.clone();
-        // Only a version that begins with nothing: parts that are copied have no sums of bytes.
+        // Only a version that begins empty: copied parts have no checksum of bytes.
         let Some(draft) = draft.filter(|draft| !draft.is_begun() && draft.size() == 0) else {
             return Ok(Vec::new());
         };
@@ -209,7 +210,7 @@ impl Shared {
         state.draft.as_ref().map_or_else(published, |draft| draft.size())
     }
 
-    /// The draft that a write at `offset` goes to: a new one continues what is published.
+    /// The upload for a write at `offset`: a new one continues the published version.
     fn draft(&self, offset: u64) -> Arc<Draft> {
         let mut state = self.state();
         let base = state.published.clone();
@@ -242,7 +243,7 @@ impl Shared {
         headers(&self.place, &self.state().stored)
     }
 
-    /// Gives the draft up, and begins the `next` one.
+    /// Aborts the upload, and begins the `next` one.
     async fn give_up(&self, next: impl FnOnce(&Place) -> Option<Draft>) {
         let turn = self.turn.write().await;
         let draft = {
@@ -256,7 +257,7 @@ impl Shared {
     }
 }
 
-/// A draft of a version with these attributes.
+/// An upload of a version with these attributes.
 fn begun(place: &Place, stored: &Stored, base: Option<Arc<Version>>, offset: u64) -> Draft {
     let draft = Draft::new(place, base, offset);
     draft.set_headers(headers(place, stored));
@@ -267,7 +268,7 @@ fn headers(place: &Place, stored: &Stored) -> Vec<Header> {
     if place.cloud.attributes { stored.headers(EntryKind::File) } else { Vec::new() }
 }
 
-/// A write on its way.
+/// A write in flight.
 struct Part {
     shared: Arc<Shared>,
     offset: u64,

@@ -45,7 +45,7 @@ use crate::{
     WriteObject,
 };
 
-/// A store whose objects are kept on a disk, too, once they were read.
+/// A store whose objects are also kept on a disk after they are read.
 #[derive(Debug)]
 pub struct DiskCache {
     inner: Arc<dyn Backend>,
@@ -53,7 +53,7 @@ pub struct DiskCache {
     url: String,
 }
 
-/// What a disk cache has done, in this process.
+/// Counters of a disk cache in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskStats {
@@ -61,9 +61,9 @@ pub struct DiskStats {
     pub hits: u64,
     /// Requests that went to the store.
     pub misses: u64,
-    /// Of these, requests that the disk did not answer in time.
+    /// Misses that the disk did not complete in time.
     pub timed_out: u64,
-    /// Of these, requests that did not ask the disk, because it had not answered others.
+    /// Misses that bypassed the disk after earlier time-outs.
     pub bypassed: u64,
     /// Bytes read from the directory.
     pub bytes_read: u64,
@@ -71,9 +71,9 @@ pub struct DiskStats {
     pub bytes_written: u64,
     /// Bytes removed from it, to free space.
     pub bytes_evicted: u64,
-    /// Bytes not kept, because the disk was too slow, full or used up by other processes.
+    /// Bytes not written, because the disk was too slow, full or used up by other processes.
     pub bytes_dropped: u64,
-    /// Entries and bytes found that were not those written.
+    /// Entries and bytes that differ from those written.
     pub damaged: u64,
     /// Failures of the disk.
     pub errors: u64,
@@ -138,7 +138,7 @@ impl DiskCache {
     }
 }
 
-/// How long opening waits for a disk: as long as a disk needs that has to spin up.
+/// Longest wait for a disk at the open: the spin-up time of a disk.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Backend for DiskCache {
@@ -162,7 +162,7 @@ impl Backend for DiskCache {
         Ok(CachedObject::over(self.inner.open(path)?, path.into(), &self.tier))
     }
 
-    /// What is being written has no version.
+    /// An object that is being written has no version.
     fn open_write(&self, path: &Path, how: &OpenWrite) -> Result<Arc<dyn WriteObject>> {
         self.inner.open_write(path, how)
     }
@@ -181,7 +181,7 @@ struct CachedObject {
 }
 
 impl CachedObject {
-    /// What was opened at `path`: as it is, if its version cannot be told.
+    /// Wraps an opened object; returns it unchanged if its version is unknown.
     fn over(inner: Arc<dyn Object>, path: Arc<Path>, tier: &Arc<Tier>) -> Arc<dyn Object> {
         match Key::new(&tier.source, &path, inner.identity()) {
             Some(key) => Arc::new(Self { inner, path, key: Arc::new(key), tier: Arc::clone(tier) }),
@@ -225,10 +225,10 @@ impl Object for CachedObject {
     }
 }
 
-/// The part of a cache that its objects share.
+/// State of a cache that its objects share.
 #[derive(Debug)]
 struct Tier {
-    /// What identifies the store below in keys.
+    /// Identity of the store below, in keys.
     source: String,
     counters: Arc<Counters>,
     reads: Arc<Reads>,
@@ -236,7 +236,7 @@ struct Tier {
 }
 
 impl Drop for Tier {
-    /// Waits for a disk that works to write the rest, for a moment, and for no other.
+    /// Waits briefly for a working disk to write the rest, and not for another.
     fn drop(&mut self) {
         let hurry = !self.reads.is_up();
         self.reads.stop();
