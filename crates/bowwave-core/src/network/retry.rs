@@ -59,11 +59,12 @@ pub enum GiveUp {
     Time,
 }
 
-/// The attempts at one call: their number, their pauses and their common deadline.
+/// The attempts at one call: their number, pauses and common deadline.
 ///
-/// Pauses follow "decorrelated jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015): each is drawn
-/// between the minimum and three times the previous one. Bytes that an attempt has brought do not reset anything: a server that
-/// breaks off every body half way would otherwise be asked for ever.
+/// Pauses follow "decorrelated jitter" (M. Brooker, "Exponential Backoff And Jitter", AWS
+/// Architecture Blog, 2015): each is drawn between the minimum and three times the previous one.
+/// Bytes that an attempt returned reset nothing: otherwise a server that ends every body early
+/// would be requested forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     limits: RetryLimits,

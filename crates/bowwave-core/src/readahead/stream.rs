@@ -71,7 +71,7 @@
 //! Each detector predicts all the time, and its predictions are compared with the next reads, even when
 //! nothing was read for them ([`Scores`]). Only a trusted detector causes readahead. Random reads lie side by
 //! side by chance: a run gets a window only if runs of its length continued more often than not
-//! ([`Runs::goes_on`]).
+//! ([`Runs::continues`]).
 //!
 //! The benchmark `ablation` of `bowwave-sim` measures what each detector and each constant is worth.
 
@@ -99,10 +99,10 @@ pub use tuning::{Tuning, set_tuning};
 
 use alloc::vec::Vec;
 
-use self::entry::{Entry, Join, Way};
+use self::entry::{Direction, Entry, Join};
 use self::jumps::Jumps;
 use self::pace::Pace;
-use self::runs::{Foretold, Runs};
+use self::runs::{Prediction, Runs};
 use self::table::Table;
 use self::tuning::tuning;
 use super::{Access, FillReport, Plan, Plans, Readahead, Reason, View};
@@ -130,7 +130,7 @@ pub struct Stream {
     /// Pace of all streams of the file together.
     pace: Pace,
     /// Rest of the current request, from the accessed page to its end.
-    asked: PageRange,
+    requested: PageRange,
 }
 
 /// The request of a decision: the pages `page..end`, clipped at the end of the file.
@@ -155,7 +155,7 @@ impl Readahead for Stream {
         }
         self.more.clear();
         let end = access.request.end.0.min(view.file_pages.0).max(access.page.0 + 1);
-        self.asked = PageRange::new(access.page.0, end);
+        self.requested = PageRange::new(access.page.0, end);
         let wanted = Wanted {
             page: access.page.0,
             end,
@@ -168,7 +168,7 @@ impl Readahead for Stream {
             return plans.push(wanted.alone());
         }
         self.table.read_by(access.handle);
-        self.pace.look(access.now, view.account.consumed, view.pressure);
+        self.pace.observe(access.now, view.account.consumed, view.pressure);
         self.follow_hits(&access);
         let mut plan = match access.trigger {
             Trigger::Miss => self.missed(&access, wanted, view),
@@ -201,7 +201,9 @@ impl Stream {
     fn mapped(&mut self, handle: HandleId, range: PageRange) {
         self.table.read_by(handle);
         let Some(last) = self.table.last() else { return };
-        if matches!(last.way, Way::New | Way::Up) && (last.lo..last.edge).contains(&range.start.0) {
+        if matches!(last.direction, Direction::New | Direction::Up)
+            && (last.lo..last.edge).contains(&range.start.0)
+        {
             // An assumption. If it is wrong, the reader never reaches the next tripwire.
             last.come_to(range.end.0.min(last.edge));
         }
@@ -220,21 +222,21 @@ impl Stream {
             tail_read: false,
             more: Vec::new(),
             pace: Pace::default(),
-            asked: PageRange::new(0, 0),
+            requested: PageRange::new(0, 0),
         }
     }
 
     /// Applies hits: the policy is not called for them, but the handle's last page is known.
     fn follow_hits(&mut self, access: &Access) {
         let Some(prev) = access.prev_page else { return };
-        if let Some(entry) = self.table.gone_on(prev.0) {
+        if let Some(entry) = self.table.continued_at(prev.0) {
             entry.come_to(prev.0 + 1);
         }
     }
 
     /// Pages that the readers of this file use during one fill; 0 while unknown.
-    fn pages_a_fill(&self) -> u64 {
-        self.pace.pages_a_fill().unwrap_or(0)
+    fn pages_per_fill(&self) -> u64 {
+        self.pace.pages_per_fill().unwrap_or(0)
     }
 
     /// The first window of a stream. It covers at least the pages that readers use during one fill,
@@ -242,17 +244,17 @@ impl Stream {
     fn first_window(&self, wanted: Wanted) -> u64 {
         let Wanted { page, end, max, .. } = wanted;
         // Adjacent touches of a map are clusters more often than sequential reads.
-        let least = if wanted.mapped { 0 } else { self.pages_a_fill().min(max / 4) };
+        let least = if wanted.mapped { 0 } else { self.pages_per_fill().min(max / 4) };
         initial_size(end - page, max).max(least)
     }
 
     /// The next window of the stream at `at`: at least the pages of one fill. A window that lasts
     /// its reader for `first_bytes` TTFB does not grow.
     fn next_window(&mut self, at: usize, max: u64) -> u64 {
-        let far = self.pages_a_fill().min(max);
+        let far = self.pages_per_fill().min(max);
         let entry = self.table.get(at);
         let enough =
-            entry.pace.pages_a_first_byte().map_or(max, |pages| pages.saturating_mul(tuning().first_bytes));
+            entry.pace.pages_per_ttfb().map_or(max, |pages| pages.saturating_mul(tuning().first_bytes));
         next_size(entry.window, max)
             .max(far)
             .min(enough.max(max / tuning().step_windows).max(tuning().in_order))
@@ -275,7 +277,7 @@ impl Stream {
             let direct = last == Some(at) || follows;
             let begun = self.table.last().map(|last| last.lo);
             self.table.touch(at);
-            if let Some(plan) = self.leaves_out(at, join, wanted, view) {
+            if let Some(plan) = self.skips(at, join, wanted, view) {
                 return plan;
             }
             return match join {
@@ -288,7 +290,7 @@ impl Stream {
         if follows && page == access.request.start.0 {
             // The pages before were cached, through any handle.
             let before = page.saturating_sub(end - page);
-            let at = self.enter(Entry { way: Way::Up, consumed: 0, ..Entry::new(before, page) });
+            let at = self.enter(Entry { direction: Direction::Up, consumed: 0, ..Entry::new(before, page) });
             return self.upward(at, wanted, view);
         }
         self.begun(wanted, view)
@@ -300,7 +302,7 @@ impl Stream {
         let entry = self.table.get(at);
         let read_ahead = match join {
             Join::Up => page < entry.edge,
-            Join::Down => entry.way == Way::Down && page >= entry.edge,
+            Join::Down => entry.direction == Direction::Down && page >= entry.edge,
             Join::Stride | Join::Behind => false,
         };
         read_ahead && view.was_used(PageIndex(page))
@@ -314,7 +316,7 @@ impl Stream {
         let entry = self.table.get(at);
         let span = wanted.page.saturating_sub(entry.hi);
         let near = entry.slack().max(2 * (wanted.end - wanted.first));
-        if !matches!(entry.way, Way::New | Way::Up) || span <= near {
+        if !matches!(entry.direction, Direction::New | Direction::Up) || span <= near {
             return false;
         }
         // Most pages in between were read ahead and are unused.
@@ -325,7 +327,7 @@ impl Stream {
     /// Decides at a lookahead mark.
     fn marked(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Some(at) = self.table.marked(wanted.page) else { return self.context(wanted, view) };
-        if self.table.get(at).way == Way::Expected {
+        if self.table.get(at).direction == Direction::Expected {
             return self.landed(at, wanted, view);
         }
         if self.table.get(at).tripwire == Some(wanted.page) {
@@ -340,44 +342,44 @@ impl Stream {
         let read = self.used_since(at, wanted.page, view);
         let Wanted { page, end, max, .. } = wanted;
         let entry = self.table.get(at);
-        match entry.way {
-            Way::New | Way::Up => {
+        match entry.direction {
+            Direction::New | Direction::Up => {
                 let before = entry.hi;
                 entry.consumed = entry.consumed.saturating_add(read);
                 entry.hi = entry.hi.max(end.min(entry.edge)).max(page);
                 entry.consumed = entry.consumed.saturating_add(entry.hi - page.max(before).min(entry.hi));
-                entry.way = Way::Up;
+                entry.direction = Direction::Up;
                 let size = self.next_window(at, max);
                 let mut plan = self.window_up(at, wanted, size, Reason::Lookahead, view);
                 plan.hints.drop_behind = self.done(at, before, page, view);
                 plan
             }
-            Way::Down => {
+            Direction::Down => {
                 entry.consumed = entry.consumed.saturating_add(read);
                 entry.lo = entry.lo.min(page);
                 let size = self.next_window(at, max);
                 self.window_down(at, wanted, size, Reason::Lookahead, view)
             }
-            Way::Stride { step, block } => {
+            Direction::Stride { step, block } => {
                 let steps = entry.steps_to(page, step).0;
                 entry.proven = entry.proven.saturating_add(steps.min(255) as u8);
                 entry.consumed = entry.consumed.saturating_add(block.saturating_mul(steps.unsigned_abs()));
                 entry.lo = entry.lo.wrapping_add_signed(step.wrapping_mul(steps));
                 self.window_strided(at, wanted, view)
             }
-            Way::Expected => wanted.nothing(Reason::Jumps),
+            Direction::Expected => wanted.nothing(Reason::Jumps),
         }
     }
 
     /// The pages from `before` to `page` if they can be dropped behind the reader, else an empty
     /// range.
     fn done(&mut self, at: usize, before: u64, page: u64, view: View<'_>) -> PageRange {
-        let done = before < page && self.once(at, view);
+        let done = before < page && self.drop_behind(at, view);
         PageRange::new(if done { before } else { page }, page)
     }
 
     /// Whether readahead is short of memory and no other reader of this stream's pages follows.
-    pub(super) fn once(&mut self, at: usize, view: View<'_>) -> bool {
+    pub(super) fn drop_behind(&mut self, at: usize, view: View<'_>) -> bool {
         let entry = self.table.get(at);
         let (limit, hi) = (entry.pace.limit, entry.hi);
         let short = limit != u64::MAX && view.pressure.unread > view.pressure.cold / tuning().unread_share;
@@ -388,7 +390,7 @@ impl Stream {
     fn begun(&mut self, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, end, max, .. } = wanted;
         let step = self.runs.step_to(page);
-        if !self.in_turn(page, end) {
+        if !self.reordered(page, end) {
             self.close_last(page);
             self.fresh += 1;
             self.judge_jump(page);
@@ -408,10 +410,13 @@ impl Stream {
             return self.whole(at, wanted, view);
         }
         if page == 0 {
-            let asked = self.config.asked_of(end);
-            let least =
-                if asked >= tuning().in_order { (asked * tuning().in_order_times).min(max) } else { 0 };
-            let size = initial_size(asked, max).max(least).max(end.min(max));
+            let requested = self.config.program_pages(end);
+            let least = if requested >= tuning().in_order {
+                (requested * tuning().in_order_times).min(max)
+            } else {
+                0
+            };
+            let size = initial_size(requested, max).max(least).max(end.min(max));
             if self.config.reader_ahead_pages > 0 && size <= end {
                 return Plan { reason: Reason::Initial, ..wanted.alone() };
             }
@@ -458,10 +463,10 @@ impl Stream {
         let longest = self.runs.length();
         // Unread readahead counts as waste until it is used, so the budget reserves one longest
         // run.
-        let reserve = self.theirs(longest, view).saturating_add(longest).max(1);
+        let reserve = self.others_waste(longest, view).saturating_add(longest).max(1);
         let runs = tuning().runs_afforded + self.table.readers().saturating_sub(1);
         let enough = reserve.saturating_add(longest.saturating_mul(runs));
-        let left = self.file_credit(view, enough).min(enough);
+        let left = self.file_budget(view, enough).min(enough);
         let earned = self.runs.mean().saturating_mul(self.config.waste_percent.into()) / 100;
         let lost = match left.checked_sub(reserve) {
             Some(spare) => earned.saturating_add(spare / runs),
@@ -477,23 +482,23 @@ impl Stream {
     }
 
     /// Whether the waste budget covers `runs` wasted runs of `pages` pages.
-    fn affords(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
-        let needed = pages.saturating_mul(runs).saturating_add(self.theirs(pages, view));
-        self.file_credit(view, needed) >= needed
+    fn covers_waste(&mut self, pages: u64, runs: u64, view: View<'_>) -> bool {
+        let needed = pages.saturating_mul(runs).saturating_add(self.others_waste(pages, view));
+        self.file_budget(view, needed) >= needed
     }
 
     /// Waste budget reserved for the other readers, if each is read ahead by `pages`: their
     /// expected waste and half a window each.
-    fn theirs(&self, pages: u64, view: View<'_>) -> u64 {
+    fn others_waste(&self, pages: u64, view: View<'_>) -> u64 {
         let others = self.table.readers().saturating_sub(1);
         others.saturating_mul(self.runs.lost(pages).saturating_add(view.ra_pages / 2))
     }
 
     /// Whether exactly one request is missing between the last run and this one. Then both may be
     /// one run whose requests arrived out of order, as a kernel's mount queues can cause.
-    fn in_turn(&mut self, page: u64, end: u64) -> bool {
+    fn reordered(&mut self, page: u64, end: u64) -> bool {
         self.table.last().is_some_and(|last| {
-            matches!(last.way, Way::New | Way::Up)
+            matches!(last.direction, Direction::New | Direction::Up)
                 && page > last.hi
                 && page - last.hi <= (end - page).min(last.request)
         })
@@ -502,11 +507,11 @@ impl Stream {
     /// Ends the reader's last run when a run begins at `next`, and scores its predicted length.
     fn close_last(&mut self, next: u64) {
         let Some(last) = self.table.last() else { return };
-        if !matches!(last.way, Way::New | Way::Up) {
+        if !matches!(last.direction, Direction::New | Direction::Up) {
             return;
         }
         let pages = last.hi.saturating_sub(last.lo);
-        let alone = last.way == Way::New && pages <= last.request;
+        let alone = last.direction == Direction::New && pages <= last.request;
         // Two adjacent reads may be chance.
         let short = alone || pages <= last.request.saturating_mul(2);
         // Nearby reads may belong to the same run, out of order.
@@ -514,10 +519,10 @@ impl Stream {
             self.runs.count(pages);
         }
         let usual = self.runs.median().min(self.runs.length());
-        let foretold = if last.expected > 0 { last.expected.min(usual) } else { usual };
-        match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, foretold) } {
-            Some(Foretold::Exactly) => self.scores.count_exact(Detector::Cluster),
-            Some(foretold) => self.scores.count(Detector::Cluster, foretold == Foretold::Roughly),
+        let predicted = if last.expected > 0 { last.expected.min(usual) } else { usual };
+        match if short { self.runs.ended_alone() } else { self.runs.ended_of(pages, predicted) } {
+            Some(Prediction::Exactly) => self.scores.count_exact(Detector::Cluster),
+            Some(predicted) => self.scores.count(Detector::Cluster, predicted == Prediction::Roughly),
             // Three consecutive requests are not chance, so this run predicts the next one.
             None => {
                 if !short {
@@ -545,8 +550,8 @@ impl Stream {
         if block >= step.unsigned_abs() || wanted.end - wanted.page > block {
             return None;
         }
-        let way = Way::Stride { step, block };
-        let at = self.enter(Entry { way, edge, ..Entry::new(wanted.page, wanted.end) });
+        let direction = Direction::Stride { step, block };
+        let at = self.enter(Entry { direction, edge, ..Entry::new(wanted.page, wanted.end) });
         // It may still be several sequential readers of one partitioned file, which start at equal
         // distances.
         self.scores.trusts(Detector::Stride).then(|| self.window_strided(at, wanted, view))
@@ -556,8 +561,8 @@ impl Stream {
     fn enter(&mut self, entry: Entry) -> usize {
         let (at, gone) = self.table.insert(entry);
         match gone {
-            Some((Way::Stride { .. }, 0)) => self.scores.count(Detector::Stride, false),
-            Some((Way::Down, 1)) => self.scores.count(Detector::Backward, false),
+            Some((Direction::Stride { .. }, 0)) => self.scores.count(Detector::Stride, false),
+            Some((Direction::Down, 1)) => self.scores.count(Detector::Backward, false),
             _ => {}
         }
         at

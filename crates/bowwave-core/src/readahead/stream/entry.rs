@@ -17,7 +17,7 @@ use super::tuning::tuning;
 
 /// The direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     /// One run so far: the direction is unknown.
     New,
     Up,
@@ -35,7 +35,7 @@ pub(super) enum Way {
 /// One stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    pub(super) way: Way,
+    pub(super) direction: Direction,
     pub(super) lo: u64,
     pub(super) hi: u64,
     /// End of the readahead; downward, its lowest page.
@@ -87,7 +87,7 @@ impl Entry {
     /// A run without a prediction.
     pub(super) fn new(lo: u64, hi: u64) -> Self {
         Self {
-            way: Way::New,
+            direction: Direction::New,
             lo,
             hi,
             edge: hi,
@@ -130,10 +130,10 @@ impl Entry {
 
     /// Pages read ahead that its readers have not reached.
     pub(super) fn ahead(&self) -> u64 {
-        match self.way {
-            Way::New | Way::Up | Way::Expected => self.edge.saturating_sub(self.hi),
-            Way::Down => self.lo.saturating_sub(self.edge),
-            Way::Stride { step, block } => {
+        match self.direction {
+            Direction::New | Direction::Up | Direction::Expected => self.edge.saturating_sub(self.hi),
+            Direction::Down => self.lo.saturating_sub(self.edge),
+            Direction::Stride { step, block } => {
                 let blocks = self.steps_to(self.edge, step).0.max(1).unsigned_abs() - 1;
                 blocks.saturating_mul(block)
             }
@@ -143,7 +143,10 @@ impl Entry {
     /// The next mark that the reader reaches, if that is known.
     pub(super) fn next_mark(&self) -> Option<u64> {
         let mark = self.mark?;
-        if self.mark_every == 0 || mark >= self.hi || !matches!(self.way, Way::New | Way::Up) {
+        if self.mark_every == 0
+            || mark >= self.hi
+            || !matches!(self.direction, Direction::New | Direction::Up)
+        {
             return Some(mark);
         }
         Some(self.hi.saturating_add((self.mark_every - (self.hi - mark) % self.mark_every) % self.mark_every))
@@ -171,12 +174,12 @@ impl Entry {
     pub(super) fn join(&self, lo: u64, hi: u64) -> Option<Join> {
         let up = lo >= self.hi && lo <= self.edge.saturating_add(self.slack());
         let down = |edge: u64| lo < self.lo && hi >= edge.saturating_sub(self.slack()) && hi <= self.hi;
-        match self.way {
-            Way::New if up => Some(Join::Up),
-            Way::New if down(self.lo) => Some(Join::Down),
-            Way::Up | Way::Expected if up => Some(Join::Up),
-            Way::Down if down(self.edge) => Some(Join::Down),
-            Way::Stride { step, block } => {
+        match self.direction {
+            Direction::New if up => Some(Join::Up),
+            Direction::New if down(self.lo) => Some(Join::Down),
+            Direction::Up | Direction::Expected if up => Some(Join::Up),
+            Direction::Down if down(self.edge) => Some(Join::Down),
+            Direction::Stride { step, block } => {
                 let (steps, within) = self.steps_to(lo, step);
                 let blocks = (self.consumed / block.max(1)).cast_signed();
                 if within == block && (-blocks..=0).contains(&steps) {
@@ -197,10 +200,12 @@ impl Entry {
 
     /// Whether a mark at `page` may be of this stream.
     pub(super) fn covers(&self, page: u64) -> bool {
-        match self.way {
-            Way::New | Way::Up | Way::Expected => (self.lo..self.edge).contains(&page) && self.window > 0,
-            Way::Down => (self.edge..self.hi).contains(&page),
-            Way::Stride { step, block } => {
+        match self.direction {
+            Direction::New | Direction::Up | Direction::Expected => {
+                (self.lo..self.edge).contains(&page) && self.window > 0
+            }
+            Direction::Down => (self.edge..self.hi).contains(&page),
+            Direction::Stride { step, block } => {
                 let (steps, within) = self.steps_to(page, step);
                 (0..self.steps_to(self.edge, step).0).contains(&steps) && within < block
             }
@@ -209,8 +214,8 @@ impl Entry {
 
     /// Distance of `page` from the page expected next.
     pub(super) fn distance_to(&self, page: u64) -> u64 {
-        let expected = match self.way {
-            Way::Down => self.edge,
+        let expected = match self.direction {
+            Direction::Down => self.edge,
             _ => self.edge.max(self.hi),
         };
         expected.abs_diff(page)
@@ -218,8 +223,8 @@ impl Entry {
 
     /// Range outside which no page belongs to this stream.
     pub(super) fn zone(&self) -> (u64, u64) {
-        let reach = match self.way {
-            Way::Stride { step, block } => {
+        let reach = match self.direction {
+            Direction::Stride { step, block } => {
                 let steps = (self.consumed / block.max(1)).saturating_add(2);
                 steps.saturating_mul(step.unsigned_abs())
             }

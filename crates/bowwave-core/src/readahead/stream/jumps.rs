@@ -8,7 +8,7 @@
 use super::plan::part;
 use super::runs::Jump;
 use super::tuning::tuning;
-use super::{Detector, Entry, Stream, Wanted, Way};
+use super::{Detector, Direction, Entry, Stream, Wanted};
 use crate::page::PageIndex;
 use crate::readahead::{Plan, Reason, View};
 
@@ -44,7 +44,7 @@ impl Stream {
         self.jumps.waited = (self.jumps.waited + u32::from(waited)).min(tuning().ahead_log_max as u32);
         self.table.touch(at);
         let entry = self.table.get(at);
-        entry.way = Way::New;
+        entry.direction = Direction::New;
         entry.lo = first.max(entry.lo);
         entry.hi = end.min(entry.edge).max(entry.lo);
         let begun = entry.lo;
@@ -84,7 +84,7 @@ impl Stream {
         let length = length.min(wanted.max * tuning().file_windows);
         let mut planned = planned;
         // A high-latency store gets several at once, so that the reader does not wait for each.
-        let far = if self.pages_a_fill() > length { tuning().far_log as u32 } else { 0 };
+        let far = if self.pages_per_fill() > length { tuning().far_log as u32 } else { 0 };
         for number in 1..=1u64 << self.jumps.waited.max(far) {
             let Some(jump) = runs.next_jump() else { break };
             runs.push(jump.to);
@@ -103,7 +103,7 @@ impl Stream {
             self.jumps.ahead = number;
             let mark = jump.to.saturating_add(around).min(to - 1);
             self.enter(Entry {
-                way: Way::Expected,
+                direction: Direction::Expected,
                 edge: to,
                 window: pages.min(wanted.max),
                 expected: length,

@@ -1,6 +1,6 @@
 //! A miss that continues a stream: upward, downward or strided.
 
-use super::entry::{Entry, Join, Way};
+use super::entry::{Direction, Entry, Join};
 use super::tuning::tuning;
 use super::{Detector, Stream, Wanted};
 use crate::readahead::{Plan, Reason, View};
@@ -8,13 +8,7 @@ use crate::readahead::{Plan, Reason, View};
 impl Stream {
     /// Handles a read that skips pages since the last one. The second equal skip makes the stream
     /// strided. Before that, a stream without a window gets no readahead.
-    pub(super) fn leaves_out(
-        &mut self,
-        at: usize,
-        join: Join,
-        wanted: Wanted,
-        view: View<'_>,
-    ) -> Option<Plan> {
+    pub(super) fn skips(&mut self, at: usize, join: Join, wanted: Wanted, view: View<'_>) -> Option<Plan> {
         let Wanted { page, end, first, .. } = wanted;
         let entry = self.table.get(at);
         let (gap, past) = match join {
@@ -31,7 +25,7 @@ impl Stream {
         let untried = entry.window == 0;
         (entry.piece, entry.apart) = (first, apart);
         if even && let Some(edge) = first.checked_add_signed(apart) {
-            entry.way = Way::Stride { step: apart, block };
+            entry.direction = Direction::Stride { step: apart, block };
             (entry.lo, entry.hi, entry.edge, entry.window) = (first, end, edge, 0);
             entry.consumed = entry.consumed.saturating_add(end - page);
             let fits = end - page <= block;
@@ -41,7 +35,7 @@ impl Stream {
             entry.consumed = entry.consumed.saturating_add(end - page);
             (entry.lo, entry.hi) = (entry.lo.min(page), entry.hi.max(end));
             entry.edge = if join == Join::Up { entry.hi } else { entry.lo };
-            entry.way = if join == Join::Up { Way::Up } else { Way::Down };
+            entry.direction = if join == Join::Up { Direction::Up } else { Direction::Down };
             return Some(wanted.alone());
         }
         None
@@ -54,23 +48,23 @@ impl Stream {
         let entry = self.table.get(at);
         let began = entry.window == 0;
         let before = entry.hi;
-        if entry.way == Way::New {
+        if entry.direction == Direction::New {
             self.scores.count(Detector::Sequential, true);
-            if began && !trusted && !self.runs.goes_on(before - entry.lo) {
+            if began && !trusted && !self.runs.continues(before - entry.lo) {
                 // Among random reads, two may be adjacent by chance; three in a row are not.
-                entry.way = Way::Up;
+                entry.direction = Direction::Up;
                 entry.consumed = entry.consumed.saturating_add(end - page);
                 (entry.hi, entry.edge) = (entry.hi.max(end), entry.edge.max(end));
                 return wanted.alone();
             }
         }
         let lost = page < entry.edge;
-        entry.way = Way::Up;
+        entry.direction = Direction::Up;
         entry.consumed = entry.consumed.saturating_add(end - page).saturating_add(page - entry.hi.min(page));
         entry.hi = end.max(entry.hi);
         let (edge, read) = (entry.edge, entry.hi - entry.lo);
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
-        if (began || !trusted && page >= edge) && !self.runs.goes_on(read) {
+        if (began || !trusted && page >= edge) && !self.runs.continues(read) {
             let entry = self.table.get(at);
             entry.edge = entry.edge.max(end);
             return wanted.alone();
@@ -96,7 +90,7 @@ impl Stream {
             // An outgrown run is at most as long as the longest run, or little longer.
             let step = (entry.expected / tuning().outgrown_step).max(tuning().speculation_min);
             let (longest, more) = (self.runs.length(), self.runs.length().saturating_sub(read));
-            let far = self.pages_a_fill() > longest && self.affords(longest, tuning().runs_left, view);
+            let far = self.pages_per_fill() > longest && self.covers_waste(longest, tuning().runs_left, view);
             let more = if far && !wanted.mapped { more.max(step) } else { step };
             (end - page + more, Reason::Range)
         } else {
@@ -116,7 +110,7 @@ impl Stream {
         let Entry { lo, hi, expected, .. } = *self.table.get(at);
         if lo == 0
             || expected > 0
-            || self.pages_a_fill() < tuning().speculation_min
+            || self.pages_per_fill() < tuning().speculation_min
             || self.runs.length() <= hi - lo
         {
             return 0;
@@ -140,8 +134,8 @@ impl Stream {
         let (first, next) = (self.first_window(wanted), self.next_window(at, max));
         let entry = self.table.get(at);
         entry.proven = entry.proven.saturating_add(1);
-        let known = entry.way == Way::Down || entry.proven > 1;
-        if entry.way == Way::New {
+        let known = entry.direction == Direction::Down || entry.proven > 1;
+        if entry.direction == Direction::New {
             if direct {
                 self.scores.count(Detector::Backward, true);
             }
@@ -161,15 +155,15 @@ impl Stream {
             (next, Reason::Backward)
         };
         let read = entry.hi - page;
-        let goes_on = !began || self.runs.goes_on(read);
+        let continues = !began || self.runs.continues(read);
         let known = known || direct && self.scores.trusts(Detector::Backward);
-        if !(goes_on && known) {
+        if !(continues && known) {
             // Two reordered requests look the same, so the direction stays open.
             let entry = self.table.get(at);
             entry.edge = entry.hi;
             return wanted.alone();
         }
-        self.table.get(at).way = Way::Down;
+        self.table.get(at).direction = Direction::Down;
         let at = self.close_gaps(at);
         self.window_down(at, wanted, size, reason, view)
     }
@@ -179,7 +173,7 @@ impl Stream {
         let trusted = self.scores.trusts(Detector::Stride);
         let entry = self.table.get(at);
         let direct = begun == Some(entry.lo);
-        let Way::Stride { step, block } = entry.way else { return wanted.alone() };
+        let Direction::Stride { step, block } = entry.direction else { return wanted.alone() };
         let (steps, within) = entry.steps_to(wanted.page, step);
         let overtook = steps >= entry.steps_to(entry.edge, step).0;
         if steps > 0 {
@@ -203,14 +197,14 @@ impl Stream {
     /// The blocks that looked strided are sequential streams that began at equal distances.
     pub(super) fn behind(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let entry = self.table.get(at);
-        let Way::Stride { block, .. } = entry.way else { return wanted.alone() };
+        let Direction::Stride { block, .. } = entry.direction else { return wanted.alone() };
         let began = !entry.over;
         entry.over = true;
         if began {
             self.scores.count(Detector::Stride, false);
         }
         let lo = wanted.page - block.min(wanted.page);
-        let at = self.enter(Entry { way: Way::Up, consumed: 0, ..Entry::new(lo, wanted.page) });
+        let at = self.enter(Entry { direction: Direction::Up, consumed: 0, ..Entry::new(lo, wanted.page) });
         self.upward(at, wanted, view)
     }
 }

@@ -49,7 +49,7 @@ impl Default for Pace {
 
 impl Pace {
     /// Observes a stream that has used `consumed` pages.
-    pub(super) fn look(&mut self, now: Instant, consumed: u64, pressure: Pressure) {
+    pub(super) fn observe(&mut self, now: Instant, consumed: u64, pressure: Pressure) {
         let pages = consumed.saturating_sub(self.consumed);
         if pages == 0 && self.at.is_some() {
             return;
@@ -61,11 +61,11 @@ impl Pace {
             self.since = (pressure.evictions, consumed);
         }
         (self.at, self.consumed, self.stalled_ns) = (Some(now), consumed, 0);
-        self.look_at_share(consumed, pressure);
+        self.measure_share(consumed, pressure);
     }
 
     /// Measures the stream's share of memory, if enough pages were replaced since the last time.
-    fn look_at_share(&mut self, consumed: u64, pressure: Pressure) {
+    fn measure_share(&mut self, consumed: u64, pressure: Pressure) {
         let moved = u64::from(pressure.evictions.wrapping_sub(self.since.0));
         let pages = consumed.saturating_sub(self.since.1);
         let seen = if moved > 0 { moved } else { pages };
@@ -83,7 +83,7 @@ impl Pace {
     /// Pages that may be added to the `ahead` pages of a stream: the rest of its share, and once
     /// more the share while enough memory is not unread readahead. Rarely do all streams use their
     /// whole share. Without evictions there is no share; the total is always limited.
-    pub(super) fn room(&self, ahead: u64, pressure: Pressure) -> u64 {
+    pub(super) fn space(&self, ahead: u64, pressure: Pressure) -> u64 {
         let below = |eighths: u64| (pressure.cold / 8 * eighths).saturating_sub(pressure.unread);
         let fits = below(tuning().safe_eighths).max(tuning().limit_min.saturating_sub(ahead));
         if self.limit == u64::MAX {
@@ -115,24 +115,24 @@ impl Pace {
     /// Pages from the mark to the end of the readahead under memory pressure: those used during one
     /// fill, between an eighth and a third of the limit.
     pub(super) fn lead(&self) -> u64 {
-        self.pages_a_fill().unwrap_or(u64::MAX).clamp(self.limit / 8, self.limit / 3).max(1)
+        self.pages_per_fill().unwrap_or(u64::MAX).clamp(self.limit / 8, self.limit / 3).max(1)
     }
 
     /// A window that lasts its reader one second, or two fills if they take longer, clamped to
     /// `[least, most]`.
     pub(super) fn lasting(&self, least: u64, most: u64) -> u64 {
         let a_second = SECOND_NS.checked_div(self.page_ns).unwrap_or(u64::MAX);
-        let a_fill = self.pages_a_fill().unwrap_or(u64::MAX);
+        let a_fill = self.pages_per_fill().unwrap_or(u64::MAX);
         a_second.max(a_fill.saturating_mul(2)).max(least).min(most)
     }
 
     /// Pages that the reader uses during the shortest fill, if known.
-    pub(super) fn pages_a_first_byte(&self) -> Option<u64> {
+    pub(super) fn pages_per_ttfb(&self) -> Option<u64> {
         (self.page_ns > 0 && self.quickest_ns > 0).then(|| self.quickest_ns / self.page_ns)
     }
 
     /// Pages that the reader uses during one fill, if known.
-    pub(super) fn pages_a_fill(&self) -> Option<u64> {
+    pub(super) fn pages_per_fill(&self) -> Option<u64> {
         (self.page_ns > 0 && self.fill_ns > 0).then(|| self.fill_ns / self.page_ns)
     }
 }
@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn a_stream_gets_its_share_and_no_limit_without_evictions() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 10, pressure(0));
-        pace.look(Instant(0), 20, pressure(0));
+        pace.observe(Instant(0), 10, pressure(0));
+        pace.observe(Instant(0), 20, pressure(0));
         assert_eq!(pace.limit, u64::MAX);
-        pace.look(Instant(0), 30, pressure(200));
+        pace.observe(Instant(0), 30, pressure(200));
         assert_eq!(pace.limit, 87, "a tenth of a thousand, and seven eighths of that");
-        pace.look(Instant(0), 40, pressure(400));
+        pace.observe(Instant(0), 40, pressure(400));
         assert_eq!(pace.limit, (87 + 43) / 2);
         pace.thrashed(40);
         assert_eq!(pace.limit, 30);
-        pace.look(Instant(0), 165, pressure(400));
+        pace.observe(Instant(0), 165, pressure(400));
         assert_eq!(pace.limit, u64::MAX);
     }
 
@@ -181,7 +181,7 @@ mod tests {
             for (pace, used) in paces.iter_mut().zip(&mut used) {
                 for _ in 0..4 {
                     (*used, evictions) = (*used + 8, evictions + 8);
-                    pace.look(Instant(0), *used, pressure(evictions));
+                    pace.observe(Instant(0), *used, pressure(evictions));
                 }
             }
             // Each stream has observed its own burst together with other bursts, never alone.
@@ -194,12 +194,12 @@ mod tests {
     #[test]
     fn all_streams_together_stay_within_memory() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 0, pressure(0));
-        pace.look(Instant(0), 500, pressure(500));
+        pace.observe(Instant(0), 0, pressure(0));
+        pace.observe(Instant(0), 500, pressure(500));
         let with = |unread| Pressure { unread, ..pressure(500) };
         assert_eq!(pace.limit, 875);
         assert_eq!(
-            (pace.room(100, with(800)), pace.room(100, with(875)), pace.room(0, with(1000))),
+            (pace.space(100, with(800)), pace.space(100, with(875)), pace.space(0, with(1000))),
             (75, 0, 8)
         );
     }
@@ -208,8 +208,8 @@ mod tests {
     fn a_window_of_a_slow_reader_lasts_one_second() {
         let mut pace = Pace::default();
         assert_eq!(pace.lasting(64, 256), 256, "nothing is known");
-        pace.look(Instant(0), 0, pressure(0));
-        pace.look(Instant(SECOND_NS), 100, pressure(0));
+        pace.observe(Instant(0), 0, pressure(0));
+        pace.observe(Instant(SECOND_NS), 100, pressure(0));
         assert_eq!(pace.lasting(64, 256), 256, "of fills nothing is known");
         pace.filled(&report(SECOND_NS, SECOND_NS / 10, None));
         assert_eq!((pace.lasting(64, 256), pace.lasting(128, 256), pace.lasting(64, 80)), (100, 128, 80));
@@ -225,31 +225,31 @@ mod tests {
     #[test]
     fn waits_do_not_count_as_reading_time() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 10, pressure(0));
+        pace.observe(Instant(0), 10, pressure(0));
         pace.filled(&report(950, 3000, Some(900)));
-        pace.look(Instant(1000), 20, pressure(0));
-        assert_eq!(pace.pages_a_fill(), Some(3000 / 10));
+        pace.observe(Instant(1000), 20, pressure(0));
+        assert_eq!(pace.pages_per_fill(), Some(3000 / 10));
     }
 
     #[test]
     fn concurrent_waits_count_once() {
         let mut pace = Pace::default();
-        pace.look(Instant(0), 10, pressure(0));
+        pace.observe(Instant(0), 10, pressure(0));
         // From 0 to 600, from 200 to 800, and from 500 to 800.
         for (now, waited) in [(600, 600), (800, 600), (800, 300)] {
             pace.filled(&report(now, 1000, Some(waited)));
         }
-        pace.look(Instant(1000), 20, pressure(0));
-        assert_eq!(pace.pages_a_fill(), Some(1000 / 20));
+        pace.observe(Instant(1000), 20, pressure(0));
+        assert_eq!(pace.pages_per_fill(), Some(1000 / 20));
     }
 
     #[test]
     fn a_demand_read_waits_for_the_whole_fill() {
         let mut pace = Pace::default();
         // Nothing was used before the first observation.
-        pace.look(Instant(0), 0, pressure(0));
+        pace.observe(Instant(0), 0, pressure(0));
         pace.filled(&FillReport { demanded: true, ..report(1000, 1000, None) });
-        pace.look(Instant(1160), 32, pressure(0));
-        assert_eq!(pace.pages_a_fill(), Some(1000 / 5));
+        pace.observe(Instant(1160), 32, pressure(0));
+        assert_eq!(pace.pages_per_fill(), Some(1000 / 5));
     }
 }

@@ -1,7 +1,7 @@
 //! How much to read: windows upward, downward and strided, within the budgets.
 
 use super::tuning::tuning;
-use super::{Entry, Stream, Wanted, Way};
+use super::{Direction, Entry, Stream, Wanted};
 use crate::page::{PageCount, PageIndex};
 use crate::readahead::{Hints, Plan, Reason, Stride, View, Window};
 use crate::window::next_size;
@@ -39,7 +39,7 @@ impl Stream {
         let entry = self.table.get(at);
         let from = if async_only { entry.edge } else { entry.hi.max(end) };
         let usual = entry.usual_end(usual).saturating_sub(from);
-        let grown = self.wish(at, size, wanted, reason, view);
+        let grown = self.target(at, size, wanted, reason, view);
         let grown = if reason == Reason::Range { grown } else { grown.min(usual) };
         let room = view.file_pages.0.saturating_sub(from);
         let start = if async_only { first_absent(from, room.min(grown), view) } else { from };
@@ -85,7 +85,7 @@ impl Stream {
             plan.mark = Some(PageIndex(mark));
         }
         plan.hints.mark_every = entry.mark_every;
-        plan.hints.read_once = self.once(at, view);
+        plan.hints.read_once = self.drop_behind(at, view);
         plan.hints.retain = kept;
         if reason == Reason::Range {
             // Several requests: the reader waits for the first, the others are in flight meanwhile.
@@ -111,7 +111,7 @@ impl Stream {
         let Wanted { page, end, max, .. } = wanted;
         let async_only = reason == Reason::Lookahead;
         let from = if async_only { self.table.get(at).edge } else { page };
-        let grown = self.wish(at, size, wanted, reason, view).min(from);
+        let grown = self.target(at, size, wanted, reason, view).min(from);
         let ahead = self.grant(at, grown, wanted, !async_only, view);
         let entry = self.table.get(at);
         entry.edge = entry.edge.min(from - ahead);
@@ -133,7 +133,7 @@ impl Stream {
     pub(super) fn window_strided(&mut self, at: usize, wanted: Wanted, view: View<'_>) -> Plan {
         let Wanted { page, max, .. } = wanted;
         let entry = self.table.get(at);
-        let Way::Stride { step: distance, block } = entry.way else { return wanted.alone() };
+        let Direction::Stride { step: distance, block } = entry.direction else { return wanted.alone() };
         let (length, lo, edge) = (distance.unsigned_abs(), entry.lo, entry.edge);
         let (proven, entry_over) = (u64::from(entry.proven.max(1)), entry.over);
         let outstanding = entry.ahead() / block;
@@ -141,13 +141,13 @@ impl Stream {
         let window = self.table.get(at).window;
         let next = if wanted.mapped { next_size(window, max) } else { self.next_window(at, max) };
         let size = next.max(block);
-        let grown = self.wish(at, size, wanted, Reason::Lookahead, view);
+        let grown = self.target(at, size, wanted, Reason::Lookahead, view);
         let room = if distance > 0 {
             view.file_pages.0.saturating_sub(edge).div_ceil(length)
         } else {
             edge / length + 1
         };
-        let times = if self.pages_a_fill() > max && !wanted.mapped { tuning().shown_times } else { 1 };
+        let times = if self.pages_per_fill() > max && !wanted.mapped { tuning().shown_times } else { 1 };
         // At most as many blocks as came as predicted: sequential streams that begin at equal
         // distances look the same at first.
         let shown = if entry_over { 0 } else { proven.saturating_mul(times).saturating_sub(outstanding) };
@@ -221,7 +221,7 @@ impl Stream {
             return wanted.nothing(Reason::Context);
         };
         let size = next_size(hole.0 - page, max);
-        let entry = Entry { way: Way::Up, edge: hole.0, window: size, ..Entry::new(page, page) };
+        let entry = Entry { direction: Direction::Up, edge: hole.0, window: size, ..Entry::new(page, page) };
         let at = self.enter(entry);
         let hi = end.min(hole.0);
         self.table.get(at).hi = hi;
@@ -230,16 +230,19 @@ impl Stream {
     }
 
     /// Target size of the next request: the window, or the pages missing from the distance.
-    fn wish(&mut self, at: usize, size: u64, wanted: Wanted, reason: Reason, view: View<'_>) -> u64 {
+    fn target(&mut self, at: usize, size: u64, wanted: Wanted, reason: Reason, view: View<'_>) -> u64 {
         let most = (view.frames / tuning().memory_share).min(self.config.distance_pages_max);
-        let of_file = self.pace.pages_a_fill();
+        let of_file = self.pace.pages_per_fill();
         let entry = self.table.get(at);
-        entry.pace.look(wanted.now, entry.consumed, view.pressure);
+        entry.pace.observe(wanted.now, entry.consumed, view.pressure);
         let floor = wanted.max.saturating_mul(tuning().stream_windows);
         entry.distance = entry.distance.max(1);
         // The distance covers two fills at once; with unknown fill times, it doubles.
-        let enough =
-            entry.pace.pages_a_fill().or(of_file).map(|pages| pages.saturating_mul(tuning().distance_fills));
+        let enough = entry
+            .pace
+            .pages_per_fill()
+            .or(of_file)
+            .map(|pages| pages.saturating_mul(tuning().distance_fills));
         // A reader that begins at the first page is expected to wait.
         let will_wait =
             entry.lo == 0 && reason == Reason::Lookahead && enough.is_some_and(|enough| enough > floor);
@@ -248,7 +251,7 @@ impl Stream {
             entry.distance = entry.distance.max(grown).max(floor);
         }
         let waited = core::mem::take(&mut entry.waited);
-        let room = entry.pace.room(entry.ahead(), view.pressure);
+        let room = entry.pace.space(entry.ahead(), view.pressure);
         let (mut size, mut distance) = (size, entry.distance);
         // A reader that waited may appear slow although waits are subtracted.
         if self.config.slow_window_pages > 0 && !waited {
@@ -259,14 +262,14 @@ impl Stream {
         }
         let lacks = distance.saturating_sub(entry.ahead());
         let beyond = size.saturating_sub(wanted.pages());
-        let wish = match reason {
+        let target = match reason {
             Reason::Lookahead => size.max(lacks),
             // The reader reached the end of the readahead, and will again.
             Reason::Readahead | Reason::Backward if beyond > 0 && enough.is_some() => beyond.max(lacks),
             _ if beyond > 0 => beyond,
             _ => size.min(wanted.max),
         };
-        wish.min(room)
+        target.min(room)
     }
 
     /// How many of `pages` the budgets allow: all, whole windows, one request worth making, or
@@ -280,16 +283,16 @@ impl Stream {
             return 0;
         }
         let percent = u64::from(self.config.waste_percent);
-        let of_file = self.pace.pages_a_fill();
+        let of_file = self.pace.pages_per_fill();
         let entry = self.table.get(at);
         // A predicted length counts as used pages do.
-        let block = if let Way::Stride { block, .. } = entry.way { block } else { 0 };
+        let block = if let Direction::Stride { block, .. } = entry.direction { block } else { 0 };
         let first =
             (max * tuning().stream_windows).max(entry.expected).max(block).min(max * tuning().file_windows);
         let (ahead, consumed) = (entry.ahead(), entry.consumed);
         let near =
-            entry.pace.pages_a_fill().or(of_file).is_none_or(|pages| pages < max * tuning().stream_windows);
-        let file = self.file_credit(view, pages);
+            entry.pace.pages_per_fill().or(of_file).is_none_or(|pages| pages < max * tuning().stream_windows);
+        let file = self.file_budget(view, pages);
         let takes_time = of_file.is_some();
         let mut share = consumed.saturating_mul(percent) / 100;
         if takes_time && first + share < ahead + pages && share < max * tuning().file_windows {
@@ -302,11 +305,11 @@ impl Stream {
                 file.saturating_add(ahead) / 2
             }));
         }
-        let credit = first + share;
+        let budget = first + share;
         // The first windows of a stream are outside the file's budget until that is used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
-        let most = credit.saturating_sub(ahead).min(file).min(view.free);
+        let most = budget.saturating_sub(ahead).min(file).min(view.free);
         match most {
             most if pages <= most => pages,
             most if most >= max && near => most / max * max,
@@ -318,29 +321,29 @@ impl Stream {
 
     /// Whether the budget allows `pages` pages of readahead outside of streams.
     pub(super) fn allows(&mut self, pages: u64, view: View<'_>) -> bool {
-        !view.congested && pages <= self.file_credit(view, pages) && pages <= view.free
+        !view.congested && pages <= self.file_budget(view, pages) && pages <= view.free
     }
 
     /// The file's waste budget in pages after `consumed` used pages. Each reader beyond the first
     /// adds two windows.
-    fn file_limit(&self, view: View<'_>, readers: u64, consumed: u64) -> u64 {
+    fn file_waste_max(&self, view: View<'_>, readers: u64, consumed: u64) -> u64 {
         let first = view.ra_pages.max(1)
             * (tuning().file_windows + tuning().stream_windows * readers.saturating_sub(1));
         first + consumed.saturating_mul(self.config.waste_percent.into()) / 100
     }
 
     /// What is left of the file's waste budget. Exact only if it is less than `pages`.
-    pub(super) fn file_credit(&mut self, view: View<'_>, pages: u64) -> u64 {
+    pub(super) fn file_budget(&mut self, view: View<'_>, pages: u64) -> u64 {
         let max = view.ra_pages.max(1);
         let readers = self.table.readers();
-        let limit = |consumed: u64| self.file_limit(view, readers, consumed);
+        let limit = |consumed: u64| self.file_waste_max(view, readers, consumed);
         let account = view.account;
         let left = limit(account.consumed).saturating_sub(account.unread);
         if left >= pages {
             return left;
         }
         // The current request uses its pages even if it arrives page by page.
-        let (start, end) = (self.asked.start.0, self.asked.end.0);
+        let (start, end) = (self.requested.start.0, self.requested.end.0);
         let now = (start..end).filter(|&page| view.is_unread(PageIndex(page))).count() as u64;
         let (limit, unread) = (limit(account.consumed + now), account.unread.saturating_sub(now));
         let left = limit.saturating_sub(unread);
@@ -354,8 +357,8 @@ impl Stream {
     /// Estimates from samples how many pages between the stream and `page` were used.
     pub(super) fn used_since(&mut self, at: usize, page: u64, view: View<'_>) -> u64 {
         let entry = self.table.get(at);
-        let (from, to) = match entry.way {
-            Way::Down => (page, entry.lo),
+        let (from, to) = match entry.direction {
+            Direction::Down => (page, entry.lo),
             _ => (entry.hi, page),
         };
         let span = to.saturating_sub(from);
@@ -392,7 +395,7 @@ impl Entry {
     /// the window evenly.
     fn every(&self, pages: u64, wanted: Wanted, view: View<'_>) -> u64 {
         let step = self.step(wanted, view);
-        match self.pace.pages_a_fill() {
+        match self.pace.pages_per_fill() {
             Some(_) => evenly(pages, step),
             None if pages > step => step,
             None => 0,
@@ -407,8 +410,12 @@ impl Entry {
         }
         // Strided blocks are separate requests anyway. A store that takes no time gets fewer
         // requests.
-        let timeless = self.pace.pages_a_fill().is_none();
-        let shortest = if timeless || matches!(self.way, Way::Stride { .. }) { 1 } else { tuning().step_min };
+        let timeless = self.pace.pages_per_fill().is_none();
+        let shortest = if timeless || matches!(self.direction, Direction::Stride { .. }) {
+            1
+        } else {
+            tuning().step_min
+        };
         let least = (max / tuning().step_windows).max(shortest).min(max);
         let ahead = if timeless { self.distance * 2 } else { self.ahead().max(view.pressure.unread) };
         let steps = if wanted.mapped { tuning().steps / 4 } else { tuning().steps };

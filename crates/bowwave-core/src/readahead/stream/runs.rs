@@ -26,7 +26,7 @@ pub(super) struct Runs {
 
 /// How well the length of a run was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Foretold {
+pub(super) enum Prediction {
     Exactly,
     /// At least half of the prediction.
     Roughly,
@@ -76,7 +76,7 @@ impl Runs {
 
     /// Enters the length of an ended run. Returns how well it was predicted, if there was a
     /// prediction.
-    pub(super) fn ended_of(&mut self, pages: u64, foretold: u64) -> Option<Foretold> {
+    pub(super) fn ended_of(&mut self, pages: u64, predicted: u64) -> Option<Prediction> {
         let expected = self.expected;
         self.lengths.rotate_left(1);
         self.lengths[LENGTHS - 1] = pages;
@@ -88,9 +88,9 @@ impl Runs {
             Alike::Not(middle) => middle,
         };
         (expected > 1).then(|| match pages {
-            pages if pages.abs_diff(expected) <= 1 => Foretold::Exactly,
-            pages if pages.saturating_mul(2) >= foretold => Foretold::Roughly,
-            _ => Foretold::Wrongly,
+            pages if pages.abs_diff(expected) <= 1 => Prediction::Exactly,
+            pages if pages.saturating_mul(2) >= predicted => Prediction::Roughly,
+            _ => Prediction::Wrongly,
         })
     }
 
@@ -104,15 +104,15 @@ impl Runs {
 
     /// Whether a run of `pages` pages probably doubles, judged by earlier runs. True while no run
     /// of that length has ended.
-    pub(super) fn goes_on(&self, pages: u64) -> bool {
+    pub(super) fn continues(&self, pages: u64) -> bool {
         let at = power(pages);
         let longer: u32 = self.ended[at + 1..].iter().map(|&runs| u32::from(runs)).sum();
         longer + 1 >= u32::from(self.ended[at])
     }
 
     /// A run of one request ended. It shows the size of requests, not the length of runs.
-    pub(super) fn ended_alone(&self) -> Option<Foretold> {
-        (self.expected > 1).then_some(Foretold::Wrongly)
+    pub(super) fn ended_alone(&self) -> Option<Prediction> {
+        (self.expected > 1).then_some(Prediction::Wrongly)
     }
 
     /// Median length of the last runs, in pages.
@@ -322,7 +322,7 @@ mod tests {
 
     impl Runs {
         /// Ends a run whose prediction was the expected length.
-        fn ended(&mut self, pages: u64) -> Option<Foretold> {
+        fn ended(&mut self, pages: u64) -> Option<Prediction> {
             self.ended_of(pages, self.expected)
         }
     }
@@ -369,20 +369,20 @@ mod tests {
     #[test]
     fn a_run_continues_unless_runs_of_its_length_end_more_often() {
         let mut runs = Runs::new();
-        assert!([1, 2, 700, u64::MAX].iter().all(|&pages| runs.goes_on(pages)), "nothing is known");
+        assert!([1, 2, 700, u64::MAX].iter().all(|&pages| runs.continues(pages)), "nothing is known");
         // Of ten runs, seven end with 2 pages, two with 5, one with 900.
         for pages in [2, 2, 2, 5, 2, 2, 900, 2, 2, 5] {
             runs.count(pages);
         }
         assert_eq!(
-            [1, 2, 4, 8, 900, 2000].map(|pages| runs.goes_on(pages)),
+            [1, 2, 4, 8, 900, 2000].map(|pages| runs.continues(pages)),
             [true, false, true, true, true, true]
         );
         runs.count(6);
-        assert!(!runs.goes_on(4), "three end there, and one goes on");
+        assert!(!runs.continues(4), "three end there, and one goes on");
         // Old runs lose weight.
         (0..10_000).for_each(|_| runs.count(1 << 15));
-        assert!(runs.goes_on(2) && runs.goes_on(4));
+        assert!(runs.continues(2) && runs.continues(4));
         (0..1000).for_each(|_| runs.count(u64::MAX));
     }
 
@@ -390,12 +390,12 @@ mod tests {
     fn the_expected_length_is_the_longest_alike() {
         let mut runs = Runs::new();
         assert_eq!((runs.length(), runs.ended(90)), (0, None));
-        assert_eq!([runs.ended(80), runs.ended(100)], [Some(Foretold::Roughly); 2]);
-        assert_eq!((runs.ended(99), runs.length()), (Some(Foretold::Exactly), 100));
+        assert_eq!([runs.ended(80), runs.ended(100)], [Some(Prediction::Roughly); 2]);
+        assert_eq!((runs.ended(99), runs.length()), (Some(Prediction::Exactly), 100));
         assert_eq!(runs.shortest(), 100, "80 to 100 are alike");
-        assert_eq!((runs.ended(49), runs.length(), runs.median()), (Some(Foretold::Wrongly), 100, 90));
+        assert_eq!((runs.ended(49), runs.length(), runs.median()), (Some(Prediction::Wrongly), 100, 90));
         assert_eq!(runs.shortest(), 49);
-        assert_eq!((runs.ended_alone(), runs.length()), (Some(Foretold::Wrongly), 100));
+        assert_eq!((runs.ended_alone(), runs.length()), (Some(Prediction::Wrongly), 100));
         // One long run among short ones is no prediction.
         for pages in [3, 3, 3, 900, 3, 3, 3, 3] {
             runs.ended(pages);

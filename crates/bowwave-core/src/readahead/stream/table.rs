@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::entry::{Entry, Join, Way};
+use super::entry::{Direction, Entry, Join};
 use super::tuning::tuning;
 use crate::id::HandleId;
 
@@ -306,10 +306,11 @@ impl Table {
 
     /// The upward stream whose readahead contains `page`: the reading handle's last, or the last of
     /// any handle.
-    pub(super) fn gone_on(&mut self, page: u64) -> Option<&mut Entry> {
+    pub(super) fn continued_at(&mut self, page: u64) -> Option<&mut Entry> {
         let covers = |&at: &usize| {
             let entry = &self.entries[at];
-            matches!(entry.way, Way::New | Way::Up) && (entry.hi..entry.edge).contains(&page)
+            matches!(entry.direction, Direction::New | Direction::Up)
+                && (entry.hi..entry.edge).contains(&page)
         };
         let at = self.last.filter(covers).or_else(|| self.newest.filter(covers))?;
         Some(self.get(at))
@@ -323,7 +324,7 @@ impl Table {
             let entry = &self.entries[at];
             (
                 join == Join::Behind,
-                join == Join::Down && entry.way == Way::New,
+                join == Join::Down && entry.direction == Direction::New,
                 entry.distance_to(lo),
                 u32::MAX - self.keys.used[at],
             )
@@ -375,7 +376,7 @@ impl Table {
 
     /// Enters a stream, in place of the least recently used one if the table is full. Returns its
     /// index, and the direction and proof of the evicted stream.
-    pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<(Way, u8)>) {
+    pub(super) fn insert(&mut self, entry: Entry) -> (usize, Option<(Direction, u8)>) {
         self.refresh();
         let readers_only =
             self.entries.len() < self.max * tuning().readers as usize && self.readers() >= self.max as u64;
@@ -389,7 +390,7 @@ impl Table {
             self.readers -= u64::from(gone.current);
             self.park(&gone);
             self.entries[at] = entry;
-            (at, Some((gone.way, gone.proven)))
+            (at, Some((gone.direction, gone.proven)))
         };
         self.use_now(at);
         (at, gone)
@@ -435,7 +436,7 @@ impl Table {
                 at = next;
             }
             let entry = self.get(at);
-            if entry.way == Way::Down {
+            if entry.direction == Direction::Down {
                 entry.lo = other.lo;
                 entry.edge = entry.edge.min(other.lo);
             } else {
@@ -456,21 +457,26 @@ impl Table {
         self.refresh();
         let entry = &self.entries[at];
         let upward = |other: &Entry| {
-            matches!(other.way, Way::New | Way::Up) && other.lo <= entry.hi && entry.hi < other.hi
+            matches!(other.direction, Direction::New | Direction::Up)
+                && other.lo <= entry.hi
+                && entry.hi < other.hi
         };
         let downward = |other: &Entry| {
-            other.way == Way::New && other.hi >= entry.lo && entry.lo > other.lo && other.window == 0
+            other.direction == Direction::New
+                && other.hi >= entry.lo
+                && entry.lo > other.lo
+                && other.window == 0
         };
-        let (page, meets): (u64, &dyn Fn(&Entry) -> bool) = match entry.way {
-            Way::Up => (entry.hi, &upward),
-            Way::Down => (entry.lo, &downward),
+        let (page, meets): (u64, &dyn Fn(&Entry) -> bool) = match entry.direction {
+            Direction::Up => (entry.hi, &upward),
+            Direction::Down => (entry.lo, &downward),
             _ => return None,
         };
         self.keys.near(page, page).find(|&other| other != at && meets(&self.entries[other]))
     }
 
     fn park(&mut self, entry: &Entry) {
-        let upward = matches!(entry.way, Way::New | Way::Up);
+        let upward = matches!(entry.direction, Direction::New | Direction::Up);
         let expected = match entry.next_mark() {
             _ if entry.ahead() == 0 => upward.then_some(entry.hi),
             None => upward.then_some(entry.tripwire.unwrap_or(entry.edge)),

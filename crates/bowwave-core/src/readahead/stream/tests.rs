@@ -71,12 +71,12 @@ use crate::readahead::Account;
 #[test]
 fn sequential_reads_are_read_as_by_on_demand_readahead() {
     let mut ours = Scene::new(1 << 30);
-    let mut theirs = Scene::with(1 << 30, Config { policy: Policy::OnDemand, ..Config::default() });
+    let mut others_waste = Scene::with(1 << 30, Config { policy: Policy::OnDemand, ..Config::default() });
     for page in 0..500 {
         ours.read(page, 1);
-        theirs.read(page, 1);
+        others_waste.read(page, 1);
     }
-    assert_eq!(ours.take(), theirs.take());
+    assert_eq!(ours.take(), others_waste.take());
 }
 
 #[test]
