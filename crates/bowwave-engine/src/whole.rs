@@ -74,12 +74,12 @@ struct State {
     /// Size of the upload in bytes, or of the published object if there is none.
     end: u64,
     /// There is an upload to be published.
-    is_draft: bool,
+    is_upload: bool,
     /// An object is published under the name.
     is_published: bool,
     published_bytes: u64,
     /// Uploads begun so far from nothing, or after a failed one.
-    draft: u64,
+    upload: u64,
     in_flight: u32,
     /// Buffers to be reused.
     spare: Vec<Buffer>,
@@ -91,7 +91,7 @@ struct State {
     failures: u64,
     last_failure: Option<(u64, StoreError)>,
     /// Unlinked: further writes are discarded.
-    gone: Option<Gone>,
+    unlinked: Option<Unlinked>,
     handles: HashMap<HandleId, Mine>,
     /// Attributes of the version that is published next.
     attributes: SetAttributes,
@@ -102,7 +102,7 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Mine {
     /// The upload that it writes.
-    draft: u64,
+    upload: u64,
     /// It has written to it since the last fsync or close.
     has_written: bool,
     /// Failures before it was opened, or that it has returned.
@@ -112,7 +112,7 @@ struct Mine {
 
 /// How an object can lose its name during an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub(crate) enum Unlinked {
     /// Removed or replaced: as in file systems, its writers continue, and their bytes are
     /// discarded.
     Removed,
@@ -142,17 +142,17 @@ impl Whole {
         let bytes = object.size();
         let state = State {
             end: bytes,
-            is_draft: !is_published,
+            is_upload: !is_published,
             is_published,
             published_bytes: bytes,
-            draft: 0,
+            upload: 0,
             in_flight: 0,
             spare: Vec::new(),
             is_given_up: false,
             part_error: None,
             failures: 0,
             last_failure: None,
-            gone: None,
+            unlinked: None,
             handles: HashMap::new(),
             attributes: object.next_attributes(),
             written_at: (!is_published).then(SystemTime::now),
@@ -183,9 +183,9 @@ impl Whole {
     }
 
     /// Whether there is something to publish.
-    pub(crate) fn is_draft(&self) -> bool {
+    pub(crate) fn is_upload(&self) -> bool {
         let state = self.state();
-        state.is_draft && state.gone.is_none()
+        state.is_upload && state.unlinked.is_none()
     }
 
     /// Whether nothing is published under its name yet.
@@ -195,12 +195,12 @@ impl Whole {
 
     /// Whether its name was removed, or is another object's.
     pub(crate) fn is_nameless(&self) -> bool {
-        self.state().gone.is_some()
+        self.state().unlinked.is_some()
     }
 
     /// Fails during an upload, whose bytes cannot be read.
     pub(crate) fn check_readable(&self) -> Result<()> {
-        if !self.state().is_draft {
+        if !self.state().is_upload {
             return Ok(());
         }
         let what = "what is being written to an object can be read when it is closed or synced";
@@ -210,7 +210,7 @@ impl Whole {
     /// Counts a new handle.
     pub(crate) fn opened(&self, handle: HandleId) {
         let mut state = self.state();
-        let mine = Mine { draft: state.draft, has_written: false, heard: state.failures, is_open: true };
+        let mine = Mine { upload: state.upload, has_written: false, heard: state.failures, is_open: true };
         state.handles.insert(handle, mine);
     }
 
@@ -231,7 +231,7 @@ impl Whole {
     ) -> Result<(u64, usize)> {
         let mut turn = self.turn()?;
         let offset = self.admit(who, offset, bytes.len())?;
-        if self.state().gone == Some(Gone::Removed) {
+        if self.state().unlinked == Some(Unlinked::Removed) {
             self.state().end = offset + bytes.len() as u64;
             return Ok((offset, bytes.len()));
         }
@@ -249,8 +249,8 @@ impl Whole {
     /// Whether a write is allowed, and its offset.
     fn admit(&self, who: Writer<'_>, offset: u64, len: usize) -> Result<u64> {
         let mut state = self.state();
-        let (draft, end) = (state.draft, state.end);
-        if state.gone == Some(Gone::Renamed) {
+        let (upload, end) = (state.upload, state.end);
+        if state.unlinked == Some(Unlinked::Renamed) {
             return Err(self
                 .error(ErrorKind::Changed, "was renamed while it was open; open it again")
                 .into());
@@ -258,10 +258,10 @@ impl Whole {
         let failure = state.last_failure.clone();
         let mine = state.handles.get_mut(&who.handle).filter(|mine| mine.is_open);
         let mine = mine.ok_or_else(|| self.closed_already())?;
-        if mine.has_written && mine.draft != draft {
+        if mine.has_written && mine.upload != upload {
             // This handle's bytes are lost, so later bytes would be without them.
             match failure {
-                Some((failed, error)) if failed == mine.draft => return Err(error.into()),
+                Some((failed, error)) if failed == mine.upload => return Err(error.into()),
                 _ if who.appends => {}
                 _ => {
                     let what = "was begun anew by another program while this one wrote it";
@@ -281,7 +281,7 @@ impl Whole {
             return Err(self.error(ErrorKind::TooLarge, "no object has bytes beyond 2^63").into());
         }
         if len > 0 {
-            *mine = Mine { draft, has_written: true, ..*mine };
+            *mine = Mine { upload, has_written: true, ..*mine };
             self.forget_time(&mut state);
         }
         Ok(offset)
@@ -311,7 +311,7 @@ impl Whole {
         }
         let mut state = self.state();
         state.end = at + count as u64;
-        state.is_draft = true;
+        state.is_upload = true;
         drop(state);
         if buffer.len() == self.part {
             self.send(at - have as u64, buffer.share(), Some(buffer));
@@ -358,7 +358,7 @@ impl Whole {
         let kept = if error.is_none() { buffer.and_then(Buffer::reuse) } else { None };
         let mut state = self.state();
         state.in_flight -= 1;
-        let keep = state.spare.len() < SPARE_MAX && state.is_draft;
+        let keep = state.spare.len() < SPARE_MAX && state.is_upload;
         let unused = kept.and_then(|buffer| {
             if keep {
                 state.spare.push(buffer);
@@ -402,7 +402,7 @@ impl Whole {
     /// Whether no handle has unfinished writes to this upload.
     fn is_untouched(&self) -> bool {
         let state = self.state();
-        !state.handles.values().any(|mine| mine.has_written && mine.draft == state.draft)
+        !state.handles.values().any(|mine| mine.has_written && mine.upload == state.upload)
     }
 
     /// Publishes the writes of all handles.
@@ -448,12 +448,12 @@ impl Whole {
     pub(crate) fn abandon(self: &Arc<Self>, handle: HandleId) {
         let mut turn = self.lock_turn();
         let mut state = self.state();
-        let draft = state.draft;
+        let upload = state.upload;
         let Some(mine) = state.handles.get_mut(&handle).filter(|mine| mine.is_open) else { return };
         mine.is_open = false;
-        let has_written = mine.has_written && mine.draft == draft;
+        let has_written = mine.has_written && mine.upload == upload;
         let none_left = state.handles.values().all(|mine| !mine.is_open);
-        let is_lost = state.is_draft && state.gone.is_none() && (has_written || none_left);
+        let is_lost = state.is_upload && state.unlinked.is_none() && (has_written || none_left);
         drop(state);
         if is_lost {
             self.fail(&mut turn, &self.error(ErrorKind::Io, "was given up before it was closed"));
@@ -467,11 +467,11 @@ impl Whole {
     /// handle is writing.
     fn is_done_writing(&self, handle: HandleId) -> bool {
         let mut state = self.state();
-        let draft = state.draft;
+        let upload = state.upload;
         let Some(mine) = state.handles.get_mut(&handle) else { return false };
-        let had_written = mine.has_written && mine.draft == draft;
+        let had_written = mine.has_written && mine.upload == upload;
         mine.has_written = false;
-        had_written && !state.handles.values().any(|mine| mine.has_written && mine.draft == draft)
+        had_written && !state.handles.values().any(|mine| mine.has_written && mine.upload == upload)
     }
 
     /// Returns an error that the handle has not returned yet.
@@ -493,7 +493,7 @@ impl Whole {
 
     /// Publishes the upload, if there is one.
     fn publish(self: &Arc<Self>, turn: &mut Tail, entry: &FileEntry) -> bowwave_backend::Result<()> {
-        if !self.is_draft() {
+        if !self.is_upload() {
             return Ok(());
         }
         let end = self.size();
@@ -505,7 +505,7 @@ impl Whole {
         }
         let identity = self.persist(|| self.object.finish())?;
         let mut state = self.state();
-        state.is_draft = false;
+        state.is_upload = false;
         state.is_published = true;
         state.published_bytes = end;
         // The next version has its own time.
@@ -565,13 +565,13 @@ impl Whole {
         self.object.abort();
         turn.buffer = None;
         let mut state = self.state();
-        state.is_draft = false;
+        state.is_upload = false;
         state.end = state.published_bytes;
         state.failures += 1;
-        state.last_failure = Some((state.draft, error.clone()));
-        state.draft += 1;
+        state.last_failure = Some((state.upload, error.clone()));
+        state.upload += 1;
         drop(std::mem::take(&mut state.spare));
-        if state.gone.is_none() {
+        if state.unlinked.is_none() {
             self.discarded.add(&self.path, error);
         }
     }
@@ -580,15 +580,15 @@ impl Whole {
     pub(crate) fn set_len(self: &Arc<Self>, who: Writer<'_>, len: u64) -> Result<()> {
         let mut turn = self.turn()?;
         let mut state = self.state();
-        match state.gone {
-            Some(Gone::Removed) => {
+        match state.unlinked {
+            Some(Unlinked::Removed) => {
                 state.end = len;
                 return Ok(());
             }
-            Some(Gone::Renamed) => {
+            Some(Unlinked::Renamed) => {
                 return Err(self.error(ErrorKind::Changed, "was renamed while it was open").into());
             }
-            None if len == state.end && (len > 0 || state.is_draft) => return Ok(()),
+            None if len == state.end && (len > 0 || state.is_upload) => return Ok(()),
             None => {}
         }
         let end = state.end;
@@ -604,12 +604,12 @@ impl Whole {
         turn.buffer = None;
         let mut state = self.state();
         state.end = 0;
-        state.is_draft = true;
-        state.draft += 1;
+        state.is_upload = true;
+        state.upload += 1;
         self.forget_time(&mut state);
-        let draft = state.draft;
+        let upload = state.upload;
         if let Some(mine) = state.handles.get_mut(&who.handle) {
-            *mine = Mine { draft, has_written: false, ..*mine };
+            *mine = Mine { upload, has_written: false, ..*mine };
         }
         Ok(())
     }
@@ -622,7 +622,7 @@ impl Whole {
     /// Runs an operation that removes the name, while no write or publication is running.
     pub(crate) fn lose_name<T>(
         &self,
-        how: Gone,
+        how: Unlinked,
         act: impl FnOnce() -> bowwave_backend::Result<T>,
     ) -> bowwave_backend::Result<T> {
         let mut turn = self.lock_turn();
@@ -631,8 +631,8 @@ impl Whole {
         self.object.abort();
         turn.buffer = None;
         let mut state = self.state();
-        state.gone = Some(how);
-        state.is_draft = false;
+        state.unlinked = Some(how);
+        state.is_upload = false;
         drop(std::mem::take(&mut state.spare));
         Ok(done)
     }

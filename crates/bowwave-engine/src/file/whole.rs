@@ -51,7 +51,7 @@ impl File {
 
     /// Attributes of an object that is being written; the store knows those of others.
     pub(super) fn whole_attributes(&self) -> Result<Entry> {
-        let whole = self.entry.whole.get().filter(|whole| whole.is_draft() || whole.is_nameless());
+        let whole = self.entry.whole.get().filter(|whole| whole.is_upload() || whole.is_nameless());
         let Some(whole) = whole else {
             let message = format!("{}: this store tells of objects by their names", self.entry.name());
             return Err(StoreError::new(ErrorKind::Unsupported, message).into());

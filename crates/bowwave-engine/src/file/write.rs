@@ -58,7 +58,7 @@ impl File {
     /// Whether the file has bytes that the store does not have yet.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.entry.whole.get().is_some_and(|whole| whole.is_draft()) || self.store.is_dirty(&self.entry)
+        self.entry.whole.get().is_some_and(|whole| whole.is_upload()) || self.store.is_dirty(&self.entry)
     }
 
     /// Returns when the store has all bytes written to the file so far, through any handle. Does

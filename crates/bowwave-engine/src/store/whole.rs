@@ -15,7 +15,7 @@ use crate::file::{Access, File};
 use crate::files::Files;
 use crate::queue::Queue;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::whole::{Discarded, Gone, Slots, Whole, Writer};
+use crate::whole::{Discarded, Slots, Unlinked, Whole, Writer};
 
 /// Current uploads of a store.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Store {
         let mut unfinished = Vec::new();
         for (path, whole) in self.inner.wholes.that(|_, _| true) {
             whole.settle();
-            if whole.is_draft() {
+            if whole.is_upload() {
                 unfinished.push(path.display().to_string());
             }
         }
@@ -221,7 +221,7 @@ impl StoreInner {
     /// The entry for `path` if it is being uploaded: a new object exists, and any object has its
     /// current size.
     pub(super) fn stat_whole(&self, path: &Path) -> Option<Entry> {
-        let whole = self.wholes.at(path).filter(|whole| whole.is_draft())?;
+        let whole = self.wholes.at(path).filter(|whole| whole.is_upload())?;
         Some(describe(path, &whole))
     }
 
@@ -231,7 +231,7 @@ impl StoreInner {
             return;
         }
         let new =
-            self.wholes.that(|at, whole| at.parent() == Some(path) && whole.is_new() && whole.is_draft());
+            self.wholes.that(|at, whole| at.parent() == Some(path) && whole.is_new() && whole.is_upload());
         for (at, whole) in new {
             let entry = describe(&at, &whole);
             match entries.binary_search_by(|other| other.name.cmp(&entry.name)) {
@@ -243,7 +243,7 @@ impl StoreInner {
 
     /// Why a missing object cannot be opened for reading, if it is being uploaded.
     pub(super) fn is_being_made(&self, path: &Path) -> Option<StoreError> {
-        self.wholes.at(path).filter(|whole| whole.is_new() && whole.is_draft())?;
+        self.wholes.at(path).filter(|whole| whole.is_new() && whole.is_upload())?;
         let message =
             format!("{}: is being written, and can be read when it is closed or synced", path.display());
         Some(StoreError::new(ErrorKind::Busy, message))
@@ -256,8 +256,8 @@ impl StoreInner {
         act: impl FnOnce() -> bowwave_backend::Result<()>,
     ) -> bowwave_backend::Result<()> {
         let Some(whole) = self.wholes.at(path) else { return act() };
-        let was_new = whole.is_new() && whole.is_draft();
-        whole.lose_name(Gone::Removed, || match act() {
+        let was_new = whole.is_new() && whole.is_upload();
+        whole.lose_name(Unlinked::Removed, || match act() {
             Err(error) if was_new && error.kind() == ErrorKind::NotFound => Ok(()),
             done => done,
         })?;
@@ -271,7 +271,7 @@ impl StoreInner {
         path: &Path,
         act: impl FnOnce() -> bowwave_backend::Result<()>,
     ) -> bowwave_backend::Result<()> {
-        if self.wholes.that(|at, whole| is_below(at, path) && whole.is_draft()).is_empty() {
+        if self.wholes.that(|at, whole| is_below(at, path) && whole.is_upload()).is_empty() {
             return act();
         }
         let message = format!("{}: an object in it is being written", path.display());
@@ -291,13 +291,13 @@ impl StoreInner {
         }
         let _one_at_a_time = self.wholes.renaming.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = self.wholes.that(|at, _| at == from || is_below(at, from));
-        if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_draft()) {
+        if let Some((at, _)) = moved.iter().find(|(_, whole)| whole.is_upload()) {
             let message = format!("{}: is being written; close it, then rename it", at.display());
             return Err(StoreError::new(ErrorKind::Busy, message));
         }
         let replaced = if from == to { None } else { self.wholes.at(to) };
         match &replaced {
-            Some(whole) => whole.lose_name(Gone::Removed, act)?,
+            Some(whole) => whole.lose_name(Unlinked::Removed, act)?,
             None => act()?,
         }
         if from == to {
@@ -307,7 +307,7 @@ impl StoreInner {
             self.wholes.forget(to, &whole);
         }
         for (at, whole) in moved {
-            whole.lose_name(Gone::Renamed, || Ok(()))?;
+            whole.lose_name(Unlinked::Renamed, || Ok(()))?;
             self.wholes.forget(&at, &whole);
         }
         Ok(())

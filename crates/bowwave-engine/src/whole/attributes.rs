@@ -11,7 +11,7 @@ use crate::error::Result;
 impl Whole {
     /// Changes attributes of the version being written.
     pub(crate) fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
-        if !self.is_draft() {
+        if !self.is_upload() {
             let what = "is not being written: its attributes are set by its name";
             return Err(self.unsupported(what).into());
         }
