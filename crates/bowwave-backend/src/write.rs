@@ -55,38 +55,41 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// An object open for writing, and for reading what was written.
+/// An object open for writing, and for reading its bytes.
 ///
-/// As an [`Object`] its `size` and `identity` are those of `open_write`; [`Attributes::stat`] has the size of now. Its
-/// reads reach up to the size of now and never fail as changed for what was written through this store: bytes of writes
-/// that have ended are seen by every read that begins later. Of [`Writes::Whole`] stores it reads what is published.
+/// As an [`Object`], its `size` and `identity` are those of `open_write`; [`Attributes::stat`] returns
+/// the current size. Its reads extend to the current size, and never fail as changed because of writes
+/// through this store. Reads that begin after a write has ended see its bytes. In [`Writes::Whole`]
+/// stores, reads return the published version.
 ///
-/// Dropping it keeps what [`Writes::Anywhere`] stores have taken; for [`Writes::Whole`] it is an [`abort`](Self::abort).
+/// Dropping it keeps accepted writes of [`Writes::Anywhere`] stores; for [`Writes::Whole`] it is an
+/// [`abort`](Self::abort).
 pub trait WriteObject: Object {
     /// Starts writing `buf` at `offset` and returns without waiting for the store.
     ///
-    /// The answer comes through `sink`, on a thread of the backend, possibly before this call returns. The bytes do not
-    /// change until then. Writes past the end of an [`Anywhere`](Writes::Anywhere) store's file extend it, and what lies
-    /// between reads as zeros. Writes in flight that overlap end up in any order.
+    /// The response comes through `sink`, on a thread of the backend, possibly before this call
+    /// returns. The bytes do not change until then. In [`Anywhere`](Writes::Anywhere) stores, a write
+    /// past the end extends the file, and the gap reads as zeros. Overlapping writes in flight take
+    /// effect in any order.
     ///
-    /// [`Whole`](Writes::Whole) stores take parts: `offset` is a multiple of the part's size, and `buf` one part, but for
-    /// the last of the object. A part that was written already is replaced. A write after `finish` begins a new version
-    /// of the object that starts as the published one.
+    /// [`Whole`](Writes::Whole) stores accept parts: `offset` is a multiple of the part's size, and `buf`
+    /// is one part, except for the last one of the object. Writing a part again replaces it. A write
+    /// after `finish` begins a new version that starts as a copy of the published one.
     fn write(&self, offset: u64, buf: WriteBuf, sink: Box<dyn WriteSink>);
 
-    /// Returns when all writes that have ended are safe from a loss of power, as far as the store can know; with
-    /// `data_only` what is not needed to read them back (times) may be left out. Blocks.
+    /// Returns when all completed writes are durable, as far as the store can know. With `data_only`,
+    /// metadata that reads do not need, such as times, may be omitted. Blocks.
     ///
-    /// For [`Whole`](Writes::Whole) stores it does nothing: what is not finished does not last.
+    /// For [`Whole`](Writes::Whole) stores it does nothing: only finished objects are durable.
     ///
     /// # Errors
-    /// As the store says; failures of writes that it had taken before may be told here.
+    /// As the store says; includes failures of writes that it had accepted before.
     fn sync(&self, data_only: bool) -> Result<()>;
 
-    /// Cuts the object to `len` bytes or extends it with zeros. Blocks.
+    /// Truncates the object to `len` bytes or extends it with zeros. Blocks.
     ///
     /// # Errors
-    /// As the store says; `Unsupported` for [`Whole`](Writes::Whole) stores, but for cutting to 0.
+    /// As the store says; `Unsupported` for [`Whole`](Writes::Whole) stores, except truncation to 0.
     fn set_len(&self, len: u64) -> Result<()>;
 
     /// Changes how `len` bytes at `offset` are allocated. Blocks.
@@ -98,23 +101,25 @@ pub trait WriteObject: Object {
         Err(self.cannot("allocate"))
     }
 
-    /// Publishes what was written, all at once, and returns the identity as of now; without writes since the last
-    /// `finish` nothing but the latter. Blocks. An object that was opened with `create` or `truncate` and is finished
-    /// without a write is published empty.
+    /// Publishes the written bytes atomically, and returns the current identity. Without writes since
+    /// the last `finish` it only returns the identity. Blocks. An object that was opened with `create`
+    /// or `truncate` and is finished without a write is published empty.
     ///
-    /// [`Anywhere`](Writes::Anywhere) stores have published each write when it ended; they only look.
+    /// [`Anywhere`](Writes::Anywhere) stores publish each write when it ends; they only return the
+    /// identity.
     ///
     /// # Errors
-    /// As the store says. A [`Whole`](Writes::Whole) object stays as it was before, and may be finished again if the
-    /// error is retryable. `Invalid` if parts are missing between the first and the last.
+    /// As the store says. A [`Whole`](Writes::Whole) object is then unchanged, and may be finished again
+    /// if the error is retryable. `Invalid` if parts are missing between the first and the last.
     fn finish(&self) -> Result<Identity>;
 
-    /// Gives up what was written since the last `finish`, where that is still possible. Later writes begin anew. Blocks.
+    /// Discards writes since the last `finish`, where that is still possible. Blocks.
     fn abort(&self) {}
 
-    /// Continues an upload that another process has left, in place of a new one. `fits` says of each range that the store
-    /// has, with the MD5 sum of its bytes, whether these are the bytes to be written. Returns the ranges that fit, which need
-    /// not be written; if there are none, the upload is left alone. Only before the first write. Blocks.
+    /// Continues another process's upload instead of a new one. The store passes each of its ranges to
+    /// `fits` with the MD5 sum of its bytes; `fits` returns whether these are the bytes to be written.
+    /// Returns the matching ranges, which need not be written; without any, the upload is unchanged. Call
+    /// it before the first write. Blocks.
     ///
     /// # Errors
     /// As the store says. Stores without uploads have no ranges (the default).
@@ -127,23 +132,23 @@ pub trait WriteObject: Object {
         Ok(Vec::new())
     }
 
-    /// Leaves what was written to be continued by [`continue_upload`](Self::continue_upload), in place of
+    /// Keeps the upload for [`continue_upload`](Self::continue_upload), instead of an
     /// [`abort`](Self::abort). Returns whether the store has anything of it. Blocks.
     fn leave_upload(&self) -> bool {
         self.abort();
         false
     }
 
-    /// The attributes that the next version is published with, where the store has some of files that are written whole;
-    /// none by default.
+    /// The attributes of the next version, in [`Whole`](Writes::Whole) stores with attributes; none by
+    /// default.
     fn next_attributes(&self) -> SetAttributes {
         SetAttributes::default()
     }
 
-    /// Has the next version published with these attributes and no others.
+    /// Sets the attributes of the next version, in place of all others.
     ///
     /// # Errors
-    /// `Unsupported` where the store has no such thing (the default).
+    /// `Unsupported` where the store has no attributes (the default).
     fn set_next_attributes(&self, attributes: &SetAttributes) -> Result<()> {
         let _ = attributes;
         Err(self.cannot("store attributes"))
@@ -159,7 +164,7 @@ pub trait WriteObject: Object {
     }
 }
 
-/// Hears how a write went. Called on the backend's threads: be quick and never block.
+/// Receives the result of a write. Called on the backend's threads: be quick and never block.
 ///
 /// A sink that is dropped without `done` counts as a failed write.
 pub trait WriteSink: Send {

@@ -1,10 +1,12 @@
-//! Local files and folders: read past the kernel's page cache where the file system allows it, written through it.
+//! Local files and directories: reads bypass the kernel's page cache where the file system allows
+//! it.
 //!
-//! Requests go through one io_uring with its own thread (`ring`), or through a small pool of threads where the kernel
-//! offers no ring (`threads`). After each read the file is looked at again: if inode, time of modification or size
-//! have moved, the bytes are not given out. Files open for writing are exempt: they change by our own doing.
+//! Requests go through one io_uring with its own thread (`ring`), or through a small thread pool if
+//! the kernel offers no ring (`threads`). After each read the file is checked: if inode, time of
+//! modification or size have changed, the read fails. Files open for writing are exempt: our own
+//! writes change them.
 //!
-//! No name leads out of the folder (`root`), and what is made belongs to whom it is made for (`owner`).
+//! No name leads out of the directory (`root`), and new files belong to the caller (`owner`).
 
 mod attributes;
 mod open;

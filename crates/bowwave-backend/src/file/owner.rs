@@ -1,9 +1,10 @@
-//! Making files on behalf of somebody else.
+//! Creates files on behalf of another user.
 //!
-//! A mount that runs as root makes files for its callers. Making them as root and giving them away afterwards would show
-//! them with the wrong owner for a moment, and a crash would leave them so. Instead the thread takes on the caller's file
-//! system user and group for the one system call, as file servers do, and keeps the capabilities that get it past the
-//! permissions of the folder: whether the caller may do this was the mount's to check.
+//! A mount that runs as root creates files for its callers. Creating them as root and changing the
+//! owner afterwards would show the wrong owner for a moment, and a crash would keep it. Instead the
+//! thread takes the caller's file system user and group for the one system call, as file servers
+//! do. It keeps the capabilities that bypass the directory's permissions, which the mount has
+//! checked.
 
 #![expect(unsafe_code, reason = "setfsuid and setfsgid have no safe wrapper")]
 

@@ -41,8 +41,8 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was created just above and is owned by nothing else.
-        let bell = unsafe { File::from_raw_fd(fd) };
-        let shared = Arc::new(Shared { queue: Mutex::default(), bell });
+        let eventfd = unsafe { File::from_raw_fd(fd) };
+        let shared = Arc::new(Shared { queue: Mutex::default(), eventfd });
         let theirs = Arc::clone(&shared);
         thread::Builder::new()
             .name("bowwave-ring".to_owned())
@@ -68,7 +68,7 @@ impl Ring {
         queue.added.push_back(request);
         drop(queue);
         if first {
-            self.shared.ring_bell();
+            self.shared.wake();
         }
     }
 }
@@ -76,14 +76,14 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.shared.lock().stopping = true;
-        self.shared.ring_bell();
+        self.shared.wake();
     }
 }
 
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
-    bell: File,
+    eventfd: File,
 }
 
 #[derive(Default)]
@@ -103,9 +103,9 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring_bell(&self) {
+    fn wake(&self) {
         // Can fail only by overflow, after 2^64 unread wake-ups; then a wake-up is pending anyway.
-        (&self.bell).write_all(&1u64.to_ne_bytes()).ok();
+        (&self.eventfd).write_all(&1u64.to_ne_bytes()).ok();
     }
 }
 
@@ -125,7 +125,7 @@ struct RingThread {
     free: Vec<usize>,
     waiting: VecDeque<Request>,
     /// Target of the eventfd's count; boxed, so that it does not move.
-    bell_count: Box<u64>,
+    wake_count: Box<u64>,
 }
 
 impl RingThread {
@@ -136,7 +136,7 @@ impl RingThread {
             flights: (0..slots).map(|_| None).collect(),
             free: (0..slots as usize).rev().collect(),
             waiting: VecDeque::new(),
-            bell_count: Box::new(0),
+            wake_count: Box::new(0),
         }
     }
 
@@ -189,7 +189,7 @@ impl RingThread {
         // Collected first, because ending a request runs foreign code that submits more.
         let ended: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
         for (token, result) in ended {
-            if token == BELL {
+            if token == WAKE {
                 self.listen()?;
                 continue;
             }
@@ -227,10 +227,10 @@ impl RingThread {
 
     /// Submits a read of the eventfd.
     fn listen(&mut self) -> io::Result<()> {
-        let fd: RawFd = self.shared.bell.as_raw_fd();
-        let count: *mut u64 = &mut *self.bell_count;
-        let entry = opcode::Read::new(types::Fd(fd), count.cast(), 8).build().user_data(BELL);
-        // SAFETY: `bell_count` is boxed and, like the eventfd, lives until the ring is closed (see
+        let fd: RawFd = self.shared.eventfd.as_raw_fd();
+        let count: *mut u64 = &mut *self.wake_count;
+        let entry = opcode::Read::new(types::Fd(fd), count.cast(), 8).build().user_data(WAKE);
+        // SAFETY: `wake_count` is boxed and, like the eventfd, lives until the ring is closed (see
         // `Drop`). At most one such read is in flight, and nothing else accesses the count.
         unsafe { self.push(&entry) }
     }
@@ -274,13 +274,13 @@ impl RingThread {
 impl Drop for RingThread {
     fn drop(&mut self) {
         // The eventfd's read is still in flight. Wake and reap it, so that the kernel is done with
-        // `bell_count`.
-        self.shared.ring_bell();
+        // `wake_count`.
+        self.shared.wake();
         let answered = self.ring.submit_and_wait(1).is_ok()
-            && self.ring.completion().any(|entry| entry.user_data() == BELL);
+            && self.ring.completion().any(|entry| entry.user_data() == WAKE);
         if !answered {
             // Leaks eight bytes, so that the kernel cannot write to memory that was freed.
-            Box::leak(std::mem::take(&mut self.bell_count));
+            Box::leak(std::mem::take(&mut self.wake_count));
         }
     }
 }
@@ -292,7 +292,7 @@ impl std::fmt::Debug for Queue {
 }
 
 /// Token of the eventfd's read.
-const BELL: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX;
 /// Most reads in flight at once.
 const SLOTS_MAX: u32 = 1024;
 /// Most requests that may wait for a slot; only a caller that ignores the profile reaches it.
@@ -379,7 +379,7 @@ mod tests {
         let patience = Instant::now() + Duration::from_secs(20);
         let (mut buf, result) = loop {
             // Repeated: the first wake-up may come before the read is in flight.
-            object.ring.shared.ring_bell();
+            object.ring.shared.wake();
             match heard.recv_timeout(Duration::from_millis(10)) {
                 Ok(Heard::Done(buf, result)) => break (buf, result),
                 Ok(Heard::Dropped) => panic!("no end"),

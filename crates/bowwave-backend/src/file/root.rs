@@ -1,8 +1,9 @@
-//! The folder that a file store shows, and how names in it are found without ever leaving it.
+//! The directory of a file store, and lookups of names that never leave it.
 //!
-//! Names are looked up from the descriptor of the folder with `openat2` and `RESOLVE_BENEATH`: the kernel itself refuses
-//! a link that leads outside, at any part of the path, whoever moves things about meanwhile. Where the kernel or a
-//! container's policy has no `openat2`, parts are opened one by one and links among them are refused.
+//! Names are looked up from the directory's descriptor with `openat2` and `RESOLVE_BENEATH`. The
+//! kernel itself rejects a link that leads outside, at any component of the path, even during
+//! concurrent renames. If the kernel or a container's policy has no `openat2`, components are
+//! opened one by one and links are rejected.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -14,8 +14,8 @@ use http::header::{
     HeaderName,
 };
 
-use super::draft::{Draft, Place};
 use super::meta::Meta;
+use super::object_upload::{ObjectUpload, Place};
 use super::ranged::Version;
 use super::validator;
 use crate::{EntryKind, Error, ErrorKind, Owner, Result, SetAttributes, SetTime};
@@ -140,11 +140,11 @@ pub(super) async fn replace(place: &Place, from: Meta, headers: Vec<Header>) -> 
 pub(super) async fn replace_by_parts(place: &Place, from: Meta, headers: Vec<Header>) -> Result<()> {
     let (size, etag) = (from.size, from.version.strong().map(str::to_owned));
     let source = Version::of_object(&place.cloud, &place.name, from);
-    let draft = Draft::new(place, Some(Arc::new(source)), size).replacing(etag);
-    draft.set_headers(headers);
-    let published = Box::pin(draft.publish(place, false)).await;
+    let object_upload = ObjectUpload::new(place, Some(Arc::new(source)), size).replacing(etag);
+    object_upload.set_headers(headers);
+    let published = Box::pin(object_upload.publish(place, false)).await;
     if published.is_err() {
-        draft.give_up(place).await;
+        object_upload.give_up(place).await;
     }
     published.map(drop).map_err(|error| match error.kind() {
         ErrorKind::Exists => crate::path::changed(&place.name),

@@ -1,17 +1,18 @@
-//! Checksums that S3 keeps of objects and of their parts: what was received is compared with them.
+//! Checksums that S3 stores for objects and their parts: verification of received bytes.
 //!
-//! A store sends the checksum of an object with its size, and those of parts in a table of their own. A composite checksum is
-//! one over the checksums of the parts, so each part is compared with its own.
+//! A store sends the checksum of an object with its size, and those of parts in a separate table. A
+//! composite checksum covers the checksums of the parts, so each part is compared with its own.
 //!
 //! ```text
 //!   object   |======= part 1 ======|======= part 2 ======|
 //!   reads       |---a---|---b---|------c------|             b and c are pieces of parts
-//!   tally    …  a + b + c's first piece  = part 1, compared when its last piece comes
+//!   tally    …  a + b + c's first piece  = part 1, compared when its last piece arrives
 //! ```
 //!
-//! A read that holds all of a range with a checksum is compared before any byte of the range is handed on, and tried again if
-//! it does not match. The sums of smaller reads are put together (cyclic sums can be); where all pieces of a range do not
-//! match it, the last of these reads fails, because the sums do not show which read was damaged.
+//! A read that holds a whole range with a checksum is verified before any byte of the range is passed
+//! on, and retried if it does not match. Sums of smaller reads are combined (cyclic sums can be). If
+//! all pieces of a range together do not match, the last of these reads fails, because the sums do
+//! not show which read was damaged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -13,9 +13,9 @@ use object_store::path::Path as Key;
 
 use super::attributes::{self, COPY_WHOLE_BYTES_MAX, Header, Stored};
 use super::cloud::Kind;
-use super::draft::{Draft, Place};
 use super::meta::Meta;
 use super::object::{ObjectBackend, Standing};
+use super::object_upload::{ObjectUpload, Place};
 use super::plan::Sizes;
 use super::ranged::Version;
 use super::runtime;
@@ -332,11 +332,11 @@ impl ObjectBackend {
             let size = from.size;
             if by_parts {
                 let source = Version::of_object(&to.cloud, &to.name, from);
-                let draft = Draft::new(&to, Some(Arc::new(source)), size);
-                draft.set_headers(headers);
-                let published = draft.publish(&to, exclusive).await;
+                let object_upload = ObjectUpload::new(&to, Some(Arc::new(source)), size);
+                object_upload.set_headers(headers);
+                let published = object_upload.publish(&to, exclusive).await;
                 if published.is_err() {
-                    draft.give_up(&to).await;
+                    object_upload.give_up(&to).await;
                 }
                 return published.map(drop);
             }

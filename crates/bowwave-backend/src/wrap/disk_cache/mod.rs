@@ -1,24 +1,27 @@
-//! What a slow store gave, kept in a directory on a near disk, beyond the end of the process.
+//! Bytes of a slow store, kept in a directory on a local disk beyond the end of the process.
 //!
 //! ```text
-//!   read ──► all of it in the directory, with the right checksums ──► from there
-//!        └─► else the store below is asked for all of it ──► the reader, and a copy to the directory, later
+//!   read ──► all in the directory, with matching checksums ──► from there
+//!        └─► else all from the store below ──► the reader, and later a copy to the directory
 //! ```
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `key` | which version of which object bytes belong to |
 //! | `directory` | opening entries of the directory, none of which is trusted |
 //! | `segment` | the format of files, and their checksums |
 //! | `quota` | the directory's size, shared by processes |
 //! | `reads`, `health` | threads that read, their deadline, and bypassing a disk that hangs |
-//! | `writes` | the thread that writes, and what it drops |
+//! | `writes` | the thread that writes, and which copies it drops |
 //!
-//! Objects are known by URL, path and version (strong entity tag, or time and size): of a changed object nothing old is served
-//! to a reader that opens it anew. Objects whose version cannot be told bypass the cache, and so do objects that changed in the
-//! last seconds, for a time tells two changes apart only if some time lies between them; and objects open for writing. Several
-//! processes may use the directory at once. It holds no more than its size, whatever way a process ends. A disk that fails,
-//! hangs or holds anything else than what was written makes reads slower and nothing else: it is counted.
+//! Objects are identified by URL, path and version (strong entity tag, or time and size). A new open
+//! of a changed object never gets old bytes. These objects bypass the cache: those with an unknown
+//! version, those open for writing, and those that changed in the last seconds, since equal times may
+//! then hide two changes.
+//!
+//! Several processes may use the directory at once. It never exceeds its size, however a process
+//! ends. A disk that fails, hangs or returns other bytes than were written only makes reads slower:
+//! the event is counted.
 
 mod directory;
 mod health;

@@ -1,14 +1,18 @@
-//! How much the directory may hold, of all processes that share it.
+//! The size of the directory, over all processes that share it.
 //!
-//! A process reserves space in steps, from a count in the file `used` that is locked meanwhile, and writes no more than it
-//! reserved. When the count is full, the process counts what there really is, and removes the least recently used segments
-//! until an eighth is free. A process that was killed leaves a count that is too high until then. A process that is alive holds
-//! a lock on a directory in `live`, whose name says how much it may still write: each process may have been told another size,
-//! and reserves other steps. So the directory never holds more than its size. A number there can only be too high or too low
-//! for the count: it never decides how much memory is allocated.
+//! A process reserves space in steps, from a count in the locked file `used`, and writes at most
+//! what it reserved. When the count is full, the process counts the actual bytes, and removes the
+//! least recently used segments until an eighth is free. A killed process leaves a count that is
+//! too high until then.
 //!
-//! Between two reservations no file is open, only directories: closing a file waits for network and FUSE file systems, closing a
-//! directory does not. So a process that ends, or that starts another one, does not wait for a disk that hangs.
+//! A live process holds a lock on a directory in `live`, whose name says how much it may still
+//! write, since processes may have different sizes and steps. So the directory never exceeds its
+//! size. A wrong number there makes the count too high or too low, but never determines an
+//! allocation.
+//!
+//! Between two reservations no file is open, only directories. Closing a file waits for network and
+//! FUSE file systems; closing a directory does not. So a process that ends, or starts another one,
+//! does not wait for a disk that hangs.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

@@ -1,14 +1,14 @@
-//! The threads that read from the disk, and the one that gives the disk up when it does not answer.
+//! The threads that read from the disk, and the timer that gives up a disk that hangs.
 //!
 //! ```text
 //!   read ──► a worker ──► every byte verified ──► the reader
-//!     │         └──► not there, or damaged ──► the store ──► the reader, and a copy to the disk
-//!     └──► no answer within the limit: the timer takes buffer and sink back ──► the store
+//!     │         └──► missing or damaged ──► the store ──► the reader, and a copy to the disk
+//!     └──► not complete within the limit: the timer takes buffer and sink back ──► the store
 //! ```
 //!
-//! A system call that hangs cannot be ended. So a worker reads into memory of its own ([`CHUNK`] bytes), and copies what is
-//! verified to the reader's buffer only as long as the read is its. There are [`WORKERS`] workers for a cache, and never more:
-//! those that hang are not replaced.
+//! A system call that hangs cannot be cancelled. So a worker reads into its own memory ([`CHUNK`]
+//! bytes), and copies verified bytes to the reader's buffer only while it still owns the read. A cache
+//! never has more than [`WORKERS`] workers: those that hang are not replaced.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

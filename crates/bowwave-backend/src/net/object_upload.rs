@@ -32,7 +32,7 @@ pub(super) struct Place {
 
 /// The next version of an object, during its upload.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct ObjectUpload {
     plan: Plan,
     part: u64,
     /// The version that this one continues.
@@ -78,7 +78,7 @@ struct Gathered {
     _room: OwnedSemaphorePermit,
 }
 
-impl Draft {
+impl ObjectUpload {
     /// A version that begins empty, or as `base`; then the first write will be at `offset`.
     pub(super) fn new(place: &Place, base: Option<Arc<Version>>, offset: u64) -> Self {
         let size = base.as_ref().map_or(0, |base| base.identity.size);
